@@ -1,0 +1,47 @@
+# Everything a newcomer types. Each target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORE_SOURCES := $(wildcard kraft/_core/*.pyx kraft/_core/*.pxd) setup.py
+STAMP := $(VENV)/.built-$(if $(filter-out 0,$(KRAFT_DEBUG)),debug,release)
+
+.PHONY: help build demo test lint interop bench fuzz clean
+
+help:
+	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
+	@echo "make test     build, then the tests (no Java needed)"
+	@echo "make lint     ruff, mypy, cython-lint, the floors of the house"
+	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
+	@echo "make bench    the speed table: this package beside its peers"
+	@echo "make fuzz     the parsers under a fuzzer, SECONDS=60 by default"
+	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q --upgrade "setuptools>=77" "cython>=3.1" "numpy>=2.0"
+	KRAFT_MODULES=none $(BIN)/python -m pip install -q --no-build-isolation -e ".[dev]"
+	touch $@
+
+$(STAMP): $(VENV)/.installed $(CORE_SOURCES)
+	rm -f $(VENV)/.built-*
+	$(BIN)/python setup.py -q build_ext --inplace $(if $(filter-out 0,$(KRAFT_DEBUG)),--force) -j 2
+	touch $@
+
+build: $(STAMP)
+
+demo: build
+	$(BIN)/kraft lab million
+
+test: build
+	$(BIN)/python -m pytest tests -m "not interop"
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/cython-lint kraft/_core
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf build $(VENV) kraft/_core/*.so kraft/_core/*.c

@@ -1,0 +1,1 @@
+"""Bytes and columns, compiled. Never imports from the floors above."""

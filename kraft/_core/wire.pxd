@@ -1,0 +1,142 @@
+# The C half of wire: cursors over bytes, for the other modules of the core. Nothing here allocates.
+#
+# A reader takes the cursor and the end of the readable bytes and returns the cursor behind what it read, or NULL where the
+# bytes end early or are malformed: callers test for NULL, and may chain with one test at the end through `get_*` on NULL.
+# A writer takes a cursor into space that its caller has reserved and returns the cursor behind what it wrote.
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static inline uint16_t kraft_load_u16(const uint8_t *p) {
+        uint16_t v; memcpy(&v, p, 2); return __builtin_bswap16(v); }
+    static inline uint32_t kraft_load_u32(const uint8_t *p) {
+        uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
+    static inline uint64_t kraft_load_u64(const uint8_t *p) {
+        uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
+    static inline void kraft_store_u16(uint8_t *p, uint16_t v) {
+        v = __builtin_bswap16(v); memcpy(p, &v, 2); }
+    static inline void kraft_store_u32(uint8_t *p, uint32_t v) {
+        v = __builtin_bswap32(v); memcpy(p, &v, 4); }
+    static inline void kraft_store_u64(uint8_t *p, uint64_t v) {
+        v = __builtin_bswap64(v); memcpy(p, &v, 8); }
+    static inline void kraft_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+    static inline void kraft_prefetch_write(const void *p) { __builtin_prefetch(p, 1, 3); }
+    #define kraft_likely(x) __builtin_expect(!!(x), 1)
+    #define kraft_unlikely(x) __builtin_expect(!!(x), 0)
+    """
+    # Big-endian loads and stores at any alignment; the caller has checked the bounds.
+    uint16_t load_u16 "kraft_load_u16"(const uint8_t *p) noexcept nogil
+    uint32_t load_u32 "kraft_load_u32"(const uint8_t *p) noexcept nogil
+    uint64_t load_u64 "kraft_load_u64"(const uint8_t *p) noexcept nogil
+    void store_u16 "kraft_store_u16"(uint8_t *p, uint16_t v) noexcept nogil
+    void store_u32 "kraft_store_u32"(uint8_t *p, uint32_t v) noexcept nogil
+    void store_u64 "kraft_store_u64"(uint8_t *p, uint64_t v) noexcept nogil
+    void prefetch "kraft_prefetch"(const void *p) noexcept nogil
+    void prefetch_write "kraft_prefetch_write"(const void *p) noexcept nogil
+    bint likely "kraft_likely"(bint x) noexcept nogil
+    bint unlikely "kraft_unlikely"(bint x) noexcept nogil
+
+
+cdef inline const uint8_t *get_uvarint(
+    const uint8_t *p, const uint8_t *end, uint32_t *value
+) noexcept nogil:
+    """Unsigned LEB128 of at most 5 bytes, as lengths and tags are written."""
+    cdef uint32_t result = 0, byte
+    cdef int shift = 0
+    if p == NULL:
+        return NULL
+    if p < end and p[0] < 0x80:
+        value[0] = p[0]
+        return p + 1
+    while p < end and shift < 35:
+        byte = p[0]
+        p += 1
+        if shift == 28 and byte > 0x0f:
+            return NULL
+        result |= (byte & 0x7f) << shift
+        if byte < 0x80:
+            value[0] = result
+            return p
+        shift += 7
+    return NULL
+
+
+cdef inline const uint8_t *get_uvarlong(
+    const uint8_t *p, const uint8_t *end, uint64_t *value
+) noexcept nogil:
+    """Unsigned LEB128 of at most 10 bytes."""
+    cdef uint64_t result = 0, byte
+    cdef int shift = 0
+    if p == NULL:
+        return NULL
+    while p < end and shift < 70:
+        byte = p[0]
+        p += 1
+        if shift == 63 and byte > 0x01:
+            return NULL
+        result |= (byte & 0x7f) << shift
+        if byte < 0x80:
+            value[0] = result
+            return p
+        shift += 7
+    return NULL
+
+
+cdef inline const uint8_t *get_varint(
+    const uint8_t *p, const uint8_t *end, int32_t *value
+) noexcept nogil:
+    """Zig-zag varint, as the fields of a record inside a batch are written."""
+    cdef uint32_t raw = 0
+    p = get_uvarint(p, end, &raw)
+    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
+
+
+cdef inline const uint8_t *get_varlong(
+    const uint8_t *p, const uint8_t *end, int64_t *value
+) noexcept nogil:
+    cdef uint64_t raw = 0
+    p = get_uvarlong(p, end, &raw)
+    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
+
+
+cdef inline int size_of_uvarint(uint32_t value) noexcept nogil:
+    cdef int size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
+
+
+cdef inline int size_of_varint(int32_t value) noexcept nogil:
+    return size_of_uvarint((<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
+
+
+cdef inline uint8_t *put_uvarint(uint8_t *p, uint32_t value) noexcept nogil:
+    while value >= 0x80:
+        p[0] = <uint8_t>(value | 0x80)
+        value >>= 7
+        p += 1
+    p[0] = <uint8_t>value
+    return p + 1
+
+
+cdef inline uint8_t *put_uvarlong(uint8_t *p, uint64_t value) noexcept nogil:
+    while value >= 0x80:
+        p[0] = <uint8_t>(value | 0x80)
+        value >>= 7
+        p += 1
+    p[0] = <uint8_t>value
+    return p + 1
+
+
+cdef inline uint8_t *put_varint(uint8_t *p, int32_t value) noexcept nogil:
+    return put_uvarint(p, (<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
+
+
+cdef inline uint8_t *put_varlong(uint8_t *p, int64_t value) noexcept nogil:
+    return put_uvarlong(p, (<uint64_t>value << 1) ^ <uint64_t>(value >> 63))

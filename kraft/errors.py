@@ -1,0 +1,122 @@
+"""One family of exceptions, each tied to the error code that Kafka would answer with.
+
+Owns the mapping exception -> code (``clients/.../common/protocol/Errors.java``). Everything that kraft raises on bad
+input or a refused operation derives from :class:`KraftError`; anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+
+class KraftError(Exception):
+    """The root of the family; ``kafka_code`` is what a response would carry."""
+
+    kafka_code: int = -1
+
+
+class CorruptRecordError(KraftError):
+    """Bytes that are not what they claim to be.
+
+    Carries where: ``path`` (None for bytes in memory), ``offset`` (the log offset, -1 where unknown) and
+    ``position`` (the byte position in the file or buffer, -1 where unknown).
+    """
+
+    kafka_code = 2
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str | PathLike[str] | None = None,
+        offset: int = -1,
+        position: int = -1,
+    ) -> None:
+        self.reason = reason
+        self.path = path
+        self.offset = offset
+        self.position = position
+        super().__init__(reason)
+
+    def at(
+        self, *, path: str | PathLike[str] | None = None, offset: int = -1, position: int = 0
+    ) -> CorruptRecordError:
+        """The same error, told where its bytes lie: fills what is unknown, adds ``position``."""
+        if self.path is None:
+            self.path = path
+        if self.offset < 0:
+            self.offset = offset
+        self.position = position + max(self.position, 0)
+        return self
+
+    def __str__(self) -> str:
+        where = []
+        if self.path is not None:
+            where.append(f"file {self.path}")
+        if self.offset >= 0:
+            where.append(f"offset {self.offset}")
+        if self.position >= 0:
+            where.append(f"byte {self.position}")
+        return f"{self.reason} ({', '.join(where)})" if where else self.reason
+
+
+class BudgetExceededError(CorruptRecordError):
+    """A claimed count or length is larger than the bytes left, or than the caller's budget."""
+
+
+class DamagedLogError(CorruptRecordError):
+    """Damage that valid batches follow: cutting it off would lose committed records."""
+
+
+class OffsetOutOfRangeError(KraftError):
+    """The offset is not there (any more); the message names the range that is."""
+
+    kafka_code = 1
+
+
+class UnknownTopicOrPartitionError(KraftError):
+    kafka_code = 3
+
+
+class UnsupportedVersionError(KraftError):
+    """A record type, record version, frame version or feature level that this package does not know."""
+
+    kafka_code = 35
+
+
+class TopicAlreadyExistsError(KraftError):
+    kafka_code = 36
+
+
+class InvalidPartitionsError(KraftError):
+    kafka_code = 37
+
+
+class InvalidReplicationFactorError(KraftError):
+    kafka_code = 38
+
+
+class InvalidReplicaAssignmentError(KraftError):
+    kafka_code = 39
+
+
+class InvalidRequestError(KraftError):
+    kafka_code = 42
+
+
+class UnknownTopicIdError(KraftError):
+    kafka_code = 100
+
+
+class BrokerIdNotRegisteredError(KraftError):
+    kafka_code = 102
+
+
+class ReplayError(KraftError):
+    """A record that contradicts the state it is applied to; Kafka's nodes stop on these too."""
+
+
+class StorageError(KraftError):
+    """The disk refused: the message names the file and what was tried."""
+
+    kafka_code = 56
