@@ -1,8 +1,13 @@
-# The C half of wire: cursors over bytes, for the other modules of the core. Nothing here allocates.
+# The C half of wire, for the other modules of the core: cursor functions, which never allocate,
+# and behind them the C methods of the Reader and Writer that wire.pyx gives to Python.
 #
-# A reader takes the cursor and the end of the readable bytes and returns the cursor behind what it read, or NULL where the
-# bytes end early or are malformed: callers test for NULL, and may chain with one test at the end through `get_*` on NULL.
-# A writer takes a cursor into space that its caller has reserved and returns the cursor behind what it wrote.
+# A get_* takes the cursor and the end of the readable bytes and returns the cursor behind what it
+# read, or NULL where the bytes end early or are malformed: callers test for NULL, and may chain
+# with one test at the end through `get_*` on NULL.
+# A put_* takes a cursor into space that its caller has reserved and returns the cursor behind what
+# it wrote.
+
+cimport cython
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -140,3 +145,75 @@ cdef inline uint8_t *put_varint(uint8_t *p, int32_t value) noexcept nogil:
 
 cdef inline uint8_t *put_varlong(uint8_t *p, int64_t value) noexcept nogil:
     return put_uvarlong(p, (<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
+
+
+@cython.final
+cdef class Reader:
+    """A cursor over the bytes of any buffer; see wire.pyi. Holds the buffer open while it lives."""
+    cdef Py_buffer _view
+    cdef object _source          # the object that gave the buffer
+    cdef object _memory          # memoryview of it as bytes, made when the first view is asked for
+    cdef bint _held              # _view is to be released
+    cdef const uint8_t *base     # byte 0 of the buffer: positions count from here
+    cdef const uint8_t *cursor   # the next byte to read; base <= cursor <= end
+    cdef const uint8_t *end
+    cdef int64_t _budget         # elements that may still be claimed
+
+    # The next `size` bytes, stepped over; raises where fewer are left or size is negative.
+    cdef const uint8_t *take(self, Py_ssize_t size) except NULL
+    cpdef int8_t read_int8(self) except? -1
+    cpdef int16_t read_int16(self) except? -1
+    cpdef int32_t read_int32(self) except? -1
+    cpdef int64_t read_int64(self) except? -1
+    cpdef uint16_t read_uint16(self) except? 0xffff
+    cpdef uint32_t read_uint32(self) except? 0xffffffff
+    cpdef double read_float64(self) except? -1
+    cpdef bint read_bool(self) except -1
+    cpdef uint32_t read_uvarint(self) except? 0xffffffff
+    cpdef int32_t read_varint(self) except? -1
+    cpdef uint64_t read_uvarlong(self) except? 0xffffffffffffffff
+    cpdef int64_t read_varlong(self) except? -1
+    # Lengths of strings (classic: int16) and bytes (classic: int32), never longer than what is
+    # left; -1 is null.
+    cdef int64_t take_string_size(self, bint compact, bint nullable) except? -2
+    cdef int64_t take_bytes_size(self, bint compact, bint nullable) except? -2
+    cdef str take_string(self, bint compact, bint nullable)     # None where null
+    cdef bytes take_bytes(self, bint compact, bint nullable)    # None where null
+    # Elements of an array that follow, charged to the budget; element_size is the fewest bytes
+    # that one takes (>= 1).
+    cdef int64_t take_count(
+        self, bint compact, bint nullable, Py_ssize_t element_size
+    ) except? -2
+    cpdef dict read_tagged(self)                                # tag -> bytes
+    # Raises, always, with the position of `where`, or of the cursor if that is NULL.
+    cdef int fail(self, str reason, const uint8_t *where) except -1
+
+
+@cython.final
+cdef class Writer:
+    """A growing buffer that is written from front to back; see wire.pyi."""
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    # Space for `size` more bytes, already counted as written; valid until the next call.
+    cdef uint8_t *reserve(self, Py_ssize_t size) except NULL
+    cpdef int write_int8(self, int8_t value) except -1
+    cpdef int write_int16(self, int16_t value) except -1
+    cpdef int write_int32(self, int32_t value) except -1
+    cpdef int write_int64(self, int64_t value) except -1
+    cpdef int write_uint16(self, uint16_t value) except -1
+    cpdef int write_uint32(self, uint32_t value) except -1
+    cpdef int write_float64(self, double value) except -1
+    cpdef int write_bool(self, bint value) except -1
+    cpdef int write_uvarint(self, uint32_t value) except -1
+    cpdef int write_varint(self, int32_t value) except -1
+    cpdef int write_uvarlong(self, uint64_t value) except -1
+    cpdef int write_varlong(self, int64_t value) except -1
+    cpdef int write_uuid(self, bytes value) except -1
+    # None is written as null; the caller knows whether its field may be null.
+    cdef int put_string(self, str value, bint compact) except -1
+    cdef int put_bytes(self, object value, bint compact) except -1
+    cdef int put_count(self, int64_t count, bint compact) except -1   # -1: a null array
+    cdef int put_raw(self, const uint8_t *source, Py_ssize_t size) except -1
+    cpdef int write_tagged(self, dict fields) except -1         # tag -> bytes, ascending

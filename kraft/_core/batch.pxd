@@ -1,0 +1,234 @@
+# The C half of batch, for the other modules of the core: the header and the records of a record
+# batch v2, and the builder.
+#
+#   0 base_offset i64 | 8 batch_length i32 | 12 partition_leader_epoch i32 | 16 magic i8 | 17 crc u32
+#  21 attributes i16 | 23 last_offset_delta i32 | 27 base_timestamp i64 | 35 max_timestamp i64
+#  43 producer_id i64 | 51 producer_epoch i16 | 53 base_sequence i32 | 57 record_count i32 | 61 records
+#
+# batch_length counts the bytes behind itself. The CRC-32C covers everything from attributes
+# (byte 21) to the end.
+#
+#   record: varint length | attributes i8 | varlong timestamp delta | varint offset delta
+#           | varint key length, key | varint value length, value | varint header count, headers
+
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from kraft._core.wire cimport (
+    get_varint,
+    get_varlong,
+    likely,
+    load_u16,
+    load_u32,
+    load_u64,
+    unlikely,
+)
+
+cdef enum:
+    LOG_OVERHEAD = 12           # base_offset and batch_length
+    BATCH_OVERHEAD = 61         # the whole header
+    CRC_START = 21              # the first byte that the CRC covers
+    MIN_RECORD_SIZE = 7         # a record of null key, null value and no header
+    MAGIC_V2 = 2
+
+    CODEC_MASK = 0x07
+    TIMESTAMP_TYPE_FLAG = 0x08  # set: every record's timestamp is max_timestamp (LogAppendTime)
+    TRANSACTIONAL_FLAG = 0x10
+    CONTROL_FLAG = 0x20
+    DELETE_HORIZON_FLAG = 0x40  # set: base_timestamp is the delete horizon
+
+    # Why read_batch_header refused; batch.reason_text gives the sentence.
+    HEADER_CUT_SHORT = -1       # fewer than 61 bytes are left: nothing was filled in
+    BATCH_CUT_SHORT = -2        # the header is sound, but its batch goes on past the bytes left
+    BAD_LENGTH = -3             # batch_length is smaller than the rest of a header
+    BAD_MAGIC = -4
+    NEGATIVE_COUNT = -5
+    BAD_OFFSETS = -6            # negative offset or delta, or fewer offsets than records
+    COUNT_TOO_LARGE = -7        # more records than the bytes can hold
+    BAD_CODEC = -8
+
+
+cdef struct BatchHeader:
+    int64_t base_offset
+    int32_t batch_length
+    int32_t partition_leader_epoch
+    int8_t magic
+    uint32_t crc
+    int16_t attributes
+    int32_t last_offset_delta
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t record_count
+
+
+cdef struct RecordFrame:
+    int8_t attributes
+    int64_t timestamp_delta
+    int32_t offset_delta
+    const uint8_t *key
+    int32_t key_size            # -1: null
+    const uint8_t *value
+    int32_t value_size          # -1: null
+    int32_t header_count
+    const uint8_t *headers      # the bytes behind the header count
+    int32_t headers_size
+
+
+cdef inline int read_batch_header(
+    const uint8_t *p, size_t available, BatchHeader *out
+) noexcept nogil:
+    """0, or why the `available` bytes at `p` do not begin with a whole batch.
+
+    Every field is filled in but for HEADER_CUT_SHORT. After 0 the batch lies at
+    p[0 : 12 + batch_length], and record_count records fit into it at 7 bytes each (of a
+    compressed batch that is unknown until it is inflated).
+    """
+    if available < BATCH_OVERHEAD:
+        return HEADER_CUT_SHORT
+    out.base_offset = <int64_t>load_u64(p)
+    out.batch_length = <int32_t>load_u32(p + 8)
+    out.partition_leader_epoch = <int32_t>load_u32(p + 12)
+    out.magic = <int8_t>p[16]
+    out.crc = load_u32(p + 17)
+    out.attributes = <int16_t>load_u16(p + 21)
+    out.last_offset_delta = <int32_t>load_u32(p + 23)
+    out.base_timestamp = <int64_t>load_u64(p + 27)
+    out.max_timestamp = <int64_t>load_u64(p + 35)
+    out.producer_id = <int64_t>load_u64(p + 43)
+    out.producer_epoch = <int16_t>load_u16(p + 51)
+    out.base_sequence = <int32_t>load_u32(p + 53)
+    out.record_count = <int32_t>load_u32(p + 57)
+    if out.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
+        return BAD_LENGTH
+    if out.magic != MAGIC_V2:
+        return BAD_MAGIC
+    if out.record_count < 0:
+        return NEGATIVE_COUNT
+    if (
+        out.base_offset < 0
+        or out.last_offset_delta < 0
+        or out.base_offset > INT64_MAX - 1 - out.last_offset_delta
+        or out.last_offset_delta < out.record_count - 1
+    ):
+        return BAD_OFFSETS
+    if out.attributes & CODEC_MASK:
+        if (out.attributes & CODEC_MASK) > 4:
+            return BAD_CODEC
+    elif (
+        <int64_t>out.record_count * MIN_RECORD_SIZE
+        > out.batch_length - (BATCH_OVERHEAD - LOG_OVERHEAD)
+    ):
+        return COUNT_TOO_LARGE
+    if <size_t>out.batch_length > available - LOG_OVERHEAD:
+        return BATCH_CUT_SHORT
+    return 0
+
+
+cdef inline const uint8_t *skip_headers(
+    const uint8_t *p, const uint8_t *end, int32_t count
+) noexcept nogil:
+    """Behind `count` headers (varint key size, key, varint value size or -1, value), or NULL."""
+    cdef int32_t size, i
+    if count > (end - p) // 2:
+        return NULL
+    for i in range(count):
+        p = get_varint(p, end, &size)
+        if p == NULL or size < 0 or size > end - p:
+            return NULL
+        p = get_varint(p + size, end, &size)
+        if p == NULL or size < -1 or size > end - p:
+            return NULL
+        if size > 0:
+            p += size
+    return p
+
+
+cdef inline const uint8_t *next_record(
+    const uint8_t *p, const uint8_t *end, RecordFrame *out
+) noexcept nogil:
+    """The record at `p` and the cursor behind it, or NULL where it is malformed.
+
+    Checked: every size against the record's own length, that against `end`, the headers one by
+    one, and that nothing is left over inside the record. The pointers go into the bytes at `p`;
+    those of null are NULL.
+    """
+    cdef int32_t size
+    cdef const uint8_t *stop
+    p = get_varint(p, end, &size)
+    if unlikely(p == NULL or size < MIN_RECORD_SIZE - 1 or size > end - p):
+        return NULL
+    stop = p + size
+    out.attributes = <int8_t>p[0]
+    p = get_varlong(p + 1, stop, &out.timestamp_delta)
+    p = get_varint(p, stop, &out.offset_delta)
+    p = get_varint(p, stop, &out.key_size)
+    if unlikely(p == NULL or out.key_size < -1 or out.key_size > stop - p):
+        return NULL
+    out.key = NULL
+    if out.key_size >= 0:
+        out.key = p
+        p += out.key_size
+    p = get_varint(p, stop, &out.value_size)
+    if unlikely(p == NULL or out.value_size < -1 or out.value_size > stop - p):
+        return NULL
+    out.value = NULL
+    if out.value_size >= 0:
+        out.value = p
+        p += out.value_size
+    p = get_varint(p, stop, &out.header_count)
+    if unlikely(p == NULL or out.header_count < 0):
+        return NULL
+    out.headers = p
+    out.headers_size = <int32_t>(stop - p)
+    if out.header_count > 0:
+        p = skip_headers(p, stop, out.header_count)
+    return stop if likely(p == stop) else NULL
+
+
+cdef class BatchBuilder:
+    """Record batches, one behind the other in one growing buffer, sealed by finish()."""
+    cdef uint8_t *_data
+    cdef size_t _size               # bytes written, the open batch's header included
+    cdef size_t _capacity
+    cdef Py_ssize_t _batch_start    # of the open batch, or -1
+    cdef int32_t _batch_records     # records in the open batch
+    cdef int32_t _next_delta        # offset delta of the next record of the open batch
+    cdef int64_t _batch_offset      # base offset of the open batch
+    cdef int64_t _base_timestamp    # of the open batch
+    cdef int64_t _max_timestamp
+    cdef bint _finished
+    cdef int _failure               # why the last add returned NULL: 1 memory, 2 too large, 3 finished
+    cdef readonly int64_t next_offset
+    cdef readonly int64_t record_count
+    cdef readonly int32_t batch_count
+    cdef readonly int32_t max_batch_records
+    cdef readonly int32_t max_batch_size
+    cdef readonly int32_t partition_leader_epoch
+    cdef readonly int16_t attributes
+    cdef readonly int64_t timestamp_ms
+    cdef readonly int64_t delete_horizon_ms
+    cdef readonly int64_t producer_id
+    cdef readonly int16_t producer_epoch
+    cdef readonly int32_t base_sequence
+
+    # Frames one record (null key, no headers, the batch's timestamp, next offset) and returns where
+    # its value_size bytes go, valid until the next call on the builder; NULL: see raise_failure.
+    # Opens a new batch where the open one would exceed max_batch_records or max_batch_size.
+    cdef uint8_t *add_value(self, int32_t value_size) noexcept nogil
+    # As add_value, for any record: a size of -1 is null, headers are bytes already encoded.
+    cdef uint8_t *add_record(
+        self, int64_t offset, int64_t timestamp, const uint8_t *key, int32_t key_size,
+        const uint8_t *value, int32_t value_size,
+        int32_t header_count, const uint8_t *headers, int32_t headers_size, int8_t attributes,
+    ) noexcept nogil
+    # Room for `size` more bytes in all, so that the adds that follow do not move the buffer.
+    # 0, or -1 where there is no memory.
+    cdef int reserve(self, size_t size) noexcept nogil
+    # Closes the open batch, so that the next record begins another.
+    cdef void seal(self) noexcept nogil
+    # Raises what the last NULL means; always raises.
+    cdef int raise_failure(self) except -1
+    # The batches, CRCs filled in, as one writable memoryview that owns the bytes. Ends the builder.
+    cpdef object finish(self)
