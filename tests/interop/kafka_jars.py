@@ -1,0 +1,179 @@
+"""Apache Kafka's released jars, by Maven coordinates, and the Java that runs them.
+
+The jars of a release are resolved once, by Maven, from `pom.xml`, into `.interop/<set>` in the
+project (git-ignored); later runs need no network and no Maven. The few Java classes of
+`tests/interop/java` are compiled against them when their source is newer.
+
+What is missing on a machine is said by `MissingToolError`, in words that name the remedy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+INTEROP = Path(__file__).resolve().parent
+PROJECT = INTEROP.parent.parent
+CACHE = PROJECT / ".interop"
+
+KAFKA_4 = "4.3.1"  # the pinned release
+KAFKA_3 = "3.9.2"  # the second set of real metadata
+SCHEMAS_ONLY = "4.4.0"  # no tools at Maven Central; only its schemas are compared
+OLDEST_JAVA = 17
+
+# Two cores are shared with everything else: a small heap, the serial collector, no C2.
+SMALL_JVM = (
+    "-Xms48m",
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Djava.awt.headless=true",
+)
+
+
+class MissingToolError(RuntimeError):
+    """Java or Maven is not there, or Kafka's jars cannot be had."""
+
+
+def java() -> Path:
+    """The `java` to run: of JAVA_HOME if set, else the one on PATH; 17 or newer."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if found is None or not Path(found).exists():
+        raise MissingToolError(
+            f"Java {OLDEST_JAVA} or newer is needed to run Apache Kafka: no `java` on PATH and no "
+            "JAVA_HOME. Install a JDK (Debian: apt-get install openjdk-17-jdk-headless)."
+        )
+    said = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        raise MissingToolError(
+            f"Java {OLDEST_JAVA} or newer is needed to run Apache Kafka; {found} says: "
+            f"{said.splitlines()[0] if said else 'nothing'}"
+        )
+    return Path(found)
+
+
+def javac() -> Path:
+    """The compiler that belongs to `java()`."""
+    found = java().resolve().with_name("javac")
+    if not found.exists():
+        raise MissingToolError(
+            f"A JDK is needed, not only a runtime: {found.parent} has no javac. "
+            "Install a JDK (Debian: apt-get install openjdk-17-jdk-headless)."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Jars:
+    """The resolved jars of one Kafka release."""
+
+    version: str
+    directory: Path
+
+    def classpath(self, *more: Path) -> str:
+        """Jars by wildcard, after the directories of `more`."""
+        return os.pathsep.join([*map(str, more), str(self.directory / "*")])
+
+    def compiled(self, *sources: str) -> Path:
+        """The directory of the compiled `tests/interop/java/<source>.java`, compiled if stale."""
+        output = CACHE / f"classes-{self.version}"
+        output.mkdir(parents=True, exist_ok=True)
+        stale = [
+            source
+            for source in (INTEROP / "java" / f"{name}.java" for name in sources)
+            if not (made := output / f"{source.stem}.class").exists()
+            or made.stat().st_mtime < source.stat().st_mtime
+        ]
+        if stale:
+            options = ("-nowarn", "-Xlint:none", "-cp", self.classpath(output), "-d", str(output))
+            subprocess.run([str(javac()), *options, *map(str, stale)], check=True)
+        return output
+
+    def command(
+        self,
+        main: str,
+        *arguments: str | Path,
+        classes: Path | None = None,
+        jvm: tuple[str, ...] = SMALL_JVM,
+    ) -> list[str]:
+        """The argument vector that runs the class `main` of this release."""
+        path = self.classpath(*([classes] if classes else []))
+        return [str(java()), *jvm, "-cp", path, main, *map(str, arguments)]
+
+    def run(
+        self,
+        main: str,
+        *arguments: str | Path,
+        classes: Path | None = None,
+        cwd: Path | None = None,
+        jvm: tuple[str, ...] = SMALL_JVM,
+        timeout_s: float = 120,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the class to its end. Where `check`, a failing exit raises with what it said."""
+        # A tool's own notices go nowhere, so that standard error holds only complaints.
+        quiet = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=off",)
+        result = subprocess.run(
+            self.command(main, *arguments, classes=classes, jvm=jvm + quiet),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            cwd=cwd,
+            check=False,
+        )
+        if check and result.returncode != 0:
+            raise RuntimeError(
+                f"{main} {' '.join(map(str, arguments))} -> {result.returncode}\n"
+                f"{result.stdout}\n{result.stderr}"
+            )
+        return result
+
+
+def kafka(version: str = KAFKA_4) -> Jars:
+    """Brokers, controllers and tools of `version`, fetched on first use."""
+    return _resolve(version, f"kafka-{version}", "everything")
+
+
+def schemas(version: str = SCHEMAS_ONLY) -> Jars:
+    """Only what the schema check needs of `version`, fetched on first use."""
+    return _resolve(version, f"schemas-{version}", "schemas")
+
+
+def _resolve(version: str, name: str, profile: str) -> Jars:
+    directory = CACHE / name
+    if directory.is_dir():
+        return Jars(version, directory)
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingToolError(
+            f"Apache Kafka {version}'s jars are not in {directory.relative_to(PROJECT)} yet, and "
+            "fetching them needs Maven: no `mvn` on PATH (Debian: apt-get install maven)."
+        )
+    # Maven fills a directory beside it, which is renamed when whole: a broken run leaves nothing.
+    partial = CACHE / f"{name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    arguments = [
+        *("-q", "-B", "-f", str(INTEROP / "pom.xml"), f"-P{profile}"),
+        *("dependency:copy-dependencies", "-DincludeScope=runtime"),
+        *(f"-Dkafka.version={version}", f"-DoutputDirectory={partial}"),
+    ]
+    # Offline first: what Maven already keeps needs no network.
+    for attempt in (["-o"], []):
+        result = subprocess.run(
+            [maven, *attempt, *arguments], capture_output=True, text=True, check=False
+        )
+        if result.returncode == 0:
+            partial.rename(directory)
+            return Jars(version, directory)
+    raise MissingToolError(
+        f"Maven could not fetch Apache Kafka {version}'s jars (is Maven Central, or a mirror of "
+        f"it, reachable?):\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
+    )
