@@ -39,7 +39,7 @@ test: build
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/cython-lint kraft/_core
+	PATH=$(BIN):$$PATH $(BIN)/cython-lint kraft/_core
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

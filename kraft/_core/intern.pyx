@@ -1,0 +1,354 @@
+"""Hash maps from uuids and names to small dense numbers, without a Python object an entry.
+
+Owns: open addressing with linear probing over ``u32`` slots (number + 1, 0 where empty), at most half full; entries lie in
+insertion order, so a number is an index into whatever columns a caller keeps beside it. A discarded entry keeps its
+number and its bytes and can be restored: a topic's deletion may be reverted. The slot of a discarded entry is closed by
+shifting its successors back, so there are no tombstones and searching stays short however long the churn.
+
+The maps' arrays are position independent: ``state()`` gives them as bytes for a column checkpoint, ``from_state`` takes them
+back without rehashing, straight out of mapped memory. Names come from outside, so hashing is seeded.
+Fed by ``table`` (topics, directories) and ``checkpoint``.
+"""
+
+from libc.string cimport memcmp, memcpy, memset
+
+from kraft._core.arena cimport arena_borrow, arena_release, arena_reserve
+
+DEFAULT_SEED = 0x9E3779B97F4A7C15
+
+
+cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
+    value ^= value >> 32
+    value *= <uint64_t>0xD6E8FEB86659FD93
+    value ^= value >> 32
+    value *= <uint64_t>0xD6E8FEB86659FD93
+    return value ^ (value >> 32)
+
+
+cdef inline uint64_t hash_of_uuid(const uint8_t *uuid, uint64_t seed) noexcept nogil:
+    cdef uint64_t high, low
+    memcpy(&high, uuid, 8)
+    memcpy(&low, uuid + 8, 8)
+    return mixed((high ^ seed) * <uint64_t>0x9FB21C651E98DF25 ^ low)
+
+
+cdef inline uint64_t hash_of_name(const uint8_t *name, int32_t size, uint64_t seed) noexcept nogil:
+    cdef uint64_t state = seed ^ <uint64_t>size, word
+    while size >= 8:
+        memcpy(&word, name, 8)
+        state = mixed(state ^ word)
+        name += 8
+        size -= 8
+    if size > 0:
+        word = 0
+        memcpy(&word, name, size)
+        state = mixed(state ^ word)
+    return mixed(state)
+
+
+cdef inline int reset_slots(Arena *slots, uint64_t wanted, uint64_t *mask) noexcept nogil:
+    """Empty slots, a power of two of them, at least twice `wanted`."""
+    cdef uint64_t capacity = 16
+    while capacity < 2 * wanted:
+        capacity *= 2
+    arena_release(slots)
+    if arena_reserve(slots, capacity * 4) < 0:
+        return -1
+    slots.size = capacity * 4
+    memset(slots.data, 0, capacity * 4)
+    mask[0] = capacity - 1
+    return 0
+
+
+cdef class HashSlots:
+    """What the two maps share: the slots, and entries that come, go and come back by number."""
+
+    def __len__(self):
+        return self.live
+
+    cdef uint64_t home(self, int64_t number) noexcept nogil:
+        """The slot where the search for an entry begins; each map says how its entries hash."""
+        return 0
+
+    cdef void place(self, int64_t number) noexcept nogil:
+        cdef uint64_t slot = self.home(number)
+        cdef uint32_t *slots = <uint32_t *>self.slots.data
+        while slots[slot]:
+            slot = (slot + 1) & self.mask
+        slots[slot] = <uint32_t>(number + 1)
+
+    cdef int make_room(self) noexcept nogil:
+        """Room for one more entry in slots that stay at most half full; -1 when memory ran out."""
+        cdef Arena old = self.slots
+        cdef uint64_t old_capacity = self.mask + 1, index
+        cdef const uint32_t *old_slots = <const uint32_t *>old.data
+        if 2 * <uint64_t>(self.live + 1) <= old_capacity:
+            return 0
+        memset(&self.slots, 0, sizeof(Arena))
+        if reset_slots(&self.slots, 2 * <uint64_t>(self.live + 1), &self.mask) < 0:
+            self.slots = old
+            return -1
+        for index in range(old_capacity):
+            if old_slots[index]:
+                self.place(old_slots[index] - 1)
+        arena_release(&old)
+        return 0
+
+    cdef void discard(self, int64_t number) noexcept nogil:
+        """Makes `number` unfindable; it must be findable now."""
+        cdef uint32_t *slots = <uint32_t *>self.slots.data
+        cdef uint64_t hole = self.home(number), slot, home
+        while slots[hole] != <uint32_t>(number + 1):
+            hole = (hole + 1) & self.mask
+        slot = hole
+        while True:
+            slot = (slot + 1) & self.mask
+            if slots[slot] == 0:
+                break
+            home = self.home(slots[slot] - 1)
+            # The entry may move into the hole unless its home lies behind the hole on the way to its slot.
+            if ((slot - home) & self.mask) >= ((slot - hole) & self.mask):
+                slots[hole] = slots[slot]
+                hole = slot
+        slots[hole] = 0
+        self.live -= 1
+
+    cdef int restore(self, int64_t number) noexcept nogil:
+        """Makes a discarded number findable again; -1 when memory ran out."""
+        if self.make_room() < 0:
+            return -1
+        self.place(number)
+        self.live += 1
+        return 0
+
+    def remove(self, int64_t number):
+        if not 0 <= number < self.count or self.get(self.key(number)) != number:
+            raise KeyError(number)
+        self.discard(number)
+
+    def bring_back(self, int64_t number):
+        if not 0 <= number < self.count or self.get(self.key(number)) >= 0:
+            raise KeyError(number)
+        if self.restore(number) < 0:
+            raise MemoryError("no memory for a hash map")
+
+
+cdef class UuidMap(HashSlots):
+    """Uuids (16 bytes) to dense numbers from 0."""
+
+    def __cinit__(self, *, uint64_t seed=DEFAULT_SEED):
+        self.seed = seed
+        if reset_slots(&self.slots, 8, &self.mask) < 0:
+            raise MemoryError("no memory for a uuid map")
+
+    def __dealloc__(self):
+        arena_release(&self.keys)
+        arena_release(&self.slots)
+
+    cdef uint64_t home(self, int64_t number) noexcept nogil:
+        return hash_of_uuid(self.keys.data + 16 * number, self.seed) & self.mask
+
+    cdef int64_t find(self, const uint8_t *uuid) noexcept nogil:
+        cdef uint64_t slot = hash_of_uuid(uuid, self.seed) & self.mask
+        cdef const uint32_t *slots = <const uint32_t *>self.slots.data
+        while slots[slot]:
+            if memcmp(self.keys.data + 16 * <uint64_t>(slots[slot] - 1), uuid, 16) == 0:
+                return slots[slot] - 1
+            slot = (slot + 1) & self.mask
+        return -1
+
+    cdef int64_t add(self, const uint8_t *uuid) noexcept nogil:
+        """The next number for a uuid that is not there yet; -1 when memory ran out."""
+        cdef int64_t number = self.count
+        if self.make_room() < 0:
+            return -1
+        if arena_reserve(&self.keys, 16) < 0:
+            return -1
+        memcpy(self.keys.data + 16 * number, uuid, 16)
+        self.keys.size = 16 * <size_t>(number + 1)
+        self.place(number)
+        self.count += 1
+        self.live += 1
+        return number
+
+    cdef int64_t intern(self, const uint8_t *uuid) noexcept nogil:
+        """The uuid's number, a new one where it had none; -1 when memory ran out."""
+        cdef int64_t number = self.find(uuid)
+        return number if number >= 0 else self.add(uuid)
+
+    def get(self, const uint8_t[::1] uuid not None):
+        if uuid.shape[0] != 16:
+            raise ValueError("a uuid has 16 bytes")
+        return self.find(&uuid[0])
+
+    def put(self, const uint8_t[::1] uuid not None):
+        if uuid.shape[0] != 16:
+            raise ValueError("a uuid has 16 bytes")
+        cdef int64_t number = self.intern(&uuid[0])
+        if number < 0:
+            raise MemoryError("no memory for a uuid map")
+        return number
+
+    def key(self, int64_t number):
+        if not 0 <= number < self.count:
+            raise IndexError(number)
+        return <bytes>(<const char *>self.keys.data)[16 * number:16 * number + 16]
+
+    @property
+    def memory_size(self):
+        """Bytes held, borrowed ones included."""
+        return self.keys.capacity + self.slots.capacity
+
+    def state(self):
+        return {
+            "keys": <bytes>(<const char *>self.keys.data)[:self.keys.size] if self.count else b"",
+            "slots": <bytes>(<const char *>self.slots.data)[:self.slots.size],
+            "seed": self.seed,
+            "live": self.live,
+        }
+
+    @staticmethod
+    def from_state(keys, slots, *, uint64_t seed, int64_t live, lender=None):
+        cdef UuidMap map_ = UuidMap(seed=seed)
+        cdef uint8_t[::1] key_bytes = keys, slot_bytes = slots
+        map_.count = key_bytes.shape[0] // 16
+        map_.live = live
+        check_slots(slot_bytes, map_.count, live, key_bytes.shape[0] % 16 == 0)
+        map_.lender = (keys, slots, lender)
+        if map_.count:
+            arena_borrow(&map_.keys, &key_bytes[0], 16 * map_.count)
+        arena_borrow(&map_.slots, &slot_bytes[0], slot_bytes.shape[0])
+        map_.mask = slot_bytes.shape[0] // 4 - 1
+        return map_
+
+
+cdef check_slots(uint8_t[::1] slots, int64_t count, int64_t live, bint whole):
+    """Slots out of a file may name only numbers that exist, and leave room for a search to end."""
+    cdef int64_t capacity = slots.shape[0] // 4, index, used = 0
+    cdef const uint32_t *slot = <const uint32_t *>&slots[0] if slots.shape[0] else NULL
+    cdef bint sound = whole and slots.shape[0] % 4 == 0 and capacity >= 16
+    if sound and capacity & (capacity - 1):
+        sound = False
+    if sound:
+        with nogil:
+            for index in range(capacity):
+                if slot[index]:
+                    used += 1
+                    if slot[index] > count:
+                        sound = False
+                        break
+    if not sound or used != live or 2 * live > capacity or live > count:
+        raise ValueError("the slots of a hash map contradict its entries")
+
+
+cdef class NameMap(HashSlots):
+    """Names (UTF-8 bytes) to dense numbers from 0."""
+
+    def __cinit__(self, *, uint64_t seed=DEFAULT_SEED):
+        self.seed = seed
+        if reset_slots(&self.slots, 8, &self.mask) < 0:
+            raise MemoryError("no memory for a name map")
+
+    def __dealloc__(self):
+        arena_release(&self.text)
+        arena_release(&self.ends)
+        arena_release(&self.slots)
+
+    cdef const uint8_t *name(self, int64_t number, int32_t *size) noexcept nogil:
+        cdef const uint64_t *ends = <const uint64_t *>self.ends.data
+        cdef uint64_t start = ends[number - 1] if number else 0
+        size[0] = <int32_t>(ends[number] - start)
+        return self.text.data + start
+
+    cdef uint64_t home(self, int64_t number) noexcept nogil:
+        cdef int32_t size = 0
+        cdef const uint8_t *name = self.name(number, &size)
+        return hash_of_name(name, size, self.seed) & self.mask
+
+    cdef int64_t find(self, const uint8_t *name, int32_t size) noexcept nogil:
+        cdef uint64_t slot = hash_of_name(name, size, self.seed) & self.mask
+        cdef const uint32_t *slots = <const uint32_t *>self.slots.data
+        cdef const uint8_t *other
+        cdef int32_t other_size = 0
+        while slots[slot]:
+            other = self.name(slots[slot] - 1, &other_size)
+            if other_size == size and memcmp(other, name, size) == 0:
+                return slots[slot] - 1
+            slot = (slot + 1) & self.mask
+        return -1
+
+    cdef int64_t add(self, const uint8_t *name, int32_t size) noexcept nogil:
+        """The next number for a name that is not there yet; -1 when memory ran out."""
+        cdef int64_t number = self.count
+        if self.make_room() < 0:
+            return -1
+        if arena_reserve(&self.text, size) < 0 or arena_reserve(&self.ends, 8) < 0:
+            return -1
+        memcpy(self.text.data + self.text.size, name, size)
+        self.text.size += size
+        (<uint64_t *>self.ends.data)[number] = self.text.size
+        self.ends.size = 8 * <size_t>(number + 1)
+        self.place(number)
+        self.count += 1
+        self.live += 1
+        return number
+
+    def get(self, str name not None):
+        encoded = name.encode()
+        return self.find(<const uint8_t *><const char *>encoded, len(encoded))
+
+    def put(self, str name not None):
+        encoded = name.encode()
+        cdef int64_t number = self.find(<const uint8_t *><const char *>encoded, len(encoded))
+        if number < 0:
+            number = self.add(<const uint8_t *><const char *>encoded, len(encoded))
+        if number < 0:
+            raise MemoryError("no memory for a name map")
+        return number
+
+    def key(self, int64_t number):
+        cdef int32_t size = 0
+        if not 0 <= number < self.count:
+            raise IndexError(number)
+        cdef const char *name = <const char *>self.name(number, &size)
+        return (<bytes>name[:size]).decode()
+
+    @property
+    def memory_size(self):
+        return self.text.capacity + self.ends.capacity + self.slots.capacity
+
+    def state(self):
+        return {
+            "text": <bytes>(<const char *>self.text.data)[:self.text.size] if self.count else b"",
+            "ends": <bytes>(<const char *>self.ends.data)[:self.ends.size] if self.count else b"",
+            "slots": <bytes>(<const char *>self.slots.data)[:self.slots.size],
+            "seed": self.seed,
+            "live": self.live,
+        }
+
+    @staticmethod
+    def from_state(text, ends, slots, *, uint64_t seed, int64_t live, lender=None):
+        cdef NameMap map_ = NameMap(seed=seed)
+        cdef uint8_t[::1] text_bytes = text, end_bytes = ends, slot_bytes = slots
+        cdef const uint64_t *end = NULL
+        cdef uint64_t last = 0
+        cdef int64_t index
+        map_.count = end_bytes.shape[0] // 8
+        map_.live = live
+        check_slots(slot_bytes, map_.count, live, end_bytes.shape[0] % 8 == 0)
+        if map_.count:
+            end = <const uint64_t *>&end_bytes[0]
+            for index in range(map_.count):
+                if end[index] < last or end[index] - last > 0x7fff:
+                    raise ValueError("the names of a hash map are out of order")
+                last = end[index]
+        if last != <uint64_t>text_bytes.shape[0]:
+            raise ValueError("the names of a hash map do not fill their text")
+        map_.lender = (text, ends, slots, lender)
+        if map_.count:
+            if text_bytes.shape[0]:
+                arena_borrow(&map_.text, &text_bytes[0], text_bytes.shape[0])
+            arena_borrow(&map_.ends, &end_bytes[0], end_bytes.shape[0])
+        arena_borrow(&map_.slots, &slot_bytes[0], slot_bytes.shape[0])
+        map_.mask = slot_bytes.shape[0] // 4 - 1
+        return map_
