@@ -112,6 +112,12 @@ class BrokerIdNotRegisteredError(KraftError):
     kafka_code = 102
 
 
+class InvalidRecordError(KraftError, ValueError):
+    """An object that cannot be written as a record: a field's type is wrong, or its range."""
+
+    kafka_code = 87
+
+
 class ReplayError(KraftError):
     """A record that contradicts the state it is applied to; Kafka's nodes stop on these too."""
 
