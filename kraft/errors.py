@@ -78,6 +78,12 @@ class UnknownTopicOrPartitionError(KraftError):
     kafka_code = 3
 
 
+class RecordTooLargeError(KraftError):
+    """A record, or a list of records that must stay together, is larger than a batch may be."""
+
+    kafka_code = 10
+
+
 class UnsupportedVersionError(KraftError):
     """A record type, record version, frame version or feature level that this package does not know."""
 
@@ -102,6 +108,12 @@ class InvalidReplicaAssignmentError(KraftError):
 
 class InvalidRequestError(KraftError):
     kafka_code = 42
+
+
+class UnsupportedCompressionTypeError(KraftError):
+    """A batch is compressed with a codec that is not installed (the extra ``codecs``)."""
+
+    kafka_code = 76
 
 
 class UnknownTopicIdError(KraftError):

@@ -1,9 +1,10 @@
 # The C half of batch, for the other modules of the core: the header and the records of a record
-# batch v2, and the builder.
+# batch v2, the table of a buffer's batches, and the builder.
 #
-#   0 base_offset i64 | 8 batch_length i32 | 12 partition_leader_epoch i32 | 16 magic i8 | 17 crc u32
-#  21 attributes i16 | 23 last_offset_delta i32 | 27 base_timestamp i64 | 35 max_timestamp i64
-#  43 producer_id i64 | 51 producer_epoch i16 | 53 base_sequence i32 | 57 record_count i32 | 61 records
+#   0 base_offset i64 | 8 batch_length i32 | 12 partition_leader_epoch i32 | 16 magic i8
+#  17 crc u32 | 21 attributes i16 | 23 last_offset_delta i32 | 27 base_timestamp i64
+#  35 max_timestamp i64 | 43 producer_id i64 | 51 producer_epoch i16 | 53 base_sequence i32
+#  57 record_count i32 | 61 records
 #
 # batch_length counts the bytes behind itself. The CRC-32C covers everything from attributes
 # (byte 21) to the end.
@@ -187,6 +188,50 @@ cdef inline const uint8_t *next_record(
     return stop if likely(p == stop) else NULL
 
 
+# One batch as scan() found it; BatchTable gives the fields as numpy columns.
+cdef struct BatchRow:
+    int64_t position
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    int32_t batch_length
+    int32_t partition_leader_epoch
+    uint32_t crc
+    int32_t last_offset_delta
+    int32_t base_sequence
+    int32_t record_count
+    int16_t attributes
+    int16_t producer_epoch
+    int8_t magic
+
+
+cdef class Block:
+    """Memory from malloc as a writable buffer of bytes; frees it at its end."""
+    cdef void *data
+    cdef Py_ssize_t size
+
+
+cdef class BatchTable:
+    """The batches of one buffer, in order, and where and why reading stopped."""
+    cdef BatchRow *rows
+    cdef Py_ssize_t count
+    cdef Py_ssize_t _capacity
+    cdef Block _block
+    cdef object _array
+    cdef readonly int64_t tail_position
+    cdef readonly object tail_reason        # None: the buffer ended behind a whole batch
+    cdef int _add(self, const BatchHeader *header, int64_t position) except -1
+
+
+cdef Block take_block(void *data, Py_ssize_t size)      # owns `data` from now on
+cdef str reason_text(int code)
+cdef uint32_t crc32c_of(const uint8_t *p, Py_ssize_t size) except? 0
+cdef void write_batch_header(uint8_t *p, const BatchRow *row) noexcept nogil
+# Where the bytes from p need not be sound; rows get position + their place in the bytes.
+cdef BatchTable scan_bytes(const uint8_t *p, Py_ssize_t size, int64_t position, bint verify_crc)
+
+
 cdef class BatchBuilder:
     """Record batches, one behind the other in one growing buffer, sealed by finish()."""
     cdef uint8_t *_data
@@ -199,7 +244,7 @@ cdef class BatchBuilder:
     cdef int64_t _base_timestamp    # of the open batch
     cdef int64_t _max_timestamp
     cdef bint _finished
-    cdef int _failure               # why the last add returned NULL: 1 memory, 2 too large, 3 finished
+    cdef int _failure               # why the last add returned NULL: see raise_failure
     cdef readonly int64_t next_offset
     cdef readonly int64_t record_count
     cdef readonly int32_t batch_count
