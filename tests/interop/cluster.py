@@ -1,0 +1,328 @@
+"""A real Apache Kafka cluster on loopback, and Kafka's own Admin client to drive it.
+
+Owns the processes it starts, their configuration files and directories: a node is started, stopped
+(SIGTERM, a controlled shutdown for a broker) and killed (SIGKILL) by its process id only. Every
+listener is on 127.0.0.1, on a port that was free a moment before.
+
+    cluster directory/
+        <node id>/server.properties     what the node was started with
+        <node id>/log                   its standard output and error
+        <node id>/metadata              a controller's metadata.log.dir
+        <node id>/data-0, data-1        a broker's log.dirs (the first holds the metadata too)
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from tests.interop.kafka_jars import Jars
+
+HOST = "127.0.0.1"
+T = TypeVar("T")
+# Throwaway names of a cluster that lives for a minute on loopback.
+ADMIN_USER, ADMIN_PASSWORD = "admin", "admin-of-a-throwaway-cluster"
+TOKEN_KEY = "key-of-a-throwaway-cluster"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+class ClusterError(RuntimeError):
+    """A node did not start or stop, or a request failed."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now; all are held at once, so that they differ."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 30.0) -> T:
+    """Asks until the answer is true; a request that fails meanwhile counts as not yet."""
+    deadline = time.monotonic() + timeout_s
+    said: object = None
+    while time.monotonic() < deadline:
+        try:
+            if answer := ask():
+                return answer
+        except ClusterError as error:
+            said = error
+        time.sleep(0.2)
+    raise ClusterError(f"waited {timeout_s} s in vain for {what}; last: {said}")
+
+
+@dataclass
+class Node:
+    """One process: a broker or a controller."""
+
+    jars: Jars
+    directory: Path
+    id: int
+    role: Literal["broker", "controller"]
+    port: int
+    sasl_port: int
+    settings: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def metadata_directory(self) -> Path:
+        """The directory that holds `meta.properties` and `__cluster_metadata-0`."""
+        return self.directory / ("metadata" if self.role == "controller" else "data-0")
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def write_properties(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}={value}\n" for name, value in self.settings.items()]
+        self.properties.write_text("".join(lines))
+
+    def format(self, cluster_id: str, *options: str) -> None:
+        self.write_properties()
+        arguments = ["format", "-t", cluster_id, "-c", str(self.properties), *options]
+        self.jars.run("kafka.tools.StorageTool", *arguments)
+
+    def directory_id(self) -> str:
+        lines = (self.metadata_directory / "meta.properties").read_text().splitlines()
+        return next(line for line in lines if line.startswith("directory.id="))[13:]
+
+    def start(self) -> None:
+        """Starts the process and returns at once."""
+        assert self.process is None, f"node {self.id} runs already"
+        self.write_properties()
+        jvm = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        quiet = ("-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+        command = self.jars.command("kafka.Kafka", self.properties, jvm=jvm + quiet)
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+            )
+
+    def wait_until_listening(self) -> None:
+        def listens() -> bool | None:
+            if self.process is None or self.process.poll() is not None:
+                tail = (self.directory / "log").read_text(errors="replace")[-4000:]
+                raise AssertionError(f"node {self.id} is not running; its log ends:\n{tail}")
+            try:
+                socket.create_connection((HOST, self.port), timeout=1).close()
+            except OSError:
+                return None
+            return True
+
+        wait_for(f"node {self.id} to listen", listens, START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """A clean shutdown; a node that does not end in time is killed, and that is an error."""
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise ClusterError(f"node {self.id} did not shut down in time; killed") from None
+
+    def kill(self) -> None:
+        """SIGKILL: what a broker leaves behind when its machine fails."""
+        if self.process is not None:
+            process, self.process = self.process, None
+            process.kill()
+            process.wait()
+
+
+class Driver:
+    """Kafka's Admin client in one warm JVM (`java/Drive.java`), asked by JSON lines."""
+
+    def __init__(self, jars: Jars, bootstrap: dict[str, str], log: Path) -> None:
+        command = jars.command("Drive", classes=jars.compiled("Drive"))
+        self._log = log.open("ab")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+        self.connect("plain", bootstrap)
+
+    def connect(self, name: str, config: dict[str, str]) -> None:
+        """Opens the client `name`; requests name it by `client`, "plain" otherwise."""
+        limits = {"default.api.timeout.ms": "15000", "request.timeout.ms": "8000"}
+        self("connect", name=name, config=limits | config)
+
+    def __call__(self, verb: str, **fields: Any) -> Any:
+        """One request: the result, or ClusterError with Kafka's own words."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": verb, **fields}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise ClusterError(f"the Admin client's process ended at {verb}; see {self._log.name}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ClusterError(f"{verb} {fields}: {answer['error']}")
+        return answer["ok"]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+@dataclass
+class Cluster:
+    """Controllers and brokers of one Kafka release under `directory`."""
+
+    jars: Jars
+    directory: Path
+    cluster_id: str
+    is_static: bool = False  # controller.quorum.voters, kraft.version 0
+    settings: dict[str, str] = field(default_factory=dict)
+    nodes: dict[int, Node] = field(default_factory=dict)
+    controller_ports: dict[int, int] = field(default_factory=dict)
+
+    def reserve_controllers(self, *ids: int) -> None:
+        """Fixes the controllers' ports: every node's configuration names them."""
+        self.controller_ports = dict(zip(ids, free_ports(len(ids)), strict=True))
+
+    def add_controller(self, node_id: int, **settings: str) -> Node:
+        return self._add(node_id, "controller", self.controller_ports[node_id], 0, settings)
+
+    def add_broker(self, node_id: int, rack: str | None, **settings: str) -> Node:
+        port, sasl_port = free_ports(2)
+        more = {"broker.rack": rack} if rack is not None else {}
+        return self._add(node_id, "broker", port, sasl_port, more | settings)
+
+    def _add(
+        self,
+        node_id: int,
+        role: Literal["broker", "controller"],
+        port: int,
+        sasl_port: int,
+        settings: dict[str, str],
+    ) -> Node:
+        directory = self.directory / str(node_id)
+        common = self._common(node_id, role)
+        own = (
+            _controller_settings(directory, port)
+            if role == "controller"
+            else _broker_settings(directory, port, sasl_port)
+        )
+        named = {name.replace("__", "."): value for name, value in settings.items()}
+        every = common | own | self.settings | named
+        node = Node(self.jars, directory, node_id, role, port, sasl_port, every)
+        self.nodes[node_id] = node
+        return node
+
+    def _common(self, node_id: int, role: str) -> dict[str, str]:
+        addresses = {one: f"{HOST}:{port}" for one, port in self.controller_ports.items()}
+        voters = ",".join(f"{one}@{address}" for one, address in addresses.items())
+        quorum = (
+            {"controller.quorum.voters": voters}
+            if self.is_static
+            else {"controller.quorum.bootstrap.servers": ",".join(addresses.values())}
+        )
+        return quorum | {
+            "node.id": str(node_id),
+            "process.roles": role,
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
+            ),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:ANONYMOUS;User:{ADMIN_USER}",
+            "delegation.token.secret.key": TOKEN_KEY,
+            # Small periods, so that fencing and failover take seconds.
+            "broker.heartbeat.interval.ms": "500",
+            "broker.session.timeout.ms": "3000",
+            "controller.quorum.election.timeout.ms": "1000",
+            "controller.quorum.fetch.timeout.ms": "2000",
+            "metadata.max.idle.interval.ms": "2000",
+        }
+
+    def driver(self) -> Driver:
+        """Kafka's Admin client on the brokers that run."""
+        brokers = [node for node in self.nodes.values() if node.role == "broker"]
+        bootstrap = ",".join(node.address for node in brokers)
+        log = self.directory / "driver.log"
+        return Driver(self.jars, {"bootstrap.servers": bootstrap}, log)
+
+    def stop(self) -> None:
+        """Ends every process: brokers cleanly first, while a controller can still hear them."""
+        for role in ("broker", "controller"):
+            for node in self.nodes.values():
+                if node.role == role:
+                    node.stop()
+
+    def kill(self) -> None:
+        """Ends what still runs, whatever happened."""
+        for node in self.nodes.values():
+            node.kill()
+
+
+def sasl_client(bootstrap: str, user: str, password: str) -> dict[str, str]:
+    """A client's configuration for the SASL listener."""
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": f'{module} required username="{user}" password="{password}";',
+    }
+
+
+def _controller_settings(directory: Path, port: int) -> dict[str, str]:
+    return {
+        "listeners": f"CONTROLLER://{HOST}:{port}",
+        "log.dirs": str(directory / "metadata"),
+    }
+
+
+def _broker_settings(directory: Path, port: int, sasl_port: int) -> dict[str, str]:
+    return {
+        "listeners": f"PLAINTEXT://{HOST}:{port},SASL://{HOST}:{sasl_port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "listener.name.sasl.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "log.dirs": f"{directory / 'data-0'},{directory / 'data-1'}",
+        # What a default broker takes for itself is too much for six of them on one machine.
+        "log.cleaner.dedupe.buffer.size": "2097152",
+        "log.index.size.max.bytes": "65536",
+        "num.network.threads": "1",
+        "num.io.threads": "2",
+        "num.replica.fetchers": "1",
+        "background.threads": "2",
+        "offsets.topic.num.partitions": "2",
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "replica.lag.time.max.ms": "3000",
+        "controlled.shutdown.enable": "true",
+    }

@@ -1,0 +1,376 @@
+"""What the recorded clusters live through: every kind of metadata record that clients can provoke.
+
+Each chapter is a function of a `Stage`; it leaves the cluster settled. The chapters run in the order
+of the file; `record.py` strings them together for each Kafka release.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.interop.cluster import (
+    ADMIN_PASSWORD,
+    ADMIN_USER,
+    HOST,
+    Cluster,
+    ClusterError,
+    Driver,
+    sasl_client,
+    wait_for,
+)
+
+RACKS = {1: "rack-a", 2: "rack-b", 3: "rack-c"}
+CONTROLLERS = (101, 102, 103)
+THROTTLE_BYTES = "1024"
+
+
+@dataclass
+class Stage:
+    """The running cluster, its Admin client, and what the chapters tell each other."""
+
+    cluster: Cluster
+    ask: Driver
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def broker(self, node_id: int) -> None:
+        """Starts the broker and waits until it is unfenced."""
+        self.cluster.nodes[node_id].start()
+        self.cluster.nodes[node_id].wait_until_listening()
+        self.wait_for_brokers(including=node_id)
+
+    def wait_for_brokers(self, *, including: int = 0, without: int = 0) -> None:
+        def settled() -> bool | None:
+            alive = self.ask("brokers")
+            return (not including or including in alive) and without not in alive
+
+        wait_for(f"the brokers (with {including}, without {without})", settled)
+
+    def partitions(self, topic: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.ask("describe_topics", topics=[topic])[topic][
+            "partitions"
+        ]
+        return found
+
+    def wait_for_isr(self, topic: str, size: int) -> None:
+        wait_for(
+            f"{topic}: {size} replicas in sync",
+            lambda: all(len(one["isr"]) == size for one in self.partitions(topic)),
+        )
+
+    def wait_until_moved(self) -> None:
+        wait_for("the end of all reassignments", lambda: self.ask("reassignments") == 0, 60.0)
+
+    def voter(self, node_id: int) -> dict[str, Any]:
+        node = self.cluster.nodes[node_id]
+        return {"id": node_id, "directory_id": node.directory_id(), "host": HOST, "port": node.port}
+
+    def config(self, kind: str, name: str, *ops: tuple[str, str, str | None]) -> None:
+        self.ask("alter_config", type=kind, name=name, ops=[list(op) for op in ops])
+
+    def produce(self, topic: str, partitions: list[int], count: int, **more: str) -> None:
+        brokers = [n for n in self.cluster.nodes.values() if n.role == "broker" and n.process]
+        config = {"bootstrap.servers": brokers[0].address} | {
+            name.replace("__", "."): value for name, value in more.items()
+        }
+        fields = {"partitions": partitions, "count": count, "size": 2000, "config": config}
+        self.ask("produce", topic=topic, **fields)
+
+
+def create_topics(stage: Stage) -> None:
+    """Topic, Partition, Config: replication factors 1 to 3, manual assignment, configs, a long name."""
+    stage.ask(
+        "create_topics",
+        topics=[
+            {"name": "orders", "partitions": 6, "replication_factor": 3},
+            {
+                "name": "payments",
+                "partitions": 4,
+                "replication_factor": 3,
+                "configs": {
+                    "min.insync.replicas": "2",
+                    "cleanup.policy": "compact,delete",
+                    "retention.ms": "86400000",
+                },
+            },
+            {"name": "clicks", "partitions": 3, "replication_factor": 2},
+            {"name": "solo", "partitions": 2, "replication_factor": 1},
+            {"name": "by-hand", "assignment": [[3, 1, 2], [2, 3], [1, 2]][:1] + [[1, 3, 2]]},
+            {"name": "scratch", "partitions": 2, "replication_factor": 3},
+            {"name": "x" * 249, "partitions": 1, "replication_factor": 2},
+        ],
+    )
+    stage.wait_for_isr("orders", 3)
+
+
+def create_many(stage: Stage) -> None:
+    """A few hundred partitions, so that snapshots and segments have some size."""
+    stage.ask(
+        "create_topics",
+        topics=[{"name": "wide", "partitions": 200, "replication_factor": 3}],
+    )
+    stage.wait_for_isr("wide", 3)
+
+
+def create_partitions(stage: Stage) -> None:
+    """Partition: a topic grows, placed by Kafka and by hand."""
+    stage.ask("create_partitions", topic="clicks", total=5)
+    stage.ask("create_partitions", topic="by-hand", total=4, assignment=[[2, 3, 1], [3, 2, 1]])
+
+
+def delete_topic(stage: Stage) -> None:
+    """RemoveTopic, of a topic with configs of its own."""
+    stage.config("TOPIC", "scratch", ("SET", "retention.bytes", "1000000"))
+    stage.ask("delete_topics", topics=["scratch"])
+
+
+def configure(stage: Stage) -> None:
+    """Config of every resource: set, append, subtract, delete."""
+    stage.config("TOPIC", "orders", ("SET", "retention.ms", "3600000"), ("SET", "segment.ms", "9000"))
+    stage.config("TOPIC", "orders", ("DELETE", "segment.ms", None))
+    stage.config("TOPIC", "solo", ("APPEND", "cleanup.policy", "compact"))
+    stage.config("TOPIC", "solo", ("SUBTRACT", "cleanup.policy", "delete"))
+    stage.config("TOPIC", "clicks", ("SET", "compression.type", "zstd"))
+    stage.config("BROKER", "1", ("SET", "log.cleaner.threads", "1"))
+    stage.config("BROKER", "2", ("SET", "follower.replication.throttled.rate", "10000000"))
+    stage.config("BROKER", "2", ("DELETE", "follower.replication.throttled.rate", None))
+    stage.config("BROKER", "", ("SET", "message.max.bytes", "2000000"))
+    stage.config("BROKER", "", ("SET", "log.retention.ms", "604800000"))
+    stage.config("BROKER", "", ("DELETE", "log.retention.ms", None))
+    stage.config(
+        "CLIENT_METRICS",
+        "telemetry",
+        ("SET", "metrics", "org.apache.kafka.producer."),
+        ("SET", "interval.ms", "10000"),
+        ("SET", "match", "client_software_name=apache-kafka-java"),
+    )
+
+
+def configure_group(stage: Stage) -> None:
+    """Config of a consumer group (metadata.version of 4.x)."""
+    stage.config("GROUP", "readers", ("SET", "consumer.session.timeout.ms", "50000"))
+    stage.config("GROUP", "readers", ("SET", "consumer.heartbeat.interval.ms", "6000"))
+    stage.config("GROUP", "readers", ("DELETE", "consumer.heartbeat.interval.ms", None))
+
+
+def authorize(stage: Stage) -> None:
+    """AccessControlEntry and its removal."""
+    rules = [
+        ("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW"),
+        ("TOPIC", "pay", "PREFIXED", "User:bob", "10.0.0.1", "WRITE", "ALLOW"),
+        ("TOPIC", "*", "LITERAL", "User:mallory", "*", "ALL", "DENY"),
+        ("GROUP", "readers", "LITERAL", "User:alice", "*", "DESCRIBE", "ALLOW"),
+        ("CLUSTER", "kafka-cluster", "LITERAL", "User:carol", "*", "ALTER_CONFIGS", "ALLOW"),
+        ("TRANSACTIONAL_ID", "tx", "PREFIXED", "User:bob", "*", "WRITE", "ALLOW"),
+    ]
+    names = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+    for rule in rules:
+        stage.ask("create_acl", **dict(zip(names, rule, strict=True)))
+    stage.ask("delete_acl", **dict(zip(names, rules[3], strict=True)))
+
+
+def credentials(stage: Stage) -> None:
+    """UserScramCredential, replaced and removed, of both mechanisms."""
+    for mechanism, user in (("SCRAM-SHA-256", "alice"), ("SCRAM-SHA-512", "alice")):
+        scram = {"user": user, "mechanism": mechanism, "iterations": 4096}
+        stage.ask("upsert_scram", password="throwaway-1", **scram)
+    scram = {"user": "bob", "mechanism": "SCRAM-SHA-256", "iterations": 8192}
+    stage.ask("upsert_scram", password="throwaway-2", **scram)
+    stage.ask("upsert_scram", password="throwaway-3", **scram)
+    stage.ask("delete_scram", user="alice", mechanism="SCRAM-SHA-512")
+
+
+def quotas(stage: Stage) -> None:
+    """ClientQuota of users, clients, addresses and defaults; set, changed and removed."""
+    ask = stage.ask
+    ask("alter_quota", entity={"user": "alice"}, key="producer_byte_rate", value=1048576.0)
+    ask("alter_quota", entity={"user": "alice"}, key="producer_byte_rate", value=2097152.0)
+    ask("alter_quota", entity={"user": None}, key="consumer_byte_rate", value=4194304.0)
+    ask("alter_quota", entity={"client-id": "etl"}, key="request_percentage", value=12.5)
+    pair = {"user": "bob", "client-id": None}
+    ask("alter_quota", entity=pair, key="controller_mutation_rate", value=50.0)
+    ask("alter_quota", entity={"ip": "10.0.0.7"}, key="connection_creation_rate", value=10.0)
+    ask("alter_quota", entity={"client-id": "etl"}, key="request_percentage", value=None)
+
+
+def produce(stage: Stage) -> None:
+    """ProducerIds: an idempotent and a transactional producer (which makes __transaction_state)."""
+    stage.produce("orders", [0, 1, 2], 20)
+    stage.produce("orders", [3], 5, transactional__id="tx-orders")
+    stage.produce("clicks", [0], 5, acks="1", enable__idempotence="false")
+
+
+def tokens(stage: Stage) -> None:
+    """DelegationToken: made, renewed, expired at once (RemoveDelegationToken)."""
+    sasl = stage.cluster.nodes[1]
+    config = sasl_client(f"{HOST}:{sasl.sasl_port}", ADMIN_USER, ADMIN_PASSWORD)
+    stage.ask.connect("sasl", config)
+    day_ms = 86_400_000
+
+    def make(renewers: list[str]) -> str:
+        made: str = stage.ask(
+            "create_token", client="sasl", renewers=renewers, max_lifetime_ms=7 * day_ms
+        )
+        return made
+
+    kept = make(["User:alice", "User:bob"])
+    gone = make([])
+    # The token must have reached the broker that is asked next.
+    wait_for("the token's renewal", lambda: _renew(stage, kept, day_ms))
+    wait_for("the token's end", lambda: _expire(stage, gone))
+    stage.notes["token"] = kept
+
+
+def _renew(stage: Stage, token: str, period_ms: int) -> bool:
+    return bool(stage.ask("renew_token", client="sasl", token=token, period_ms=period_ms))
+
+
+def _expire(stage: Stage, token: str) -> bool:
+    return bool(stage.ask("expire_token", client="sasl", token=token, period_ms=-1))
+
+
+def reassign(stage: Stage) -> None:
+    """PartitionChange: a reassignment that completes, one that shrinks, one that is cancelled."""
+    first = stage.partitions("clicks")[0]["replicas"]
+    other = ({1, 2, 3} - set(first)).pop()
+    stage.ask("reassign", partitions={"clicks": {"0": [other, first[0]]}})
+    stage.wait_until_moved()
+    stage.ask("reassign", partitions={"by-hand": {"1": [1, 3]}})
+    stage.wait_until_moved()
+    begin_slow_move(stage, "solo", 0)
+    stage.ask("reassign", partitions={"solo": {"0": None}})
+    stage.wait_until_moved()
+    end_slow_move(stage)
+
+
+def begin_slow_move(stage: Stage, topic: str, partition: int) -> None:
+    """Leaves a reassignment in flight: the new replica's fetching is throttled to a trickle."""
+    stage.produce(topic, [partition], 300)
+    now = stage.partitions(topic)[partition]["replicas"]
+    new = sorted({1, 2, 3} - set(now))
+    stage.config(
+        "TOPIC",
+        topic,
+        ("SET", "leader.replication.throttled.replicas", "*"),
+        ("SET", "follower.replication.throttled.replicas", "*"),
+    )
+    for broker in ("1", "2", "3"):
+        stage.config(
+            "BROKER",
+            broker,
+            ("SET", "leader.replication.throttled.rate", THROTTLE_BYTES),
+            ("SET", "follower.replication.throttled.rate", THROTTLE_BYTES),
+        )
+    stage.ask("reassign", partitions={topic: {str(partition): new[:1]}})
+
+
+def end_slow_move(stage: Stage) -> None:
+    for broker in ("1", "2", "3"):
+        stage.config(
+            "BROKER",
+            broker,
+            ("DELETE", "leader.replication.throttled.rate", None),
+            ("DELETE", "follower.replication.throttled.rate", None),
+        )
+
+
+def log_directories(stage: Stage) -> None:
+    """PartitionChange.directories: a replica moves to the broker's other log directory."""
+    held = stage.ask("log_directories", broker=1)
+    source = next(path for path, there in held.items() if "orders-0" in there)
+    target = next(path for path in held if path != source)
+    fields = {"topic": "orders", "partition": 0, "broker": 1, "directory": target}
+    stage.ask("move_replica", **fields)
+    wait_for(
+        "orders-0 in the other directory",
+        lambda: "orders-0" in stage.ask("log_directories", broker=1)[target],
+    )
+
+
+def fence(stage: Stage) -> None:
+    """BrokerRegistrationChange: a broker dies, is fenced, comes back; another shuts down cleanly."""
+    stage.cluster.nodes[3].kill()
+    stage.wait_for_brokers(without=3)
+    stage.broker(3)
+    stage.wait_for_isr("orders", 3)
+    stage.cluster.nodes[2].stop()
+    stage.wait_for_brokers(without=2)
+    stage.broker(2)
+    stage.wait_for_isr("orders", 3)
+    for topic in ("orders", "by-hand", "payments"):
+        count = len(stage.partitions(topic))
+        _elect(stage, "PREFERRED", topic, list(range(count)))
+
+
+def _elect(stage: Stage, kind: str, topic: str, partitions: list[int]) -> None:
+    try:
+        stage.ask("elect", type=kind, partitions={topic: partitions})
+    except ClusterError as error:
+        if "ElectionNotNeeded" not in str(error):
+            raise
+
+
+def unclean_election(stage: Stage) -> None:
+    """A partition whose only in-sync replica is gone elects one that is behind (leaderRecoveryState)."""
+    stage.ask("create_topics", topics=[{"name": "unclean", "assignment": [[3, 2]]}])
+    stage.wait_for_isr("unclean", 2)
+    stage.cluster.nodes[2].kill()
+    stage.wait_for_brokers(without=2)
+    stage.wait_for_isr("unclean", 1)
+    stage.produce("unclean", [0], 5)
+    stage.cluster.nodes[3].kill()
+    stage.wait_for_brokers(without=3)
+    stage.broker(2)
+    wait_for("no leader", lambda: stage.partitions("unclean")[0]["leader"] == -1)
+    _elect(stage, "UNCLEAN", "unclean", [0])
+    wait_for("broker 2 to lead", lambda: stage.partitions("unclean")[0]["leader"] == 2)
+    stage.broker(3)
+    stage.wait_for_isr("unclean", 2)
+
+
+def retire_broker(stage: Stage) -> None:
+    """UnregisterBroker: a fourth broker, of no rack, joins, leaves and is struck off."""
+    node = stage.cluster.add_broker(4, None)
+    node.format(stage.cluster.cluster_id, *_broker_format(stage.cluster))
+    stage.broker(4)
+    node.stop()
+    stage.wait_for_brokers(without=4)
+    stage.ask("unregister_broker", broker=4)
+    del stage.cluster.nodes[4]
+
+
+def _broker_format(cluster: Cluster) -> list[str]:
+    return [] if cluster.is_static else ["--no-initial-controllers"]
+
+
+def voters(stage: Stage) -> None:
+    """KRaftVoters control records: a voter leaves and comes back."""
+    stage.ask("remove_voter", **stage.voter(103))
+    wait_for("two voters", lambda: len(stage.ask("quorum")["voters"]) == 2)
+    time.sleep(1.0)  # it must have fetched as an observer before it may come back
+    wait_for("103 among the voters again", lambda: _add_voter(stage, 103), 40.0)
+
+
+def _add_voter(stage: Stage, node_id: int) -> bool:
+    if str(node_id) not in stage.ask("quorum")["voters"]:
+        stage.ask("add_voter", **stage.voter(node_id))
+    return str(node_id) in stage.ask("quorum")["voters"]
+
+
+def failover(stage: Stage) -> None:
+    """LeaderChange control records: the active controller stops; another takes over; it returns."""
+    leader = stage.ask("quorum")["leader"]
+    stage.cluster.nodes[leader].stop()
+    wait_for("another active controller", lambda: stage.ask("quorum")["leader"] != leader, 40.0)
+    stage.config("TOPIC", "orders", ("SET", "max.message.bytes", "1048588"))
+    stage.cluster.nodes[leader].start()
+    stage.cluster.nodes[leader].wait_until_listening()
+
+
+def upgrade(stage: Stage, feature: str, level: int, kind: str = "UPGRADE") -> None:
+    """FeatureLevel."""
+    stage.ask("update_feature", feature=feature, level=level, type=kind)
+    wait_for(
+        f"{feature} at {level}", lambda: stage.ask("features").get(feature, 0) == level, 20.0
+    )
