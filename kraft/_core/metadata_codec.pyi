@@ -66,6 +66,42 @@ class StructCodec:
     ) -> None: ...
     def check_version(self, version: int) -> None:
         """Raise UnsupportedVersionError for a version that the schema does not have."""
+    def decode(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        version: int,
+        position: int = 0,
+        end: int | None = None,
+    ) -> Struct:
+        """The struct that lies in ``buffer[position:end]``, all of it.
+
+        Raises CorruptRecordError with the position of malformed, missing or left-over bytes, and
+        UnsupportedVersionError for a version that the schema does not have.
+        """
+    def encode(self, value: Struct, version: int) -> bytes:
+        """Raises as `RecordCodec.encode`."""
+
+class RecordCodec:
+    """The frame around a record value, for a set of record types."""
+
+    def __init__(self, types: Iterable[type[Record]]) -> None: ...
+    def decode(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        position: int = 0,
+        end: int | None = None,
+    ) -> Record:
+        """The record whose value is ``buffer[position:end]``; its ``version`` is the one read.
+
+        Raises CorruptRecordError with the position of malformed, missing or left-over bytes, and
+        UnsupportedVersionError for a frame version, api key or record version that is not known.
+        """
+    def encode(self, record: Record, version: int) -> bytes:
+        """The bytes of a record value, in this version.
+
+        Raises UnsupportedVersionError where the version does not exist or cannot carry a field
+        that is not at its default, InvalidRecordError for a value of the wrong type or range.
+        """
 
 class StructType(type):
     """Makes a class body of `field(...)` lines into slots and a codec."""

@@ -1,8 +1,8 @@
-"""Message schemas interpreted in C: bytes <-> typed Python objects, for metadata and control records.
+"""Message schemas interpreted in C: bytes <-> typed objects, for metadata and control records.
 
 Owns `Uuid`, the base classes `Struct` and `Record`, `field` (one line of a schema), `StructCodec`
-(the schema of one struct in all its versions) and `RecordCodec` (the frame around one record value).
-The schemas themselves are the classes of `kraft.records`: a class body is a list of `field(...)`,
+(the schema of one struct in all its versions) and `RecordCodec` (the frame around one record
+value). The schemas themselves are the classes of `kraft.records`: a class body is a list of `field(...)`,
 from which the metaclass makes slots and a codec. The codec reads and writes the slots by their
 place in the object, without a look-up by name.
 
@@ -26,11 +26,22 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.float cimport PyFloat_AsDouble
 from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_AsLongLong
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    INT64_MIN,
+    int8_t,
+    int16_t,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint16_t,
+    uint32_t,
+    uint64_t,
+)
 from libc.string cimport memcpy, memmove
 
 from kraft._core.wire cimport (
@@ -106,7 +117,7 @@ cdef dict KINDS = {
     "struct": STRUCT,
 }
 
-# By Kind: the bytes that a value of it takes at least on the wire, and the range of the integer kinds.
+# By Kind: the bytes that a value takes at least on the wire; the range of the integer kinds.
 cdef int[11] LEAST_SIZE = [1, 1, 2, 2, 4, 8, 8, 16, 1, 1, 1]
 cdef int64_t[6] LOWEST = [0, -0x80, -0x8000, 0, -0x80000000, INT64_MIN]
 cdef int64_t[6] HIGHEST = [1, 0x7f, 0x7fff, 0xffff, 0x7fffffff, 0x7fffffffffffffff]
@@ -115,6 +126,7 @@ cdef object MISSING = object()
 cdef tuple NO_ARGUMENTS = ()
 cdef int MAX_VERSION = 31
 cdef int MAX_STRING_SIZE = 0x7fff
+cdef uint32_t FRAME_VERSION = 1
 
 
 class Uuid(bytes):
@@ -223,7 +235,7 @@ class StructType(type):
 
 
 cdef class StructBase:
-    """The compiled half of `Struct`; every field of a subclass is a slot that the codec knows by offset."""
+    """The compiled half of `Struct`; a field is a slot that the codec knows by its offset."""
 
     cdef public object unknown_tagged_fields
 
@@ -457,6 +469,569 @@ cdef class StructCodec:
                 f"{self.name} has versions {self.lowest_version}-{self.highest_version},"
                 f" not {version}"
             )
+
+    def decode(self, buffer, int version, Py_ssize_t position=0, end=None):
+        cdef Py_buffer view
+        cdef Cursor c
+        self.check_version(version)
+        open_cursor(buffer, position, end, &view, &c)
+        try:
+            made = decode_struct(self, version, &c)
+            check_all_read(self, &c)
+            if isinstance(made, RecordBase):
+                (<RecordBase>made).version = version
+            return made
+        finally:
+            PyBuffer_Release(&view)
+
+    def encode(self, value, int version):
+        cdef Buffer b
+        self.check_version(version)
+        open_buffer(&b)
+        try:
+            encode_struct(self, version, value, &b)
+            return PyBytes_FromStringAndSize(<char *>b.data, b.size)
+        finally:
+            close_buffer(&b)
+
+
+cdef class RecordCodec:
+    """The frame around a record value, for a set of record types."""
+
+    cdef list by_key
+
+    def __init__(self, types):
+        cdef StructCodec codec
+        codecs = [type.schema for type in types]
+        self.by_key = [None] * (max([(<StructCodec>codec).api_key for codec in codecs]) + 1)
+        for codec in codecs:
+            if codec.api_key < 0 or self.by_key[codec.api_key] is not None:
+                raise ValueError(f"{codec.name} has no api key of its own")
+            self.by_key[codec.api_key] = codec
+
+    def decode(self, buffer, Py_ssize_t position=0, end=None):
+        cdef Py_buffer view
+        cdef Cursor c
+        cdef uint32_t frame_version = 0, api_key = 0, version = 0
+        cdef StructCodec codec
+        open_cursor(buffer, position, end, &view, &c)
+        try:
+            c.at = get_uvarint(c.at, c.end, &frame_version)
+            if c.at != NULL and frame_version != FRAME_VERSION:
+                raise UnsupportedVersionError(
+                    f"a record value with frame version {frame_version}, not {FRAME_VERSION}"
+                )
+            c.at = get_uvarint(get_uvarint(c.at, c.end, &api_key), c.end, &version)
+            if c.at == NULL:
+                raise corrupt(&c, c.start, "the frame of a record value is malformed or ends early")
+            if api_key >= <size_t>len(self.by_key) or self.by_key[api_key] is None:
+                raise UnsupportedVersionError(f"no metadata record has api key {api_key}")
+            codec = <StructCodec>self.by_key[api_key]
+            if not <uint32_t>codec.lowest_version <= version <= <uint32_t>codec.highest_version:
+                codec.check_version(<int>min(version, <uint32_t>0x7fff))
+            made = decode_struct(codec, <int>version, &c)
+            check_all_read(codec, &c)
+            (<RecordBase>made).version = <int>version
+            return made
+        finally:
+            PyBuffer_Release(&view)
+
+    def encode(self, record, int version):
+        cdef Buffer b
+        cdef uint8_t *p
+        cdef StructCodec codec
+        if not isinstance(record, RecordBase):
+            raise InvalidRecordError(f"not a metadata record: {record!r}")
+        codec = type(record).schema
+        if not 0 <= codec.api_key < len(self.by_key) or self.by_key[codec.api_key] is not codec:
+            raise InvalidRecordError(f"not a metadata record: {codec.name}")
+        codec.check_version(version)
+        open_buffer(&b)
+        try:
+            p = put_uvarint(b.data, FRAME_VERSION)
+            p = put_uvarint(p, codec.api_key)
+            p = put_uvarint(p, version)
+            b.size = p - b.data
+            encode_struct(codec, version, record, &b)
+            return PyBytes_FromStringAndSize(<char *>b.data, b.size)
+        finally:
+            close_buffer(&b)
+
+
+# ---------------------------------------------------------------- bytes -> objects
+
+
+cdef int open_cursor(
+    object buffer, Py_ssize_t position, object end, Py_buffer *view, Cursor *c
+) except -1:
+    cdef Py_ssize_t stop
+    PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
+    try:
+        stop = view.len if end is None else end
+        if not 0 <= position <= stop <= view.len:
+            raise ValueError(f"bytes {position} to {stop} of a buffer of {view.len}")
+    except BaseException:
+        PyBuffer_Release(view)
+        raise
+    c.start = <const uint8_t *>view.buf + position
+    c.at = c.start
+    c.end = <const uint8_t *>view.buf + stop
+    c.position = position
+    return 0
+
+
+cdef object corrupt(Cursor *c, const uint8_t *at, str reason, kind=CorruptRecordError):
+    return kind(reason, position=c.position + (at - c.start))
+
+
+cdef int check_all_read(StructCodec codec, Cursor *c) except -1:
+    if c.at != c.end:
+        raise corrupt(c, c.at, f"{c.end - c.at} bytes are left over behind a {codec.name}")
+    return 0
+
+
+cdef str name_of(StructCodec codec, Field *f):
+    return f"{codec.name}.{codec.names[f - codec.fields]}"
+
+
+cdef inline void fill(object owner, Field *f, object value):
+    """Give a new object's slot, still NULL, its value."""
+    Py_INCREF(value)
+    (<PyObject **>(<char *><PyObject *>owner + f.offset))[0] = <PyObject *>value
+
+
+cdef object decode_struct(StructCodec codec, int version, Cursor *c):
+    cdef object made = new_object(codec.type, NO_ARGUMENTS)
+    cdef Py_ssize_t i
+    cdef Field *f
+    for i in range(codec.regular_count):
+        f = &codec.fields[codec.regular[i]]
+        if f.since <= version <= f.until:
+            fill(made, f, decode_field(codec, f, version, c))
+        else:
+            fill(made, f, default_of(f))
+    if c.at < c.end and c.at[0] == 0:
+        c.at += 1
+    else:
+        decode_tags(codec, made, version, c)
+    for i in range(codec.tagged_count):
+        f = &codec.fields[codec.tagged[i]]
+        if (<PyObject **>(<char *><PyObject *>made + f.offset))[0] == NULL:
+            fill(made, f, default_of(f))
+    return made
+
+
+cdef int decode_tags(StructCodec codec, object made, int version, Cursor *c) except -1:
+    cdef uint32_t count = 0, tag = 0, size = 0, i
+    cdef int64_t previous = -1
+    cdef Py_ssize_t k = 0
+    cdef const uint8_t *begin = c.at
+    cdef const uint8_t *end
+    cdef Field *f
+    cdef const uint8_t *p = get_uvarint(begin, c.end, &count)
+    if p == NULL:
+        raise corrupt(c, begin, f"the tagged section of {codec.name} is malformed or ends early")
+    if count > (c.end - p) // 2:
+        raise corrupt(
+            c, begin, f"{codec.name} claims {count} tagged fields in {c.end - p} bytes",
+            BudgetExceededError,
+        )
+    for i in range(count):
+        begin = p
+        p = get_uvarint(get_uvarint(begin, c.end, &tag), c.end, &size)
+        if p == NULL:
+            raise corrupt(c, begin, f"a tagged field of {codec.name} is malformed or ends early")
+        if <int64_t>tag <= previous:
+            raise corrupt(c, begin, f"tag {tag} of {codec.name} follows tag {previous}")
+        if size > c.end - p:
+            raise corrupt(
+                c, begin, f"tag {tag} of {codec.name} claims {size} of {c.end - p} bytes",
+                BudgetExceededError,
+            )
+        previous = tag
+        while k < codec.tagged_count and codec.fields[codec.tagged[k]].tag < <int64_t>tag:
+            k += 1
+        if k == codec.tagged_count or codec.fields[codec.tagged[k]].tag != <int64_t>tag:
+            if (<StructBase>made).unknown_tagged_fields is None:
+                (<StructBase>made).unknown_tagged_fields = {}
+            (<StructBase>made).unknown_tagged_fields[tag] = PyBytes_FromStringAndSize(
+                <const char *>p, size
+            )
+            p += size
+            continue
+        f = &codec.fields[codec.tagged[k]]
+        if not f.since <= version <= f.until:
+            raise corrupt(c, begin, f"tag {tag} is not part of {codec.name} in version {version}")
+        # The payload is read as if the buffer ended with it.
+        end = c.end
+        c.at = p
+        c.end = p + size
+        fill(made, f, decode_field(codec, f, version, c))
+        if c.at != c.end:
+            raise corrupt(c, c.at, f"{name_of(codec, f)} is shorter than its size, {size}")
+        p = c.end
+        c.end = end
+    c.at = p
+    return 0
+
+
+cdef object decode_field(StructCodec codec, Field *f, int version, Cursor *c):
+    cdef uint32_t raw = 0
+    cdef Py_ssize_t count, i, step
+    cdef const uint8_t *begin = c.at
+    cdef list items
+    cdef object item
+    if not f.is_array:
+        return decode_one(codec, f, version, c)
+    c.at = get_uvarint(begin, c.end, &raw)
+    if c.at == NULL:
+        raise corrupt(c, begin, f"{name_of(codec, f)} ends early")
+    if raw == 0:
+        if f.nullable:
+            return None
+        raise corrupt(c, begin, f"{name_of(codec, f)} is null")
+    count = <Py_ssize_t>raw - 1
+    step = LEAST_SIZE[f.kind]
+    if f.kind == STRUCT:
+        step = (<StructCodec>f.nested).least_size[version]
+    if count > (c.end - c.at) // step:
+        raise corrupt(
+            c, begin, f"{name_of(codec, f)} claims {count} elements in {c.end - c.at} bytes",
+            BudgetExceededError,
+        )
+    items = PyList_New(count)
+    if f.kind <= UUID:
+        for i in range(count):
+            item = fixed_of(f.kind, c.at)
+            Py_INCREF(item)
+            PyList_SET_ITEM(items, i, item)
+            c.at += step
+    else:
+        for i in range(count):
+            item = decode_one(codec, f, version, c)
+            Py_INCREF(item)
+            PyList_SET_ITEM(items, i, item)
+    return items
+
+
+cdef inline object fixed_of(int kind, const uint8_t *p):
+    """A value of a kind of fixed size, whose bytes are known to be there."""
+    cdef uint64_t bits
+    cdef double real
+    if kind == INT32:
+        return <int32_t>load_u32(p)
+    if kind == UUID:
+        return bytes16(UUID_TYPE, p)
+    if kind == INT64:
+        return <int64_t>load_u64(p)
+    if kind == INT8:
+        return <int8_t>p[0]
+    if kind == INT16:
+        return <int16_t>load_u16(p)
+    if kind == UINT16:
+        return load_u16(p)
+    if kind == BOOL:
+        return p[0] != 0
+    bits = load_u64(p)
+    memcpy(&real, &bits, 8)
+    return real
+
+
+cdef object decode_one(StructCodec codec, Field *f, int version, Cursor *c):
+    cdef uint32_t raw = 0
+    cdef Py_ssize_t size
+    cdef const uint8_t *begin = c.at
+    cdef const uint8_t *p
+    if f.kind <= UUID:
+        size = LEAST_SIZE[f.kind]
+        if c.end - begin < size:
+            raise corrupt(c, begin, f"{name_of(codec, f)} ends early")
+        c.at = begin + size
+        return fixed_of(f.kind, begin)
+    if f.kind == STRUCT:
+        return decode_struct(<StructCodec>f.nested, version, c)
+    p = get_uvarint(begin, c.end, &raw)
+    if p == NULL:
+        raise corrupt(c, begin, f"{name_of(codec, f)} ends early")
+    if raw == 0:
+        # An element of an array is never null; `nullable` speaks of the array.
+        if f.nullable and not f.is_array:
+            c.at = p
+            return None
+        raise corrupt(c, begin, f"{name_of(codec, f)} is null")
+    size = <Py_ssize_t>raw - 1
+    if size > c.end - p:
+        raise corrupt(
+            c, begin, f"{name_of(codec, f)} claims {size} of {c.end - p} bytes", BudgetExceededError
+        )
+    c.at = p + size
+    if f.kind == BYTES:
+        return PyBytes_FromStringAndSize(<const char *>p, size)
+    if size > MAX_STRING_SIZE:
+        raise corrupt(c, begin, f"{name_of(codec, f)} has {size} bytes, over {MAX_STRING_SIZE}")
+    try:
+        return PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
+    except UnicodeDecodeError as error:
+        raise corrupt(c, p + error.start, f"{name_of(codec, f)} is not UTF-8") from None
+
+
+# ---------------------------------------------------------------- objects -> bytes
+
+
+cdef void open_buffer(Buffer *b) noexcept:
+    b.data = b.first
+    b.size = 0
+    b.capacity = sizeof(b.first)
+
+
+cdef void close_buffer(Buffer *b) noexcept:
+    if b.data != b.first:
+        PyMem_Free(b.data)
+
+
+cdef int reserve(Buffer *b, Py_ssize_t more) except -1:
+    """Make room for `more` bytes behind `b.size`."""
+    cdef Py_ssize_t capacity = b.capacity
+    cdef uint8_t *data
+    if b.size + more <= capacity:
+        return 0
+    while capacity < b.size + more:
+        capacity *= 2
+    if b.data == b.first:
+        data = <uint8_t *>PyMem_Malloc(capacity)
+        if data != NULL:
+            memcpy(data, b.first, b.size)
+    else:
+        data = <uint8_t *>PyMem_Realloc(b.data, capacity)
+    if data == NULL:
+        raise MemoryError
+    b.data = data
+    b.capacity = capacity
+    return 0
+
+
+cdef int write_uvarint(Buffer *b, uint32_t value) except -1:
+    reserve(b, 5)
+    b.size = put_uvarint(b.data + b.size, value) - b.data
+    return 0
+
+
+cdef int write_bytes(Buffer *b, const void *source, Py_ssize_t size) except -1:
+    if size >= 0x7fffffff:
+        raise InvalidRecordError(f"{size} bytes do not fit in a field")
+    reserve(b, 5 + size)
+    b.size = put_uvarint(b.data + b.size, <uint32_t>size + 1) - b.data
+    memcpy(b.data + b.size, source, size)
+    b.size += size
+    return 0
+
+
+cdef object misfit(StructCodec codec, Field *f, object value):
+    kind = "[]" if f.is_array else ""
+    kind += (<FieldSpec>codec.specs[codec.names[f - codec.fields]]).kind
+    return InvalidRecordError(f"{name_of(codec, f)} cannot be {value!r}: its type is {kind}")
+
+
+cdef int64_t integer_of(StructCodec codec, Field *f, object value) except? -1:
+    cdef int64_t integer
+    if f.kind == BOOL:
+        if value is True or value is False:
+            return value is True
+        if value != 0 and value != 1:
+            raise misfit(codec, f, value)
+        return 1 if value else 0
+    try:
+        integer = PyLong_AsLongLong(value)
+    except (TypeError, OverflowError):
+        raise misfit(codec, f, value) from None
+    if not LOWEST[f.kind] <= integer <= HIGHEST[f.kind]:
+        raise misfit(codec, f, value)
+    return integer
+
+
+cdef bint is_default(StructCodec codec, Field *f, object value) except -1:
+    if <PyObject *>value == f.default_value:
+        return True
+    if f.is_array:
+        # An array's default is null or empty.
+        return <object>f.default_value is not None and value is not None and len(value) == 0
+    if value is None or <object>f.default_value is None:
+        return False
+    if f.kind <= INT64:
+        return integer_of(codec, f, value) == f.default_integer
+    return value == <object>f.default_value
+
+
+cdef int encode_struct(StructCodec codec, int version, object owner, Buffer *b) except -1:
+    cdef Py_ssize_t i
+    cdef uint32_t count = 0
+    cdef Field *f
+    cdef object unknown
+    if type(owner) is not codec.type:
+        raise InvalidRecordError(f"not a {codec.name}: {owner!r}")
+    for i in range(codec.count):
+        f = &codec.fields[i]
+        value = codec.get_slot(owner, i)
+        if not f.since <= version <= f.until:
+            # What the version cannot carry must not vanish in silence.
+            if not is_default(codec, f, value):
+                raise UnsupportedVersionError(
+                    f"{name_of(codec, f)} is not part of version {version}, and is {value!r}"
+                )
+        elif f.tag < 0:
+            encode_field(codec, f, version, value, b)
+        elif not is_default(codec, f, value):
+            count += 1
+    unknown = (<StructBase>owner).unknown_tagged_fields
+    if unknown:
+        return encode_tags(codec, version, owner, dict(unknown), count, b)
+    write_uvarint(b, count)
+    for i in range(codec.tagged_count):
+        if count == 0:
+            break
+        f = &codec.fields[codec.tagged[i]]
+        if f.since <= version <= f.until:
+            value = codec.get_slot(owner, codec.tagged[i])
+            if not is_default(codec, f, value):
+                encode_tag(codec, f, version, value, b)
+                count -= 1
+    return 0
+
+
+cdef int encode_tag(
+    StructCodec codec, Field *f, int version, object value, Buffer *b
+) except -1:
+    cdef Py_ssize_t size_at, size, wider
+    write_uvarint(b, f.tag)
+    # One byte is set aside for the size; a payload that needs more of them is moved.
+    reserve(b, 1)
+    size_at = b.size
+    b.size += 1
+    encode_field(codec, f, version, value, b)
+    size = b.size - size_at - 1
+    wider = size_of_uvarint(<uint32_t>size) - 1
+    if wider:
+        reserve(b, wider)
+        memmove(b.data + size_at + 1 + wider, b.data + size_at + 1, size)
+        b.size += wider
+    put_uvarint(b.data + size_at, <uint32_t>size)
+    return 0
+
+
+cdef int encode_tags(
+    StructCodec codec, int version, object owner, dict unknown, uint32_t count, Buffer *b
+) except -1:
+    """The tagged section where unknown tags lie between the known ones."""
+    cdef Py_ssize_t i, k = 0
+    cdef Field *f
+    cdef dict known = {codec.fields[codec.tagged[i]].tag: i for i in range(codec.tagged_count)}
+    for tag, payload in unknown.items():
+        if tag in known or not isinstance(tag, int) or not 0 <= tag <= 0x7fffffff:
+            raise InvalidRecordError(f"{tag!r} is not an unknown tag of {codec.name}")
+        if not isinstance(payload, bytes):
+            raise InvalidRecordError(f"the payload of tag {tag} of {codec.name} is not bytes")
+    write_uvarint(b, count + <uint32_t>len(unknown))
+    for tag in sorted([*known, *unknown]):
+        if tag in unknown:
+            payload = unknown[tag]
+            write_uvarint(b, tag)
+            write_uvarint(b, <uint32_t>len(payload))
+            reserve(b, len(payload))
+            memcpy(b.data + b.size, <const char *>PyBytes_AS_STRING(payload), len(payload))
+            b.size += len(payload)
+            continue
+        k = known[tag]
+        f = &codec.fields[codec.tagged[k]]
+        value = codec.get_slot(owner, codec.tagged[k])
+        if f.since <= version <= f.until and not is_default(codec, f, value):
+            encode_tag(codec, f, version, value, b)
+    return 0
+
+
+cdef int encode_field(
+    StructCodec codec, Field *f, int version, object value, Buffer *b
+) except -1:
+    cdef tuple items
+    if value is None:
+        if not f.nullable:
+            raise misfit(codec, f, value)
+        return write_uvarint(b, 0)
+    if not f.is_array:
+        return encode_one(codec, f, version, value, b)
+    if isinstance(value, (str, bytes)):
+        raise misfit(codec, f, value)
+    try:
+        # A copy, so that nothing can change the elements while they are written.
+        items = tuple(value)
+    except TypeError:
+        raise misfit(codec, f, value) from None
+    if len(items) >= 0x7fffffff:
+        raise InvalidRecordError(f"{name_of(codec, f)} has too many elements")
+    write_uvarint(b, <uint32_t>len(items) + 1)
+    for item in items:
+        if item is None:
+            raise misfit(codec, f, value)
+        encode_one(codec, f, version, item, b)
+    return 0
+
+
+cdef int encode_one(
+    StructCodec codec, Field *f, int version, object value, Buffer *b
+) except -1:
+    cdef int64_t integer
+    cdef uint8_t *p
+    cdef Py_ssize_t size = 0
+    cdef const char *text
+    cdef uint64_t bits
+    cdef double real
+    cdef bytes data
+    if f.kind <= INT64:
+        integer = integer_of(codec, f, value)
+        reserve(b, 8)
+        p = b.data + b.size
+        if f.kind == INT32:
+            store_u32(p, <uint32_t>integer)
+        elif f.kind == INT64:
+            store_u64(p, <uint64_t>integer)
+        elif f.kind <= INT8:
+            p[0] = <uint8_t>integer
+        else:
+            store_u16(p, <uint16_t>integer)
+        b.size += LEAST_SIZE[f.kind]
+    elif f.kind == UUID:
+        if not isinstance(value, bytes) or len(<bytes>value) != 16:
+            raise misfit(codec, f, value)
+        reserve(b, 16)
+        memcpy(b.data + b.size, PyBytes_AS_STRING(value), 16)
+        b.size += 16
+    elif f.kind == STRING:
+        try:
+            text = PyUnicode_AsUTF8AndSize(value, &size)
+        except (TypeError, UnicodeEncodeError):
+            raise misfit(codec, f, value) from None
+        if size > MAX_STRING_SIZE:
+            raise InvalidRecordError(
+                f"{name_of(codec, f)} has {size} bytes, over {MAX_STRING_SIZE}"
+            )
+        write_bytes(b, text, size)
+    elif f.kind == STRUCT:
+        encode_struct(<StructCodec>f.nested, version, value, b)
+    elif f.kind == BYTES:
+        try:
+            data = value if type(value) is bytes else bytes(memoryview(value))
+        except TypeError:
+            raise misfit(codec, f, value) from None
+        write_bytes(b, PyBytes_AS_STRING(data), len(data))
+    else:
+        try:
+            real = PyFloat_AsDouble(value)
+        except TypeError:
+            raise misfit(codec, f, value) from None
+        memcpy(&bits, &real, 8)
+        reserve(b, 8)
+        store_u64(b.data + b.size, bits)
+        b.size += 8
+    return 0
 
 
 class Struct(StructBase, metaclass=StructType):
