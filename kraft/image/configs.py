@@ -1,0 +1,95 @@
+"""Dynamic configurations by resource.
+
+Owns the rules by which Config records, and the removal of a topic, change the configuration of
+topics, brokers, groups and client metrics. Fed by ``kraft.image.cluster``. Sources: Kafka's
+``ConfigurationsDelta``, ``ConfigurationControlManager``, ``SupportedConfigChecker``
+(KAFKA-19851).
+
+Invariants: a resource without a setting is not in the mapping; a value is never None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from kraft import records
+from kraft.image.journal import Journal, JournaledGroups
+
+# ConfigResource.Type.
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
+
+RESOURCE_TYPES: Mapping[int, str] = MappingProxyType(
+    {
+        TOPIC: "topic",
+        BROKER: "broker",
+        BROKER_LOGGER: "broker_logger",
+        CLIENT_METRICS: "client_metrics",
+        GROUP: "group",
+    }
+)
+
+ConfigResource = tuple[int, str]
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Configs(JournaledGroups[ConfigResource, str]):
+    """Settings by ``(resource_type, resource_name)``; the cluster's default is broker ``""``.
+
+    ``is_supported(resource_type, name)`` may name the settings that are known: as in Kafka since
+    4.2.1, a record of any other is passed over. Without it every setting is kept.
+    """
+
+    __slots__ = ("_is_supported",)
+    kind: ClassVar[str] = "config"
+
+    def __init__(
+        self, journal: Journal, is_supported: Callable[[int, str], bool] | None = None
+    ) -> None:
+        super().__init__(journal)
+        self._is_supported = is_supported
+
+    def topic(self, name: str) -> Mapping[str, str]:
+        return self._of(TOPIC, name)
+
+    def broker(self, broker_id: int) -> Mapping[str, str]:
+        return self._of(BROKER, str(broker_id))
+
+    def cluster_default(self) -> Mapping[str, str]:
+        """What holds for every broker that does not set it itself."""
+        return self._of(BROKER, "")
+
+    def client_metrics(self, subscription: str) -> Mapping[str, str]:
+        return self._of(CLIENT_METRICS, subscription)
+
+    def group(self, group_id: str) -> Mapping[str, str]:
+        return self._of(GROUP, group_id)
+
+    def replay(self, record: records.Config, offset: int) -> None:
+        resource = (record.resource_type, record.resource_name)
+        value = record.value
+        if value is None:
+            self._unset(resource, record.name, offset)
+        elif self._is_supported is None or self._is_supported(record.resource_type, record.name):
+            self._set(resource, record.name, value, offset)
+
+    def remove_topic(self, topic_name: str, offset: int) -> None:
+        """A topic's settings go with it; no record says so one by one."""
+        resource = (TOPIC, topic_name)
+        for name in list(self._entries.get(resource, ())):
+            self._unset(resource, name, offset)
+
+    def snapshot_records(self) -> Iterator[records.Config]:
+        """One Config for each setting, by resource and name."""
+        for (resource_type, resource_name), settings in sorted(self._entries.items()):
+            for name, value in sorted(settings.items()):
+                yield records.Config(resource_type, resource_name, name, value, version=0)
+
+    def _of(self, resource_type: int, name: str) -> Mapping[str, str]:
+        settings = self._entries.get((resource_type, name))
+        return _NOTHING if settings is None else MappingProxyType(settings)

@@ -1,0 +1,117 @@
+"""The difference of two states by meaning.
+
+Owns what counts as a difference: not bytes or record order, but the field of the broker, the
+value of the setting. Fed by two ``ClusterState``; feeds the command line and whoever compares a
+cluster with what it was.
+
+Invariants: applying the order of ``before`` and ``after`` the other way round gives the same
+changes with both swapped; no salt or key of a credential leaves this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from kraft.image.cluster import ClusterState
+from kraft.image.journal import JournaledGroups, JournaledMap
+from kraft.image.nodes import BrokerRegistration, ControllerRegistration
+from kraft.image.security import AccessControl, ScramCredential, Token
+
+HIDDEN: Final = "[hidden]"
+
+_SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key"})
+# The offset of a registration depends on where the state was read from, not on the cluster.
+_NO_MEANING = frozenset({"registration_offset"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference: the ``field`` of the thing ``key`` of a ``kind`` was ``before`` and is
+    ``after``.
+
+    ``field`` is empty and one side None where the whole thing is only on the other side.
+    """
+
+    kind: str
+    key: Any
+    field: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        what = f"{self.kind} {self.key}"
+        if self.field:
+            return f"{what}: {self.field} {self.before!r} -> {self.after!r}"
+        if self.before is None:
+            return f"{what}: added {self.after!r}"
+        return f"{what}: removed {self.before!r}"
+
+
+def diff(before: ClusterState, after: ClusterState) -> list[Change]:
+    """Every difference from ``before`` to ``after``, by kind in the order of a snapshot, then by
+    key.
+
+    Settings and quotas are compared one by one: there ``field`` is the name of the setting, and
+    the side that lacks it is None. Of the quorum only what a snapshot keeps is compared:
+    kraft.version and voters.
+    """
+    changes: list[Change] = []
+    for old, new in zip(before.journaled_maps(), after.journaled_maps(), strict=True):
+        if isinstance(old, JournaledGroups):
+            changes.extend(_diff_groups(old, new))
+        else:
+            changes.extend(_diff_values(old, new))
+    for name in ("kraft_version", "voters"):
+        was, now = getattr(before.quorum, name), getattr(after.quorum, name)
+        if was != now:
+            changes.append(Change("quorum", "", name, was, now))
+    return changes
+
+
+def _diff_values(before: JournaledMap[Any, Any], after: JournaledMap[Any, Any]) -> Iterator[Change]:
+    kind = before.kind
+    for key in _keys_that_differ(before, after):
+        old, new = before.get(key), after.get(key)
+        if old is None or new is None:
+            yield Change(kind, key, "", old, new)
+            continue
+        was, now = _fields_of(old), _fields_of(new)
+        for name in was:
+            if was[name] == now[name]:
+                continue
+            if name in _SECRET_FIELDS:
+                yield Change(kind, key, name, HIDDEN, HIDDEN)
+            else:
+                yield Change(kind, key, name, was[name], now[name])
+
+
+def _diff_groups(
+    before: JournaledGroups[Any, Any], after: JournaledMap[Any, Any]
+) -> Iterator[Change]:
+    for group in _keys_that_differ(before, after):
+        old: Mapping[str, Any] = before.get(group, {})
+        new: Mapping[str, Any] = after.get(group, {})
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name):
+                yield Change(before.kind, group, name, old.get(name), new.get(name))
+
+
+def _keys_that_differ(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[Any]:
+    keys = [key for key, value in before.items() if key not in after or after[key] != value]
+    keys.extend(key for key in after if key not in before)
+    # A quota entity may hold None, which does not compare with text.
+    return sorted(keys, key=lambda key: key if isinstance(key, int) else (repr(key),))
+
+
+def _fields_of(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, AccessControl):
+        return value._asdict()
+    if isinstance(value, (BrokerRegistration, ControllerRegistration, ScramCredential, Token)):
+        return {
+            each.name: getattr(value, each.name)
+            for each in fields(value)
+            if each.name not in _NO_MEANING
+        }
+    return {"value": value}

@@ -1,0 +1,90 @@
+"""Finalized feature levels, and the next producer id.
+
+Owns the rules of FeatureLevel and ProducerIds records. Fed by ``kraft.image.cluster``. Sources:
+Kafka's ``FeaturesDelta`` (KAFKA-18979 for kraft.version), ``FeaturesImage``,
+``ProducerIdControlManager``, ``ProducerIdsImage``.
+
+Invariants: no feature has level 0; ``kraft.version`` is no feature here, as control records carry
+it; the next producer id only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from kraft import records
+from kraft.errors import ReplayError, UnsupportedVersionError
+from kraft.image.journal import JournaledMap
+from kraft.records.versions import METADATA_VERSION, MetadataVersion
+
+KRAFT_VERSION = "kraft.version"
+
+
+class Features(JournaledMap[str, int]):
+    """The finalized level of each feature; ``metadata.version`` comes first."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "feature"
+
+    def __iter__(self) -> Iterator[str]:
+        if METADATA_VERSION in self._entries:
+            yield METADATA_VERSION
+        yield from sorted(name for name in self._entries if name != METADATA_VERSION)
+
+    def replay(self, record: records.FeatureLevel, offset: int) -> None:
+        name = record.name
+        level = record.feature_level
+        if name == METADATA_VERSION:
+            MetadataVersion.from_level(level)
+        elif name == KRAFT_VERSION:
+            # Some early logs hold one by mistake; the live level is in the control records.
+            return
+        elif level < 0:
+            raise ReplayError(f"{record}: a level is not negative")
+        if level == 0:
+            self._drop(name, offset)
+        else:
+            self._put(name, level, offset)
+
+    def snapshot_records(self) -> Iterator[records.FeatureLevel]:
+        """metadata.version first, as it may decide how what follows is read; then the others."""
+        if METADATA_VERSION not in self._entries:
+            raise UnsupportedVersionError(
+                "a snapshot begins with the metadata.version, and no record has set one"
+            )
+        for name in self:
+            yield records.FeatureLevel(name, self._entries[name], version=0)
+
+
+class ProducerIds(JournaledMap[str, int]):
+    """``next_producer_id``: where the next block of producer ids begins; absent until the first
+    block.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "producer_ids"
+    NEXT: ClassVar[str] = "next_producer_id"
+
+    @property
+    def next_producer_id(self) -> int:
+        """-1 as long as no block was given out."""
+        return self._entries.get(self.NEXT, -1)
+
+    def replay(self, record: records.ProducerIds, offset: int) -> None:
+        if record.next_producer_id <= self.next_producer_id:
+            raise ReplayError(
+                f"{record} takes the next producer id back from {self.next_producer_id} "
+                f"to {record.next_producer_id}"
+            )
+        self._put(self.NEXT, record.next_producer_id, offset)
+
+    def snapshot_records(self) -> Iterator[records.ProducerIds]:
+        """One ProducerIds without a broker, if any block was given out."""
+        if self._entries:
+            yield records.ProducerIds(
+                broker_id=-1,
+                broker_epoch=-1,
+                next_producer_id=self.next_producer_id,
+                version=0,
+            )

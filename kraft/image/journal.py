@@ -1,0 +1,208 @@
+"""The journal of old values, and the mappings that write to it.
+
+Owns how the state goes back: each change first notes ``(offset, map, key, old value)``; undoing
+the notes from the newest to the oldest restores the state as it was before an offset. The same
+notes are the delta since an offset.
+
+Invariants: offsets in the journal never descend; a note is written before its map changes; a map
+changes only through ``_put`` and ``_drop``. Cost of a change, of going back and of a delta: what
+changed, not what there is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from enum import Enum
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from kraft.errors import OffsetOutOfRangeError
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Absent(Enum):
+    """The old value of a key that was not there (None may be a value)."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+
+Note = tuple[int, "JournaledMap[Any, Any]", Any, Any]
+
+
+class Journal:
+    """Old values since ``start_offset``, oldest first.
+
+    ``recording`` is off while a state is loaded cold: there is nothing to go back to, and no note
+    is made.
+    """
+
+    __slots__ = ("notes", "recording", "start_offset")
+
+    def __init__(self, *, recording: bool) -> None:
+        self.notes: deque[Note] = deque()
+        self.recording = recording
+        self.start_offset = 0
+
+    def start(self, offset: int) -> None:
+        """Begins to record; the state as it is now is the state before ``offset``."""
+        self.notes.clear()
+        self.recording = True
+        self.start_offset = offset
+
+    def forget(self, offset: int) -> None:
+        """Drops what would lead to a state before ``offset``."""
+        notes = self.notes
+        while notes and notes[0][0] < offset:
+            notes.popleft()
+        self.start_offset = max(self.start_offset, offset)
+
+    def revert(self, offset: int) -> None:
+        """Undoes every change of a record at ``offset`` or after it."""
+        self.check(offset)
+        notes = self.notes
+        while notes and notes[-1][0] >= offset:
+            _, changed, key, old = notes.pop()
+            changed._restore(key, old)
+
+    def since(self, offset: int) -> Iterator[Note]:
+        """The notes of records at ``offset`` or after it, newest first."""
+        self.check(offset)
+        for note in reversed(self.notes):
+            if note[0] < offset:
+                return
+            yield note
+
+    def check(self, offset: int) -> None:
+        """Raises :class:`OffsetOutOfRangeError` when the journal does not reach back to
+        ``offset``.
+        """
+        if not self.recording:
+            raise OffsetOutOfRangeError(
+                f"the state before offset {offset} is not there: the journal is off"
+            )
+        if offset < self.start_offset:
+            raise OffsetOutOfRangeError(
+                f"the state before offset {offset} is not there any more: "
+                f"the journal begins at offset {self.start_offset}"
+            )
+
+
+class JournaledMap(Mapping[K, V], Generic[K, V]):
+    """A read-only mapping that its own module changes, each change noted in the journal.
+
+    ``kind`` is the name of the map in deltas and differences.
+    """
+
+    __slots__ = ("_entries", "_journal")
+    kind: ClassVar[str]
+
+    def __init__(self, journal: Journal) -> None:
+        self._entries: dict[K, V] = {}
+        self._journal = journal
+
+    def __getitem__(self, key: K) -> V:
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, JournaledMap):
+            return self.kind == other.kind and self._entries == other._entries
+        return self._entries == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{key!r}: {value!r}" for key, value in islice(self.items(), 5))
+        more = f", … {len(self) - 5} more" if len(self) > 5 else ""
+        return f"{type(self).__name__}({{{shown}{more}}})"
+
+    def _put(self, key: K, value: V, offset: int) -> None:
+        entries = self._entries
+        journal = self._journal
+        if journal.recording:
+            journal.notes.append((offset, self, key, entries.get(key, ABSENT)))
+        entries[key] = value
+
+    def _drop(self, key: K, offset: int) -> None:
+        old = self._entries.pop(key, ABSENT)
+        if old is not ABSENT and self._journal.recording:
+            self._journal.notes.append((offset, self, key, old))
+
+    def _restore(self, key: Any, old: Any) -> None:
+        if old is ABSENT:
+            del self._entries[key]
+        else:
+            self._entries[key] = old
+
+    def _now(self, key: Any) -> Any:
+        """The present value of a key as the journal names it, or ABSENT."""
+        return self._entries.get(key, ABSENT)
+
+    def _copy_entries(self, source: JournaledMap[K, V]) -> None:
+        self._entries = dict(source._entries)
+
+
+class JournaledGroups(JournaledMap[K, Mapping[str, V]]):
+    """A mapping of groups (a resource, an entity) to their settings by name; a group without
+    settings is absent.
+
+    In the journal and in deltas a key is ``(group, name)``, so that changing one of a thousand
+    settings costs one.
+    """
+
+    __slots__ = ()
+    _entries: dict[K, dict[str, V]]  # type: ignore[assignment]
+
+    def __getitem__(self, key: K) -> Mapping[str, V]:
+        return MappingProxyType(self._entries[key])
+
+    def _set(self, group: K, name: str, value: V, offset: int) -> None:
+        settings = self._entries.get(group)
+        if settings is None:
+            settings = self._entries[group] = {}
+        if self._journal.recording:
+            old = settings.get(name, ABSENT)
+            self._journal.notes.append((offset, self, (group, name), old))
+        settings[name] = value
+
+    def _unset(self, group: K, name: str, offset: int) -> None:
+        settings = self._entries.get(group)
+        if settings is None or name not in settings:
+            return
+        old = settings.pop(name)
+        if not settings:
+            del self._entries[group]
+        if self._journal.recording:
+            self._journal.notes.append((offset, self, (group, name), old))
+
+    def _restore(self, key: Any, old: Any) -> None:
+        group, name = key
+        if old is not ABSENT:
+            self._entries.setdefault(group, {})[name] = old
+            return
+        settings = self._entries[group]
+        del settings[name]
+        if not settings:
+            del self._entries[group]
+
+    def _now(self, key: Any) -> Any:
+        group, name = key
+        settings = self._entries.get(group)
+        return ABSENT if settings is None else settings.get(name, ABSENT)
+
+    def _copy_entries(self, source: JournaledMap[K, Mapping[str, V]]) -> None:
+        self._entries = {group: dict(settings) for group, settings in source._entries.items()}

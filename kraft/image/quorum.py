@@ -1,0 +1,140 @@
+"""What the control records of the metadata log say about the quorum.
+
+Owns the rules of LeaderChange, KRaftVersion, KRaftVoters, SnapshotHeader and SnapshotFooter. Fed by
+``kraft.image.cluster`` with each control record and the leader epoch of its batch. Sources: Kafka's
+``KRaftControlRecordStateMachine``, ``VoterSet``, ``LeaderState``.
+
+Invariants: the epoch never descends; as long as kraft.version is 0 no voter set is in the log,
+and the voters are those that the leader named in its LeaderChange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+from kraft.errors import ReplayError, UnsupportedVersionError
+from kraft.image.journal import JournaledMap
+from kraft.image.nodes import VersionRange
+from kraft.records import Record, Uuid, control
+
+_HIGHEST_KRAFT_VERSION = 1
+
+
+class VoterEndpoint(NamedTuple):
+    """Where a voter listens, by listener name."""
+
+    name: str
+    host: str
+    port: int
+
+    def __repr__(self) -> str:
+        return f"{self.name}://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """One voter of the quorum (KIP-853): a node id together with the directory that holds its
+    log.
+    """
+
+    id: int
+    directory_id: Uuid
+    endpoints: tuple[VoterEndpoint, ...]
+    kraft_version: VersionRange
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The quorum as of the last control record.
+
+    ``leader_id`` is -1 where none is known. ``voters`` is the voter set of the log, empty while
+    kraft.version is 0; ``leader_change_voter_ids`` are the ids that the leader named when its
+    epoch began. ``last_contained_log_timestamp_ms`` is what the header of the snapshot said, -1
+    without one.
+    """
+
+    leader_id: int = -1
+    leader_epoch: int = 0
+    kraft_version: int = 0
+    voters: tuple[Voter, ...] = ()
+    leader_change_voter_ids: tuple[int, ...] = ()
+    last_contained_log_timestamp_ms: int = -1
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        """The ids of the voters, from the voter set or else from the LeaderChange."""
+        if self.voters:
+            return tuple(voter.id for voter in self.voters)
+        return self.leader_change_voter_ids
+
+
+class QuorumCell(JournaledMap[str, Quorum]):
+    """The one :class:`Quorum` of a state, under the journal."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "quorum"
+    KEY: ClassVar[str] = "quorum"
+
+    @property
+    def quorum(self) -> Quorum:
+        return self._entries.get(self.KEY, _NO_QUORUM)
+
+    def replay(self, record: Record, offset: int, epoch: int) -> None:
+        """Raises :class:`ReplayError` when the epoch descends or the record contradicts itself."""
+        before = self.quorum
+        if epoch < before.leader_epoch:
+            raise ReplayError(
+                f"{record} is of epoch {epoch}, after epoch {before.leader_epoch} (offset {offset})"
+            )
+        if epoch > before.leader_epoch:
+            # A new epoch has no leader until its LeaderChange says so, which a snapshot does
+            # not hold.
+            before = replace(before, leader_id=-1, leader_epoch=epoch)
+        after = _after(before, record)
+        if after != self.quorum:
+            self._put(self.KEY, after, offset)
+
+
+def _after(before: Quorum, record: Record) -> Quorum:
+    if isinstance(record, control.LeaderChange):
+        return replace(
+            before,
+            leader_id=record.leader_id,
+            leader_change_voter_ids=tuple(voter.voter_id for voter in record.voters),
+        )
+    if isinstance(record, control.KRaftVersion):
+        level = record.kraft_version
+        if not 0 <= level <= _HIGHEST_KRAFT_VERSION:
+            raise UnsupportedVersionError(
+                f"kraft.version {level} is not one of 0-{_HIGHEST_KRAFT_VERSION}"
+            )
+        return replace(before, kraft_version=level)
+    if isinstance(record, control.KRaftVoters):
+        return replace(before, voters=_voter_set(record))
+    if isinstance(record, control.SnapshotHeader):
+        return replace(before, last_contained_log_timestamp_ms=record.last_contained_log_timestamp)
+    if isinstance(record, control.SnapshotFooter):
+        return before
+    raise UnsupportedVersionError(f"no rule is known for a {type(record).__name__} control record")
+
+
+def _voter_set(record: control.KRaftVoters) -> tuple[Voter, ...]:
+    voters = tuple(
+        Voter(
+            voter.voter_id,
+            voter.voter_directory_id,
+            tuple(VoterEndpoint(point.name, point.host, point.port) for point in voter.endpoints),
+            VersionRange(
+                voter.kraft_version_feature.min_supported_version,
+                voter.kraft_version_feature.max_supported_version,
+            ),
+        )
+        for voter in record.voters
+    )
+    if not voters or len({voter.id for voter in voters}) < len(voters):
+        raise ReplayError(f"{record} is no voter set: it is empty or names a voter twice")
+    return tuple(sorted(voters, key=lambda voter: voter.id))
+
+
+_NO_QUORUM = Quorum()

@@ -1,0 +1,1 @@
+"""A metadata directory, segment or checkpoint as a library object."""

@@ -1,0 +1,419 @@
+"""What lies in a metadata log directory: found, named and parsed, never changed.
+
+Owns the layout that Kafka gives to a ``log.dir`` that holds the metadata log::
+
+    <log.dir>/
+        meta.properties                                 cluster.id, node.id, directory.id
+        bootstrap.checkpoint                            what `kafka-storage format` wrote
+        __cluster_metadata-0/
+            quorum-state                                one line of JSON: epoch, leader, vote
+            00000000000000000000.log                    segments, named by base offset
+            00000000000000000000-0000000000.checkpoint  snapshots: end offset, epoch
+            partition.metadata                          the topic id of the log
+
+Only names, sizes and the three small text files are read here; the bytes of segments and
+checkpoints belong to ``kraft._core.log`` and ``kraft._core.checkpoint``. Sources: Kafka's
+``MetaProperties``, ``FileQuorumStateStore`` with ``QuorumStateData.json``, ``Snapshots``,
+``BootstrapDirectory``.
+
+Invariants: nothing is created, renamed or removed; no file is read that is larger than it can
+sensibly be; segments are ordered by base offset and snapshots by (epoch, end offset), which is
+how Kafka orders them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from kraft.errors import CorruptRecordError, StorageError, UnsupportedVersionError
+from kraft.metadata.properties import parse_properties
+from kraft.records import Uuid
+
+METADATA_LOG = "__cluster_metadata-0"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+META_PROPERTIES = "meta.properties"
+QUORUM_STATE = "quorum-state"
+PARTITION_METADATA = "partition.metadata"
+
+# The id that Kafka reserves for the metadata topic (clients/.../common/Uuid.java,
+# METADATA_TOPIC_ID).
+METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+# The text files are a few hundred bytes; a quorum-state of data_version 0 also names each voter.
+_MAX_TEXT_BYTES = 1 << 20
+
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log\Z", re.ASCII)
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z", re.ASCII)
+_UNFINISHED_SUFFIXES = (".part", ".deleted", ".tmp")
+_INT16 = (-(1 << 15), (1 << 15) - 1)
+_INT32 = (-(1 << 31), (1 << 31) - 1)
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """``meta.properties``: which cluster, node and directory this is.
+
+    ``version`` is 0 or 1. In version 0 (written before 3.3) the node id is called ``broker.id``
+    and every field may be absent; ``directory_id`` came with 3.7 and may be absent in both.
+    """
+
+    version: int
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: Uuid | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """``quorum-state``: what the node remembers of the last election that it took part in.
+
+    ``leader_id`` and ``voted_id`` are -1 where there is none; since 4.0 both may be set.
+    ``data_version`` 0 names the static voters, 1 (kraft.version 1) names the voted directory
+    instead.
+    """
+
+    data_version: int
+    leader_id: int
+    leader_epoch: int
+    voted_id: int
+    voted_directory_id: Uuid | None
+    voters: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """One ``.log`` file; ``base_offset`` is -1 where the name does not tell it."""
+
+    path: Path
+    base_offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """One ``.checkpoint`` file: the state up to ``end_offset`` (exclusive), -1 where the name
+    does not tell it.
+    """
+
+    path: Path
+    end_offset: int
+    epoch: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDirectory:
+    """The files of one metadata log, as found by :meth:`find`.
+
+    ``segments`` ascend by base offset, ``snapshots`` by (epoch, end offset). ``unfinished`` are
+    the ``.part``, ``.deleted`` and ``.tmp`` files that a running or crashed node left; they are
+    named and never read.
+    """
+
+    path: Path
+    log_dir: Path | None
+    metadata_dir: Path | None
+    meta_properties: MetaProperties | None
+    quorum_state: QuorumState | None
+    segments: tuple[SegmentFile, ...]
+    snapshots: tuple[SnapshotFile, ...]
+    bootstrap_checkpoint: SnapshotFile | None
+    unfinished: tuple[Path, ...]
+
+    @classmethod
+    def find(cls, path: str | PathLike[str]) -> MetadataDirectory:
+        """Looks at ``path``: a ``log.dir``, a metadata log directory, one ``.log`` or one
+        ``.checkpoint``.
+
+        Raises :class:`StorageError` when there is nothing of the kind (the message says what was
+        looked for), :class:`CorruptRecordError` when a text file is not what it should be, and
+        :class:`UnsupportedVersionError` when one is of a version that this package does not know.
+        """
+        path = Path(path)
+        if path.is_dir():
+            if path.name == METADATA_LOG or _looks_like_a_log(path):
+                return cls._of_metadata_dir(path, path, path.parent)
+            return cls._of_log_dir(path)
+        if not path.exists():
+            raise StorageError(f"no such file or directory: {path}")
+        return cls._of_file(path)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The base offset of the first segment; -1 where there is no segment or its name does
+        not tell.
+        """
+        return self.segments[0].base_offset if self.segments else -1
+
+    def newest_snapshot(self, max_end_offset: int | None = None) -> SnapshotFile | None:
+        """The newest snapshot from which the state can be built, or None.
+
+        Usable is one that is not empty and does not end before the log starts, as the records
+        between the two would be missing. With ``max_end_offset`` it also ends at or before that
+        offset.
+        """
+        for snapshot in reversed(self.snapshots):
+            if snapshot.size == 0 or 0 <= snapshot.end_offset < self.log_start_offset:
+                continue
+            if max_end_offset is None or snapshot.end_offset <= max_end_offset:
+                return snapshot
+        return None
+
+    @classmethod
+    def _of_log_dir(cls, path: Path) -> MetadataDirectory:
+        if (path / METADATA_LOG).is_dir():
+            return cls._of_metadata_dir(path, path / METADATA_LOG, path)
+        properties = _meta_properties(path)
+        bootstrap = _bootstrap_checkpoint(path)
+        if bootstrap is not None:
+            # A directory that was formatted and never started holds its first records and no
+            # log yet.
+            return cls(path, path, None, properties, None, (), (), bootstrap, ())
+        looked_for = (
+            f"looked for {METADATA_LOG}/, {BOOTSTRAP_CHECKPOINT}, segments (%020d.log) "
+            f"and snapshots (%020d-%010d.checkpoint)"
+        )
+        hint = ""
+        if properties is not None:
+            hint = f"; {META_PROPERTIES} is there: is metadata.log.dir another directory?"
+        raise StorageError(f"{path} holds no metadata log: {looked_for}{hint}")
+
+    @classmethod
+    def _of_metadata_dir(cls, path: Path, metadata_dir: Path, log_dir: Path) -> MetadataDirectory:
+        _refuse_data_partition(metadata_dir)
+        segments: list[SegmentFile] = []
+        snapshots: list[SnapshotFile] = []
+        unfinished: list[Path] = []
+        for entry in _entries(metadata_dir):
+            if entry.name.endswith(_UNFINISHED_SUFFIXES):
+                unfinished.append(entry)
+            elif match := _SEGMENT_NAME.match(entry.name):
+                segments.append(SegmentFile(entry, int(match[1]), _size(entry)))
+            elif match := _SNAPSHOT_NAME.match(entry.name):
+                snapshots.append(SnapshotFile(entry, int(match[1]), int(match[2]), _size(entry)))
+        segments.sort(key=lambda segment: segment.base_offset)
+        snapshots.sort(key=lambda snapshot: (snapshot.epoch, snapshot.end_offset))
+        bootstrap = _bootstrap_checkpoint(log_dir)
+        if not segments and not snapshots and bootstrap is None:
+            raise StorageError(
+                f"{metadata_dir} holds no metadata log: looked for segments (%020d.log) and "
+                f"snapshots (%020d-%010d.checkpoint)"
+            )
+        return cls(
+            path,
+            log_dir,
+            metadata_dir,
+            _meta_properties(log_dir),
+            _quorum_state(metadata_dir),
+            tuple(segments),
+            tuple(snapshots),
+            bootstrap,
+            tuple(unfinished),
+        )
+
+    @classmethod
+    def _of_file(cls, path: Path) -> MetadataDirectory:
+        if path.suffix == ".log":
+            match = _SEGMENT_NAME.match(path.name)
+            segment = SegmentFile(path, int(match[1]) if match else -1, _size(path))
+            return cls(path, None, None, None, None, (segment,), (), None, ())
+        if path.suffix == ".checkpoint":
+            snapshot = _snapshot_file(path)
+            return cls(path, None, None, None, None, (), (snapshot,), None, ())
+        raise StorageError(
+            f"{path} is neither a directory nor a log segment (.log) nor a snapshot (.checkpoint)"
+        )
+
+
+def parse_meta_properties(text: str, path: str | PathLike[str] | None = None) -> MetaProperties:
+    """The fields of a ``meta.properties`` file (Kafka's ``MetaProperties``), from its text."""
+    properties = parse_properties(text, path)
+    version_text = properties.get("version", "0")
+    if version_text not in ("0", "1"):
+        raise UnsupportedVersionError(
+            f"{META_PROPERTIES} is of version {version_text!r}, known are 0 and 1 (file {path})"
+        )
+    version = int(version_text)
+    id_name = "node.id" if version == 1 else "broker.id"
+    if version == 1:
+        for name in ("cluster.id", id_name):
+            if name not in properties:
+                raise CorruptRecordError(f"{META_PROPERTIES} has no {name}", path=path)
+    node_id = None
+    if id_name in properties:
+        if not re.fullmatch(r"[+-]?[0-9]{1,10}", properties[id_name]):
+            raise CorruptRecordError(
+                f"{META_PROPERTIES}: {id_name} is {properties[id_name]!r}, not a number", path=path
+            )
+        node_id = int(properties[id_name])
+    directory_id = None
+    if "directory.id" in properties:
+        directory_id = _uuid(properties["directory.id"], "directory.id", META_PROPERTIES, path)
+    return MetaProperties(version, properties.get("cluster.id"), node_id, directory_id)
+
+
+def parse_quorum_state(text: str, path: str | PathLike[str] | None = None) -> QuorumState:
+    """The fields of a ``quorum-state`` file, from its text; only the first line counts, as in
+    Kafka.
+
+    Every field that ``QuorumStateData.json`` names for the ``data_version`` must be there with
+    its type and within its range; fields it does not name are passed over.
+    """
+    line = text.split("\n", 1)[0]
+    try:
+        data = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecordError(f"{QUORUM_STATE} is not JSON: {error}", path=path) from None
+    if not isinstance(data, dict):
+        raise CorruptRecordError(f"{QUORUM_STATE} is not a JSON object", path=path)
+    version = _integer(data, "data_version", _INT16, path)
+    if version not in (0, 1):
+        raise UnsupportedVersionError(
+            f"{QUORUM_STATE} is of data_version {version}, known are 0 and 1 (file {path})"
+        )
+    voted_directory_id: Uuid | None = None
+    voters: tuple[int, ...] | None = None
+    if version == 0:
+        _string(data, "clusterId", path)
+        _integer(data, "appliedOffset", _INT64, path)
+        voters = _voters(data, path)
+    else:
+        text_id = _string(data, "votedDirectoryId", path)
+        voted_directory_id = _uuid(text_id, "votedDirectoryId", QUORUM_STATE, path)
+    return QuorumState(
+        version,
+        _integer(data, "leaderId", _INT32, path),
+        _integer(data, "leaderEpoch", _INT32, path),
+        _integer(data, "votedId", _INT32, path),
+        voted_directory_id,
+        voters,
+    )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _field(data: Mapping[str, Any], name: str, path: str | PathLike[str] | None) -> Any:
+    if name not in data:
+        raise CorruptRecordError(f"{QUORUM_STATE} has no field {name}", path=path)
+    return data[name]
+
+
+def _integer(
+    data: Mapping[str, Any], name: str, bounds: tuple[int, int], path: str | PathLike[str] | None
+) -> int:
+    value = _field(data, name, path)
+    # A JSON true is a Python int too, and a vote for node 1 is not "true".
+    if type(value) is not int or not bounds[0] <= value <= bounds[1]:
+        raise CorruptRecordError(
+            f"{QUORUM_STATE}: {name} is {value!r:.40}, not an integer in {bounds[0]}..{bounds[1]}",
+            path=path,
+        )
+    return value
+
+
+def _string(data: Mapping[str, Any], name: str, path: str | PathLike[str] | None) -> str:
+    value = _field(data, name, path)
+    if not isinstance(value, str):
+        raise CorruptRecordError(f"{QUORUM_STATE}: {name} is {value!r:.40}, not text", path=path)
+    return value
+
+
+def _voters(data: Mapping[str, Any], path: str | PathLike[str] | None) -> tuple[int, ...] | None:
+    voters = _field(data, "currentVoters", path)
+    if voters is None:
+        return None
+    if not isinstance(voters, list) or not all(isinstance(voter, dict) for voter in voters):
+        raise CorruptRecordError(
+            f"{QUORUM_STATE}: currentVoters is not an array of objects", path=path
+        )
+    return tuple(_integer(voter, "voterId", _INT32, path) for voter in voters)
+
+
+def _uuid(text: str, field: str, file: str, path: str | PathLike[str] | None) -> Uuid:
+    try:
+        return Uuid.parse(text)
+    except ValueError:
+        raise CorruptRecordError(
+            f"{file}: {field} is {text!r:.40}, not a uuid", path=path
+        ) from None
+
+
+def _snapshot_file(path: Path) -> SnapshotFile:
+    if path.name == BOOTSTRAP_CHECKPOINT:
+        return SnapshotFile(path, 0, 0, _size(path))
+    match = _SNAPSHOT_NAME.match(path.name)
+    end_offset, epoch = (int(match[1]), int(match[2])) if match else (-1, -1)
+    return SnapshotFile(path, end_offset, epoch, _size(path))
+
+
+def _bootstrap_checkpoint(log_dir: Path) -> SnapshotFile | None:
+    path = log_dir / BOOTSTRAP_CHECKPOINT
+    return _snapshot_file(path) if path.is_file() else None
+
+
+def _meta_properties(log_dir: Path) -> MetaProperties | None:
+    path = log_dir / META_PROPERTIES
+    return parse_meta_properties(_text(path), path) if path.is_file() else None
+
+
+def _quorum_state(metadata_dir: Path) -> QuorumState | None:
+    path = metadata_dir / QUORUM_STATE
+    return parse_quorum_state(_text(path), path) if path.is_file() else None
+
+
+def _looks_like_a_log(path: Path) -> bool:
+    """Whether a directory of another name holds a metadata log: people copy and rename them."""
+    return any(
+        _SEGMENT_NAME.match(entry.name) or _SNAPSHOT_NAME.match(entry.name)
+        for entry in _entries(path)
+    )
+
+
+def _refuse_data_partition(metadata_dir: Path) -> None:
+    """A data partition's directory has segments too; its ``partition.metadata`` gives it away."""
+    path = metadata_dir / PARTITION_METADATA
+    if not path.is_file():
+        return
+    match = re.search(r"^topic_id:\s*(\S+)\s*$", _text(path), re.MULTILINE)
+    if match and match[1] != METADATA_TOPIC_ID:
+        raise StorageError(
+            f"{metadata_dir} is the log of a data partition (topic id {match[1]}), "
+            f"not of the metadata (topic id {METADATA_TOPIC_ID})"
+        )
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        return sorted(path.iterdir())
+    except OSError as error:
+        raise StorageError(f"cannot list {path}: {error.strerror}") from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise StorageError(f"cannot stat {path}: {error.strerror}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_TEXT_BYTES + 1)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > _MAX_TEXT_BYTES:
+        raise CorruptRecordError(f"larger than {_MAX_TEXT_BYTES} bytes", path=path)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptRecordError("not UTF-8", path=path, position=error.start) from None
