@@ -1,0 +1,546 @@
+# cython: language_level=3
+"""Where the replicas of new partitions go: Kafka's striped, rack-aware placement, draw for draw.
+
+Owns ``JavaRandom`` (java.util.Random), ``UsableBrokers`` (a cluster grouped by rack, ready to be
+placed on), ``StripedPlacer`` (Kafka's StripedReplicaPlacer) and the default directories of a
+placement. ``ReplicaPlacer`` is the protocol that other placements implement. Fed by the controller
+and the lab; feeds ``table`` with int32 columns.
+
+Invariants:
+- For the same seed and the same usable brokers the placement is identical to Kafka's, over any
+  number of calls that share one ``JavaRandom``: every draw that Kafka makes is made here, in its
+  order, also by a call that ends in an error.
+- The broker lists are shuffled in the iteration order of Java's HashMap over the rack names, so
+  that order is worked out here too (``hash_map_order``).
+- No Python object is made for a partition, and the kernel runs outside the GIL.
+
+The state of one call, a few KiB, so that it stays in the L1 cache::
+
+    order   rack positions, sorted by name at first, then shuffled
+    lists   for each rack, in HashMap order: its unfenced list, then its fenced list
+    ids     the brokers of list 0, of list 1, ...: sorted by id at first, then shuffled in place
+"""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+import numpy as np
+
+cimport numpy as cnp
+
+from kraft.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+)
+
+cnp.import_array()
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #define KRAFT_JAVA_MULTIPLIER 0x5DEECE66DULL
+    #define KRAFT_JAVA_MASK ((1ULL << 48) - 1)
+
+    /* u mod bound by two multiplications (Lemire, Kaser, Kurz 2019), as a division in hardware
+       takes several times as long; reciprocal is 2**64 / bound, rounded up. */
+    static inline uint32_t kraft_modulo(uint32_t u, uint64_t reciprocal, uint32_t bound) {
+        return (uint32_t)(((unsigned __int128)(reciprocal * u) * bound) >> 64);
+    }
+    static inline uint64_t kraft_reciprocal(uint32_t bound) {
+        return UINT64_MAX / bound + 1;
+    }
+    """
+    const uint64_t KRAFT_JAVA_MULTIPLIER
+    const uint64_t KRAFT_JAVA_MASK
+    uint32_t kraft_modulo(uint32_t u, uint64_t reciprocal, uint32_t bound) nogil
+    uint64_t kraft_reciprocal(uint32_t bound) nogil
+
+
+# The ids that stand for no particular directory (KIP-858, DirectoryId).
+MIGRATING_DIRECTORY = bytes(16)
+UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
+
+
+class PlacementSpec(NamedTuple):
+    """What is to be placed: partitions ``start_partition`` and on, of one topic."""
+
+    start_partition: int
+    num_partitions: int
+    replication_factor: int
+
+
+class UsableBroker(NamedTuple):
+    """A broker that may be given replicas: registered, and not in controlled shutdown."""
+
+    id: int
+    rack: str | None = None
+    fenced: bool = False
+    directories: tuple[bytes, ...] = ()
+
+
+@runtime_checkable
+class ReplicaPlacer(Protocol):
+    """Chooses the brokers of new partitions."""
+
+    def place(self, placement, cluster):
+        """int32 (num_partitions, replication_factor), the preferred leaders in column 0."""
+
+
+# --- java.util.Random -------------------------------------------------------------------------
+
+
+cdef inline uint32_t draw_31_bits(uint64_t *state) noexcept nogil:
+    # Only the low 48 bits count; carrying the upper ones along saves a mask in the chain of draws.
+    state[0] = state[0] * KRAFT_JAVA_MULTIPLIER + 0xB
+    return <uint32_t>((state[0] >> 17) & 0x7FFFFFFF)
+
+
+cdef inline uint32_t draw_below(
+    uint64_t *state, uint32_t bound, uint64_t reciprocal
+) noexcept nogil:
+    """Random.nextInt(bound): the upper bits for a power of two, else the remainder without bias."""
+    cdef uint32_t bits = draw_31_bits(state)
+    cdef uint32_t value
+    if bound & (bound - 1) == 0:
+        return <uint32_t>((<uint64_t>bound * bits) >> 31)
+    value = kraft_modulo(bits, reciprocal, bound)
+    # The last, incomplete run of ``bound`` numbers below 2**31 would favour small remainders:
+    # what falls into it is drawn again.
+    while bits - value + (bound - 1) > 0x7FFFFFFF:
+        bits = draw_31_bits(state)
+        value = kraft_modulo(bits, reciprocal, bound)
+    return value
+
+
+cdef inline void shuffle_ids(
+    uint64_t *state, int32_t *ids, uint32_t size, const uint64_t *reciprocals
+) noexcept nogil:
+    """Collections.shuffle: from the last place down, each swaps with one at or before it."""
+    cdef uint32_t left = size
+    cdef uint32_t chosen
+    cdef int32_t swapped
+    while left > 1:
+        chosen = draw_below(state, left, reciprocals[left])
+        left -= 1
+        swapped = ids[left]
+        ids[left] = ids[chosen]
+        ids[chosen] = swapped
+
+
+cdef class JavaRandom:
+    """The generator of java.util.Random: 48 bits of state, one multiplication a draw."""
+
+    cdef uint64_t state
+
+    def __init__(self, seed):
+        self.state = <uint64_t>((seed ^ 0x5DEECE66D) & 0xFFFFFFFFFFFF)
+
+    def next_int(self, bound=None):
+        cdef uint32_t limit
+        if bound is None:
+            self.state = (self.state * KRAFT_JAVA_MULTIPLIER + 0xB) & KRAFT_JAVA_MASK
+            return <int32_t><uint32_t>(self.state >> 16)
+        if not 0 < bound < 1 << 31:
+            raise ValueError(f"bound must be between 1 and 2147483647, not {bound}")
+        limit = bound
+        return draw_below(&self.state, limit, kraft_reciprocal(limit))
+
+    def shuffle(self, values):
+        cdef uint32_t left = len(values)
+        cdef uint32_t chosen
+        while left > 1:
+            chosen = draw_below(&self.state, left, kraft_reciprocal(left))
+            left -= 1
+            values[left], values[chosen] = values[chosen], values[left]
+
+
+# --- The order of Java's HashMap ---------------------------------------------------------------
+
+
+def java_string_hash(text):
+    """String.hashCode as an unsigned 32-bit number: over UTF-16 code units, base 31."""
+    cdef uint32_t code = 0
+    cdef uint32_t unit
+    units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2")
+    for unit in units.tolist():
+        code = code * 31 + unit
+    return code
+
+
+def hash_map_order(racks):
+    """Racks, given first seen first, in the order of a HashMap<Optional<String>, ...>.
+
+    A bucket keeps its entries in order of insertion, also when the table doubles. The table has 16
+    buckets at first; it doubles when it is more than three quarters full, and, while it has fewer
+    than 64 buckets, each time a ninth entry enters one bucket. In a larger table such a bucket
+    becomes a tree, whose order is not followed here: that takes nine rack names made to collide
+    (10,000 numbered racks leave at most six in a bucket).
+    """
+    bucket_count = 16
+    spread = []
+    for rack in racks:
+        code = 0 if rack is None else java_string_hash(rack)
+        code ^= code >> 16
+        spread.append(code)
+        if bucket_count < 64:
+            bucket = code & (bucket_count - 1)
+            if sum(other & (bucket_count - 1) == bucket for other in spread) > 8:
+                bucket_count *= 2
+        if len(spread) > bucket_count * 3 // 4:
+            bucket_count *= 2
+    by_bucket = sorted(range(len(racks)), key=lambda at: spread[at] & (bucket_count - 1))
+    return [racks[at] for at in by_bucket]
+
+
+def rack_sort_key(rack):
+    """An absent rack first, then by UTF-16 code units as String.compareTo does."""
+    return (rack is not None, b"" if rack is None else rack.encode("utf-16-be", "surrogatepass"))
+
+
+# --- The cluster, grouped ----------------------------------------------------------------------
+
+
+cdef UsableBrokers grouped(cluster):
+    return cluster if isinstance(cluster, UsableBrokers) else UsableBrokers(cluster)
+
+
+cdef class UsableBrokers:
+    """The usable brokers of a cluster, grouped by rack once, to place many topics on."""
+
+    cdef readonly tuple brokers
+    cdef readonly Py_ssize_t unfenced_count
+    cdef Py_ssize_t rack_count
+    cdef Py_ssize_t longest
+    cdef cnp.ndarray ids         # int32: the brokers of list after list
+    cdef cnp.ndarray ends        # int32: where each list ends in ``ids``
+    cdef cnp.ndarray order       # int32: rack positions sorted by rack name
+
+    def __init__(self, brokers):
+        self.brokers = tuple(brokers)
+        seen = set()
+        by_rack = {}
+        self.unfenced_count = 0
+        for broker in self.brokers:
+            if not 0 <= broker.id < 1 << 31:
+                raise InvalidRequestError(
+                    f"broker id {broker.id} is not between 0 and 2147483647"
+                )
+            if broker.id in seen:
+                raise InvalidRequestError(
+                    f"broker {broker.id} is listed twice: list each usable broker once"
+                )
+            seen.add(broker.id)
+            lists = by_rack.get(broker.rack)
+            if lists is None:
+                lists = by_rack[broker.rack] = ([], [])
+            lists[1 if broker.fenced else 0].append(broker.id)
+            self.unfenced_count += not broker.fenced
+        racks = hash_map_order(list(by_rack))
+        positions = {rack: position for position, rack in enumerate(racks)}
+        ids = []
+        ends = []
+        for rack in racks:
+            for members in by_rack[rack]:
+                ids += sorted(members)
+                ends.append(len(ids))
+        self.rack_count = len(racks)
+        self.longest = max(len(racks), np.diff(ends, prepend=0).max(initial=0))
+        self.ids = np.array(ids, dtype=np.int32)
+        self.ends = np.array(ends, dtype=np.int32)
+        self.order = np.array(
+            [positions[rack] for rack in sorted(racks, key=rack_sort_key)], dtype=np.int32
+        )
+
+    def __len__(self):
+        return len(self.brokers)
+
+    def __getitem__(self, at):
+        return self.brokers[at]
+
+    def __iter__(self):
+        return iter(self.brokers)
+
+
+# --- The striped placement ---------------------------------------------------------------------
+
+
+cdef struct BrokerList:
+    int32_t *ids
+    int32_t size
+    int32_t start       # the place in ``ids`` of the first broker given for ``stripe``
+    int32_t given       # how many were given for ``stripe``
+    int32_t stripe      # the stripe that touched this list last
+
+
+cdef struct Stripes:
+    BrokerList *lists           # [2 * rack] unfenced, [2 * rack + 1] fenced
+    int32_t *order
+    int32_t *ids
+    uint64_t *reciprocals       # [bound], up to the longest list; filled by the first shuffle
+    int32_t rack_count
+    int32_t unfenced_count
+    int32_t longest
+    int32_t first_rack          # the place in ``order`` where the next partition starts
+    uint64_t random_state
+
+
+cdef inline int32_t next_broker(BrokerList *brokers, int32_t stripe) noexcept nogil:
+    """The next broker of this list for the stripe, -1 when all of its brokers were given.
+
+    The first request of another stripe moves the start by one. A list that was touched last in
+    stripe 0 and is asked again in the stripe 0 after a shuffle goes on where it was: Kafka's does.
+    """
+    cdef int32_t at
+    if brokers.size == 0:
+        return -1
+    if brokers.stripe != stripe:
+        brokers.stripe = stripe
+        brokers.given = 0
+        brokers.start += 1
+        if brokers.start == brokers.size:
+            brokers.start = 0
+    if brokers.given == brokers.size:
+        return -1
+    at = brokers.start + brokers.given
+    if at >= brokers.size:
+        at -= brokers.size
+    brokers.given += 1
+    return brokers.ids[at]
+
+
+cdef void reshuffle(Stripes *stripes) noexcept nogil:
+    """The rack order, then of each rack the fenced and the unfenced list."""
+    cdef int32_t bound, rack
+    cdef BrokerList *lists
+    if stripes.reciprocals[1] == 0:
+        for bound in range(1, stripes.longest + 1):
+            stripes.reciprocals[bound] = kraft_reciprocal(bound)
+    cdef uint64_t state = stripes.random_state
+    shuffle_ids(&state, stripes.order, stripes.rack_count, stripes.reciprocals)
+    for rack in range(stripes.rack_count):
+        lists = &stripes.lists[2 * rack]
+        shuffle_ids(&state, lists[1].ids, lists[1].size, stripes.reciprocals)
+        shuffle_ids(&state, lists[0].ids, lists[0].size, stripes.reciprocals)
+    stripes.random_state = state
+
+
+cdef void stripe_partitions(
+    Stripes *stripes, Py_ssize_t partition_count, int32_t replication_factor, int32_t *replicas
+) noexcept nogil:
+    """Fills (partition_count, replication_factor) brokers, row by row.
+
+    It ends: the lists that have nothing to give in a stripe 0 are those that no later stripe before
+    the shuffle had asked, so the other lists were enough then, and are fresh now.
+    """
+    cdef BrokerList *lists = stripes.lists
+    cdef int32_t *order = stripes.order
+    cdef int32_t rack_count = stripes.rack_count
+    cdef int32_t first_rack = stripes.first_rack
+    cdef int32_t stripe = 0
+    cdef int32_t leader_rack, rack, broker, replica
+    cdef BrokerList *lists_of_rack
+    cdef Py_ssize_t _partition
+    for _partition in range(partition_count):
+        # With one unfenced broker there is nothing to vary: the stripes are counted on.
+        if stripe == stripes.unfenced_count and stripe > 1:
+            reshuffle(stripes)
+            stripe = 0
+        if first_rack == rack_count:
+            first_rack = 0
+        # The leader comes from the first rack, from here on, that has an unfenced broker to give.
+        leader_rack = first_rack
+        broker = next_broker(&lists[2 * order[leader_rack]], stripe)
+        while broker < 0:
+            leader_rack += 1
+            if leader_rack == rack_count:
+                leader_rack = 0
+            broker = next_broker(&lists[2 * order[leader_rack]], stripe)
+        replicas[0] = broker
+        # The followers come from the racks in turn; the leader's rack sits out the first round.
+        rack = first_rack
+        for replica in range(1, replication_factor):
+            broker = -1
+            while broker < 0:
+                if rack == leader_rack:
+                    leader_rack = -1
+                else:
+                    lists_of_rack = &lists[2 * order[rack]]
+                    broker = next_broker(lists_of_rack, stripe)
+                    if broker < 0:
+                        broker = next_broker(lists_of_rack + 1, stripe)
+                rack += 1
+                if rack == rack_count:
+                    rack = 0
+            replicas[replica] = broker
+        replicas += replication_factor
+        stripe += 1
+        first_rack += 1
+
+
+cdef void draw_starts(Stripes *stripes) noexcept nogil:
+    """One draw for each list that is not empty, fenced before unfenced, then one for the racks."""
+    cdef int32_t rack, side
+    cdef BrokerList *brokers
+    for rack in range(stripes.rack_count):
+        for side in range(1, -1, -1):
+            brokers = &stripes.lists[2 * rack + side]
+            if brokers.size > 0:
+                brokers.start = draw_below(
+                    &stripes.random_state, brokers.size, kraft_reciprocal(brokers.size)
+                )
+    if stripes.rack_count > 0:
+        stripes.first_rack = draw_below(
+            &stripes.random_state, stripes.rack_count, kraft_reciprocal(stripes.rack_count)
+        )
+
+
+cdef class StripedPlacer:
+    """Kafka's default placement: striped over racks, and over the brokers within each rack."""
+
+    cdef readonly JavaRandom random
+
+    def __init__(self, JavaRandom random not None):
+        self.random = random
+
+    def place(self, placement, cluster):
+        cdef UsableBrokers usable = grouped(cluster)
+        cdef Py_ssize_t broker_count = usable.ids.shape[0]
+        cdef Py_ssize_t list_count = 2 * usable.rack_count
+        cdef Py_ssize_t partition_count
+        cdef Py_ssize_t at
+        cdef int32_t begin, size, replication_factor
+        cdef cnp.ndarray replicas
+        cdef int32_t *ends = <int32_t *>cnp.PyArray_DATA(usable.ends)
+        cdef int32_t *out
+        cdef Stripes stripes
+        cdef char *workspace = <char *>PyMem_Malloc(
+            list_count * sizeof(BrokerList)
+            + (usable.longest + 1) * sizeof(uint64_t)
+            + (broker_count + usable.rack_count) * sizeof(int32_t)
+        )
+        if workspace == NULL:
+            raise MemoryError()
+        try:
+            # Widest first, so that every part is aligned.
+            stripes.lists = <BrokerList *>workspace
+            stripes.reciprocals = <uint64_t *>(stripes.lists + list_count)
+            stripes.order = <int32_t *>(stripes.reciprocals + usable.longest + 1)
+            stripes.ids = stripes.order + usable.rack_count
+            stripes.rack_count = usable.rack_count
+            stripes.unfenced_count = usable.unfenced_count
+            stripes.longest = usable.longest
+            stripes.first_rack = 0
+            stripes.random_state = self.random.state
+            if usable.longest > 0:
+                stripes.reciprocals[1] = 0
+            memcpy(
+                stripes.order, cnp.PyArray_DATA(usable.order), usable.rack_count * sizeof(int32_t)
+            )
+            memcpy(stripes.ids, cnp.PyArray_DATA(usable.ids), broker_count * sizeof(int32_t))
+            begin = 0
+            for at in range(list_count):
+                size = ends[at] - begin
+                stripes.lists[at] = BrokerList(stripes.ids + begin, size, 0, 0, 0)
+                begin = ends[at]
+            draw_starts(&stripes)
+            # Kafka draws the starts before it checks the request, so a refused one moves the
+            # generator too.
+            self.random.state = stripes.random_state & KRAFT_JAVA_MASK
+            check_replication_factor(placement.replication_factor, usable)
+            if placement.num_partitions < 0:
+                raise InvalidPartitionsError(
+                    f"{placement.num_partitions} partitions cannot be placed: ask for 0 or more"
+                )
+            partition_count = placement.num_partitions
+            replication_factor = placement.replication_factor
+            replicas = np.empty((partition_count, replication_factor), dtype=np.int32)
+            out = <int32_t *>cnp.PyArray_DATA(replicas)
+            with nogil:
+                stripe_partitions(&stripes, partition_count, replication_factor, out)
+            self.random.state = stripes.random_state & KRAFT_JAVA_MASK
+            return replicas
+        finally:
+            PyMem_Free(workspace)
+
+
+def check_replication_factor(replication_factor, cluster):
+    """Raises InvalidReplicationFactorError where there are too few brokers, or no leader."""
+    if replication_factor <= 0:
+        raise InvalidReplicationFactorError(
+            f"replication factor {replication_factor} is not positive: ask for at least 1"
+        )
+    if cluster.unfenced_count == 0:
+        raise InvalidReplicationFactorError(
+            f"none of the {len(cluster)} usable broker(s) is unfenced, and a partition needs a "
+            "leader: start a broker, or wait until one has caught up and is unfenced"
+        )
+    if replication_factor > len(cluster):
+        raise InvalidReplicationFactorError(
+            f"replication factor {replication_factor} cannot be reached with {len(cluster)} "
+            f"usable broker(s): ask for at most {len(cluster)}, or start more brokers"
+        )
+
+
+# --- Default directories -----------------------------------------------------------------------
+
+
+def default_directory(directories):
+    if not directories:
+        return MIGRATING_DIRECTORY
+    return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
+
+
+cdef void gather_numbers(
+    const int32_t *ids, const int32_t *numbers, uint32_t mask,
+    const int32_t *replicas, Py_ssize_t count, int32_t *out
+) noexcept nogil:
+    """The number of each replica's broker by linear probing; 0 for an id that is not there."""
+    cdef Py_ssize_t at
+    cdef uint32_t slot
+    for at in range(count):
+        slot = bucket_of(replicas[at], mask)
+        while ids[slot] != replicas[at] and ids[slot] >= 0:
+            slot = (slot + 1) & mask
+        out[at] = numbers[slot]
+
+
+cdef inline uint32_t bucket_of(int32_t broker_id, uint32_t mask) noexcept nogil:
+    # Ids are mostly 0, 1, 2, ... and then fill the table without a collision.
+    return (<uint32_t>broker_id ^ (<uint32_t>broker_id >> 16)) & mask
+
+
+def default_directories(replicas, cluster):
+    cdef cnp.ndarray wanted = np.ascontiguousarray(replicas, dtype=np.int32)
+    cdef cnp.ndarray index = np.empty_like(wanted)
+    cdef UsableBrokers usable = grouped(cluster)
+    cdef uint32_t mask = 7
+    cdef uint32_t slot
+    uuids = [UNASSIGNED_DIRECTORY]
+    numbers = {UNASSIGNED_DIRECTORY: 0}
+    # At most half full, so that every search ends at an empty place, whose number is 0.
+    while mask < 2 * len(usable):
+        mask = 2 * mask + 1
+    cdef cnp.ndarray table_ids = np.full(<Py_ssize_t>mask + 1, -1, dtype=np.int32)
+    cdef cnp.ndarray table_numbers = np.zeros(<Py_ssize_t>mask + 1, dtype=np.int32)
+    cdef int32_t *ids = <int32_t *>cnp.PyArray_DATA(table_ids)
+    cdef int32_t *table = <int32_t *>cnp.PyArray_DATA(table_numbers)
+    for broker in usable.brokers:
+        uuid = default_directory(broker.directories)
+        if uuid not in numbers:
+            numbers[uuid] = len(uuids)
+            uuids.append(uuid)
+        slot = bucket_of(broker.id, mask)
+        while ids[slot] >= 0:
+            slot = (slot + 1) & mask
+        ids[slot] = broker.id
+        table[slot] = numbers[uuid]
+    cdef const int32_t *first = <const int32_t *>cnp.PyArray_DATA(wanted)
+    cdef Py_ssize_t count = wanted.size
+    cdef int32_t *out = <int32_t *>cnp.PyArray_DATA(index)
+    with nogil:
+        gather_numbers(ids, table, mask, first, count, out)
+    return uuids, index

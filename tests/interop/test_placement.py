@@ -1,0 +1,109 @@
+"""Kafka's own StripedReplicaPlacer and java.util.Random, asked afresh.
+
+`python -m tests.interop.test_placement` writes the corpus that `make test` reads without Java.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+
+import pytest
+
+from kraft._core.placement import (
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    JavaRandom,
+)
+from tests.interop.kafka_jars import KAFKA_4, Jars, MissingToolError, kafka
+from tests.reference.placement_cases import (
+    Answer,
+    Case,
+    generate,
+    question,
+    read_corpus,
+    understand,
+    write_corpus,
+)
+from tests.unit._core.test_placement import answer_of_kernel
+
+pytestmark = pytest.mark.interop
+
+CORPUS_SEED = 20
+
+
+def ask(jars: Jars, questions: list[str]) -> list[str]:
+    command = jars.command("PlacementOracle", classes=jars.compiled("PlacementOracle"))
+    text = "".join(line + "\n" for line in questions)
+    result = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=120, check=True
+    )
+    answers = result.stdout.splitlines()
+    assert len(answers) == len(questions)
+    return answers
+
+
+def ask_places(jars: Jars, cases: list[Case]) -> list[Answer]:
+    lines = ask(jars, [question(case) for case in cases])
+    return [understand(case, line) for case, line in zip(cases, lines, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def jars() -> Jars:
+    try:
+        return kafka()
+    except MissingToolError as missing:
+        pytest.skip(str(missing))
+
+
+def test_fresh_clusters_are_placed_as_kafka_places_them(jars: Jars) -> None:
+    cases = generate(random.randrange(2**32), 1500, most_partitions=400)
+    for case, answer in zip(cases, ask_places(jars, cases), strict=True):
+        assert answer_of_kernel(case) == answer, question(case)
+
+
+def test_a_big_topic_is_placed_as_kafka_places_it(jars: Jars) -> None:
+    brokers: list[tuple[int, str | None, bool]] = [
+        (id, f"rack-{id % 3}", id % 50 == 7) for id in range(300)
+    ]
+    case = Case(random.randrange(2**32), brokers, [(50_000, 3), (20_000, 4), (7, 300)])
+    assert answer_of_kernel(case) == ask_places(jars, [case])[0]
+
+
+def test_the_kept_corpus_is_what_kafka_answers(jars: Jars) -> None:
+    pairs = read_corpus()
+    assert ask_places(jars, [case for case, _ in pairs]) == [answer for _, answer in pairs]
+
+
+def test_random_draws_and_shuffles_are_javas(jars: Jars) -> None:
+    dice = random.Random()
+    draws: list[tuple[int, list[int]]] = []
+    shuffles: list[tuple[int, int]] = []
+    for _ in range(50):
+        # Half of what is drawn below a bound just above 2**30 is drawn again; 0 is a plain nextInt.
+        bounds = [
+            dice.choice([0, 1, 2, 3, 1 << dice.randrange(31), 2**30 + 1, dice.randrange(1, 2**31)])
+            for _ in range(200)
+        ]
+        draws.append((dice.randrange(-(2**63), 2**63), bounds))
+        shuffles.append((dice.randrange(-(2**63), 2**63), dice.randrange(200)))
+    lines = [f"random {seed} {','.join(map(str, bounds))}" for seed, bounds in draws]
+    lines += [f"shuffle {seed} {size}" for seed, size in shuffles]
+    answers = [[int(n) for n in line.split(",") if n] for line in ask(jars, lines)]
+    for (seed, bounds), drawn in zip(draws, answers[: len(draws)], strict=True):
+        generator = JavaRandom(seed)
+        assert [generator.next_int(bound or None) for bound in bounds] == drawn, seed
+    for (seed, size), shuffled in zip(shuffles, answers[len(draws) :], strict=True):
+        values = list(range(size))
+        JavaRandom(seed).shuffle(values)
+        assert values == shuffled, seed
+
+
+def test_the_directory_ids_are_kafkas(jars: Jars) -> None:
+    (line,) = ask(jars, ["directories"])
+    assert line.split(",") == [MIGRATING_DIRECTORY.hex(), UNASSIGNED_DIRECTORY.hex()]
+
+
+if __name__ == "__main__":
+    asked = generate(CORPUS_SEED, 200, most_partitions=80)
+    write_corpus(KAFKA_4, list(zip(asked, ask_places(kafka(), asked), strict=True)))
