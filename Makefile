@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORE_SOURCES := $(wildcard kraft/_core/*.pyx kraft/_core/*.pxd) setup.py
 STAMP := $(VENV)/.built-$(if $(filter-out 0,$(KRAFT_DEBUG)),debug,release)
 
-.PHONY: help build demo test lint interop bench fuzz clean
+.PHONY: help build demo test lint interop bench bench-quick fuzz clean
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -35,6 +35,15 @@ demo: build
 
 test: build
 	$(BIN)/python -m pytest tests -m "not interop"
+
+bench: build
+	@mkdir -p benchmarks/results
+	$(BIN)/python -m pytest benchmarks $(BENCH) --benchmark-json=benchmarks/results/run.json \
+	  --benchmark-quiet; status=$$?; \
+	$(BIN)/python -m benchmarks.report benchmarks/results/run.json; exit $$status
+
+bench-quick: BENCH := --quick
+bench-quick: bench
 
 lint: build
 	$(BIN)/ruff check .

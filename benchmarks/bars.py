@@ -1,0 +1,316 @@
+"""The bars: for each row of the speed table what is compared with what, and how much is asked.
+
+A row names the work of kraft, the peer's work, and its conditions; `judge` turns the measurements
+of one run into verdicts. Rates are per item, so that two sides may do different amounts of a work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One work of one run: seconds for `count` items, and the bytes that it moves."""
+
+    work: str
+    unit: str
+    count: int
+    median_s: float
+    worst_s: float
+    bytes: int = 0
+    total: int = 0  # partitions in the whole cluster, where that differs from the count
+    heap: str = ""
+
+    @property
+    def item_s(self) -> float:
+        return self.median_s / self.count
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes / self.median_s
+
+
+class Run:
+    """The measurements of one run, by work and (where given) by the cluster's partitions."""
+
+    def __init__(self, json: dict[str, Any]) -> None:
+        self.quick = bool(json.get("quick"))
+        self.machine = json.get("machine_info", {})
+        self.kraft = [_benchmark(each) for each in json["benchmarks"] if "extra_info" in each]
+        self.kraft += [_line(each) for each in json.get("figures", [])]
+        self.peers = [_line(each, "kafka_") for each in json.get("peers", [])]
+        self.java = next((each["java"] for each in json.get("peers", [])), None)
+
+    def of(self, work: str, total: int | None = None) -> Measurement | None:
+        """The measurement of `work`, of kraft's side or the peers'; None if it did not run."""
+        for each in self.kraft + self.peers:
+            if each.work == work and total in (None, each.total):
+                return each
+        return None
+
+    def all_of(self, work: str) -> list[Measurement]:
+        found = [each for each in self.kraft + self.peers if each.work == work]
+        return sorted(found, key=lambda each: each.total)
+
+
+def _benchmark(entry: dict[str, Any]) -> Measurement:
+    info, stats = entry["extra_info"], entry["stats"]
+    return Measurement(
+        work=info.get("work", entry["name"]),
+        unit=info.get("unit", "calls"),
+        count=info.get("count", 1),
+        median_s=stats["median"],
+        worst_s=stats["max"],
+        bytes=info.get("bytes", 0),
+        total=info.get("total", 0),
+    )
+
+
+def _line(line: dict[str, Any], prefix: str = "") -> Measurement:
+    return Measurement(
+        work=prefix + line["work"],
+        unit=line["unit"],
+        count=line["count"],
+        median_s=line.get("median_s", 0.0),
+        worst_s=line.get("worst_s", 0.0),
+        bytes=line.get("bytes", 0),
+        total=line.get("partitions", line.get("total", 0)),
+        heap=line.get("heap", ""),
+    )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One condition of one row: what was asked, what came out; None where not measured."""
+
+    asked: str
+    came_out: str
+    met: bool | None
+
+
+Condition = Callable[[Run, "Row"], Verdict]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `floor` names the baseline whose bandwidth bounds the work."""
+
+    title: str
+    kraft: str
+    peer: str | None
+    conditions: tuple[Condition, ...]
+    floor: str | None = "memcpy"
+    total: int | None = None
+    note: str = ""
+
+
+def at_least(times: float, peer: str | None = None) -> Condition:
+    """So many times as fast as the row's peer, or as another one."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        name = peer or row.peer or ""
+        ours, theirs = run.of(row.kraft, row.total), run.of(name, row.total)
+        asked = f">= {times:g}x {name}"
+        if ours is None or theirs is None:
+            return Verdict(asked, "", None)
+        ratio = theirs.item_s / ours.item_s
+        return Verdict(asked, f"{ratio:.2f}x", ratio >= times)
+
+    return judge
+
+
+def share_of(baseline: str, fraction: float) -> Condition:
+    """At least this fraction of the baseline's bytes a second."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours, bare = run.of(row.kraft, row.total), run.of(baseline)
+        asked = f">= {fraction:.0%} of {baseline}"
+        if ours is None or bare is None or not ours.bytes:
+            return Verdict(asked, "", None)
+        share = ours.bytes_per_s / bare.bytes_per_s
+        return Verdict(asked, f"{share:.1%}", share >= fraction)
+
+    return judge
+
+
+def worst_within(times: float) -> Condition:
+    """The worst run takes at most so many times the median."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"worst <= {times:g}x median"
+        if ours is None:
+            return Verdict(asked, "", None)
+        ratio = ours.worst_s / ours.median_s
+        return Verdict(asked, f"{ratio:.2f}x", ratio <= times)
+
+    return judge
+
+
+def at_most_ms(limit: float) -> Condition:
+    """The median takes at most so many milliseconds."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"<= {limit:g} ms"
+        if ours is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{ours.median_s * 1e3:.3f} ms", ours.median_s * 1e3 <= limit)
+
+    return judge
+
+
+def at_most_bytes(limit: float) -> Condition:
+    """At most so many bytes an item."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"<= {limit:g} B a partition"
+        if ours is None:
+            return Verdict(asked, "", None)
+        each = ours.bytes / ours.count
+        return Verdict(asked, f"{each:.1f} B", each <= limit)
+
+    return judge
+
+
+def same_cost(times: float) -> Condition:
+    """Over all sizes of cluster that were measured, slowest and fastest differ at most so much."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        sizes = run.all_of(row.kraft)
+        if len(sizes) < 2:
+            return Verdict(f"within {times:g}x over sizes", "", None)
+        asked = f"within {times:g}x, {_short(sizes[0].total)} to {_short(sizes[-1].total)}"
+        costs = [each.item_s for each in sizes]
+        ratio = max(costs) / min(costs)
+        return Verdict(asked, f"{ratio:.2f}x", ratio <= times)
+
+    return judge
+
+
+def _short(count: int) -> str:
+    return f"{count // 1_000_000}M" if count >= 1_000_000 else f"{count // 1000}k"
+
+
+ROWS = (
+    Row(
+        "partition records, CRC checked, mixed shapes -> columns",
+        "decode",
+        "kafka_decode_serde",
+        (at_least(3.5), share_of("memcpy", 0.20)),
+        note="the peer is the serde alone: values found beforehand, no CRC",
+    ),
+    Row(
+        "the same; the peer checks CRCs and walks batches too",
+        "decode",
+        "kafka_decode_batches",
+        (at_least(3.5),),
+    ),
+    Row(
+        "columns -> partition records in batches with CRC",
+        "encode",
+        "kafka_encode_serde",
+        (at_least(10), share_of("memcpy", 0.40)),
+        note="the peer is the serde alone: no batches, no CRC",
+    ),
+    Row(
+        "the same; the peer is MemoryRecordsBuilder",
+        "encode",
+        "kafka_encode_builder",
+        (at_least(10),),
+    ),
+    Row(
+        "the same; the peer is raft's BatchBuilder",
+        "encode",
+        "kafka_encode_raft",
+        (at_least(10),),
+    ),
+    Row(
+        "log append, 16 KiB batches, no fsync",
+        "append",
+        "kafka_append",
+        (at_least(3), share_of("writev", 0.50)),
+        floor="writev",
+    ),
+    Row(
+        "fetch of 1 MiB slices from the page cache, every page touched",
+        "fetch_touch",
+        "kafka_read_bytes",
+        (at_least(3),),
+        floor="mmap_touch",
+        note="the peer's FileRecords.readInto copies; kraft hands out the mapped bytes",
+    ),
+    Row(
+        "fetch of 1 MiB slices, located only",
+        "fetch",
+        "kafka_read_slice",
+        (at_least(3),),
+        floor=None,
+    ),
+    Row(
+        "1M partitions, checkpoint bytes -> queryable",
+        "load",
+        "kafka_load",
+        (at_least(8), worst_within(1.5)),
+    ),
+    Row(
+        "1M partitions from the column checkpoint, mapped",
+        "column_map",
+        None,
+        (at_most_ms(1),),
+        floor=None,
+    ),
+    Row(
+        "1M partitions from the column checkpoint, verified",
+        "column_verify",
+        None,
+        (at_most_ms(10),),
+        floor="crc32c",
+    ),
+    Row(
+        "fence a broker with 10k of 1M partitions: decide, apply, encode, publish",
+        "fence",
+        "kafka_fence_apply",
+        (at_least(10), same_cost(1.5)),
+        total=1_000_000,
+        note="the peer is TopicsDelta.apply alone",
+    ),
+    Row(
+        "one partition changed and published",
+        "change_one",
+        None,
+        (same_cost(1.5),),
+        floor=None,
+        total=10_000_000,
+    ),
+    Row(
+        "placement, 1M x RF 3 on 300 brokers in 3 racks",
+        "place",
+        "kafka_place",
+        (at_least(4),),
+    ),
+    Row(
+        "memory: the columns, RF 3 with directories",
+        "memory_columns",
+        "kafka_image_heap",
+        (at_most_bytes(64),),
+        floor=None,
+    ),
+    Row(
+        "memory: columns and every index",
+        "memory_all",
+        "kafka_image_heap",
+        (at_most_bytes(80),),
+        floor=None,
+    ),
+)
+
+
+def judged(run: Run, rows: tuple[Row, ...] = ROWS) -> Iterator[tuple[Row, list[Verdict]]]:
+    """Every row with the verdict of each of its conditions."""
+    for row in rows:
+        yield row, [condition(run, row) for condition in row.conditions]

@@ -1,0 +1,76 @@
+"""Kafka's own classes on the input of this run, in Java; their figures stand beside kraft's.
+
+Each program first proves that it read the same: counts and sums must be those that the maker of
+the file wrote down. Where Java or Maven is missing the peers are skipped, each by its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import generate
+from benchmarks.conftest import Sizes
+from benchmarks.java_peers import Line, Peers
+from tests.interop.kafka_jars import MissingToolError
+
+
+def run(peers: Peers, program: str, sizes: Sizes, **arguments: object) -> dict[str, Line]:
+    """One program's lines, or a skip that names the peer and what it misses."""
+    rounds = {"iterations": sizes.java_rounds, "warmup": sizes.java_warmup}
+    try:
+        return peers.run(program, **{**rounds, **arguments})
+    except MissingToolError as missing:
+        pytest.skip(f"Java peer `{program}`: {missing}")
+
+
+def test_serde_reads_every_record(peers: Peers, sizes: Sizes) -> None:
+    path, expected = generate.make("mixed", sizes.partitions)
+    lines = run(peers, "decode", sizes, file=path)
+    assert lines["decode_batches"]["count"] == expected.records
+    assert lines["decode_batches"]["partitions"] == expected.partitions
+    assert lines["decode_serde"]["count"] == expected.records
+
+
+def test_serde_writes_the_same_number_of_bytes(peers: Peers, sizes: Sizes) -> None:
+    path, expected = generate.make("mixed", sizes.partitions)
+    fewer = replace(sizes, java_rounds=sizes.java_rounds // 2 + 1)
+    lines = run(peers, "encode", fewer, file=path)
+    assert lines["encode_serde"]["count"] == expected.partitions
+    assert lines["encode_serde"]["bytes"] == expected.partition_record_bytes
+
+
+def test_topics_image_holds_what_the_checkpoint_says(peers: Peers, sizes: Sizes) -> None:
+    path, expected = generate.make("mixed", sizes.partitions)
+    line = run(peers, "load", sizes, file=path)["load"]
+    for name in ("partitions", "topics", "state_check", "directory_check"):
+        assert line[name] == getattr(expected, name), name
+
+
+def test_topics_delta_publishes_a_fenced_broker(peers: Peers, sizes: Sizes) -> None:
+    for total in sizes.fence_totals:
+        path, expected = generate.make("uniform", total)
+        line = run(peers, "fence", sizes, file=path, broker=0)["fence_apply"]
+        assert line["count"] == generate.HELD_PER_BROKER
+        assert line["partitions"] == expected.partitions
+
+
+def test_topics_image_heap(peers: Peers, sizes: Sizes) -> None:
+    path, expected = generate.make("uniform", sizes.partitions)
+    line = run(peers, "heap", sizes, file=path)["image_heap"]
+    assert line["count"] == expected.partitions
+    assert line["bytes"] > 0
+
+
+def test_striped_replica_placer(peers: Peers, sizes: Sizes) -> None:
+    lines = run(peers, "place", sizes, partitions=sizes.partitions, brokers=300, racks=3)
+    assert lines["place"]["count"] == sizes.partitions
+
+
+def test_unified_log(peers: Peers, sizes: Sizes, tmp_path: Path) -> None:
+    batch = generate.make_data_batch()
+    lines = run(peers, "log", sizes, file=batch, directory=tmp_path, appends=sizes.appends)
+    assert lines["append"]["count"] == sizes.appends
+    assert lines["read_bytes"]["bytes"] == sizes.appends * batch.stat().st_size

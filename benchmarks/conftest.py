@@ -1,0 +1,97 @@
+"""What every suite shares: the sizes of a run, the input files, the Java peers, and the record.
+
+A benchmark is an ordinary pytest-benchmark one that also says what it measured::
+
+    def bench_decode(benchmark, measured, ...):
+        result = benchmark.pedantic(run, rounds=20, warmup_rounds=3)
+        measured("decode", unit="records", count=1_000_000, bytes=size)
+
+`report.py` joins those names with the lines of the peers, which go into the same JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from benchmarks.java_peers import Line, Peers
+
+LINES = pytest.StashKey[list[Line]]()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much work a run does: `FULL` gives the figures, `QUICK` only proves that all runs."""
+
+    partitions: int
+    fence_totals: tuple[int, ...]
+    change_totals: tuple[int, ...]
+    appends: int  # of 16 KiB
+    rounds: int
+    warmup: int
+    java_rounds: int
+    java_warmup: int
+
+
+FULL = Sizes(
+    partitions=1_000_000,
+    fence_totals=(100_000, 1_000_000, 2_000_000),
+    change_totals=(10_000, 10_000_000),
+    appends=4096,
+    rounds=20,
+    warmup=3,
+    java_rounds=30,
+    java_warmup=15,
+)
+QUICK = Sizes(
+    partitions=50_000,
+    fence_totals=(50_000, 100_000),
+    change_totals=(10_000, 100_000),
+    appends=512,
+    rounds=3,
+    warmup=1,
+    java_rounds=3,
+    java_warmup=2,
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="benchmarks at a twentieth of their size: every one runs, no figure means anything",
+    )
+
+
+@pytest.fixture(scope="session")
+def sizes(request: pytest.FixtureRequest) -> Sizes:
+    return QUICK if request.config.getoption("--quick") else FULL
+
+
+@pytest.fixture(scope="session")
+def peers(request: pytest.FixtureRequest) -> Peers:
+    """The Java peers; their lines go into the session's JSON."""
+    runner = Peers()
+    request.config.stash[LINES] = runner.lines
+    return runner
+
+
+@pytest.fixture
+def measured(benchmark: Any) -> Callable[..., None]:
+    """Names what the benchmark measured: work, unit, count, and `bytes` where it moves any."""
+
+    def note(work: str, *, unit: str, count: int, **more: Any) -> None:
+        benchmark.extra_info.update(work=work, unit=unit, count=count, **more)
+
+    return note
+
+
+def pytest_benchmark_update_json(
+    config: pytest.Config, benchmarks: list[Any], output_json: dict[str, Any]
+) -> None:
+    """Puts the peers' lines and the size of the run beside the benchmarks."""
+    output_json["peers"] = config.stash.get(LINES, [])
+    output_json["quick"] = bool(config.getoption("--quick"))

@@ -1,0 +1,100 @@
+package kraft.peers;
+
+import java.lang.management.GarbageCollectorMXBean;
+import java.lang.management.ManagementFactory;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.stream.Collectors;
+
+/**
+ * Times one piece of work on the calling thread and prints one line of JSON about it.
+ *
+ * Warm-up runs come first and are not counted: they let C2 compile the hot loops and the heap reach
+ * its size. Collections that fall into a counted run are part of that run, as they would be in a node.
+ */
+final class Measure {
+    /** One run of the work; what it returns is kept alive, so that nothing is optimised away. */
+    interface Work {
+        Object run() throws Exception;
+    }
+
+    /** What happens around a run and is not timed. */
+    interface Step {
+        void run() throws Exception;
+    }
+
+    static volatile Object sink;
+
+    private final int warmup;
+    private final int iterations;
+
+    Measure(Arguments arguments) {
+        warmup = arguments.number("warmup", 10);
+        iterations = arguments.number("iterations", 20);
+    }
+
+    void time(String name, String unit, long count, long bytes, Work work) throws Exception {
+        time(name, unit, count, bytes, Map.of(), () -> { }, work, () -> { });
+    }
+
+    void time(String name, String unit, long count, long bytes, Map<String, Object> more, Work work)
+            throws Exception {
+        time(name, unit, count, bytes, more, () -> { }, work, () -> { });
+    }
+
+    void time(
+        String name,
+        String unit,
+        long count,
+        long bytes,
+        Map<String, Object> more,
+        Step before,
+        Work work,
+        Step after
+    ) throws Exception {
+        long[] nanos = new long[iterations];
+        for (int i = -warmup; i < iterations; i++) {
+            before.run();
+            long start = System.nanoTime();
+            sink = work.run();
+            long taken = System.nanoTime() - start;
+            if (i >= 0) nanos[i] = taken;
+            sink = null;
+            after.run();
+        }
+        Arrays.sort(nanos);
+        Map<String, Object> line = line(name, unit, count, bytes);
+        line.put("median_s", (nanos[(iterations - 1) / 2] + nanos[iterations / 2]) / 2e9);
+        line.put("best_s", nanos[0] / 1e9);
+        line.put("worst_s", nanos[iterations - 1] / 1e9);
+        line.put("iterations", iterations);
+        line.put("warmup", warmup);
+        line.putAll(more);
+        print(line);
+    }
+
+    static Map<String, Object> line(String name, String unit, long count, long bytes) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("work", name);
+        line.put("unit", unit);
+        line.put("count", count);
+        line.put("bytes", bytes);
+        line.put("heap", Runtime.getRuntime().maxMemory());
+        line.put("gc", ManagementFactory.getGarbageCollectorMXBeans().stream()
+            .map(GarbageCollectorMXBean::getName).collect(Collectors.joining(", ")));
+        line.put("java", Runtime.version().toString());
+        line.put("kafka", org.apache.kafka.common.utils.AppInfoParser.getVersion());
+        return line;
+    }
+
+    static void print(Map<String, Object> line) {
+        System.out.println(line.entrySet().stream()
+            .map(e -> '"' + e.getKey() + "\":" + json(e.getValue()))
+            .collect(Collectors.joining(",", "{", "}")));
+    }
+
+    private static String json(Object value) {
+        return value instanceof Number ? value.toString() : '"' + value.toString() + '"';
+    }
+}

@@ -1,0 +1,25 @@
+package kraft.peers;
+
+/** Runs one program of the peers: {@code java kraft.peers.Peers <program> name=value...}. */
+public final class Peers {
+    private Peers() { }
+
+    public static void main(String[] args) throws Exception {
+        if (args.length == 0) {
+            System.err.println("usage: Peers decode|encode|load|fence|heap|place|log name=value...");
+            System.exit(2);
+        }
+        Arguments arguments = Arguments.parse(args);
+        switch (arguments.program()) {
+            case "decode" -> Codec.decode(arguments);
+            case "encode" -> Codec.encode(arguments);
+            case "load" -> Images.load(arguments);
+            case "fence" -> Images.fence(arguments);
+            case "heap" -> Images.heap(arguments);
+            case "place" -> Placement.place(arguments);
+            case "log" -> Logs.appendAndRead(arguments);
+            default -> throw new IllegalArgumentException("no program " + arguments.program());
+        }
+        System.exit(0);
+    }
+}

@@ -1,0 +1,141 @@
+"""The speed table: reads the JSON of one run and prints each row beside its peer and its bar.
+
+``python -m benchmarks.report RUN.json`` prints the table and writes it as ``table.json`` beside the
+run. The exit code is 0 whatever the bars say: a slow machine is not a broken build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.bars import Measurement, Row, Run, Verdict, judged
+
+MARKS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]not measured[/]"}
+
+
+def seconds(value: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if value * scale >= 1:
+            return f"{value * scale:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def figures(measurement: Measurement | None) -> str:
+    """Median and worst, items a second, bytes a second; or bytes an item where nothing is timed."""
+    if measurement is None:
+        return "-"
+    if measurement.median_s == 0:
+        return f"{measurement.bytes / measurement.count:.1f} B / {measurement.unit.rstrip('s')}"
+    lines = [f"{seconds(measurement.median_s)} / {seconds(measurement.worst_s)}"]
+    rate = measurement.count / measurement.median_s
+    lines.append(f"{rate / 1e6:.3g} M {measurement.unit}/s" if rate > 1e5 else f"{rate:.4g} /s")
+    if measurement.bytes:
+        lines.append(f"{measurement.bytes_per_s / 1e9:.3g} GB/s")
+    return "\n".join(lines)
+
+
+def floor(run: Run, row: Row) -> str:
+    """The least time that the row's bytes take on this machine, and how far kraft is from it."""
+    ours, bare = run.of(row.kraft, row.total), run.of(row.floor) if row.floor else None
+    if ours is None or bare is None or not ours.bytes:
+        return row.note
+    least = ours.bytes / bare.bytes_per_s
+    text = f"{row.floor} {bare.bytes_per_s / 1e9:.3g} GB/s: {seconds(least)}"
+    return f"{text}, {ours.median_s / least:.2g}x above" + (f"\n{row.note}" if row.note else "")
+
+
+def ratio(run: Run, row: Row) -> str:
+    """How many times as fast as the peer; for memory, how many times as small."""
+    ours = run.of(row.kraft, row.total)
+    theirs = run.of(row.peer, row.total) if row.peer else None
+    if ours is None or theirs is None:
+        return "-"
+    if ours.median_s and theirs.median_s:
+        return f"{theirs.item_s / ours.item_s:.2f}x"
+    return f"{theirs.bytes / theirs.count / (ours.bytes / ours.count):.2f}x"
+
+
+def table(run: Run) -> Table:
+    made = Table(title="kraft beside its peers", show_lines=True)
+    for name in ("work", "kraft\nmedian / worst", "peer\nmedian / worst", "ratio"):
+        made.add_column(name)
+    for name in ("bar", "came out", "met?", "physical floor, and how far from it"):
+        made.add_column(name)
+    for row, verdicts in judged(run):
+        made.add_row(
+            row.title,
+            figures(run.of(row.kraft, row.total)),
+            (f"{row.peer}\n" if row.peer else "")
+            + figures(run.of(row.peer, row.total) if row.peer else None),
+            ratio(run, row),
+            "\n".join(each.asked for each in verdicts),
+            "\n".join(each.came_out or "-" for each in verdicts),
+            "\n".join(MARKS[each.met] for each in verdicts),
+            floor(run, row),
+        )
+    return made
+
+
+def others(run: Run) -> Table:
+    """Everything that was measured and stands in no row: the floors, and works beside the bars."""
+    shown = {name for row, _ in judged(run) for name in (row.kraft, row.peer)}
+    made = Table(title="also measured")
+    for name in ("work", "partitions in all", "median / worst", "rate", "bytes/s"):
+        made.add_column(name)
+    for each in run.kraft + run.peers:
+        if each.work in shown and not each.total:
+            continue
+        parts = figures(each).split("\n")
+        total = f"{each.total:,}" if each.total else ""
+        made.add_row(each.work, total, *parts, *[""] * (3 - len(parts)))
+    return made
+
+
+def as_json(run: Run) -> list[dict[str, Any]]:
+    def side(work: str | None, row: Row) -> dict[str, Any] | None:
+        found = run.of(work, row.total) if work else None
+        return asdict(found) if found else None
+
+    def verdict(each: Verdict) -> dict[str, Any]:
+        return {"asked": each.asked, "came_out": each.came_out, "met": each.met}
+
+    return [
+        {
+            "work": row.title,
+            "kraft": side(row.kraft, row),
+            "peer": side(row.peer, row),
+            "conditions": [verdict(each) for each in verdicts],
+            "floor": floor(run, row),
+        }
+        for row, verdicts in judged(run)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print the speed table of one run.")
+    parser.add_argument("run", type=Path, help="the JSON that pytest-benchmark wrote")
+    path: Path = parser.parse_args().run
+    run = Run(json.loads(path.read_text()))
+    console = Console(width=None if Console().is_terminal else 190)
+    console.print(table(run))
+    console.print(others(run))
+    heap = next((each.heap for each in run.peers), None)
+    console.print(
+        f"one thread, warm; {run.machine.get('cpu', {}).get('brand_raw', 'unknown processor')}; "
+        f"Python {run.machine.get('python_version')}; "
+        + (f"Java {run.java}, ParallelGC, heap {heap}" if heap else "no Java peers ran")
+    )
+    if run.quick:
+        console.print("[bold yellow]a quick run: every benchmark ran, no figure means anything[/]")
+    path.with_name("table.json").write_text(json.dumps(as_json(run), indent=1))
+
+
+if __name__ == "__main__":
+    main()
