@@ -12,7 +12,10 @@
 #   record: varint length | attributes i8 | varlong timestamp delta | varint offset delta
 #           | varint key length, key | varint value length, value | varint header count, headers
 
-from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport (
+    INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
+)
+from libc.string cimport memcpy
 
 from kraft._core.wire cimport (
     get_varint,
@@ -21,6 +24,11 @@ from kraft._core.wire cimport (
     load_u16,
     load_u32,
     load_u64,
+    put_uvarint,
+    put_varint,
+    put_varlong,
+    size_of_uvarint,
+    size_of_varint,
     unlikely,
 )
 
@@ -46,6 +54,12 @@ cdef enum:
     BAD_OFFSETS = -6            # negative offset or delta, or fewer offsets than records
     COUNT_TOO_LARGE = -7        # more records than the bytes can hold
     BAD_CODEC = -8
+
+    # Why a BatchBuilder took no more.
+    NO_MEMORY = 1
+    TOO_LARGE = 2
+    FINISHED = 3
+    OFFSET_BACKWARDS = 4
 
 
 cdef struct BatchHeader:
@@ -131,10 +145,10 @@ cdef inline const uint8_t *skip_headers(
     const uint8_t *p, const uint8_t *end, int32_t count
 ) noexcept nogil:
     """Behind `count` headers (varint key size, key, varint value size or -1, value), or NULL."""
-    cdef int32_t size, i
+    cdef int32_t size, _i
     if count > (end - p) // 2:
         return NULL
-    for i in range(count):
+    for _i in range(count):
         p = get_varint(p, end, &size)
         if p == NULL or size < 0 or size > end - p:
             return NULL
@@ -186,6 +200,60 @@ cdef inline const uint8_t *next_record(
     if out.header_count > 0:
         p = skip_headers(p, stop, out.header_count)
     return stop if likely(p == stop) else NULL
+
+
+cdef inline int size_of_varlong(int64_t value) noexcept nogil:
+    cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    cdef int size = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline int64_t size_of_record(
+    int64_t timestamp_delta, int32_t offset_delta, int32_t key_size, int32_t value_size,
+    int32_t header_count, int32_t headers_size,
+) noexcept nogil:
+    """The bytes of a record behind its length; a size of -1 is null."""
+    cdef int64_t size = 1 + size_of_uvarint(<uint32_t>offset_delta << 1)
+    size += 1 if likely(timestamp_delta == 0) else size_of_varlong(timestamp_delta)
+    size += 1 if key_size < 0 else size_of_varint(key_size) + <int64_t>key_size
+    size += 1 if value_size < 0 else size_of_varint(value_size) + <int64_t>value_size
+    return size + (1 if header_count == 0 else size_of_varint(header_count)) + headers_size
+
+
+cdef inline uint8_t *put_record(
+    uint8_t *p, int64_t size, int8_t attributes, int64_t timestamp_delta, int32_t offset_delta,
+    const uint8_t *key, int32_t key_size, const uint8_t *value, int32_t value_size,
+    int32_t header_count, const uint8_t *headers, int32_t headers_size,
+) noexcept nogil:
+    """A record whose size_of_record is `size`, and the cursor behind it.
+
+    Where `value` is NULL and its size positive, the place of the value is left as it was.
+    """
+    p = put_uvarint(p, <uint32_t>size << 1)
+    p[0] = <uint8_t>attributes
+    if likely(timestamp_delta == 0):
+        p[1] = 0
+        p += 2
+    else:
+        p = put_varlong(p + 1, timestamp_delta)
+    p = put_uvarint(p, <uint32_t>offset_delta << 1)
+    p = put_varint(p, key_size)
+    if key_size > 0:
+        memcpy(p, key, key_size)
+        p += key_size
+    p = put_varint(p, value_size)
+    if value_size > 0:
+        if value != NULL:
+            memcpy(p, value, value_size)
+        p += value_size
+    p = put_varint(p, header_count)
+    if headers_size > 0:
+        memcpy(p, headers, headers_size)
+        p += headers_size
+    return p
 
 
 # One batch as scan() found it; BatchTable gives the fields as numpy columns.
@@ -277,3 +345,72 @@ cdef class BatchBuilder:
     cdef int raise_failure(self) except -1
     # The batches, CRCs filled in, as one writable memoryview that owns the bytes. Ends the builder.
     cpdef object finish(self)
+
+
+cdef inline uint8_t *append_record(
+    BatchBuilder self, int64_t offset, int64_t timestamp, const uint8_t *key, int32_t key_size,
+    const uint8_t *value, int32_t value_size,
+    int32_t header_count, const uint8_t *headers, int32_t headers_size, int8_t attributes,
+) noexcept nogil:
+    """What add_record and add_value do, for loops that want it inlined."""
+    cdef int64_t timestamp_delta, offset_delta, size
+    cdef uint8_t *behind
+    if unlikely(offset < self.next_offset or offset >= INT64_MAX - INT32_MAX):
+        self._failure = OFFSET_BACKWARDS
+        return NULL
+    while True:
+        if unlikely(self._batch_start < 0):
+            offset_delta = 0
+            timestamp_delta = 0
+            if self.delete_horizon_ms >= 0:
+                timestamp_delta = <int64_t>(
+                    <uint64_t>timestamp - <uint64_t>self.delete_horizon_ms
+                )
+        else:
+            offset_delta = offset - self._batch_offset
+            timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self._base_timestamp)
+        size = size_of_record(
+            timestamp_delta, <int32_t>offset_delta, key_size, value_size,
+            header_count, headers_size,
+        )
+        if likely(
+            self._batch_start >= 0
+            and self._batch_records < self.max_batch_records
+            and offset_delta < INT32_MAX
+            and <int64_t>(self._size - self._batch_start) + size + size_of_uvarint(
+                <uint32_t>size << 1
+            ) <= self.max_batch_size
+        ):
+            break
+        if self._batch_start < 0:
+            if size > INT32_MAX // 2 or BATCH_OVERHEAD + size + size_of_uvarint(
+                <uint32_t>size << 1
+            ) > self.max_batch_size:
+                self._failure = TOO_LARGE
+                return NULL
+            break
+        self.seal()
+    if unlikely(<size_t>size + BATCH_OVERHEAD + 5 > self._capacity - self._size):
+        if self.reserve(<size_t>size + BATCH_OVERHEAD + 5) != 0:
+            return NULL
+    if unlikely(self._batch_start < 0):
+        self._batch_start = <Py_ssize_t>self._size
+        self._size += BATCH_OVERHEAD
+        self._batch_records = 0
+        self._batch_offset = offset
+        self._max_timestamp = timestamp
+        self._base_timestamp = self.delete_horizon_ms if self.delete_horizon_ms >= 0 else timestamp
+    elif timestamp > self._max_timestamp:
+        self._max_timestamp = timestamp
+    behind = put_record(
+        self._data + self._size, size, attributes, timestamp_delta, <int32_t>offset_delta,
+        key, key_size, value, value_size, header_count, headers, headers_size,
+    )
+    self._size = behind - self._data
+    self._batch_records += 1
+    self._next_delta = <int32_t>offset_delta + 1
+    self.record_count += 1
+    self.next_offset = offset + 1
+    if value_size > 0:
+        behind -= value_size
+    return behind - headers_size - (1 if header_count == 0 else size_of_varint(header_count))

@@ -21,11 +21,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject
 from libc.stdint cimport INT32_MAX, uint16_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
 
 from kraft._core.wire cimport (
-    Writer, put_varint, put_varlong, size_of_uvarint, size_of_varint, store_u16, store_u32,
-    store_u64,
+    Writer, store_u16, store_u32, store_u64,
 )
 from kraft._core import compression
 from kraft.errors import (
@@ -37,12 +35,6 @@ ATTRIBUTE_TRANSACTIONAL = TRANSACTIONAL_FLAG
 ATTRIBUTE_CONTROL = CONTROL_FLAG
 DEFAULT_MAX_BATCH_RECORDS = 10_000
 DEFAULT_MAX_BATCH_SIZE = 8 * 1024 * 1024
-
-cdef enum:
-    NO_MEMORY = 1
-    TOO_LARGE = 2
-    FINISHED = 3
-    OFFSET_BACKWARDS = 4
 
 cdef dict REASONS = {
     HEADER_CUT_SHORT: "a batch header is cut short",
@@ -84,7 +76,7 @@ cdef Block take_block(void *data, Py_ssize_t size):
     return block
 
 
-cdef str reason_text(int code):
+cpdef str reason_text(int code):
     return REASONS[code]
 
 
@@ -410,15 +402,6 @@ def split(buffer, int64_t max_size):
     return pieces
 
 
-cdef inline int size_of_varlong(int64_t value) noexcept nogil:
-    cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    cdef int size = 1
-    while raw >= 0x80:
-        raw >>= 7
-        size += 1
-    return size
-
-
 cdef class BatchBuilder:
     def __init__(
         self,
@@ -514,8 +497,8 @@ cdef class BatchBuilder:
         self.batch_count += 1
 
     cdef uint8_t *add_value(self, int32_t value_size) noexcept nogil:
-        return self.add_record(
-            self.next_offset, self.timestamp_ms, NULL, -1, NULL, value_size, 0, NULL, 0, 0
+        return append_record(
+            self, self.next_offset, self.timestamp_ms, NULL, -1, NULL, value_size, 0, NULL, 0, 0
         )
 
     cdef uint8_t *add_record(
@@ -523,83 +506,10 @@ cdef class BatchBuilder:
         const uint8_t *value, int32_t value_size,
         int32_t header_count, const uint8_t *headers, int32_t headers_size, int8_t attributes,
     ) noexcept nogil:
-        cdef int64_t timestamp_delta, offset_delta, body, size
-        cdef uint8_t *p
-        cdef uint8_t *place
-        if unlikely(offset < self.next_offset or offset >= INT64_MAX - INT32_MAX):
-            self._failure = OFFSET_BACKWARDS
-            return NULL
-        if unlikely(self._finished):
-            self._failure = FINISHED
-            return NULL
-        while True:
-            if self._batch_start < 0:
-                timestamp_delta = 0
-                if self.delete_horizon_ms >= 0:
-                    timestamp_delta = timestamp - self.delete_horizon_ms
-                offset_delta = 0
-            else:
-                timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>self._base_timestamp)
-                offset_delta = offset - self._batch_offset
-            # attributes, the deltas, the sizes with what they announce, the headers
-            body = 1 + (1 if timestamp_delta == 0 else size_of_varlong(timestamp_delta))
-            body += size_of_uvarint(<uint32_t>(offset_delta << 1))
-            body += 1 if key_size < 0 else size_of_varint(key_size) + <int64_t>key_size
-            body += 1 if value_size < 0 else size_of_varint(value_size) + <int64_t>value_size
-            body += size_of_varint(header_count) + headers_size
-            if unlikely(body > INT32_MAX - 5):
-                self._failure = TOO_LARGE
-                return NULL
-            size = size_of_varint(<int32_t>body) + body
-            if self._batch_start < 0:
-                if BATCH_OVERHEAD + size > self.max_batch_size:
-                    self._failure = TOO_LARGE
-                    return NULL
-                break
-            if likely(
-                self._batch_records < self.max_batch_records
-                and <int64_t>(self._size - self._batch_start) + size <= self.max_batch_size
-                and offset_delta < INT32_MAX
-            ):
-                break
-            self.seal()
-        if self.reserve(<size_t>size + BATCH_OVERHEAD) != 0:
-            return NULL
-        if self._batch_start < 0:
-            self._batch_start = <Py_ssize_t>self._size
-            self._size += BATCH_OVERHEAD
-            self._batch_records = 0
-            self._batch_offset = offset
-            self._base_timestamp = (
-                self.delete_horizon_ms if self.delete_horizon_ms >= 0 else timestamp
-            )
-            self._max_timestamp = timestamp
-        elif timestamp > self._max_timestamp:
-            self._max_timestamp = timestamp
-        p = self._data + self._size
-        p = put_varint(p, <int32_t>body)
-        p[0] = <uint8_t>attributes
-        p = put_varlong(p + 1, timestamp_delta)
-        p = put_varint(p, <int32_t>offset_delta)
-        p = put_varint(p, key_size)
-        if key_size > 0:
-            memcpy(p, key, key_size)
-            p += key_size
-        p = put_varint(p, value_size)
-        place = p
-        if value_size > 0:
-            if value != NULL:
-                memcpy(p, value, value_size)
-            p += value_size
-        p = put_varint(p, header_count)
-        if headers_size > 0:
-            memcpy(p, headers, headers_size)
-        self._size += size
-        self._batch_records += 1
-        self._next_delta = <int32_t>offset_delta + 1
-        self.record_count += 1
-        self.next_offset = offset + 1
-        return place
+        return append_record(
+            self, offset, timestamp, key, key_size, value, value_size,
+            header_count, headers, headers_size, attributes,
+        )
 
     cdef int raise_failure(self) except -1:
         if self._failure == NO_MEMORY:

@@ -261,7 +261,7 @@ cdef class Reader:
     cpdef dict read_tagged(self):
         cdef dict fields = {}
         cdef const uint8_t *start = self.cursor
-        cdef uint32_t size, tag, i, count = self.read_uvarint()
+        cdef uint32_t size, tag, _i, count = self.read_uvarint()
         cdef int64_t previous = -1
         if count == 0:
             return fields
@@ -272,7 +272,7 @@ cdef class Reader:
                 position=start - self.base,
             )
         self._budget -= count
-        for i in range(count):
+        for _i in range(count):
             start = self.cursor
             tag = self.read_uvarint()
             if unlikely(tag <= previous):
