@@ -1,10 +1,10 @@
 """Message schemas interpreted in C: bytes <-> typed objects, for metadata and control records.
 
-Owns `Uuid`, the base classes `Struct` and `Record`, `field` (one line of a schema), `StructCodec`
-(the schema of one struct in all its versions) and `RecordCodec` (the frame around one record
-value). The schemas themselves are the classes of `kraft.records`: a class body is a list of `field(...)`,
-from which the metaclass makes slots and a codec. The codec reads and writes the slots by their
-place in the object, without a look-up by name.
+Owns `Uuid`, the base classes `Struct` and `Record`, `field` (one line of a schema),
+`StructCodec` (the schema of one struct in all its versions) and `RecordCodec` (the frame around a
+record value). The schemas themselves are the classes of `kraft.records`: a class body is a list of
+`field(...)`, from which the metaclass makes slots and a codec. The codec reads and writes the
+slots by their place in the object, without a look-up by name.
 
     record value   uvarint frame version = 1 | uvarint api key | uvarint version | struct
     struct         fields of this version in schema order | tagged section
@@ -622,7 +622,7 @@ cdef object decode_struct(StructCodec codec, int version, Cursor *c):
 
 
 cdef int decode_tags(StructCodec codec, object made, int version, Cursor *c) except -1:
-    cdef uint32_t count = 0, tag = 0, size = 0, i
+    cdef uint32_t count = 0, tag = 0, size = 0
     cdef int64_t previous = -1
     cdef Py_ssize_t k = 0
     cdef const uint8_t *begin = c.at
@@ -636,7 +636,7 @@ cdef int decode_tags(StructCodec codec, object made, int version, Cursor *c) exc
             c, begin, f"{codec.name} claims {count} tagged fields in {c.end - p} bytes",
             BudgetExceededError,
         )
-    for i in range(count):
+    for _ in range(count):
         begin = p
         p = get_uvarint(get_uvarint(begin, c.end, &tag), c.end, &size)
         if p == NULL:
@@ -1038,5 +1038,5 @@ class Struct(StructBase, metaclass=StructType):
     __slots__ = ()
 
 
-class Record(RecordBase, metaclass=StructType):
+class Record(RecordBase, Struct):
     __slots__ = ()
