@@ -218,6 +218,12 @@ cdef class UsableBrokers:
     cdef cnp.ndarray ids         # int32: the brokers of list after list
     cdef cnp.ndarray ends        # int32: where each list ends in ``ids``
     cdef cnp.ndarray order       # int32: rack positions sorted by rack name
+    # Broker id -> number of its default directory, by linear probing: at most half full, so that
+    # every search ends at an empty place, whose number is that of the unassigned directory.
+    cdef cnp.ndarray slot_ids
+    cdef cnp.ndarray slot_numbers
+    cdef uint32_t mask
+    cdef list directories        # the 16-byte id behind each number
 
     def __init__(self, brokers):
         self.brokers = tuple(brokers)
@@ -254,6 +260,27 @@ cdef class UsableBrokers:
         self.order = np.array(
             [positions[rack] for rack in sorted(racks, key=rack_sort_key)], dtype=np.int32
         )
+        self.number_directories()
+
+    cdef number_directories(self):
+        numbers = {UNASSIGNED_DIRECTORY: 0}
+        cdef uint32_t slot
+        cdef uint32_t mask = 7
+        while mask < 2 * len(self.brokers):
+            mask = 2 * mask + 1
+        self.mask = mask
+        self.slot_ids = np.full(<Py_ssize_t>mask + 1, -1, dtype=np.int32)
+        self.slot_numbers = np.zeros(<Py_ssize_t>mask + 1, dtype=np.int32)
+        cdef int32_t *ids = <int32_t *>cnp.PyArray_DATA(self.slot_ids)
+        cdef int32_t *slot_numbers = <int32_t *>cnp.PyArray_DATA(self.slot_numbers)
+        for broker in self.brokers:
+            uuid = default_directory(broker.directories)
+            slot = bucket_of(broker.id, mask)
+            while ids[slot] >= 0:
+                slot = (slot + 1) & mask
+            ids[slot] = broker.id
+            slot_numbers[slot] = numbers.setdefault(uuid, len(numbers))
+        self.directories = list(numbers)
 
     def __len__(self):
         return len(self.brokers)
@@ -514,33 +541,15 @@ cdef inline uint32_t bucket_of(int32_t broker_id, uint32_t mask) noexcept nogil:
 
 
 def default_directories(replicas, cluster):
+    cdef UsableBrokers usable = grouped(cluster)
     cdef cnp.ndarray wanted = np.ascontiguousarray(replicas, dtype=np.int32)
     cdef cnp.ndarray index = np.empty_like(wanted)
-    cdef UsableBrokers usable = grouped(cluster)
-    cdef uint32_t mask = 7
-    cdef uint32_t slot
-    uuids = [UNASSIGNED_DIRECTORY]
-    numbers = {UNASSIGNED_DIRECTORY: 0}
-    # At most half full, so that every search ends at an empty place, whose number is 0.
-    while mask < 2 * len(usable):
-        mask = 2 * mask + 1
-    cdef cnp.ndarray table_ids = np.full(<Py_ssize_t>mask + 1, -1, dtype=np.int32)
-    cdef cnp.ndarray table_numbers = np.zeros(<Py_ssize_t>mask + 1, dtype=np.int32)
-    cdef int32_t *ids = <int32_t *>cnp.PyArray_DATA(table_ids)
-    cdef int32_t *table = <int32_t *>cnp.PyArray_DATA(table_numbers)
-    for broker in usable.brokers:
-        uuid = default_directory(broker.directories)
-        if uuid not in numbers:
-            numbers[uuid] = len(uuids)
-            uuids.append(uuid)
-        slot = bucket_of(broker.id, mask)
-        while ids[slot] >= 0:
-            slot = (slot + 1) & mask
-        ids[slot] = broker.id
-        table[slot] = numbers[uuid]
+    cdef const int32_t *ids = <const int32_t *>cnp.PyArray_DATA(usable.slot_ids)
+    cdef const int32_t *numbers = <const int32_t *>cnp.PyArray_DATA(usable.slot_numbers)
     cdef const int32_t *first = <const int32_t *>cnp.PyArray_DATA(wanted)
-    cdef Py_ssize_t count = wanted.size
     cdef int32_t *out = <int32_t *>cnp.PyArray_DATA(index)
+    cdef Py_ssize_t count = wanted.size
+    cdef uint32_t mask = usable.mask
     with nogil:
-        gather_numbers(ids, table, mask, first, count, out)
-    return uuids, index
+        gather_numbers(ids, numbers, mask, first, count, out)
+    return list(usable.directories), index

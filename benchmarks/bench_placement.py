@@ -1,0 +1,71 @@
+"""Placement: one topic of a million partitions, and many topics of ten, on 300 brokers in 3 racks.
+
+Scenario: replication factor 3, every broker unfenced, cluster prepared once, the default directory
+of each replica looked up as Kafka does while it places; single thread, warm, no Python object a
+partition. Physical floor: the bytes of the two int32 columns written once, that is 24 bytes a
+partition over the memory's bandwidth; the draws of the shuffles, one multiplication after another,
+add about 4 cycles for each partition. Peer: StripedReplicaPlacer with the same seed, which has to
+come to the same placement. Left out: records and encoding, on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench_peers import run
+from benchmarks.conftest import Sizes
+from benchmarks.java_peers import Peers
+from kraft._core.placement import (
+    JavaRandom,
+    PlacementSpec,
+    StripedPlacer,
+    UsableBroker,
+    UsableBrokers,
+    default_directories,
+)
+
+BROKERS = 300
+RACKS = 3
+SMALL_TOPIC = 10
+CLUSTER = UsableBrokers(
+    [
+        UsableBroker(id, f"rack-{id % RACKS}", False, (id.to_bytes(16, "big"),))
+        for id in range(BROKERS)
+    ]
+)
+
+
+def replica_check(replicas: np.ndarray) -> int:
+    """The peer's sum, in which the partition, the slot and the broker of every replica count."""
+    partition_weight = np.arange(len(replicas), dtype=np.int64) % 1009 + 1
+    slot_weight = np.arange(1, replicas.shape[1] + 1, dtype=np.int64)
+    return int(partition_weight @ (replicas @ slot_weight))
+
+
+def bench_place(benchmark: Any, measured: Callable[..., None], sizes: Sizes, peers: Peers) -> None:
+    spec = PlacementSpec(0, sizes.partitions, 3)
+
+    def work() -> np.ndarray:
+        replicas = StripedPlacer(JavaRandom(42)).place(spec, CLUSTER)
+        default_directories(replicas, CLUSTER)
+        return replicas
+
+    replicas = benchmark.pedantic(work, rounds=sizes.rounds, warmup_rounds=sizes.warmup)
+    measured("place", unit="partitions", count=sizes.partitions, bytes=replicas.nbytes)
+    lines = run(peers, "place", sizes, partitions=sizes.partitions, brokers=BROKERS, racks=RACKS)
+    assert replica_check(replicas) == lines["place"]["replica_check"]
+
+
+def bench_place_small(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+    spec = PlacementSpec(0, SMALL_TOPIC, 3)
+
+    def work() -> None:
+        placer = StripedPlacer(JavaRandom(42))
+        for _ in range(sizes.partitions // SMALL_TOPIC):
+            default_directories(placer.place(spec, CLUSTER), CLUSTER)
+
+    benchmark.pedantic(work, rounds=max(sizes.rounds // 4, 2), warmup_rounds=1)
+    measured("place_small", unit="partitions", count=sizes.partitions, bytes=12 * sizes.partitions)
