@@ -136,7 +136,7 @@ cdef class JavaRandom:
 
     cdef uint64_t state
 
-    def __init__(self, seed):
+    def __cinit__(self, seed):
         self.state = <uint64_t>((seed ^ 0x5DEECE66D) & 0xFFFFFFFFFFFF)
 
     def next_int(self, bound=None):
@@ -225,7 +225,7 @@ cdef class UsableBrokers:
     cdef uint32_t mask
     cdef list directories        # the 16-byte id behind each number
 
-    def __init__(self, brokers):
+    def __cinit__(self, brokers):
         self.brokers = tuple(brokers)
         seen = set()
         by_rack = {}
@@ -430,7 +430,7 @@ cdef class StripedPlacer:
 
     cdef readonly JavaRandom random
 
-    def __init__(self, JavaRandom random not None):
+    def __cinit__(self, JavaRandom random not None):
         self.random = random
 
     def place(self, placement, cluster):

@@ -201,3 +201,11 @@ def test_threads_may_place_on_one_prepared_cluster_at_a_time_each_with_its_gener
     for seed, replicas in placed.items():
         alone = StripedPlacer(JavaRandom(seed)).place(spec, cluster)
         np.testing.assert_array_equal(replicas, alone)
+
+
+def test_nothing_can_be_made_half() -> None:
+    for kind in (JavaRandom, UsableBrokers, StripedPlacer):
+        with pytest.raises(TypeError):
+            kind.__new__(kind)
+    with pytest.raises(TypeError):
+        StripedPlacer(None)  # type: ignore[arg-type]
