@@ -293,7 +293,7 @@ cdef class BatchTable:
 
 
 cdef Block take_block(void *data, Py_ssize_t size)      # owns `data` from now on
-cdef str reason_text(int code)
+cpdef str reason_text(int code)
 cdef uint32_t crc32c_of(const uint8_t *p, Py_ssize_t size) except? 0
 cdef void write_batch_header(uint8_t *p, const BatchRow *row) noexcept nogil
 # Where the bytes from p need not be sound; rows get position + their place in the bytes.

@@ -66,6 +66,9 @@ class BatchTable:
     @property
     def last_offsets(self) -> NDArray[np.int64]: ...
 
+def reason_text(code: int) -> str:
+    """The sentence for a negative code of ``read_batch_header``."""
+
 def scan(buffer: Buffer, *, base_position: int = 0, verify_crc: bool = True) -> BatchTable:
     """The batches at the front of ``buffer``: headers and CRCs, not the records. Raises nothing.
 
