@@ -1,0 +1,483 @@
+"""The file-system port: the few operations through which log and checkpoint reach files.
+
+Owns: `Disk` and `File`, the protocols that another disk (a simulated one, say) implements;
+`OsDisk` and `OsFile`, which are the operating system's syscalls with the GIL released around every
+one that may wait; `Mapping`, a file's bytes mapped read-only and sliced without copying.
+
+Invariants: a refusal of the operating system is a `StorageError` that names the file and what was
+tried. A failed sync is never tried again: the kernel may have dropped the dirty pages that it could
+not write, and a second, successful sync would prove nothing. The memory of a mapping goes when the
+last slice of it is gone, so no slice outlives its bytes; a file must not be made shorter, by this
+process or another, while slices of its cut part live (`kraft._core.segment` keeps to that).
+Fed by `log`, `segment` and `checkpoint`; feeds on nothing.
+"""
+
+import os
+from typing import Protocol
+
+from cpython.buffer cimport (
+    PyBUF_ND,
+    PyBUF_SIMPLE,
+    PyBUF_STRIDES,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+from libc.errno cimport EINTR, ENOENT, errno
+from libc.stdint cimport int64_t, uint8_t
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
+from posix.types cimport off_t
+
+cimport cython
+
+from kraft.errors import StorageError
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    Py_ssize_t pwritev(int fd, const iovec *buffers, int count, off_t offset)
+
+cdef extern from "<unistd.h>" nogil:
+    Py_ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
+    Py_ssize_t pread(int fd, void *data, size_t size, off_t offset)
+    int fdatasync(int fd)
+    int fsync(int fd)
+    int ftruncate(int fd, off_t size)
+    int close(int fd)
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char *path, int flags, ...)
+    enum:
+        O_RDONLY
+        O_RDWR
+        O_CREAT
+        O_CLOEXEC
+        O_DIRECTORY
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_t "stat":
+        off_t st_size
+    int fstat(int fd, stat_t *out)
+
+cdef enum:
+    FILE_MODE = 0o644       # before the process's umask
+    MOST_BUFFERS = 64       # buffers in one pwritev; the kernel's own bound (IOV_MAX) is 1024
+
+
+class File(Protocol):
+    """An open file. Positions and sizes are in bytes.
+
+    What `map` returns holds the bytes as they were, for as long as it lives; it need not show what
+    is written later. Every refusal is a StorageError.
+    """
+
+    path: str
+
+    def append(self, buffers, /): ...
+    def write_at(self, position, data, /): ...
+    def read_at(self, position, size, /): ...
+    def map(self, size, /): ...
+    def truncate(self, size: int, /) -> None: ...
+    def sync(self) -> None: ...
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system, as far as log and checkpoint need one. Paths are strings."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File: ...
+    def list(self, directory: str, /) -> list[str]: ...
+    def rename(self, source: str, target: str, /) -> None: ...
+    def remove(self, path: str, /) -> None: ...
+    def sync_directory(self, directory: str, /) -> None: ...
+    def make_directory(self, directory: str, /) -> None: ...
+    def exists(self, path: str, /) -> bool: ...
+    def size(self, path: str, /) -> int: ...
+
+
+def write_atomically(disk, str path, data):
+    """Replaces `path` by `data`: whoever looks sees the old content or the new, never a part.
+
+    Writes `path` + ".tmp", syncs it, renames it over `path` and syncs the directory.
+    """
+    cdef str temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.append([data])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(os.path.dirname(path) or ".")
+
+
+@cython.final
+cdef class Mapping:
+    """Read-only bytes, mapped; supports the buffer protocol. Made by `File.map`."""
+
+    def __dealloc__(self):
+        if self._pages != NULL:
+            munmap(self._pages, <size_t>self.capacity)
+            self._pages = NULL
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self._shape[0] = <Py_ssize_t>self.size
+        self._strides[0] = 1
+        fill_view(view, self, self.data, <Py_ssize_t>self.size, flags, self._shape, self._strides)
+
+    cdef object slice(self, int64_t start, int64_t stop):
+        cdef MappedSlice piece = MappedSlice.__new__(MappedSlice)
+        piece._mapping = self
+        piece._data = self.data + start
+        piece._size = <Py_ssize_t>(stop - start)
+        return PyMemoryView_FromObject(piece)
+
+
+@cython.final
+@cython.freelist(32)
+cdef class MappedSlice:
+    """A part of a mapping, kept alive by the memoryviews over it."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        fill_view(view, self, self._data, self._size, flags, &self._size, self._mapping._strides)
+
+
+cdef int fill_view(
+    Py_buffer *view, object owner, const uint8_t *data, Py_ssize_t size, int flags,
+    Py_ssize_t *shape, Py_ssize_t *strides,
+) except -1:
+    if flags & PyBUF_WRITABLE:
+        raise BufferError("mapped bytes are read-only")
+    strides[0] = 1
+    view.buf = <void *>data
+    view.obj = owner
+    view.len = size
+    view.itemsize = 1
+    view.readonly = 1
+    view.ndim = 1
+    view.format = NULL
+    view.shape = shape if flags & PyBUF_ND else NULL
+    view.strides = strides if (flags & PyBUF_STRIDES) == PyBUF_STRIDES else NULL
+    view.suboffsets = NULL
+    view.internal = NULL
+    return 0
+
+
+cdef Mapping mapping_of_buffer(object buffer):
+    cdef Mapping mapping = Mapping.__new__(Mapping)
+    mapping._owner = memoryview(buffer).cast("B")
+    mapping.data = <const uint8_t *>PyMemoryView_GET_BUFFER(mapping._owner).buf
+    mapping.size = mapping.capacity = PyMemoryView_GET_BUFFER(mapping._owner).len
+    return mapping
+
+
+cdef class OsFile:
+    """A file of the operating system; made by `OsDisk.open`. One writer at a time."""
+
+    def __cinit__(self):
+        self._fd = -1
+
+    def __dealloc__(self):
+        if self._fd >= 0:
+            close(self._fd)
+
+    def __repr__(self):
+        return f"<OsFile {self.path!r}, {self._size} bytes>"
+
+    cdef int _check_open(self) except -1:
+        if self._fd < 0:
+            raise StorageError(f"{self.path}: the file is closed")
+        return 0
+
+    cdef int _check_writable(self) except -1:
+        self._check_open()
+        if self.read_only:
+            raise StorageError(f"{self.path}: the file was opened for reading only")
+        return 0
+
+    cdef int _failed(self, str verb, int code) except -1:
+        raise StorageError(f"cannot {verb} {self.path}: {os.strerror(code)}")
+
+    def append(self, buffers):
+        """Writes all buffers behind the end, in order, by one pwritev a 64 buffers; no copy.
+
+        Returns the position of the first byte. The buffers may be any contiguous bytes-likes.
+        Raises StorageError; the file's end is then where it was, with what was written behind it
+        to be overwritten by the next append.
+        """
+        cdef Py_buffer views[MOST_BUFFERS]
+        cdef iovec vectors[MOST_BUFFERS]
+        cdef int64_t start, position
+        cdef int held, count
+        self._check_writable()
+        start = position = self._size
+        pending = list(buffers)
+        while pending:
+            held = count = 0
+            try:
+                for buffer in pending[:MOST_BUFFERS]:
+                    PyObject_GetBuffer(buffer, &views[held], PyBUF_SIMPLE)
+                    held += 1
+                    if views[held - 1].len > 0:
+                        vectors[count].iov_base = views[held - 1].buf
+                        vectors[count].iov_len = <size_t>views[held - 1].len
+                        count += 1
+                position = write_vectors(self, vectors, count, position)
+            finally:
+                while held:
+                    held -= 1
+                    PyBuffer_Release(&views[held])
+            pending = pending[MOST_BUFFERS:]
+        self._size = position
+        return start
+
+    cdef int append_bytes(self, const uint8_t *data, Py_ssize_t size) except -1:
+        self._check_writable()
+        self._write(data, size, self._size)
+        self._size += size
+        return 0
+
+    cdef int _write(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1:
+        cdef Py_ssize_t written
+        cdef int code = 0
+        while size > 0:
+            with nogil:
+                written = pwrite(self._fd, data, <size_t>size, <off_t>position)
+                if written < 0:
+                    code = errno
+            if written < 0:
+                if code == EINTR:
+                    continue
+                self._failed("write to", code)
+            data += written
+            position += written
+            size -= written
+        return 0
+
+    def write_at(self, int64_t position, data):
+        """Writes `data` at `position`; the file grows where that lies behind its end."""
+        cdef const uint8_t[::1] view = data
+        self._check_writable()
+        if position < 0:
+            raise ValueError("a position is not negative")
+        if view.shape[0]:
+            self._write(&view[0], view.shape[0], position)
+        self._size = max(self._size, position + view.shape[0])
+
+    def read_at(self, int64_t position, Py_ssize_t size):
+        """At most `size` bytes from `position`; fewer only where the file ends."""
+        cdef Py_ssize_t done = 0, count
+        cdef int code = 0
+        cdef char *out
+        self._check_open()
+        if position < 0 or size < 0:
+            raise ValueError("a position or size is not negative")
+        size = <Py_ssize_t>min(<int64_t>size, max(self._size - position, 0))
+        result = PyBytes_FromStringAndSize(NULL, size)
+        out = PyBytes_AS_STRING(result)
+        while done < size:
+            with nogil:
+                count = pread(self._fd, out + done, <size_t>(size - done), <off_t>(position + done))
+                if count < 0:
+                    code = errno
+            if count < 0:
+                if code == EINTR:
+                    continue
+                self._failed("read", code)
+            if count == 0:
+                return result[:done]
+            done += count
+        return result
+
+    def map(self, int64_t size):
+        """The first `size` bytes, mapped: a read-only buffer that copies nothing."""
+        self._check_open()
+        if not 0 <= size <= self._size:
+            raise ValueError(f"{size} is not a part of the file's {self._size} bytes")
+        return self.map_ahead(size, size)
+
+    cdef Mapping map_ahead(self, int64_t size, int64_t capacity):
+        cdef Mapping mapping = Mapping.__new__(Mapping)
+        cdef void *pages
+        cdef int code = 0
+        self._check_open()
+        mapping.data = b""
+        mapping.size = size
+        if capacity > 0:
+            with nogil:
+                pages = mmap(NULL, <size_t>capacity, PROT_READ, MAP_SHARED, self._fd, 0)
+                if pages == MAP_FAILED:
+                    code = errno
+            if code:
+                self._failed("map", code)
+            mapping._pages = pages
+            mapping.capacity = capacity
+            mapping.data = <const uint8_t *>pages
+        return mapping
+
+    def truncate(self, int64_t size):
+        """Makes the file exactly `size` bytes long."""
+        cdef int failed, code = 0
+        self._check_writable()
+        if size < 0:
+            raise ValueError("a size is not negative")
+        with nogil:
+            failed = ftruncate(self._fd, <off_t>size)
+            if failed:
+                code = errno
+        if failed:
+            self._failed("truncate", code)
+        self._size = size
+
+    def sync(self):
+        """fdatasync: the bytes, and the size if it changed, are on the device when this returns.
+
+        Raises StorageError where the device refused; what was written is then in doubt, and
+        nothing may be built on a later sync of this file that succeeds.
+        """
+        cdef int failed, code = 0
+        self._check_open()
+        with nogil:
+            failed = fdatasync(self._fd)
+            if failed:
+                code = errno
+        if failed:
+            self._failed("sync", code)
+
+    def size(self):
+        """The file's size in bytes, as of opening and of what was done through this object."""
+        return self._size
+
+    def close(self):
+        """Gives the descriptor back; mappings stay valid. Closing twice does nothing."""
+        cdef int fd = self._fd
+        self._fd = -1
+        if fd >= 0:
+            with nogil:
+                close(fd)
+
+
+cdef int64_t write_vectors(
+    OsFile file, iovec *vectors, int count, int64_t position
+) except -1:
+    """Writes all vectors from `position` on and returns the position behind them."""
+    cdef int first = 0, code = 0
+    cdef Py_ssize_t written
+    while first < count:
+        with nogil:
+            written = pwritev(file._fd, vectors + first, count - first, <off_t>position)
+            if written < 0:
+                code = errno
+        if written < 0:
+            if code == EINTR:
+                continue
+            file._failed("append to", code)
+        position += written
+        while first < count and <size_t>written >= vectors[first].iov_len:
+            written -= <Py_ssize_t>vectors[first].iov_len
+            first += 1
+        if first < count:
+            vectors[first].iov_base = <char *>vectors[first].iov_base + written
+            vectors[first].iov_len -= <size_t>written
+    return position
+
+
+class OsDisk:
+    """The operating system's files."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "OsDisk()"
+
+    def open(self, path, *, create=False, read_only=False):
+        """The file at `path`, made empty first where `create` is set and it is not there.
+
+        Raises StorageError, also where the file is not there.
+        """
+        cdef OsFile file = OsFile.__new__(OsFile)
+        cdef int flags = O_CLOEXEC | (O_RDONLY if read_only else O_RDWR)
+        cdef int fd, code = 0
+        cdef stat_t status
+        cdef bytes encoded = os.fsencode(path)
+        cdef const char *name = encoded
+        if create:
+            flags |= O_CREAT
+        file.path = os.fspath(path)
+        file.read_only = read_only
+        with nogil:
+            fd = c_open(name, flags, <int>FILE_MODE)
+            if fd < 0 or fstat(fd, &status) != 0:
+                code = errno
+        file._fd = fd
+        if code:
+            if code == ENOENT:
+                raise StorageError(f"cannot open {path}: it is not there")
+            file._failed("open", code)
+        file._size = status.st_size
+        return file
+
+    def list(self, directory):
+        """The names (no paths) in a directory, in ascending order."""
+        try:
+            return sorted(os.listdir(directory))
+        except OSError as error:
+            raise refused("list", directory, error) from error
+
+    def rename(self, source, target):
+        """Puts `source` in the place of `target`, which may be there; atomic."""
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            raise refused("rename", source, error) from error
+
+    def remove(self, path):
+        """Removes a file; what is mapped of it stays readable."""
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise refused("remove", path, error) from error
+
+    def sync_directory(self, directory):
+        """fsync of the directory: names made, renamed or removed in it are durable then."""
+        cdef bytes encoded = os.fsencode(directory)
+        cdef const char *name = encoded
+        cdef int fd, failed = 0, code = 0
+        with nogil:
+            fd = c_open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+            failed = fd < 0 or fsync(fd) != 0
+            if failed:
+                code = errno
+            if fd >= 0:
+                close(fd)
+        if failed:
+            raise StorageError(f"cannot sync directory {directory}: {os.strerror(code)}")
+
+    def make_directory(self, directory):
+        """Makes the directory and those above it where they are not there yet."""
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as error:
+            raise refused("make directory", directory, error) from error
+
+    def exists(self, path):
+        return os.path.exists(path)
+
+    def size(self, path):
+        """The size in bytes of the file at `path`."""
+        try:
+            return os.stat(path).st_size
+        except OSError as error:
+            raise refused("look at", path, error) from error
+
+
+def refused(verb, path, error):
+    return StorageError(f"cannot {verb} {path}: {error.strerror}")

@@ -1,0 +1,576 @@
+"""A partition's log on disk: segments in Kafka's layout, appended to, fetched from and cut.
+
+Owns a partition's directory, in Kafka's names and formats, so that either side opens what the
+other wrote: the segments (`segment`), `leader-epoch-checkpoint` (`epoch_cache`),
+`partition.metadata` and the producers' `.snapshot` files (`partition_directory`). Metadata
+snapshots (`.checkpoint`) and `quorum-state` lie in the same directory and are left alone.
+
+Invariants: offsets are dense from `log_start_offset` to `log_end_offset`, epochs never fall. The
+log ends where its last whole batch ends. Opening scans every batch as Kafka does after an unclean
+stop (it never trusts an index); opening read-only changes nothing on disk. After a write or a sync
+was refused by the disk the log takes no more writes, since what lies on disk is then in doubt:
+open it anew. One thread writes; `sync` may run in another, and so may reads.
+Fed by the raft layer (whose decisions come as sealed batches); feeds on `segment`, `recovery`.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from kraft._core.batch cimport LOG_OVERHEAD, BatchHeader, read_batch_header
+from kraft._core.recovery cimport LogScan, crc_matches
+from kraft._core.segment cimport Segment
+
+from kraft._core.batch import reason_text
+from kraft._core.disk import OsDisk, write_atomically
+from kraft._core.epoch_cache import FILE_NAME as EPOCHS_FILE
+from kraft._core.epoch_cache import EpochCache
+from kraft._core.partition_directory import (
+    EMPTY_PRODUCER_SNAPSHOT,
+    LOG,
+    METADATA_TOPIC_ID,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT,
+    parse_partition_metadata,
+    parse_segment_file,
+    partition_metadata_bytes,
+    segment_file,
+)
+from kraft.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    StorageError,
+)
+
+DEFAULT_SEGMENT_BYTES = 1 << 30
+DEFAULT_SEGMENT_MS = 7 * 24 * 3600 * 1000
+DEFAULT_INDEX_INTERVAL_BYTES = 4096
+DEFAULT_INDEX_MAX_BYTES = 10 << 20
+MOST_SMALL_FILE_BYTES = 1 << 20
+
+
+class LogBatch(NamedTuple):
+    """One batch of the log, and where it lies."""
+
+    path: str
+    position: int
+    base_offset: int
+    last_offset: int
+    epoch: int
+    data: memoryview
+
+
+cdef class Log:
+    """The log of one partition. Made by `Log.open`; a context manager that closes it."""
+
+    cdef readonly str directory
+    cdef readonly object disk
+    cdef readonly bint read_only
+    cdef readonly bint failed               # a write was refused: no more writes
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t log_end_offset
+    cdef readonly int64_t synced_offset     # the log's end as of the last sync
+    cdef readonly int32_t last_epoch        # of the last batch or epoch known, -1 without one
+    cdef readonly object torn_tail          # TornTail or None
+    cdef readonly tuple gaps                # of a salvaging open
+    cdef object _epochs
+    cdef list _segments
+    cdef list _base_offsets
+    cdef Segment _active
+    cdef bint _names_changed                # the directory has entries that are not synced
+    cdef bint _closed
+    cdef int64_t _segment_bytes
+    cdef int64_t _segment_ms
+    cdef int32_t _index_interval_bytes
+    cdef int64_t _index_max_bytes
+
+    @classmethod
+    def open(
+        cls, directory, *, disk=None,
+        int64_t segment_bytes=DEFAULT_SEGMENT_BYTES, int64_t segment_ms=DEFAULT_SEGMENT_MS,
+        int32_t index_interval_bytes=DEFAULT_INDEX_INTERVAL_BYTES,
+        int64_t index_max_bytes=DEFAULT_INDEX_MAX_BYTES,
+        bint read_only=False, bint salvage=False, topic_id=METADATA_TOPIC_ID,
+    ):
+        """Opens a partition directory, and makes it where it is not there and may be written.
+
+        Every batch is checked. A torn tail is cut off (on disk, unless `read_only`) and named by
+        `torn_tail`. `salvage`, which goes with `read_only`, reads past damage and names it in
+        `gaps`. A partition.metadata of `topic_id` is written where there is none.
+
+        Raises DamagedLogError where valid batches follow bytes that are none, StorageError where
+        the disk refuses, CorruptRecordError where a file's content is malformed.
+        """
+        cdef Log log = cls.__new__(cls)
+        if salvage and not read_only:
+            raise ValueError("salvage reads past damage: it goes with read_only")
+        if not 0 < segment_bytes <= INT32_MAX:
+            raise ValueError("segment_bytes must fit in a positive i32, as an index's positions do")
+        log.directory = str(directory)
+        log.disk = OsDisk() if disk is None else disk
+        log.read_only = read_only
+        log.last_epoch = -1
+        log.gaps = ()
+        log._epochs = EpochCache()
+        log._segments = []
+        log._base_offsets = []
+        log._segment_bytes = segment_bytes
+        log._segment_ms = segment_ms
+        log._index_interval_bytes = index_interval_bytes
+        log._index_max_bytes = index_max_bytes
+        if not read_only:
+            log.disk.make_directory(log.directory)
+        files = [parse_segment_file(name) for name in log.disk.list(log.directory)]
+        base_offsets = [file[0] for file in files if file is not None and file[1] == LOG]
+        try:
+            if base_offsets:
+                scan = LogScan(log.disk, log.directory, index_interval_bytes, read_only, salvage)
+                scan.run(base_offsets)
+                log._take_scan(scan)
+            if not read_only:
+                log._prepare_directory(topic_id)
+        except BaseException:
+            for segment in log._segments:
+                segment.close()
+            raise
+        return log
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        return (
+            f"<Log {self.directory!r}, offsets {self.log_start_offset} to {self.log_end_offset}, "
+            f"{len(self._segments)} segments>"
+        )
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def append(self, batches, *, bint sync=False, bint verify_crc=False):
+        """Appends whole batches whose offsets and epochs are set; (first offset, last offset).
+
+        `batches` is a bytes-like of one or more v2 batches: they begin at `log_end_offset`, leave
+        no offset out, and their epochs do not fall. One write goes to each segment concerned,
+        which is one in all unless the buffer is larger than a segment. `verify_crc` is for batches
+        that came from elsewhere. `sync` calls `sync()` at the end.
+
+        Raises CorruptRecordError (nothing was written) where the bytes are not such batches,
+        RecordTooLargeError where a batch is larger than a segment, StorageError.
+        """
+        cdef Py_buffer view
+        cdef int64_t first_offset = self.log_end_offset
+        self._check_writable()
+        PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+        try:
+            self._append(<const uint8_t *>view.buf, view.len, verify_crc)
+        finally:
+            PyBuffer_Release(&view)
+        if sync:
+            self.sync()
+        return first_offset, self.log_end_offset - 1
+
+    cdef int _append(self, const uint8_t *data, Py_ssize_t size, bint verify_crc) except -1:
+        cdef BatchHeader header
+        cdef int64_t next_offset = self.log_end_offset
+        cdef int64_t max_timestamp = -1
+        cdef int32_t epoch = self.last_epoch
+        cdef Py_ssize_t position = 0, stop
+        cdef int code
+        if size == 0:
+            raise ValueError("there is no batch to append")
+        while position < size:
+            code = read_batch_header(data + position, <size_t>(size - position), &header)
+            if code:
+                raise CorruptRecordError(reason_text(code), offset=next_offset, position=position)
+            if (
+                header.base_offset != next_offset
+                or header.record_count != header.last_offset_delta + 1
+                or header.partition_leader_epoch < epoch
+            ):
+                self._refuse(&header, next_offset, epoch, position)
+            if LOG_OVERHEAD + header.batch_length > self._segment_bytes:
+                raise RecordTooLargeError(
+                    f"a batch of {LOG_OVERHEAD + header.batch_length} bytes does not fit into a "
+                    f"segment of {self._segment_bytes}"
+                )
+            if verify_crc and not crc_matches(data + position, &header):
+                raise CorruptRecordError(
+                    "the CRC does not match", offset=next_offset, position=position
+                )
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+            epoch = header.partition_leader_epoch
+            next_offset = header.base_offset + header.last_offset_delta + 1
+            position += LOG_OVERHEAD + header.batch_length
+        try:
+            if not self._fits(size, next_offset - 1, max_timestamp):
+                self._roll()
+            position = 0
+            while position < size:
+                stop = size
+                if not self._fits(size - position, next_offset - 1, max_timestamp):
+                    stop = self._stop_of_run(data, position, size)
+                self._append_run(data + position, stop - position)
+                position = stop
+        except StorageError:
+            self.failed = True
+            raise
+        return 0
+
+    cdef bint _fits(self, int64_t size, int64_t last_offset, int64_t max_timestamp) noexcept:
+        return self._active.fits(
+            size, last_offset, max_timestamp,
+            self._segment_bytes, self._segment_ms, self._index_max_bytes,
+        )
+
+    cdef int _refuse(
+        self, const BatchHeader *header, int64_t next_offset, int32_t epoch, int64_t position
+    ) except -1:
+        if header.base_offset != next_offset:
+            reason = f"the batch begins with offset {header.base_offset}, the log ends with"
+            reason = f"{reason} {next_offset}"
+        elif header.partition_leader_epoch < epoch:
+            reason = f"leader epoch {header.partition_leader_epoch} follows {epoch}"
+        else:
+            reason = f"{header.record_count} records span {header.last_offset_delta + 1} offsets"
+        raise CorruptRecordError(reason, offset=next_offset, position=position)
+
+    cdef Py_ssize_t _stop_of_run(
+        self, const uint8_t *data, Py_ssize_t position, Py_ssize_t size
+    ) except -1:
+        """How far the batches from `position` on fit into one segment; rolls if none does."""
+        cdef BatchHeader header
+        cdef Py_ssize_t stop = position
+        while stop < size:
+            if read_batch_header(data + stop, <size_t>(size - stop), &header):
+                break
+            if not self._fits(
+                stop - position + LOG_OVERHEAD + header.batch_length,
+                header.base_offset + header.last_offset_delta, header.max_timestamp,
+            ):
+                if stop > position:
+                    break
+                self._roll()
+            stop += LOG_OVERHEAD + header.batch_length
+        return stop
+
+    cdef int _append_run(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """One write of batches that were checked, all to the active segment."""
+        cdef BatchHeader header
+        cdef Segment active = self._active
+        cdef int64_t start = active.size
+        cdef Py_ssize_t position = 0
+        cdef bint new_epoch = False
+        active.append(data, size)
+        while position < size:
+            if read_batch_header(data + position, <size_t>(size - position), &header):
+                break
+            if header.partition_leader_epoch > self.last_epoch:
+                self.last_epoch = header.partition_leader_epoch
+                self._epochs.assign(self.last_epoch, header.base_offset)
+                new_epoch = True
+            active.note_batch(&header, start + position)
+            position += LOG_OVERHEAD + header.batch_length
+        self.log_end_offset = active.end_offset
+        active.write_many_pending()
+        if new_epoch:
+            self._write_epochs()
+        return 0
+
+    def sync(self):
+        """What was appended before the call is on the device when it returns: `synced_offset`.
+
+        Raises StorageError, after which the log takes no more writes.
+        """
+        cdef int64_t end_offset = self.log_end_offset
+        self._check_writable()
+        try:
+            for segment in self._segments[:]:
+                if (<Segment>segment).dirty:
+                    segment.sync()
+            if self._names_changed:
+                self._names_changed = False
+                self.disk.sync_directory(self.directory)
+        except StorageError:
+            self.failed = True
+            raise
+        self.synced_offset = max(self.synced_offset, min(end_offset, self.log_end_offset))
+
+    def roll(self):
+        """Begins a new segment at the log's end; does nothing where the last one is empty."""
+        self._check_writable()
+        if self._active.size:
+            self._roll()
+
+    cdef int _roll(self) except -1:
+        self._active.become_inactive()
+        self._add_segment(self.log_end_offset)
+        path = segment_file(self.directory, self.log_end_offset, PRODUCER_SNAPSHOT)
+        file = self.disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.append([EMPTY_PRODUCER_SNAPSHOT])
+        finally:
+            file.close()
+        return 0
+
+    cdef int _add_segment(self, int64_t base_offset) except -1:
+        self._active = Segment.create(
+            self.disk, self.directory, base_offset, self._index_interval_bytes
+        )
+        self._segments.append(self._active)
+        self._base_offsets.append(base_offset)
+        self._names_changed = True
+        return 0
+
+    cdef int _write_epochs(self) except -1:
+        write_atomically(
+            self.disk, f"{self.directory}/{EPOCHS_FILE}", self._epochs.to_bytes()
+        )
+        return 0
+
+    cdef int _check_writable(self) except -1:
+        if self.read_only or self._closed or self.failed:
+            state = "closed" if self._closed else "open for reading only"
+            if self.failed:
+                state = "in doubt since the disk refused a write: open it anew"
+            raise StorageError(f"{self.directory}: the log is {state}")
+        return 0
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def fetch(self, int64_t offset, int64_t max_size):
+        """Whole batches from the one that holds `offset`, as a read-only view of the mapped file.
+
+        At least one batch, and else at most `max_size` bytes, all of one segment; empty at
+        `log_end_offset`. The view stays valid whatever happens to the log. Raises
+        OffsetOutOfRangeError.
+        """
+        cdef Py_ssize_t index
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is not between {self.log_start_offset} and {self.log_end_offset}"
+            )
+        if self._closed:
+            raise StorageError(f"{self.directory}: the log is closed")
+        if self._active is not None and offset >= self._active.base_offset:
+            found = self._active.read(offset, max_size)
+            return memoryview(b"") if found is None else found
+        index = max(bisect_right(self._base_offsets, offset) - 1, 0)
+        # The segment may end before the offset where a salvaging open read past damage.
+        for segment in self._segments[index:]:
+            found = (<Segment>segment).read(offset, max_size)
+            if found is not None:
+                return found
+        return memoryview(b"")
+
+    def batches(self, since=None):
+        """Yields a LogBatch for every batch from the one that holds offset `since` on.
+
+        The log must not be cut or closed in between.
+        """
+        cdef BatchHeader header
+        cdef int64_t position, first = self.log_start_offset if since is None else since
+        cdef Segment segment
+        for segment in self._segments[:]:
+            position = segment.position_of(first)
+            while position >= 0:
+                position = segment.batch_at(position, &header)
+                if position == segment.size:
+                    break
+                stop = position + LOG_OVERHEAD + header.batch_length
+                yield LogBatch(
+                    segment.path, position, header.base_offset,
+                    header.base_offset + header.last_offset_delta, header.partition_leader_epoch,
+                    segment.mapped().slice(position, stop),
+                )
+                position = stop
+
+    def end_offset_for_epoch(self, epoch):
+        """Where the largest known epoch at or below `epoch` ends, as Kafka answers a diverging
+        fetch: an EpochEndOffset, or None where `epoch` is above every known one."""
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset):
+        """The leader epoch of the record at `offset`, -1 where it is not known."""
+        return self._epochs.epoch_at(offset)
+
+    @property
+    def epochs(self):
+        """(epoch, start offset) of every epoch in the log, ascending."""
+        return self._epochs.entries
+
+    @property
+    def segments(self):
+        """The segments, ascending; their attributes may be read, the rest is the log's."""
+        return tuple(self._segments)
+
+    @property
+    def size(self):
+        """Bytes in all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def topic_id(self):
+        """The UUID in partition.metadata; None without that file."""
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        if not self.disk.exists(path):
+            return None
+        return parse_partition_metadata(self._read_small(path), path=path)
+
+    # Cutting ----------------------------------------------------------------------------------
+
+    def truncate_to(self, int64_t offset):
+        """Cuts off the batch that holds `offset` and all behind it, durably; the new end offset.
+
+        That is `offset` itself where it is a batch's first. An offset below the first segment
+        empties the log, which then begins at `offset`.
+        """
+        cdef Segment segment
+        self._check_writable()
+        if offset < 0:
+            raise ValueError("an offset is not negative")
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
+        if offset < self._base_offsets[0]:
+            self.truncate_fully_and_start_at(offset)
+            return offset
+        try:
+            # The newest first: what a crash leaves is a log that ends earlier.
+            while (<int64_t>self._base_offsets[len(self._base_offsets) - 1]) > offset:
+                self._delete_segment(len(self._segments) - 1)
+            self._active = segment = self._segments[len(self._segments) - 1]
+            segment.truncate_to(offset)
+            self._set_end(segment.end_offset)
+            self._write_epochs()
+        except StorageError:
+            self.failed = True
+            raise
+        return self.log_end_offset
+
+    cdef int _set_end(self, int64_t offset) except -1:
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.synced_offset = min(self.synced_offset, offset)
+        self._epochs.truncate_from_end(offset)
+        self.last_epoch = self._epochs.last_epoch
+        return 0
+
+    def truncate_fully_and_start_at(self, int64_t offset):
+        """Removes everything; the log is then empty and begins at `offset`, as after a snapshot."""
+        self._check_writable()
+        if offset < 0:
+            raise ValueError("an offset is not negative")
+        try:
+            while self._segments:
+                self._delete_segment(len(self._segments) - 1)
+            self._epochs.clear()
+            self._add_segment(offset)
+            self._set_end(offset)
+            self.log_start_offset = offset
+            self._write_epochs()
+            self.sync()
+        except StorageError:
+            self.failed = True
+            raise
+
+    def advance_log_start(self, int64_t offset):
+        """Gives up what lies before `offset`, as far as whole segments go; the segments removed.
+
+        This is retention up to a snapshot: the caller holds one that ends at `offset`. A smaller
+        offset than the log's start changes nothing. Raises OffsetOutOfRangeError behind the end.
+        """
+        cdef int removed = 0
+        self._check_writable()
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is behind the log's end, {self.log_end_offset}"
+            )
+        if offset <= self.log_start_offset:
+            return 0
+        try:
+            self.log_start_offset = offset
+            # The oldest first: what a crash leaves is a log that begins earlier.
+            while len(self._segments) > 1 and self._base_offsets[1] <= offset:
+                self._delete_segment(0)
+                removed += 1
+            self._epochs.truncate_from_start(offset)
+            self._write_epochs()
+        except StorageError:
+            self.failed = True
+            raise
+        return removed
+
+    cdef int _delete_segment(self, Py_ssize_t index) except -1:
+        # The directory is synced each time: a crash must not leave a hole between segments.
+        segment = self._segments.pop(index)
+        self._base_offsets.pop(index)
+        segment.delete()
+        self.disk.sync_directory(self.directory)
+        return 0
+
+    def close(self):
+        """Completes the index files, syncs what is not synced, gives the files back.
+
+        Slices that were fetched stay valid. Closing twice does nothing.
+        """
+        if self._closed:
+            return
+        try:
+            if not (self.read_only or self.failed):
+                self._active.become_inactive()
+                self.sync()
+        finally:
+            self._closed = True
+            for segment in self._segments:
+                segment.close()
+
+    # Opening ----------------------------------------------------------------------------------
+
+    cdef int _take_scan(self, LogScan scan) except -1:
+        self._segments = scan.segments
+        self._base_offsets = [segment.base_offset for segment in self._segments]
+        self._epochs = scan.epochs
+        self.torn_tail = scan.torn_tail
+        self.gaps = tuple(scan.gaps)
+        self.last_epoch = scan.last_epoch
+        self.log_start_offset = self._base_offsets[0]
+        self.log_end_offset = scan.next_offset
+        self._active = self._segments[len(self._segments) - 1]
+        return 0
+
+    def _prepare_directory(self, topic_id):
+        """Brings the files beside the logs in line with them, as Kafka does when it loads."""
+        if not self._segments:
+            self._add_segment(0)
+        for segment in self._segments:
+            segment.restore_indexes()
+            # What another process wrote before it stopped may lie in the page cache alone.
+            segment.dirty = True
+        for name in self.disk.list(self.directory):
+            file = parse_segment_file(name)
+            if (
+                file is not None and file[0] not in self._base_offsets
+                and file[1] != PRODUCER_SNAPSHOT
+            ):
+                self.disk.remove(f"{self.directory}/{name}")
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        if topic_id is not None and not self.disk.exists(path):
+            write_atomically(self.disk, path, partition_metadata_bytes(topic_id))
+        path = f"{self.directory}/{EPOCHS_FILE}"
+        if not self.disk.exists(path) or self._read_small(path) != self._epochs.to_bytes():
+            self._write_epochs()
+        self._names_changed = True
+        self.sync()
+
+    def _read_small(self, path):
+        file = self.disk.open(path, read_only=True)
+        try:
+            return file.read_at(0, min(file.size(), MOST_SMALL_FILE_BYTES))
+        finally:
+            file.close()

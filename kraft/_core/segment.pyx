@@ -1,0 +1,316 @@
+"""One segment of a log: `%020d.log` and the two indexes beside it, appended to, searched and cut.
+
+Owns a segment's open file, its mapping for reads, its indexes in memory, and Kafka's rules on when
+an entry is added (storage/.../internals/log/LogSegment.java):
+
+- a batch gets an offset entry where it begins more than the index interval behind the batch of the
+  last entry (behind byte 0 at first), and then a time entry too, if the largest timestamp grew;
+- a segment that is rolled or closed gets a time entry for its largest timestamp;
+- it is rolled where an append would make it larger than its bound, or brings a timestamp more than
+  `segment_ms` behind that of its first batch, or where an index is full, or where an offset would
+  not fit in an i32 relative to the base offset.
+
+Invariants: `size` counts whole, checked batches only (a damaged stretch that a salvaging open read
+past lies in `gaps`); the mapping covers `size` whenever it is asked for. Bytes handed out stay as
+they are: a segment from which slices live is never cut in place, but replaced by a copy of what
+stays, so that the old file lives on behind the slices.
+Fed by `log` and `recovery`; feeds on `disk`, `batch` and `segment_index`.
+"""
+
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+
+from kraft._core.batch cimport LOG_OVERHEAD, BatchHeader, read_batch_header
+from kraft._core.disk cimport Mapping, OsFile, mapping_of_buffer
+from kraft._core.segment_index cimport OffsetIndex, TimeIndex
+
+from kraft._core.disk import write_atomically
+from kraft._core.partition_directory import (
+    BESIDE_LOG,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    segment_file,
+)
+from kraft.errors import CorruptRecordError
+
+cdef extern from "Python.h":
+    enum:
+        PyBUF_READ
+    Py_ssize_t Py_REFCNT(PyObject *o)
+
+cdef enum:
+    OFFSET_ENTRY_SIZE = 8
+    TIME_ENTRY_SIZE = 12
+    MAP_AHEAD_BYTES = 1 << 20
+    PENDING_ENTRIES = 512       # offset entries held back from their file: 4 KiB
+
+
+cdef inline bint is_shared(Mapping mapping) noexcept:
+    """Whether anyone but the segment holds the mapping, or a slice of it."""
+    return mapping is not None and Py_REFCNT(<PyObject *>mapping) > 1
+
+
+cdef class Segment:
+    """A segment; made by `Segment.create` and `Segment.load`, and used by `Log` alone."""
+
+    @staticmethod
+    def create(disk, str directory, int64_t base_offset, int32_t index_interval_bytes):
+        """A new, empty segment: files that are there already are emptied."""
+        segment = Segment(disk, directory, base_offset, index_interval_bytes, False)
+        if segment.size:
+            segment.cut(0)
+        segment.write_indexes(True)
+        segment.dirty = True
+        return segment
+
+    def __init__(
+        self, disk, str directory, int64_t base_offset, int32_t index_interval_bytes,
+        bint read_only,
+    ):
+        self.disk = disk
+        self.directory = directory
+        self.path = segment_file(directory, base_offset, LOG)
+        self.base_offset = self.end_offset = base_offset
+        self.read_only = read_only
+        self.gaps = []
+        self.max_timestamp = self.first_timestamp = -1
+        self._offset_of_max_timestamp = base_offset
+        self._index_interval_bytes = index_interval_bytes
+        self.offset_index = OffsetIndex(
+            segment_file(directory, base_offset, OFFSET_INDEX), base_offset
+        )
+        self.time_index = TimeIndex(segment_file(directory, base_offset, TIME_INDEX), base_offset)
+        self._open()
+        self.size = self._file.size()
+
+    def _open(self):
+        self._file = self.disk.open(
+            self.path, create=not self.read_only, read_only=self.read_only
+        )
+        self._os_file = self._file if type(self._file) is OsFile else None
+
+    def __repr__(self):
+        return (
+            f"<Segment {self.path!r}, offsets {self.base_offset} to {self.end_offset}, "
+            f"{self.size} bytes>"
+        )
+
+    cdef Mapping mapped(self):
+        """The mapping, made anew where the segment has outgrown it."""
+        cdef int64_t capacity
+        if self._mapping is not None and self.size <= self._mapping.capacity:
+            return self._mapping
+        if self._os_file is None:
+            self._mapping = mapping_of_buffer(self._file.map(self.size))
+        elif self.read_only:
+            self._mapping = self._os_file.map_ahead(self.size, self.size)
+        else:
+            # Pages behind the end of the file are mapped too: they fill up as the file grows.
+            capacity = max(self.size + (self.size >> 1), <int64_t>MAP_AHEAD_BYTES)
+            self._mapping = self._os_file.map_ahead(self.size, capacity)
+        return self._mapping
+
+    cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Writes behind the end. The caller notes the batches once this has succeeded."""
+        if self._os_file is not None:
+            self._os_file.append_bytes(data, size)
+        else:
+            self._file.append([PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ)])
+        self.dirty = True
+        return 0
+
+    cdef int note_batch(self, const BatchHeader *header, int64_t position) except -1:
+        """Takes up a batch that lies at `position`, the end so far: index entries and counters."""
+        cdef int64_t last_offset = header.base_offset + header.last_offset_delta
+        if self.first_timestamp < 0 and self.end_offset == self.base_offset:
+            self.first_timestamp = header.max_timestamp
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if position - self._last_entry_position > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+            self._last_entry_position = position
+        self.size = position + LOG_OVERHEAD + header.batch_length
+        self.end_offset = last_offset + 1
+        return 0
+
+    cdef int skip_damage(self, int64_t start, int64_t stop) except -1:
+        """Reads past a damaged stretch: the next batch begins at `stop`."""
+        self.gaps.append((start, stop))
+        return 0
+
+    cdef bint fits(
+        self, int64_t size, int64_t last_offset, int64_t max_timestamp,
+        int64_t segment_bytes, int64_t segment_ms, int64_t index_max_bytes,
+    ) noexcept:
+        """Whether `size` more bytes up to `last_offset` belong here rather than in a new segment.
+
+        Kafka rolls by the wall clock where the first batch has no timestamp; here it stays.
+        """
+        return (
+            self.size + size <= segment_bytes
+            and (
+                self.size == 0
+                or self.first_timestamp < 0
+                or max_timestamp - self.first_timestamp <= segment_ms
+            )
+            and self.offset_index.entry_count < index_max_bytes // OFFSET_ENTRY_SIZE
+            and self.time_index.entry_count < index_max_bytes // TIME_ENTRY_SIZE - 1
+            and last_offset - self.base_offset <= INT32_MAX
+        )
+
+    cdef int64_t batch_at(self, int64_t position, BatchHeader *header) except -1:
+        """Reads the header of the batch at `position`, or behind the gap that begins there.
+
+        Returns the batch's own position, or `size` where there is none. The mapping covers
+        `size`. Raises CorruptRecordError where the bytes changed since they were checked.
+        """
+        for start, stop in self.gaps:
+            if position == start:
+                position = stop
+        if position >= self.size:
+            return self.size
+        if read_batch_header(
+            self._mapping.data + position, <size_t>(self.size - position), header
+        ):
+            raise CorruptRecordError(
+                "a batch that was whole is no longer", path=self.path, position=position
+            )
+        return position
+
+    cdef int64_t position_of(self, int64_t offset) except -2:
+        """The position of the first batch that ends at or behind `offset`; -1 without one."""
+        cdef BatchHeader header
+        cdef int64_t position
+        if offset >= self.end_offset:
+            return -1
+        self.mapped()
+        position = self.batch_at(self.offset_index.position_at(offset), &header)
+        while position < self.size:
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position
+            position = self.batch_at(position + LOG_OVERHEAD + header.batch_length, &header)
+        return -1
+
+    cdef object read(self, int64_t offset, int64_t max_size):
+        """Whole batches from the one that holds `offset`, at least one and else at most `max_size`
+        bytes, as a slice of the mapping; None where the segment ends before `offset`."""
+        cdef BatchHeader header
+        cdef int64_t start, stop, bound, position
+        start = self.position_of(offset)
+        if start < 0:
+            return None
+        bound = self.size
+        for gap, _ in self.gaps:
+            if start < gap:
+                bound = min(bound, <int64_t>gap)
+                break
+        if bound - start <= max_size:
+            return self._mapping.slice(start, bound)
+        bound = min(bound, start + max_size)
+        stop = max(start, self.offset_index.boundary_at(bound))
+        position = stop
+        while True:
+            self.batch_at(position, &header)
+            position += LOG_OVERHEAD + header.batch_length
+            if position > bound and stop > start:
+                return self._mapping.slice(start, stop)
+            stop = position
+            if position >= bound:
+                return self._mapping.slice(start, stop)
+
+    cdef int cut(self, int64_t position) except -1:
+        """Makes the log file end at `position`, durably."""
+        if self._os_file is not None and is_shared(self._mapping):
+            write_atomically(self.disk, self.path, self._mapping.slice(0, position))
+            self._file.close()
+            self._open()
+        else:
+            self._file.truncate(position)
+            self._file.sync()
+        self._mapping = None
+        self.size = position
+        return 0
+
+    def truncate_to(self, int64_t offset):
+        """Cuts off the batch that holds `offset` and all behind it."""
+        cdef BatchHeader header
+        cdef int64_t position = self.position_of(offset)
+        if position < 0:
+            return
+        self.batch_at(position, &header)
+        self.end_offset = header.base_offset
+        self.cut(position)
+        self.offset_index.truncate_to(self.end_offset)
+        self.time_index.truncate_to(self.end_offset)
+        self.write_indexes(True)
+        # As in Kafka, the next entry comes an interval behind the new end.
+        self._last_entry_position = position
+        self.max_timestamp = self.time_index.last_timestamp()
+        self._offset_of_max_timestamp = self.time_index.last_offset()
+        if position == 0:
+            self.first_timestamp = -1
+        self._find_max_timestamp()
+
+    def _find_max_timestamp(self):
+        # The last time entry may be older than the batches between it and the end.
+        cdef BatchHeader header
+        cdef int64_t position
+        self.mapped()
+        position = self.batch_at(
+            self.offset_index.position_at(self._offset_of_max_timestamp), &header
+        )
+        while position < self.size:
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self._offset_of_max_timestamp = header.base_offset + header.last_offset_delta
+            position = self.batch_at(position + LOG_OVERHEAD + header.batch_length, &header)
+
+    cdef int write_many_pending(self) except -1:
+        """Writes the index entries where enough have gathered to be worth the syscalls."""
+        if self.offset_index.entry_count - self.offset_index._written >= PENDING_ENTRIES:
+            self.write_indexes(False)
+        return 0
+
+    def write_indexes(self, bint trim):
+        """Brings the index files up to date, and with `trim` to their exact size."""
+        self.offset_index.write_pending(self.disk, trim)
+        self.time_index.write_pending(self.disk, trim)
+
+    def restore_indexes(self):
+        """After a full scan: the index files become what the batches say, where they differ."""
+        self.finish_time_index()
+        self.offset_index.restore(self.disk)
+        self.time_index.restore(self.disk)
+
+    def finish_time_index(self):
+        """The entry for the largest timestamp that a rolled or closed segment ends with."""
+        self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+
+    def become_inactive(self):
+        """The segment was rolled: its indexes are complete."""
+        self.finish_time_index()
+        self.write_indexes(True)
+
+    def sync(self):
+        """fdatasync of the log file. The indexes are not synced: an open rebuilds them."""
+        self.dirty = False
+        self._file.sync()
+
+    def close(self):
+        """Gives the file back; what was read from the segment stays valid."""
+        self._file.close()
+        self._mapping = None
+
+    def delete(self):
+        """Removes the segment's files, the log file first."""
+        self.close()
+        self.disk.remove(self.path)
+        for suffix in BESIDE_LOG:
+            path = segment_file(self.directory, self.base_offset, suffix)
+            if self.disk.exists(path):
+                self.disk.remove(path)
