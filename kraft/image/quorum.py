@@ -10,6 +10,7 @@ and the voters are those that the leader named in its LeaderChange.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -67,6 +68,14 @@ class Quorum:
         if self.voters:
             return tuple(voter.id for voter in self.voters)
         return self.leader_change_voter_ids
+
+    def snapshot_records(self) -> Iterator[Record]:
+        """What follows a SnapshotHeader: KRaftVersion, KRaftVoters, once kraft.version is 1."""
+        if self.kraft_version == 0:
+            return
+        yield control.KRaftVersion(kraft_version=self.kraft_version)
+        if self.voters:
+            yield control.KRaftVoters(voters=[_voter_struct(voter) for voter in self.voters])
 
 
 class QuorumCell(JournaledMap[str, Quorum]):
@@ -135,6 +144,21 @@ def _voter_set(record: control.KRaftVoters) -> tuple[Voter, ...]:
     if not voters or len({voter.id for voter in voters}) < len(voters):
         raise ReplayError(f"{record} is no voter set: it is empty or names a voter twice")
     return tuple(sorted(voters, key=lambda voter: voter.id))
+
+
+def _voter_struct(voter: Voter) -> control.KRaftVoter:
+    return control.KRaftVoter(
+        voter_id=voter.id,
+        voter_directory_id=voter.directory_id,
+        endpoints=[
+            control.VoterEndpoint(name=point.name, host=point.host, port=point.port)
+            for point in voter.endpoints
+        ],
+        kraft_version_feature=control.KRaftVersionFeature(
+            min_supported_version=voter.kraft_version.min,
+            max_supported_version=voter.kraft_version.max,
+        ),
+    )
 
 
 _NO_QUORUM = Quorum()

@@ -248,11 +248,13 @@ def parse_meta_properties(text: str, path: str | PathLike[str] | None = None) ->
                 raise CorruptRecordError(f"{META_PROPERTIES} has no {name}", path=path)
     node_id = None
     if id_name in properties:
-        if not re.fullmatch(r"[+-]?[0-9]{1,10}", properties[id_name]):
+        text_id = properties[id_name]
+        node_id = int(text_id) if re.fullmatch(r"[+-]?[0-9]{1,10}", text_id) else None
+        if node_id is None or not _INT32[0] <= node_id <= _INT32[1]:
             raise CorruptRecordError(
-                f"{META_PROPERTIES}: {id_name} is {properties[id_name]!r}, not a number", path=path
+                f"{META_PROPERTIES}: {id_name} is {text_id!r:.40}, not a number of 32 bits",
+                path=path,
             )
-        node_id = int(properties[id_name])
     directory_id = None
     if "directory.id" in properties:
         directory_id = _uuid(properties["directory.id"], "directory.id", META_PROPERTIES, path)
