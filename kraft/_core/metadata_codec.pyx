@@ -772,7 +772,7 @@ cdef object decode_one(StructCodec codec, Field *f, int version, Cursor *c):
     try:
         return PyUnicode_DecodeUTF8(<const char *>p, size, NULL)
     except UnicodeDecodeError as error:
-        raise corrupt(c, p + error.start, f"{name_of(codec, f)} is not UTF-8") from None
+        raise corrupt(c, p + <Py_ssize_t>error.start, f"{name_of(codec, f)} is not UTF-8") from None
 
 
 # ---------------------------------------------------------------- objects -> bytes

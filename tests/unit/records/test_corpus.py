@@ -41,7 +41,9 @@ from kraft.records import (
 from tests.reference import record_twin
 
 CORPUS = Path(__file__).parents[2] / "data" / "record-corpus-4.3.jsonl.gz"
-LINES: list[dict[str, Any]] = [json.loads(line) for line in gzip.open(CORPUS, "rt")]
+LINES: list[dict[str, Any]] = [
+    json.loads(line) for line in gzip.decompress(CORPUS.read_bytes()).decode().splitlines()
+]
 
 
 def lines(kind: str) -> list[dict[str, Any]]:
