@@ -25,8 +25,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 INPUTS = Path(__file__).resolve().parent / "results" / "inputs"
@@ -41,8 +43,8 @@ METADATA_VERSION = 30  # 4.3-IV0, the highest level that a 4.3.1 cluster finaliz
 MAX_REPLICAS = 6
 TOPIC_WORDS = ("orders", "payments", "clicks", "audit-trail", "inventory-changelog", "a")
 
-Bytes = np.ndarray  # uint8
-Ints = np.ndarray
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[Any]  # of whole numbers, or of truth values where rows are chosen
 
 
 @dataclass
@@ -267,9 +269,11 @@ def _counts(rows: Rows) -> Ints:
 
 def _value_size(counts: Ints) -> Ints:
     version, replicas, isr, removing, adding, elr, last_known, recovering = counts.T
-    size = 3 + 4 + 16 + (4 + 4 * (replicas + isr + removing + adding)) + 12 + 1
+    size: Ints = 3 + 4 + 16 + (4 + 4 * (replicas + isr + removing + adding)) + 12 + 1
     size = size + (version >= 1) * (1 + 16 * replicas) + recovering * 3
-    return size + (elr > 0) * (3 + 4 * elr) + (last_known > 0) * (3 + 4 * last_known)
+    size = size + (elr > 0) * (3 + 4 * elr)
+    size += (last_known > 0) * (3 + 4 * last_known)
+    return size
 
 
 def _partition_values(rows: Rows, pick: Ints, shape: Ints, ids: Bytes, dirs: Bytes) -> Bytes:
@@ -397,17 +401,17 @@ def topic_batches(
     group = group.reshape(-1)
     for number, shape in enumerate(shapes):
         members = np.flatnonzero(group == number)
-        for pick in np.array_split(members, -(-len(members) // 20_000)):
+        for start in range(0, len(members), 20_000):
+            pick = members[start : start + 20_000]
             index = place[pick]
-            matrix = _framed(rows, pick, shape, delta[index], body_size[index[0]], ids, dirs)
+            body = int(body_size[index[0]])
+            matrix = _framed(rows, pick, shape, delta[index], body, ids, dirs)
             flat[position[index][:, None] + np.arange(matrix.shape[1])] = matrix
     view = memoryview(out)
-    first_of = np.flatnonzero(starts_batch)
-    for number, first in enumerate(first_of):
+    for first in range(0, total, RECORDS_PER_BATCH):
         last = min(first + RECORDS_PER_BATCH, total) - 1
-        start = int(position[first]) - BATCH_HEADER_SIZE
-        batch = view[start : int(end[last])]
-        seal(batch, base_offset + number * RECORDS_PER_BATCH, int(last - first + 1), 0)
+        batch = view[int(position[first]) - BATCH_HEADER_SIZE : int(end[last])]
+        seal(batch, base_offset + first, last - first + 1, 0)
     return out, total
 
 
