@@ -426,10 +426,10 @@ def build(
             if bad < 0 and builder.reserve(total + count * 16 + 2 * BATCH_OVERHEAD) == 0:
                 for i in range(count):
                     value_size = value_sizes[i]
-                    value = NULL if value_size < 0 else base + values[i]
+                    value = base + values[i] if value_size >= 0 else base
                     if has_keys:
                         key_size = key_sizes[i]
-                        key = NULL if key_size < 0 else base + keys[i]
+                        key = base + keys[i] if key_size >= 0 else base
                     if has_times:
                         timestamp = times[i]
                     if append_record(

@@ -173,7 +173,9 @@ cdef class Reader:
         try:
             return PyUnicode_DecodeUTF8(<const char *>start, size, NULL)
         except UnicodeDecodeError as error:
-            self.fail(f"a string is not UTF-8: {error.reason}", start + error.start)
+            self.fail(
+                f"a string is not UTF-8: {error.reason}", start + <Py_ssize_t>error.start
+            )
 
     cdef bytes take_bytes(self, bint compact, bint nullable):
         cdef int64_t size = take_size(self, compact, nullable, False)
