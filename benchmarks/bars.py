@@ -230,6 +230,30 @@ ROWS = (
         (at_least(10),),
     ),
     Row(
+        "v2 batches -> Python objects",
+        "batch_decode_objects",
+        "aiokafka_decode",
+        (at_least(1.3),),
+    ),
+    Row(
+        "v2 batches -> columns",
+        "batch_decode_columns",
+        "aiokafka_decode",
+        (at_least(8),),
+    ),
+    Row(
+        "Python objects -> v2 batches",
+        "batch_encode_objects",
+        "aiokafka_encode",
+        (at_least(1.3),),
+    ),
+    Row(
+        "columns -> v2 batches",
+        "batch_encode_columns",
+        "aiokafka_encode",
+        (at_least(8),),
+    ),
+    Row(
         "log append, 16 KiB batches, no fsync",
         "append",
         "kafka_append",

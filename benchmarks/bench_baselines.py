@@ -1,6 +1,7 @@
 """The physical floors, measured in the same run: what memory and the page cache alone cost.
 
 ``memcpy``      copying as many bytes as the mixed checkpoint has, between warm buffers
+``crc32c``      the checksum of the same bytes by the `crc32c` package
 ``writev``      bare `os.writev` of the same 16 KiB batches to a fresh file, no fsync
 ``mmap_touch``  mapping a file that lies in the page cache, one byte touched in each page
 ``pread``       bare `os.preadv` of 1 MiB slices into a warm buffer
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from crc32c import crc32c
 
 from benchmarks import generate
 from benchmarks.conftest import Sizes
@@ -30,6 +32,13 @@ def bench_memcpy(benchmark: Any, measured: Callable[..., None], sizes: Sizes) ->
     benchmark.pedantic(np.copyto, (target, source), rounds=sizes.rounds, warmup_rounds=2)
     assert target[-1] == 7
     measured("memcpy", unit="bytes", count=expected.bytes, bytes=expected.bytes)
+
+
+def bench_crc32c(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+    path, expected = generate.make("mixed", sizes.partitions)
+    raw = path.read_bytes()
+    benchmark.pedantic(crc32c, (raw,), rounds=sizes.rounds, warmup_rounds=2)
+    measured("crc32c", unit="bytes", count=expected.bytes, bytes=expected.bytes)
 
 
 def bench_writev(

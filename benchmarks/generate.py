@@ -375,8 +375,9 @@ def topic_batches(
     row = np.arange(len(rows))
     place = len(prefix) + row + row // PARTITIONS_PER_TOPIC + 1  # index of each row's record
     for topic in range(topics):
-        at = len(prefix) + topic * (PARTITIONS_PER_TOPIC + 1)
-        loose[at] = topic_value(topic_name(first_topic + topic), ids[topic].tobytes())
+        loose[len(prefix) + topic * (PARTITIONS_PER_TOPIC + 1)] = topic_value(
+            topic_name(first_topic + topic), ids[topic].tobytes()
+        )
 
     total = len(loose) + len(rows)
     counts = _counts(rows)
@@ -403,10 +404,10 @@ def topic_batches(
         members = np.flatnonzero(group == number)
         for start in range(0, len(members), 20_000):
             pick = members[start : start + 20_000]
-            index = place[pick]
-            body = int(body_size[index[0]])
-            matrix = _framed(rows, pick, shape, delta[index], body, ids, dirs)
-            flat[position[index][:, None] + np.arange(matrix.shape[1])] = matrix
+            at = place[pick]
+            body = int(body_size[at[0]])
+            matrix = _framed(rows, pick, shape, delta[at], body, ids, dirs)
+            flat[position[at][:, None] + np.arange(matrix.shape[1])] = matrix
     view = memoryview(out)
     for first in range(0, total, RECORDS_PER_BATCH):
         last = min(first + RECORDS_PER_BATCH, total) - 1
