@@ -101,18 +101,8 @@ class ClusterState:
         self.scram_credentials = ScramCredentials(journal)
         self.delegation_tokens = DelegationTokens(journal)
         self.quorum_cell = QuorumCell(journal)
-        self._maps: tuple[JournaledMap[Any, Any], ...] = (
-            self.features,
-            self.brokers,
-            self.controllers,
-            self.configs,
-            self.client_quotas,
-            self.producer_ids,
-            self.acls,
-            self.scram_credentials,
-            self.delegation_tokens,
-            self.quorum_cell,
-        )
+        # They registered with the journal in the order of a snapshot, the quorum last.
+        self._maps: tuple[JournaledMap[Any, Any], ...] = tuple(journal.maps)
         self._handlers: dict[type[Record], Callable[[Any, int], None]] = {
             records.RegisterBroker: self.brokers.replay_register,
             records.UnregisterBroker: self.brokers.replay_unregister,
@@ -208,12 +198,10 @@ class ClusterState:
         the change.
         """
         copy = ClusterState(journaling=False, is_supported_config=self.configs._is_supported)
-        twins: dict[int, JournaledMap[Any, Any]] = {}
         for source, target in zip(self._maps, copy._maps, strict=True):
             target._copy_entries(source)
-            twins[id(source)] = target
-        for _, changed, key, old in self._journal.since(offset):
-            twins[id(changed)]._restore(key, old)
+        for _, number, key, old in self._journal.since(offset):
+            copy._maps[number]._restore(key, old)
         copy._last_offset = min(self._last_offset, offset - 1)
         return copy
 
@@ -223,15 +211,16 @@ class ClusterState:
         A key that is now what it was before is left out. The key of a config is
         ``((resource_type, resource_name), name)``, that of a quota ``(entity, key)``.
         """
-        oldest: dict[tuple[str, Hashable], tuple[JournaledMap[Any, Any], Any]] = {}
-        for _, changed, key, old in self._journal.since(since_offset):
+        oldest: dict[tuple[int, Hashable], Any] = {}
+        for _, number, key, old in self._journal.since(since_offset):
             # Notes come newest first, so that the last one seen for a key is what it was before.
-            oldest[changed.kind, key] = (changed, old)
+            oldest[number, key] = old
         delta: dict[str, dict[Hashable, Changed]] = {}
-        for (kind, key), (changed, before) in oldest.items():
+        for (number, key), before in oldest.items():
+            changed = self._maps[number]
             after = changed._now(key)
             if after != before:
-                delta.setdefault(kind, {})[key] = Changed(
+                delta.setdefault(changed.kind, {})[key] = Changed(
                     None if before is ABSENT else before, None if after is ABSENT else after
                 )
         return delta

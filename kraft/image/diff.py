@@ -72,7 +72,7 @@ def diff(before: ClusterState, after: ClusterState) -> list[Change]:
 
 def _diff_values(before: JournaledMap[Any, Any], after: JournaledMap[Any, Any]) -> Iterator[Change]:
     kind = before.kind
-    for key in _keys_that_differ(before, after):
+    for key in _in_order(before.keys_that_differ(after)):
         old, new = before.get(key), after.get(key)
         if old is None or new is None:
             yield Change(kind, key, "", old, new)
@@ -90,7 +90,7 @@ def _diff_values(before: JournaledMap[Any, Any], after: JournaledMap[Any, Any]) 
 def _diff_groups(
     before: JournaledGroups[Any, Any], after: JournaledMap[Any, Any]
 ) -> Iterator[Change]:
-    for group in _keys_that_differ(before, after):
+    for group in _in_order(before.keys_that_differ(after)):
         old: Mapping[str, Any] = before.get(group, {})
         new: Mapping[str, Any] = after.get(group, {})
         for name in sorted(old.keys() | new.keys()):
@@ -98,11 +98,9 @@ def _diff_groups(
                 yield Change(before.kind, group, name, old.get(name), new.get(name))
 
 
-def _keys_that_differ(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[Any]:
-    keys = [key for key, value in before.items() if key not in after or after[key] != value]
-    keys.extend(key for key in after if key not in before)
+def _in_order(keys: list[Any]) -> list[Any]:
     # A quota entity may hold None, which does not compare with text.
-    return sorted(keys, key=lambda key: key if isinstance(key, int) else (repr(key),))
+    return sorted(keys, key=lambda key: key if isinstance(key, int) else repr(key))
 
 
 def _fields_of(value: Any) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
-from enum import Enum
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -24,15 +23,13 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Absent(Enum):
-    """The old value of a key that was not there (None may be a value)."""
+# The old value of a key that was not there, as None may be a value. A plain object, which the
+# garbage collector does not follow.
+ABSENT: Final = object()
 
-    ABSENT = "absent"
-
-
-ABSENT: Final = Absent.ABSENT
-
-Note = tuple[int, "JournaledMap[Any, Any]", Any, Any]
+# Offset, number of the map, key, old value. The number stands for the map, so that a note holds
+# nothing that the garbage collector has to follow: a long journal then costs it nothing.
+Note = tuple[int, int, Any, Any]
 
 
 class Journal:
@@ -42,9 +39,10 @@ class Journal:
     is made.
     """
 
-    __slots__ = ("notes", "recording", "start_offset")
+    __slots__ = ("maps", "notes", "recording", "start_offset")
 
     def __init__(self, *, recording: bool) -> None:
+        self.maps: list[JournaledMap[Any, Any]] = []
         self.notes: deque[Note] = deque()
         self.recording = recording
         self.start_offset = 0
@@ -67,8 +65,8 @@ class Journal:
         self.check(offset)
         notes = self.notes
         while notes and notes[-1][0] >= offset:
-            _, changed, key, old = notes.pop()
-            changed._restore(key, old)
+            _, number, key, old = notes.pop()
+            self.maps[number]._restore(key, old)
 
     def since(self, offset: int) -> Iterator[Note]:
         """The notes of records at ``offset`` or after it, newest first."""
@@ -99,12 +97,14 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
     ``kind`` is the name of the map in deltas and differences.
     """
 
-    __slots__ = ("_entries", "_journal")
+    __slots__ = ("_entries", "_journal", "_number")
     kind: ClassVar[str]
 
     def __init__(self, journal: Journal) -> None:
         self._entries: dict[K, V] = {}
         self._journal = journal
+        self._number = len(journal.maps)
+        journal.maps.append(self)
 
     def __getitem__(self, key: K) -> V:
         return self._entries[key]
@@ -134,19 +134,26 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
         entries = self._entries
         journal = self._journal
         if journal.recording:
-            journal.notes.append((offset, self, key, entries.get(key, ABSENT)))
+            journal.notes.append((offset, self._number, key, entries.get(key, ABSENT)))
         entries[key] = value
 
     def _drop(self, key: K, offset: int) -> None:
         old = self._entries.pop(key, ABSENT)
         if old is not ABSENT and self._journal.recording:
-            self._journal.notes.append((offset, self, key, old))
+            self._journal.notes.append((offset, self._number, key, old))
 
     def _restore(self, key: Any, old: Any) -> None:
         if old is ABSENT:
             del self._entries[key]
         else:
             self._entries[key] = old
+
+    def keys_that_differ(self, other: JournaledMap[K, V]) -> list[K]:
+        """The keys whose values differ, those included that only one side has, in no order."""
+        mine, theirs = self._entries, other._entries
+        keys = [key for key, value in mine.items() if theirs.get(key, ABSENT) != value]
+        keys.extend(key for key in theirs if key not in mine)
+        return keys
 
     def _now(self, key: Any) -> Any:
         """The present value of a key as the journal names it, or ABSENT."""
@@ -174,9 +181,10 @@ class JournaledGroups(JournaledMap[K, Mapping[str, V]]):
         settings = self._entries.get(group)
         if settings is None:
             settings = self._entries[group] = {}
-        if self._journal.recording:
+        journal = self._journal
+        if journal.recording:
             old = settings.get(name, ABSENT)
-            self._journal.notes.append((offset, self, (group, name), old))
+            journal.notes.append((offset, self._number, (group, name), old))
         settings[name] = value
 
     def _unset(self, group: K, name: str, offset: int) -> None:
@@ -187,7 +195,7 @@ class JournaledGroups(JournaledMap[K, Mapping[str, V]]):
         if not settings:
             del self._entries[group]
         if self._journal.recording:
-            self._journal.notes.append((offset, self, (group, name), old))
+            self._journal.notes.append((offset, self._number, (group, name), old))
 
     def _restore(self, key: Any, old: Any) -> None:
         group, name = key
