@@ -163,22 +163,8 @@ cdef class BatchTable:
         return self.array["base_offset"] + self.array["last_offset_delta"]
 
 
-COLUMN_FIELDS = {
-    "positions": "position",
-    "base_offsets": "base_offset",
-    "base_timestamps": "base_timestamp",
-    "max_timestamps": "max_timestamp",
-    "producer_ids": "producer_id",
-    "batch_lengths": "batch_length",
-    "partition_leader_epochs": "partition_leader_epoch",
-    "crcs": "crc",
-    "last_offset_deltas": "last_offset_delta",
-    "base_sequences": "base_sequence",
-    "record_counts": "record_count",
-    "attributes": "attributes",
-    "producer_epochs": "producer_epoch",
-    "magics": "magic",
-}
+# A column is named in the plural of its field; "attributes" is one already.
+COLUMN_FIELDS = {name if name == "attributes" else f"{name}s": name for name in ROW_DTYPE.names}
 
 
 cdef BatchTable scan_bytes(const uint8_t *p, Py_ssize_t size, int64_t position, bint verify_crc):
