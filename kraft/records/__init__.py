@@ -1,4 +1,8 @@
-"""Metadata records: typed classes, their codec, and what each metadata.version gates."""
+"""Metadata records: typed classes, their codec, and what each metadata.version gates.
+
+``kraft.records.batches`` puts them into record batches; it is not imported here, as the CRC package
+that batches need takes longer to import than all of this.
+"""
 
 from kraft._core.metadata_codec import ZERO_UUID, Record, Struct, Uuid
 from kraft.records.classes import (
