@@ -92,35 +92,23 @@ def same_batch(built: Any) -> bool:
 
 @pytest.mark.benchmark(group="batch-build")
 @pytest.mark.parametrize(
-    ("work", "name"),
-    [
-        (build_kraft, "batch_encode_objects"),
-        (build_kraft_columns, "batch_encode_columns"),
-        (build_aiokafka, "aiokafka_encode"),
-    ],
+    "work",
+    [build_kraft, build_kraft_columns, build_aiokafka],
     ids=["kraft", "kraft-columns", "aiokafka"],
 )
-def bench_build(
-    benchmark: Any, measured: Callable[..., None], work: Callable[[], Any], name: str
-) -> None:
+def bench_build(benchmark: Any, measured: Callable[..., None], work: Callable[[], Any]) -> None:
     assert same_batch(work())
     benchmark(work)
-    measured(name, unit="records", count=COUNT, bytes=len(BATCH))
+    measured(work.__name__, unit="records", count=COUNT, bytes=len(BATCH))
 
 
 @pytest.mark.benchmark(group="batch-read")
 @pytest.mark.parametrize(
-    ("work", "name"),
-    [
-        (read_kraft, "batch_decode_objects"),
-        (read_kraft_columns, "batch_decode_columns"),
-        (read_aiokafka, "aiokafka_decode"),
-    ],
+    "work",
+    [read_kraft, read_kraft_columns, read_aiokafka],
     ids=["kraft", "kraft-columns", "aiokafka"],
 )
-def bench_read(
-    benchmark: Any, measured: Callable[..., None], work: Callable[[], Any], name: str
-) -> None:
+def bench_read(benchmark: Any, measured: Callable[..., None], work: Callable[[], Any]) -> None:
     expected = [(i, None, value) for i, value in enumerate(VALUES)]
     if work is read_kraft_columns:
         offsets, _, _, _, positions, lengths = read_kraft_columns()
@@ -129,4 +117,4 @@ def bench_read(
     else:
         assert work() == expected
     benchmark(work)
-    measured(name, unit="records", count=COUNT, bytes=len(BATCH))
+    measured(work.__name__, unit="records", count=COUNT, bytes=len(BATCH))
