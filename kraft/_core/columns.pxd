@@ -1,0 +1,50 @@
+# The memory of the partition table: columns, packed lists, irregular rows; see columns.pyx.
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+
+from kraft._core.arena cimport Arena
+from kraft._core.partition_codec cimport PartitionState
+
+cdef enum:
+    MAX_STRIDE = 8
+    # In the `isr` column: the row's truth lies in the side table, its number there in the `elr` column. As a packed
+    # list this would name slot 14, which no stride has.
+    IRREGULAR = 0xFFFFFFFF
+
+
+cdef class PartitionColumns:
+    cdef int32_t *leader
+    cdef int32_t *leader_epoch
+    cdef int32_t *partition_epoch
+    cdef int32_t *topic                # number of the topic; -1 - number once the row is dead
+    cdef int32_t *partition
+    cdef int32_t *replicas             # stride slots a row, -1 where unused
+    cdef uint32_t *directories         # stride slots a row, interned
+    cdef uint32_t *isr                 # packed slots, the order kept
+    cdef uint32_t *elr
+    cdef uint32_t *last_known_elr
+    cdef int8_t *leader_recovery_state
+    cdef readonly int stride
+    cdef readonly int64_t row_count    # rows in use, dead ones included
+    cdef readonly int64_t capacity
+    cdef dict arrays                   # name -> the numpy array behind the pointer
+    cdef Arena blocks                  # int32_t* of each irregular row, NULL where free
+    cdef Arena free_blocks             # u32 numbers of free blocks
+    cdef readonly int64_t irregular_count
+
+    cdef object _allocate(self, int64_t capacity, int stride)
+    cdef object reserve_rows(self, int64_t extra)
+    cdef object restride(self, int stride)
+
+    cdef void load_row(self, int64_t row, PartitionState *state) noexcept nogil
+    cdef int store_row(self, int64_t row, const PartitionState *state) noexcept nogil
+    cdef bint pack_row(self, const PartitionState *state, uint32_t *isr, uint32_t *elr,
+                       uint32_t *last_known_elr) noexcept nogil
+    cdef int attach_block(self, int64_t row, int32_t *block) noexcept nogil
+    cdef int32_t *detach_block(self, int64_t row) noexcept nogil
+    cdef void prefetch_row(self, int64_t row) noexcept nogil
+
+
+cdef int32_t *pack_block(const PartitionState *state) noexcept nogil
+cdef void unpack_block(const int32_t *block, PartitionState *state) noexcept nogil
+cdef int64_t size_of_block(const int32_t *block) noexcept nogil

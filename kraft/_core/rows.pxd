@@ -1,0 +1,83 @@
+# Rows with a past: topics, partitions, the broker index, and the journal; see rows.pyx.
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+
+from kraft._core.arena cimport Arena
+from kraft._core.broker_index cimport BrokerIndex
+from kraft._core.columns cimport PartitionColumns
+from kraft._core.intern cimport UuidMap
+from kraft._core.partition_codec cimport PartitionState
+from kraft._core.topics cimport TopicTable
+
+
+# Why a mutation was refused; `rows.refusal` gives the exception.
+cdef enum Refusal:
+    NO_MEMORY = -101
+    TOPIC_EXISTS = -102
+    UNKNOWN_TOPIC = -103
+    UNKNOWN_PARTITION = -104
+    TOPIC_ID_EXISTS = -105
+    BAD_PARTITION_ID = -106
+
+
+cdef enum JournalKind:
+    ROW_CHANGED = 0
+    ROWS_ADDED = 1              # `count` rows from `row` on, at offsets from `offset` on
+    TOPIC_ADDED = 2             # `row` is the topic's number
+    TOPIC_REMOVED = 3           # likewise
+
+
+# One thing that happened, with what was there before it.
+cdef struct JournalEntry:
+    int64_t offset              # of the record that did it
+    int32_t kind
+    int32_t row
+    int32_t count
+    int32_t leader
+    int32_t leader_epoch
+    int32_t partition_epoch
+    uint32_t isr
+    uint32_t elr
+    uint32_t last_known_elr
+    int32_t leader_recovery_state
+    int32_t *block              # the whole old state, where more than the above changed; else NULL
+
+
+cdef class TableRows(PartitionColumns):
+    cdef TopicTable topics
+    cdef UuidMap directories_seen
+    cdef BrokerIndex index
+    cdef readonly bint is_indexed
+    cdef readonly int64_t partition_count
+    cdef Arena journal              # JournalEntry, oldest first
+    cdef int64_t journal_first      # the first entry in `journal` that is still wanted
+    cdef readonly int64_t journal_sequence  # number of the entry at `journal_first` since the beginning
+    cdef readonly bint is_journaling
+    cdef readonly int64_t journal_start_offset  # revert reaches back to here
+
+    cdef JournalEntry *record(self, int64_t offset, int32_t kind, int32_t row) noexcept nogil
+    cdef int64_t add_topic(self, const uint8_t *name, int32_t name_size,
+                           const uint8_t *topic_id, int64_t offset) noexcept nogil
+    cdef int discard_topic(self, int64_t topic, int64_t offset) noexcept nogil
+    cdef int64_t append_row(self, int32_t topic, int32_t partition, int64_t offset) noexcept nogil
+    cdef int replace_row(self, int64_t row, const PartitionState *after,
+                         int64_t offset) noexcept nogil
+    cdef int note_scalars(self, int64_t row, int64_t offset) noexcept nogil
+    cdef int index_row(self, int64_t row) noexcept nogil
+    cdef int32_t *rows_of_topic(self, int64_t topic, int64_t *count) noexcept nogil
+    cdef int undo(self, JournalEntry *entry, int64_t kept) noexcept nogil
+    cdef int build_index(self) noexcept nogil
+    cdef inline const uint8_t *directory_ids(self) noexcept nogil:
+        return self.directories_seen.keys.data
+    cdef inline const uint8_t *topic_id(self, int64_t topic) noexcept nogil:
+        return self.topics.ids.keys.data + 16 * topic
+    cdef inline JournalEntry *journal_entry(self, int64_t sequence) noexcept nogil:
+        return (<JournalEntry *>self.journal.data) + (
+            self.journal_first + sequence - self.journal_sequence
+        )
+    cdef inline int64_t journal_end(self) noexcept nogil:
+        """The sequence number that the next journal entry gets."""
+        return (
+            self.journal_sequence + <int64_t>(self.journal.size // sizeof(JournalEntry))
+            - self.journal_first
+        )

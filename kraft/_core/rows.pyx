@@ -1,0 +1,460 @@
+"""Rows with a past: topics and partitions come, change and go, and every step can be taken back.
+
+Owns the meaning of rows: which topic and partition each is, the index from brokers to rows, and the *journal*. The journal
+holds, oldest first, what each change overwrote together with the offset of the record that caused it. It serves three masters:
+``revert(offset)`` undoes from the newest entry down (lost leadership, an aborted metadata transaction), ``image`` reads the
+table as of an earlier offset, and ``delta`` tells publishers what changed. All three cost what changed, not what there is.
+
+Invariants: rows are appended and never move while the journal holds anything (only ``compact`` moves them); a row of a removed
+topic keeps its values, with ``topic`` set to ``-1 - number``, so that the removal can be undone; offsets in the journal never fall.
+
+``table`` feeds it with parsed records; ``election`` and ``image`` read it.
+"""
+
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memmove, memset
+
+from kraft._core.arena cimport arena_release, arena_reserve
+from kraft._core.broker_index cimport BrokerRows
+from kraft._core.columns cimport IRREGULAR, pack_block, unpack_block
+from kraft._core.topics cimport TopicEntry
+
+from kraft.errors import OffsetOutOfRangeError, ReplayError
+
+
+def refusal(int reason, str what):
+    """The exception for a negative ``Refusal``."""
+    if reason == NO_MEMORY:
+        return MemoryError(f"no memory for {what}")
+    return ReplayError({
+        TOPIC_EXISTS: f"{what}: a topic of this name exists already",
+        TOPIC_ID_EXISTS: f"{what}: a topic of this id exists already",
+        UNKNOWN_TOPIC: f"{what}: no topic has this id",
+        UNKNOWN_PARTITION: f"{what}: the topic has no such partition",
+        BAD_PARTITION_ID: f"{what}: a partition id must not be negative",
+    }[reason])
+
+
+cdef int by_partition(const void *left, const void *right) noexcept nogil:
+    cdef const int32_t *a = <const int32_t *>left
+    cdef const int32_t *b = <const int32_t *>right
+    return (a[0] > b[0]) - (a[0] < b[0])
+
+
+cdef class TableRows(PartitionColumns):
+    """Topics and partitions as rows; see the module's docstring."""
+
+    def __cinit__(self, **_):
+        self.topics = TopicTable()
+        self.index = BrokerIndex()
+        self.directories_seen = UuidMap()
+        # The reserved ids take their fixed numbers: migrating 0, unassigned 1, lost 2.
+        for low in range(3):
+            self.directories_seen.put(low.to_bytes(16, "big"))
+
+    def __dealloc__(self):
+        cdef int64_t place
+        cdef JournalEntry *entries = <JournalEntry *>self.journal.data
+        for place in range(self.journal_first,
+                           <int64_t>(self.journal.size // sizeof(JournalEntry))):
+            free(entries[place].block)
+        arena_release(&self.journal)
+
+    # -- the journal
+
+    cdef JournalEntry *record(self, int64_t offset, int32_t kind, int32_t row) noexcept nogil:
+        """A new entry at the end, or NULL when memory ran out."""
+        cdef JournalEntry *entry
+        if arena_reserve(&self.journal, sizeof(JournalEntry)) < 0:
+            return NULL
+        entry = <JournalEntry *>(self.journal.data + self.journal.size)
+        self.journal.size += sizeof(JournalEntry)
+        entry.offset = offset
+        entry.kind = kind
+        entry.row = row
+        entry.count = 1
+        entry.block = NULL
+        return entry
+
+    def start_journal(self, int64_t offset):
+        """From here on every change can be undone, back to ``offset``."""
+        self.forget_all()
+        self.is_journaling = True
+        self.journal_start_offset = offset
+
+    def stop_journal(self):
+        """Forgets the past and keeps none: for cold loads."""
+        self.forget_all()
+        self.is_journaling = False
+
+    def forget_all(self):
+        self._forget(0x7FFFFFFFFFFFFFFF)
+
+    def forget(self, int64_t offset):
+        """Drops what is only needed to go back to before ``offset``."""
+        if offset > self.journal_start_offset:
+            self._forget(offset)
+            self.journal_start_offset = offset
+
+    def _forget(self, int64_t offset):
+        cdef JournalEntry *entries = <JournalEntry *>self.journal.data
+        cdef int64_t total = <int64_t>(self.journal.size // sizeof(JournalEntry))
+        cdef int64_t first = self.journal_first, below
+        while first < total:
+            if entries[first].offset + entries[first].count > offset:
+                below = offset - entries[first].offset
+                if entries[first].kind == ROWS_ADDED and below > 0:
+                    entries[first].offset += below
+                    entries[first].row += <int32_t>below
+                    entries[first].count -= <int32_t>below
+                break
+            free(entries[first].block)
+            first += 1
+        self.journal_sequence += first - self.journal_first
+        self.journal_first = first
+        # Moving the rest down once it is the smaller part keeps the cost in proportion.
+        if first == total or first > total - first:
+            memmove(entries, entries + first, (total - first) * sizeof(JournalEntry))
+            self.journal.size = <size_t>(total - first) * sizeof(JournalEntry)
+            self.journal_first = 0
+
+    def revert(self, int64_t offset):
+        """Takes the table back to before the record at ``offset``."""
+        cdef JournalEntry *entry
+        cdef int64_t kept
+        if not self.is_journaling or offset < self.journal_start_offset:
+            raise OffsetOutOfRangeError(
+                f"cannot revert to offset {offset}: the journal reaches back to "
+                f"{self.journal_start_offset if self.is_journaling else 'nothing'}"
+            )
+        with nogil:
+            while self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
+                entry = <JournalEntry *>(self.journal.data + self.journal.size) - 1
+                kept = max(<int64_t>0, offset - entry.offset)
+                if kept >= entry.count:
+                    break
+                if self.undo(entry, kept) < 0:
+                    with gil:
+                        raise MemoryError("no memory to revert")
+                if kept:
+                    entry.count = <int32_t>kept
+                    break
+                self.journal.size -= sizeof(JournalEntry)
+
+    cdef int undo(self, JournalEntry *entry, int64_t kept) noexcept nogil:
+        """Undoes one entry; of added rows the first `kept` stay."""
+        cdef PartitionState state
+        cdef TopicEntry *topic
+        cdef int64_t row, index, count = 0
+        cdef int32_t *rows
+        if entry.kind == ROW_CHANGED:
+            row = entry.row
+            if entry.block != NULL:
+                unpack_block(entry.block, &state)
+                if self.store_row(row, &state) < 0:
+                    return -1
+                free(entry.block)
+                entry.block = NULL
+                return self.index_row(row) if self.is_indexed else 0
+            self.leader[row] = entry.leader
+            self.leader_epoch[row] = entry.leader_epoch
+            self.partition_epoch[row] = entry.partition_epoch
+            self.isr[row] = entry.isr
+            self.elr[row] = entry.elr
+            self.last_known_elr[row] = entry.last_known_elr
+            self.leader_recovery_state[row] = <int8_t>entry.leader_recovery_state
+        elif entry.kind == ROWS_ADDED:
+            for index in range(entry.count - kept):
+                row = self.row_count - 1
+                self.topics.drop_row(self.topic[row], self.partition[row])
+                if self.isr[row] == IRREGULAR:
+                    free(self.detach_block(row))
+                self.row_count -= 1
+                self.partition_count -= 1
+        elif entry.kind == TOPIC_ADDED:
+            self.topics.discard(entry.row)
+        else:
+            topic = self.topics.entry(entry.row)
+            rows = self.rows_of_topic(entry.row, &count)
+            if (rows == NULL and count) or self.topics.restore(entry.row) < 0:
+                free(rows)
+                return -1
+            for index in range(count):
+                self.topic[rows[2 * index + 1]] = entry.row
+            self.partition_count += topic.partition_count
+            free(rows)
+        return 0
+
+    # -- mutations, all journaled
+
+    cdef int64_t add_topic(self, const uint8_t *name, int32_t name_size,
+                           const uint8_t *topic_id, int64_t offset) noexcept nogil:
+        """The number of a new topic, or a negative Refusal."""
+        cdef int64_t topic
+        if self.topics.names.find(name, name_size) >= 0:
+            return TOPIC_EXISTS
+        if self.topics.ids.find(topic_id) >= 0:
+            return TOPIC_ID_EXISTS
+        topic = self.topics.add(name, name_size, topic_id)
+        if topic < 0:
+            return NO_MEMORY
+        if self.is_journaling and self.record(offset, TOPIC_ADDED, <int32_t>topic) == NULL:
+            return NO_MEMORY
+        return topic
+
+    cdef int discard_topic(self, int64_t topic, int64_t offset) noexcept nogil:
+        """Removes a topic and its partitions; without a journal their rows stay dead until compaction."""
+        cdef int64_t count = 0, index
+        cdef int32_t *rows = self.rows_of_topic(topic, &count)
+        if rows == NULL and count:
+            return NO_MEMORY
+        if self.is_journaling and self.record(offset, TOPIC_REMOVED, <int32_t>topic) == NULL:
+            free(rows)
+            return NO_MEMORY
+        for index in range(count):
+            self.topic[rows[2 * index + 1]] = <int32_t>(-1 - topic)
+        free(rows)
+        self.topics.discard(topic)
+        self.partition_count -= self.topics.entry(topic).partition_count
+        return 0
+
+    cdef int64_t append_row(self, int32_t topic, int32_t partition, int64_t offset) noexcept nogil:
+        """A new row for a partition that has none; the caller reserved it and fills in its values.
+
+        Gives the row, or a negative Refusal.
+        """
+        cdef int64_t row = self.row_count
+        cdef JournalEntry *entry
+        cdef bint follows = False
+        if partition < 0:
+            return BAD_PARTITION_ID
+        if self.is_journaling:
+            if self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
+                entry = <JournalEntry *>(self.journal.data + self.journal.size) - 1
+                follows = (
+                    entry.kind == ROWS_ADDED and entry.offset + entry.count == offset
+                    and entry.row + entry.count == row
+                )
+            if follows:
+                entry.count += 1
+            elif self.record(offset, ROWS_ADDED, <int32_t>row) == NULL:
+                return NO_MEMORY
+        if self.topics.add_row(topic, partition, row) < 0:
+            return NO_MEMORY
+        self.topic[row] = topic
+        self.partition[row] = partition
+        self.isr[row] = 0
+        self.row_count += 1
+        self.partition_count += 1
+        return row
+
+    cdef int note_scalars(self, int64_t row, int64_t offset) noexcept nogil:
+        """Journals a regular row before its leader, epochs, packed lists or recovery state change."""
+        cdef JournalEntry *entry
+        if not self.is_journaling:
+            return 0
+        entry = self.record(offset, ROW_CHANGED, <int32_t>row)
+        if entry == NULL:
+            return NO_MEMORY
+        entry.leader = self.leader[row]
+        entry.leader_epoch = self.leader_epoch[row]
+        entry.partition_epoch = self.partition_epoch[row]
+        entry.isr = self.isr[row]
+        entry.elr = self.elr[row]
+        entry.last_known_elr = self.last_known_elr[row]
+        entry.leader_recovery_state = self.leader_recovery_state[row]
+        return 0
+
+    cdef int replace_row(self, int64_t row, const PartitionState *after,
+                         int64_t offset) noexcept nogil:
+        """Journals a whole row and writes `after` over it; 0 or NO_MEMORY."""
+        cdef PartitionState before
+        cdef JournalEntry *entry
+        if self.is_journaling:
+            self.load_row(row, &before)
+            entry = self.record(offset, ROW_CHANGED, <int32_t>row)
+            if entry == NULL:
+                return NO_MEMORY
+            entry.block = pack_block(&before)
+            if entry.block == NULL:
+                self.journal.size -= sizeof(JournalEntry)
+                return NO_MEMORY
+        if self.store_row(row, after) < 0:
+            return NO_MEMORY
+        return self.index_row(row) if self.is_indexed else 0
+
+    cdef int32_t *rows_of_topic(self, int64_t topic, int64_t *count) noexcept nogil:
+        """The topic's (partition, row) pairs by partition, dead or alive; the caller frees them.
+
+        NULL with a count above 0 when memory ran out.
+        """
+        cdef TopicEntry *entry = self.topics.entry(topic)
+        cdef int64_t index, row, found = 0
+        cdef int32_t *pairs
+        cdef int32_t number = <int32_t>topic, partition
+        count[0] = entry.partition_count
+        if entry.partition_count == 0:
+            return NULL
+        pairs = <int32_t *>malloc(8 * <size_t>entry.partition_count)
+        if pairs == NULL:
+            return NULL
+        for index in range(entry.row_count):
+            pairs[2 * index] = entry.first_partition + <int32_t>index
+            pairs[2 * index + 1] = entry.first_row + <int32_t>index
+        found = entry.row_count
+        if found < entry.partition_count:
+            if <int64_t>entry.max_partition < 4 * <int64_t>entry.partition_count:
+                for partition in range(entry.max_partition + 1):
+                    row = self.topics.scattered.find(number, partition)
+                    if row >= 0:
+                        pairs[2 * found] = partition
+                        pairs[2 * found + 1] = <int32_t>row
+                        found += 1
+            else:
+                # Ids with wide gaps: a pass over the table costs less than trying every id.
+                for row in range(self.row_count):
+                    if (
+                        (self.topic[row] == number or self.topic[row] == -1 - number)
+                        and not 0 <= row - entry.first_row < entry.row_count
+                    ):
+                        pairs[2 * found] = self.partition[row]
+                        pairs[2 * found + 1] = <int32_t>row
+                        found += 1
+            qsort(pairs, found, 8, by_partition)
+        count[0] = found
+        return pairs
+
+    # -- brokers
+
+    cdef int index_row(self, int64_t row) noexcept nogil:
+        """Lists a row under every broker that appears in it."""
+        cdef PartitionState state
+        cdef int32_t slot
+        cdef const int32_t *replicas
+        if self.isr[row] != IRREGULAR:
+            replicas = self.replicas + row * self.stride
+            for slot in range(self.stride):
+                if replicas[slot] >= 0 and self.index.add(replicas[slot], <int32_t>row) < 0:
+                    return NO_MEMORY
+            return 0
+        self.load_row(row, &state)
+        for slot in range(state.replica_count):
+            if self.index.add(state.replicas[slot], <int32_t>row) < 0:
+                return NO_MEMORY
+        for slot in range(state.isr_count):
+            if self.index.add(state.isr[slot], <int32_t>row) < 0:
+                return NO_MEMORY
+        for slot in range(state.elr_count):
+            if self.index.add(state.elr[slot], <int32_t>row) < 0:
+                return NO_MEMORY
+        return 0
+
+    cdef int build_index(self) noexcept nogil:
+        """Makes the index anew, each list of just the size it needs."""
+        cdef int64_t row, number
+        cdef int32_t slot
+        cdef int32_t last = -1
+        cdef int stride = self.stride
+        cdef BrokerRows *entry
+        self.index.clear()
+        for row in range(self.row_count):
+            if self.topic[row] < 0 or self.isr[row] == IRREGULAR:
+                continue
+            for slot in range(stride):
+                last = self.replicas[row * stride + slot]
+                if last >= 0:
+                    entry = self.index.intern(last)
+                    if entry == NULL:
+                        return NO_MEMORY
+                    entry.count += 1
+        for number in range(self.index.count):
+            entry = (<BrokerRows *>self.index.entries.data) + number
+            entry.rows = <int32_t *>malloc(4 * <size_t>entry.count)
+            if entry.rows == NULL:
+                return NO_MEMORY
+            entry.capacity = entry.count
+            entry.count = 0
+        for row in range(self.row_count):
+            if self.topic[row] >= 0 and self.index_row(row) < 0:
+                return NO_MEMORY
+        self.is_indexed = True
+        return 0
+
+    def ensure_index(self):
+        """Builds the broker index where it is not there yet."""
+        cdef int result = 0
+        if not self.is_indexed:
+            with nogil:
+                result = self.build_index()
+            if result < 0:
+                raise MemoryError("no memory for the broker index")
+
+    # -- compaction
+
+    def compact(self):
+        """Drops the rows of removed topics and gives every topic one extent; row and topic numbers change.
+
+        The journal must be empty: what it holds speaks of rows. Costs a pass over the table.
+        """
+        if self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
+            raise ReplayError("a table whose journal holds changes cannot be compacted")
+        cdef TableRows fresh = type(self)(capacity=self.partition_count, stride=self.stride)
+        cdef PartitionState state
+        cdef int64_t topic, number, count, index, row
+        cdef int32_t name_size = 0
+        cdef const uint8_t *name
+        cdef int32_t *pairs
+        cdef int failed = 0
+        with nogil:
+            for topic in range(self.topics.ids.count):
+                if not self.topics.entry(topic).alive:
+                    continue
+                name = self.topics.names.name(topic, &name_size)
+                number = fresh.add_topic(name, name_size, self.topic_id(topic), 0)
+                count = 0
+                pairs = self.rows_of_topic(topic, &count)
+                if number < 0 or (pairs == NULL and count):
+                    failed = 1
+                    break
+                for index in range(count):
+                    self.load_row(pairs[2 * index + 1], &state)
+                    row = fresh.append_row(<int32_t>number, pairs[2 * index], 0)
+                    if row < 0 or fresh.store_row(row, &state) < 0:
+                        failed = 1
+                        break
+                free(pairs)
+                if failed:
+                    break
+        if failed:
+            raise MemoryError("no memory to compact the table")
+        self.blocks, fresh.blocks = fresh.blocks, self.blocks
+        self.free_blocks, fresh.free_blocks = fresh.free_blocks, self.free_blocks
+        self.irregular_count = fresh.irregular_count
+        self.row_count = fresh.row_count
+        self.partition_count = fresh.partition_count
+        self.topics = fresh.topics
+        self._adopt(fresh.arrays, fresh.capacity, fresh.stride)
+        self.index.clear()
+        self.is_indexed = False
+
+    @property
+    def is_compact(self):
+        """True where no row is dead and no partition scattered."""
+        return self.row_count == self.partition_count and self.topics.scattered.count == 0
+
+    @property
+    def journal_length(self):
+        """Entries that the journal holds."""
+        return <int64_t>(self.journal.size // sizeof(JournalEntry)) - self.journal_first
+
+    @property
+    def memory_sizes(self):
+        """Bytes held, by part."""
+        cdef int64_t size = 0
+        return {
+            "columns": self.column_memory_size,
+            "topics": self.topics.memory_size,
+            "directories": self.directories_seen.memory_size,
+            "broker_index": self.index.memory_size,
+            "journal": self.journal.capacity + size,
+        }

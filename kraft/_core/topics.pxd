@@ -1,0 +1,54 @@
+# Topics, and the way from (topic, partition) to a row; see topics.pyx.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from kraft._core.arena cimport Arena
+from kraft._core.intern cimport NameMap, UuidMap
+
+
+# `row_count` rows from `first_row` on hold the partitions from `first_partition` on: the topic's extent. Partitions outside
+# of it are scattered (RowMap). `max_partition` bounds both.
+cdef struct TopicEntry:
+    int32_t first_row
+    int32_t first_partition
+    int32_t row_count
+    int32_t partition_count
+    int32_t max_partition
+    int32_t alive
+
+
+cdef struct ScatterSlot:
+    uint64_t key
+    int64_t row                # -1 where empty
+
+
+cdef class RowMap:
+    cdef Arena slots
+    cdef uint64_t mask
+    cdef readonly int64_t count
+
+    cdef int allocate(self, uint64_t capacity) noexcept nogil
+    cdef void place(self, uint64_t key, int64_t row) noexcept nogil
+    cdef int64_t find(self, int32_t topic, int32_t partition) noexcept nogil
+    cdef int put(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil
+    cdef void discard(self, int32_t topic, int32_t partition) noexcept nogil
+    cdef void clear(self) noexcept nogil
+
+
+cdef class TopicTable:
+    cdef UuidMap ids
+    cdef NameMap names
+    cdef Arena entries             # TopicEntry for each topic number
+    cdef RowMap scattered
+
+    cdef inline TopicEntry *entry(self, int64_t topic) noexcept nogil:
+        return (<TopicEntry *>self.entries.data) + topic
+
+    cdef int64_t add(
+        self, const uint8_t *name, int32_t name_size, const uint8_t *topic_id
+    ) noexcept nogil
+    cdef void discard(self, int64_t topic) noexcept nogil
+    cdef int restore(self, int64_t topic) noexcept nogil
+    cdef int64_t row_of(self, int32_t topic, int32_t partition) noexcept nogil
+    cdef int add_row(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil
+    cdef void drop_row(self, int32_t topic, int32_t partition) noexcept nogil

@@ -1,0 +1,201 @@
+"""Topics by number, name and id, and the way from (topic, partition) to a row.
+
+Owns: a number for each topic that ever came (never given out again before a compaction), its name and id, and where its
+partitions lie. A topic's partitions normally lie in one *extent*: consecutive rows for consecutive partitions, so that
+finding a row is an addition. A partition that came out of order, or after other topics' rows, is *scattered* and found
+through a hash map; compaction makes extents of all again.
+
+Fed by ``table``, which owns the rows.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from kraft._core.arena cimport arena_release, arena_reserve
+
+
+cdef inline uint64_t scatter_key(int32_t topic, int32_t partition) noexcept nogil:
+    return (<uint64_t>topic << 32) | <uint64_t><uint32_t>partition
+
+
+cdef inline uint64_t scatter_hash(uint64_t key) noexcept nogil:
+    key ^= key >> 32
+    key *= <uint64_t>0xD6E8FEB86659FD93
+    key ^= key >> 29
+    key *= <uint64_t>0x9FB21C651E98DF25
+    return key ^ (key >> 32)
+
+
+cdef class RowMap:
+    """(topic, partition) -> row for the scattered partitions."""
+
+    def __cinit__(self):
+        if self.allocate(16) < 0:
+            raise MemoryError("no memory for a row map")
+
+    def __dealloc__(self):
+        arena_release(&self.slots)
+
+    cdef int allocate(self, uint64_t capacity) noexcept nogil:
+        cdef Arena fresh
+        memset(&fresh, 0, sizeof(Arena))
+        if arena_reserve(&fresh, capacity * sizeof(ScatterSlot)) < 0:
+            return -1
+        # 0xff everywhere makes every row -1: empty.
+        memset(fresh.data, 0xff, capacity * sizeof(ScatterSlot))
+        fresh.size = capacity * sizeof(ScatterSlot)
+        self.slots = fresh
+        self.mask = capacity - 1
+        return 0
+
+    cdef int64_t find(self, int32_t topic, int32_t partition) noexcept nogil:
+        cdef uint64_t key = scatter_key(topic, partition)
+        cdef uint64_t slot = scatter_hash(key) & self.mask
+        cdef const ScatterSlot *slots = <const ScatterSlot *>self.slots.data
+        while slots[slot].row >= 0:
+            if slots[slot].key == key:
+                return slots[slot].row
+            slot = (slot + 1) & self.mask
+        return -1
+
+    cdef int put(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil:
+        """Adds an entry that is not there yet; -1 when memory ran out."""
+        cdef Arena old = self.slots
+        cdef uint64_t old_capacity = self.mask + 1, index
+        cdef const ScatterSlot *old_slots = <const ScatterSlot *>old.data
+        if 2 * <uint64_t>(self.count + 1) > old_capacity:
+            if self.allocate(2 * old_capacity) < 0:
+                return -1
+            for index in range(old_capacity):
+                if old_slots[index].row >= 0:
+                    self.place(old_slots[index].key, old_slots[index].row)
+            arena_release(&old)
+        self.place(scatter_key(topic, partition), row)
+        self.count += 1
+        return 0
+
+    cdef void place(self, uint64_t key, int64_t row) noexcept nogil:
+        cdef ScatterSlot *slots = <ScatterSlot *>self.slots.data
+        cdef uint64_t slot = scatter_hash(key) & self.mask
+        while slots[slot].row >= 0:
+            slot = (slot + 1) & self.mask
+        slots[slot].key = key
+        slots[slot].row = row
+
+    cdef void discard(self, int32_t topic, int32_t partition) noexcept nogil:
+        """Removes an entry that must be there, closing its slot by shifting its successors."""
+        cdef ScatterSlot *slots = <ScatterSlot *>self.slots.data
+        cdef uint64_t key = scatter_key(topic, partition)
+        cdef uint64_t hole = scatter_hash(key) & self.mask, slot, home
+        while slots[hole].key != key:
+            hole = (hole + 1) & self.mask
+        slot = hole
+        while True:
+            slot = (slot + 1) & self.mask
+            if slots[slot].row < 0:
+                break
+            home = scatter_hash(slots[slot].key) & self.mask
+            if ((slot - home) & self.mask) >= ((slot - hole) & self.mask):
+                slots[hole] = slots[slot]
+                hole = slot
+        slots[hole].row = -1
+        self.count -= 1
+
+    cdef void clear(self) noexcept nogil:
+        memset(self.slots.data, 0xff, self.slots.size)
+        self.count = 0
+
+
+cdef class TopicTable:
+    """Topics by number; see the module's docstring."""
+
+    def __cinit__(self):
+        self.ids = UuidMap()
+        self.names = NameMap()
+        self.scattered = RowMap()
+
+    def __dealloc__(self):
+        arena_release(&self.entries)
+
+    def __len__(self):
+        """Topics that are alive."""
+        return len(self.ids)
+
+    @property
+    def count(self):
+        """Numbers given out; those of removed topics are among them."""
+        return self.ids.count
+
+    cdef int64_t add(
+        self, const uint8_t *name, int32_t name_size, const uint8_t *topic_id
+    ) noexcept nogil:
+        """The number of a new topic, whose name and id the caller knows to be free; -1: no memory."""
+        cdef int64_t topic = self.ids.count
+        cdef TopicEntry *entry
+        if arena_reserve(&self.entries, sizeof(TopicEntry)) < 0:
+            return -1
+        if self.names.add(name, name_size) < 0 or self.ids.add(topic_id) < 0:
+            return -1
+        self.entries.size = <size_t>(topic + 1) * sizeof(TopicEntry)
+        entry = self.entry(topic)
+        memset(entry, 0, sizeof(TopicEntry))
+        entry.max_partition = -1
+        entry.alive = 1
+        return topic
+
+    cdef void discard(self, int64_t topic) noexcept nogil:
+        self.ids.discard(topic)
+        self.names.discard(topic)
+        self.entry(topic).alive = 0
+
+    cdef int restore(self, int64_t topic) noexcept nogil:
+        self.entry(topic).alive = 1
+        if self.ids.restore(topic) < 0 or self.names.restore(topic) < 0:
+            return -1
+        return 0
+
+    cdef int64_t row_of(self, int32_t topic, int32_t partition) noexcept nogil:
+        """The row of a partition, -1 where there is none."""
+        cdef const TopicEntry *entry = self.entry(topic)
+        cdef int64_t place = <int64_t>partition - entry.first_partition
+        if 0 <= place < entry.row_count:
+            return entry.first_row + place
+        if entry.partition_count == entry.row_count:
+            return -1
+        return self.scattered.find(topic, partition)
+
+    cdef int add_row(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil:
+        """Tells where a partition that `row_of` does not know lies; -1 when memory ran out."""
+        cdef TopicEntry *entry = self.entry(topic)
+        if entry.row_count == 0 and entry.partition_count == 0:
+            entry.first_row = <int32_t>row
+            entry.first_partition = partition
+            entry.row_count = 1
+        elif (
+            row == <int64_t>entry.first_row + entry.row_count
+            and partition == <int64_t>entry.first_partition + entry.row_count
+        ):
+            entry.row_count += 1
+        elif self.scattered.put(topic, partition, row) < 0:
+            return -1
+        entry.partition_count += 1
+        if partition > entry.max_partition:
+            entry.max_partition = partition
+        return 0
+
+    cdef void drop_row(self, int32_t topic, int32_t partition) noexcept nogil:
+        """Undoes the latest `add_row` of this topic."""
+        cdef TopicEntry *entry = self.entry(topic)
+        if partition == <int64_t>entry.first_partition + entry.row_count - 1:
+            entry.row_count -= 1
+        else:
+            self.scattered.discard(topic, partition)
+        entry.partition_count -= 1
+
+    @property
+    def memory_size(self):
+        """Bytes held by names, ids, entries and the map of scattered partitions."""
+        return (
+            self.ids.memory_size + self.names.memory_size + self.entries.capacity
+            + self.scattered.slots.capacity
+        )
