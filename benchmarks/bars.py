@@ -234,24 +234,28 @@ ROWS = (
         "read_kraft",
         "read_aiokafka",
         (at_least(1.3),),
+        floor="memcpy_cached",
     ),
     Row(
         "v2 batches -> columns",
         "read_kraft_columns",
         "read_aiokafka",
         (at_least(8),),
+        floor="memcpy_cached",
     ),
     Row(
         "Python objects -> v2 batches",
         "build_kraft",
         "build_aiokafka",
         (at_least(1.3),),
+        floor="memcpy_cached",
     ),
     Row(
         "columns -> v2 batches",
         "build_kraft_columns",
         "build_aiokafka",
         (at_least(8),),
+        floor="memcpy_cached",
     ),
     Row(
         "log append, 16 KiB batches, no fsync",
@@ -302,6 +306,12 @@ ROWS = (
         (at_least(10), same_cost(1.5)),
         total=1_000_000,
         note="the peer is TopicsDelta.apply alone",
+    ),
+    Row(
+        "a tail of 1M partition changes -> columns",
+        "changes",
+        "kafka_changes",
+        (),
     ),
     Row(
         "one partition changed and published",

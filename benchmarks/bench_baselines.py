@@ -1,6 +1,7 @@
 """The physical floors, measured in the same run: what memory and the page cache alone cost.
 
 ``memcpy``      copying as many bytes as the mixed checkpoint has, between warm buffers
+``memcpy_cached``  the same for a batch's worth of bytes, which stay in the processor's caches
 ``crc32c``      the checksum of the same bytes by the `crc32c` package
 ``writev``      bare `os.writev` of the same 16 KiB batches to a fresh file, no fsync
 ``mmap_touch``  mapping a file that lies in the page cache, one byte touched in each page
@@ -32,6 +33,15 @@ def bench_memcpy(benchmark: Any, measured: Callable[..., None], sizes: Sizes) ->
     benchmark.pedantic(np.copyto, (target, source), rounds=sizes.rounds, warmup_rounds=2)
     assert target[-1] == 7
     measured("memcpy", unit="bytes", count=expected.bytes, bytes=expected.bytes)
+
+
+def bench_memcpy_cached(benchmark: Any, measured: Callable[..., None]) -> None:
+    size = 112 * 1024
+    source = np.full(size, 7, np.uint8)
+    target = np.zeros_like(source)
+    benchmark.pedantic(np.copyto, (target, source), rounds=200, iterations=50, warmup_rounds=5)
+    assert target[-1] == 7
+    measured("memcpy_cached", unit="bytes", count=size, bytes=size)
 
 
 def bench_crc32c(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import generate
+from benchmarks import generate, generate_changes
 from benchmarks.conftest import Sizes
 from benchmarks.java_peers import Line, Peers
 from tests.interop.kafka_jars import MissingToolError
@@ -55,6 +55,14 @@ def test_topics_delta_publishes_a_fenced_broker(peers: Peers, sizes: Sizes) -> N
         line = run(peers, "fence", sizes, file=path, broker=0)["fence_apply"]
         assert line["count"] == generate.HELD_PER_BROKER
         assert line["partitions"] == expected.partitions
+
+
+def test_topics_image_follows_a_tail_of_changes(peers: Peers, sizes: Sizes) -> None:
+    path, _ = generate.make("uniform", sizes.partitions)
+    tail, expected = generate_changes.make_changes(sizes.partitions)
+    line = run(peers, "changes", sizes, file=path, tail=tail)["changes"]
+    for name in ("partitions", "state_check", "directory_check"):
+        assert line[name] == getattr(expected, name), name
 
 
 def test_topics_image_heap(peers: Peers, sizes: Sizes) -> None:

@@ -475,12 +475,17 @@ def state_check(rows: Rows) -> int:
     return total + 19 * weighed(rows.adding) + 23 * weighed(rows.removing)
 
 
-def directory_check(rows: Rows, brokers: int) -> int:
-    """A sum over both halves of the directory ids, slot by slot; version 0 rows have none."""
+def directory_check(rows: Rows, brokers: int, moved: Ints | None = None) -> int:
+    """A sum over both halves of the directory ids, slot by slot; version 0 rows have none.
+
+    Replicas of `moved` rows (truth values) lie in the other directory of their brokers.
+    """
     halves = directory_ids(brokers).view(">u8").astype(np.uint64)
     mixed = halves[..., 0] ^ halves[..., 1]
     total = 0
     side = np.arange(len(rows)) % 2
+    if moved is not None:
+        side = np.where(moved, 1 - side, side)
     for slot in range(MAX_REPLICAS):
         held = (rows.replicas[:, slot] >= 0) & (rows.version >= 1)
         chosen = mixed[rows.replicas[held, slot], side[held]]

@@ -81,6 +81,26 @@ final class Images {
             () -> { });
     }
 
+    /**
+     * changes: a log's tail of PartitionChange records in memory, CRC checked, decoded, replayed and
+     * applied to the image of a checkpoint.
+     */
+    static void changes(Arguments arguments) throws Exception {
+        Measure measure = new Measure(arguments);
+        TopicsImage image = imageOf(arguments.bytes("file"));
+        ByteBuffer tail = arguments.bytes("tail");
+        Map<String, Object> held = describe(changed(image, tail));
+        int count = (int) held.get("partitions");
+        measure.time("changes", "records", count, tail.remaining(), held,
+            () -> changed(image, tail));
+    }
+
+    private static TopicsImage changed(TopicsImage image, ByteBuffer tail) {
+        TopicsDelta delta = new TopicsDelta(image);
+        Codec.forEach(tail, record -> delta.replay((PartitionChangeRecord) record.message()));
+        return delta.apply();
+    }
+
     /** image_heap: what is on the heap after collections with the image, less what is without. */
     static void heap(Arguments arguments) throws Exception {
         ByteBuffer file = arguments.bytes("file");

@@ -6,7 +6,7 @@ public final class Peers {
 
     public static void main(String[] args) throws Exception {
         if (args.length == 0) {
-            System.err.println("usage: Peers decode|encode|load|fence|heap|place|log name=value...");
+            System.err.println("usage: Peers decode|encode|load|fence|changes|heap|place|log name=value...");
             System.exit(2);
         }
         Arguments arguments = Arguments.parse(args);
@@ -15,6 +15,7 @@ public final class Peers {
             case "encode" -> Codec.encode(arguments);
             case "load" -> Images.load(arguments);
             case "fence" -> Images.fence(arguments);
+            case "changes" -> Images.changes(arguments);
             case "heap" -> Images.heap(arguments);
             case "place" -> Placement.place(arguments);
             case "log" -> Logs.appendAndRead(arguments);
