@@ -141,7 +141,10 @@ class ClusterState:
             raise UnsupportedVersionError(
                 f"no rule is known for a {type(record).__name__} record (offset {offset})"
             )
-        handler(record, offset)
+        try:
+            handler(record, offset)
+        except ReplayError as error:
+            raise ReplayError(f"{error} (offset {offset})") from None
         self._last_offset = offset
 
     def apply_control(self, record: Record, offset: int, epoch: int) -> None:
