@@ -49,6 +49,7 @@ DEFAULT_SEGMENT_BYTES = 1 << 30
 DEFAULT_SEGMENT_MS = 7 * 24 * 3600 * 1000
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 DEFAULT_INDEX_MAX_BYTES = 10 << 20
+LEAST_INDEX_MAX_BYTES = 24      # one time entry, and one more for the end of the segment
 MOST_SMALL_FILE_BYTES = 1 << 20
 
 
@@ -121,6 +122,8 @@ cdef class Log:
         log._segment_ms = segment_ms
         log._index_interval_bytes = index_interval_bytes
         log._index_max_bytes = index_max_bytes
+        if index_max_bytes < LEAST_INDEX_MAX_BYTES:
+            raise ValueError(f"an index needs at least {LEAST_INDEX_MAX_BYTES} bytes")
         if not read_only:
             log.disk.make_directory(log.directory)
         files = [parse_segment_file(name) for name in log.disk.list(log.directory)]
@@ -208,7 +211,7 @@ cdef class Log:
             next_offset = header.base_offset + header.last_offset_delta + 1
             position += LOG_OVERHEAD + header.batch_length
         try:
-            if not self._fits(size, next_offset - 1, max_timestamp):
+            if self._active.size and not self._fits(size, next_offset - 1, max_timestamp):
                 self._roll()
             position = 0
             while position < size:
