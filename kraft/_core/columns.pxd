@@ -31,6 +31,9 @@ cdef class PartitionColumns:
     cdef Arena blocks                  # int32_t* of each irregular row, NULL where free
     cdef Arena free_blocks             # u32 numbers of free blocks
     cdef readonly int64_t irregular_count
+    # What a table mapped without verification still owes before anything goes over its rows: a callable that takes the
+    # table and raises where the columns contradict themselves. None where nothing is owed.
+    cdef object pending_check
 
     cdef object _allocate(self, int64_t capacity, int stride)
     cdef object reserve_rows(self, int64_t extra)
@@ -43,8 +46,23 @@ cdef class PartitionColumns:
     cdef int attach_block(self, int64_t row, int32_t *block) noexcept nogil
     cdef int32_t *detach_block(self, int64_t row) noexcept nogil
     cdef void prefetch_row(self, int64_t row) noexcept nogil
+    cdef bint is_row_sound(self, int64_t row) noexcept nogil
 
 
 cdef int32_t *pack_block(const PartitionState *state) noexcept nogil
 cdef void unpack_block(const int32_t *block, PartitionState *state) noexcept nogil
 cdef int64_t size_of_block(const int32_t *block) noexcept nogil
+
+
+cdef inline uint32_t packed_fault(uint32_t packed, uint32_t stride) noexcept nogil:
+    """0 for a packed list whose entries all name slots below `stride` and lie without a gap; no branch."""
+    cdef uint32_t limit = <uint32_t>0x01010101 * (15 - stride)
+    # The entries that are not 0, each spread over its four bits: without a gap, adding 1 clears them all.
+    cdef uint32_t used = (packed | packed >> 1 | packed >> 2 | packed >> 3) & <uint32_t>0x11111111
+    used |= used << 1
+    used |= used << 2
+    return (
+        used & (used + 1)
+        | ((packed & <uint32_t>0x0F0F0F0F) + limit) & <uint32_t>0xF0F0F0F0
+        | ((packed >> 4 & <uint32_t>0x0F0F0F0F) + limit) & <uint32_t>0xF0F0F0F0
+    )

@@ -363,3 +363,22 @@ cdef class PartitionColumns:
                 size += size_of_block(blocks[index])
         size += self.blocks.capacity + self.free_blocks.capacity
         return size + sum(array.nbytes for array in self.arrays.values())
+
+    # -- columns out of a file
+
+    def ensure_checked(self):
+        """Runs the check that a table mapped without verification still owes; CorruptRecordError where it fails.
+
+        Whatever goes over many rows, or changes one, calls this first. It costs one pass over the columns, once.
+        """
+        if self.pending_check is not None:
+            self.pending_check(self)
+            self.pending_check = None
+
+    cdef bint is_row_sound(self, int64_t row) noexcept nogil:
+        """True where a regular row's packed lists name slots that it has; False for an irregular row."""
+        cdef uint32_t stride = <uint32_t>self.stride
+        return self.isr[row] != IRREGULAR and not (
+            packed_fault(self.isr[row], stride) | packed_fault(self.elr[row], stride)
+            | packed_fault(self.last_known_elr[row], stride)
+        )

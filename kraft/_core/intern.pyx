@@ -99,6 +99,9 @@ cdef class HashSlots:
         cdef uint32_t *slots = <uint32_t *>self.slots.data
         cdef uint64_t hole = self.home(number), slot, home
         while slots[hole] != <uint32_t>(number + 1):
+            if slots[hole] == 0:
+                # Only slots out of a damaged file can lack an entry that is there.
+                return
             hole = (hole + 1) & self.mask
         slot = hole
         while True:

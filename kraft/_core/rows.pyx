@@ -78,6 +78,7 @@ cdef class TableRows(PartitionColumns):
 
     def start_journal(self, int64_t offset):
         """From here on every change can be undone, back to ``offset``."""
+        self.ensure_checked()
         self.forget_all()
         self.is_journaling = True
         self.journal_start_offset = offset
@@ -383,6 +384,7 @@ cdef class TableRows(PartitionColumns):
     def ensure_index(self):
         """Builds the broker index where it is not there yet."""
         cdef int result = 0
+        self.ensure_checked()
         if not self.is_indexed:
             with nogil:
                 result = self.build_index()
@@ -398,6 +400,7 @@ cdef class TableRows(PartitionColumns):
         """
         if self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
             raise ReplayError("a table whose journal holds changes cannot be compacted")
+        self.ensure_checked()
         cdef TableRows fresh = type(self)(capacity=self.partition_count, stride=self.stride)
         cdef PartitionState state
         cdef int64_t topic, number, count, index, row

@@ -137,6 +137,7 @@ cdef class PartitionTable(TableRows):
         cdef ApplyCursor cursor
         cdef int reason
         whole = memoryview(buffer).cast("B")
+        self.ensure_checked()
         while position < size:
             reason = read_batch_header(data + position, size - position, &header)
             if reason < 0:
@@ -543,6 +544,7 @@ cdef class PartitionTable(TableRows):
         """ClearElr: empties both lists where either holds something; the partition epoch grows there."""
         cdef int64_t number = -1, row
         cdef PartitionState state
+        self.ensure_checked()
         if topic is not None:
             number = self.topics.names.get(topic)
             if number < 0:
@@ -618,6 +620,7 @@ cdef class PartitionTable(TableRows):
         cdef int result = 0
         if not 0 <= version <= 2:
             raise UnsupportedVersionError(f"Partition has versions 0 to 2, not {version}")
+        self.ensure_checked()
         chosen = self.live_rows() if rows is None else np.ascontiguousarray(rows, np.int32)
         wanted = chosen
         count = wanted.shape[0]
@@ -635,6 +638,7 @@ cdef class PartitionTable(TableRows):
         cdef int result = 0
         if not 0 <= version <= 2:
             raise UnsupportedVersionError(f"Partition has versions 0 to 2, not {version}")
+        self.ensure_checked()
         with nogil:
             for topic in range(self.topics.ids.count):
                 if not self.topics.entry(topic).alive:
@@ -716,6 +720,7 @@ cdef class PartitionTable(TableRows):
         cdef int64_t count = 0, index
         cdef int32_t *pairs
         self._check_topic(topic)
+        self.ensure_checked()
         pairs = self.rows_of_topic(topic, &count)
         if pairs == NULL and count:
             raise MemoryError("no memory for a topic's rows")
@@ -769,6 +774,8 @@ cdef class PartitionTable(TableRows):
         cdef int32_t slot
         if not 0 <= row < self.row_count:
             raise OffsetOutOfRangeError(f"row {row} is outside of 0 to {self.row_count - 1}")
+        if self.pending_check is not None and not self.is_row_sound(row):
+            self.ensure_checked()
         self.load_row(row, &state)
         return {
             "leader": state.leader,
