@@ -458,9 +458,15 @@ cdef class Log:
 
     cdef int _set_end(self, int64_t offset) except -1:
         self.log_end_offset = offset
-        self.log_start_offset = min(self.log_start_offset, offset)
         self.synced_offset = min(self.synced_offset, offset)
         self._epochs.truncate_from_end(offset)
+        if offset < self.log_start_offset:
+            # The epochs before the log's start were forgotten, but their batches are back.
+            self.log_start_offset = offset
+            for batch in self.batches(self._base_offsets[0]):
+                if batch.epoch > self._epochs.last_epoch:
+                    self._epochs.assign(batch.epoch, batch.base_offset)
+            self._epochs.truncate_from_start(offset)
         self.last_epoch = self._epochs.last_epoch
         return 0
 

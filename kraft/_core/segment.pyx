@@ -48,11 +48,6 @@ cdef enum:
     PENDING_ENTRIES = 512       # offset entries held back from their file: 4 KiB
 
 
-cdef inline bint is_shared(Mapping mapping) noexcept:
-    """Whether anyone but the segment holds the mapping, or a slice of it."""
-    return mapping is not None and Py_REFCNT(<PyObject *>mapping) > 1
-
-
 cdef class Segment:
     """A segment; made by `Segment.create` and `Segment.load`, and used by `Log` alone."""
 
@@ -225,7 +220,12 @@ cdef class Segment:
 
     cdef int cut(self, int64_t position) except -1:
         """Makes the log file end at `position`, durably."""
-        if self._os_file is not None and is_shared(self._mapping):
+        # Whoever holds a slice holds the mapping too: the segment alone is one reference.
+        cdef bint shared = (
+            self._os_file is not None and self._mapping is not None
+            and Py_REFCNT(<PyObject *>self._mapping) > 1
+        )
+        if shared:
             write_atomically(self.disk, self.path, self._mapping.slice(0, position))
             self._file.close()
             self._open()

@@ -122,8 +122,7 @@ class LogTwin:
                 self.roll()
                 continue
             for batch in batches[:count]:
-                if batch.epoch > self.last_epoch:
-                    self.epochs.append((batch.epoch, batch.base_offset))
+                self._begin_epoch(batch)
                 self.segments[-1].add(batch)
                 self.log_end_offset = batch.last_offset + 1
             batches = batches[count:]
@@ -152,8 +151,12 @@ class LogTwin:
         self.log_end_offset = (
             active.batches[-1].last_offset + 1 if active.batches else active.base_offset
         )
-        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.epochs = [entry for entry in self.epochs if entry[1] < self.log_end_offset]
+        if self.log_end_offset < self.log_start_offset:
+            self.log_start_offset = self.log_end_offset
+            for batch in self.batches:
+                self._begin_epoch(batch)
+            self._forget_epochs_before(self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.segments = [TwinSegment(offset, self.index_interval_bytes)]
@@ -166,6 +169,15 @@ class LogTwin:
         self.log_start_offset = offset
         while len(self.segments) > 1 and self.segments[1].base_offset <= offset:
             self.segments.pop(0)
+        self._forget_epochs_before(offset)
+
+    def _begin_epoch(self, batch: TwinBatch) -> None:
+        if batch.epoch > self.last_epoch:
+            start = batch.base_offset
+            self.epochs = [entry for entry in self.epochs if entry[1] < start]
+            self.epochs.append((batch.epoch, start))
+
+    def _forget_epochs_before(self, offset: int) -> None:
         before = [entry for entry in self.epochs if entry[1] <= offset]
         after = [entry for entry in self.epochs if entry[1] > offset]
         self.epochs = [(epoch, offset) for epoch, _ in before[-1:]] + after
@@ -195,8 +207,7 @@ class LogTwin:
             fresh = TwinSegment(segment.base_offset, self.index_interval_bytes)
             for batch in segment.batches:
                 fresh.add(batch)
-                if batch.epoch > self.last_epoch:
-                    self.epochs.append((batch.epoch, batch.base_offset))
+                self._begin_epoch(batch)
             fresh.add_time_entry()
             rebuilt.append(fresh)
         self.segments = rebuilt
