@@ -1,3 +1,48 @@
-"""kraft: Kafka's metadata controller, KRaft, over numpy columns."""
+"""kraft: Kafka's metadata controller, KRaft, over numpy columns.
+
+The map of the house, from the ground up::
+
+    kraft.errors      one exception family, each with Kafka's error code
+    kraft._core       bytes and columns, compiled
+    kraft.records     every metadata record, typed
+    kraft.image       committed records -> the state of a cluster
+    kraft.controller  requests -> the records that Kafka's controller would write
+    kraft.metadata    a metadata directory as a library object
+    kraft.lab         million-partition scenarios
+    kraft.cli         the ``kraft`` command
+
+The names below are the library::
+
+    import kraft
+
+    m = kraft.open_metadata("/var/lib/kafka/metadata")
+    m.partitions.leader          # a numpy column, one entry a partition, no copy
+    m.topics["payments"].rows    # where a topic's partitions lie in it
+    records = m.fence(3)         # what the controller would write
+    m.apply(records)
+"""
+
+from kraft.errors import (
+    BudgetExceededError,
+    CorruptRecordError,
+    DamagedLogError,
+    KraftError,
+    OffsetOutOfRangeError,
+    ReplayError,
+    StorageError,
+)
+from kraft.metadata.facade import Metadata, open_metadata
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BudgetExceededError",
+    "CorruptRecordError",
+    "DamagedLogError",
+    "KraftError",
+    "Metadata",
+    "OffsetOutOfRangeError",
+    "ReplayError",
+    "StorageError",
+    "open_metadata",
+]

@@ -11,7 +11,7 @@ Rules: ``clients/.../record/DefaultRecordBatch.java``, ``DefaultRecord.java``, K
 """
 
 import numpy as np
-from crc32c import crc32c as _crc32c
+from kraft._core.checksum import crc32c as _crc32c
 
 from cpython.buffer cimport (
     PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,

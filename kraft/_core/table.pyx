@@ -15,11 +15,10 @@ from libc.string cimport memcmp, memcpy
 
 import numpy as np
 cimport numpy as cnp
-from crc32c import crc32c
 
 from kraft._core.batch cimport (
-    BATCH_OVERHEAD, CODEC_MASK, CONTROL_FLAG, CRC_START, LOG_OVERHEAD, BatchHeader, next_record,
-    read_batch_header,
+    BATCH_OVERHEAD, CODEC_MASK, CONTROL_FLAG, CRC_START, LOG_OVERHEAD, BatchHeader, crc32c_of,
+    next_record, read_batch_header,
 )
 from kraft._core.broker_index cimport BrokerRows
 from kraft._core.columns cimport IRREGULAR, MAX_STRIDE
@@ -136,7 +135,6 @@ cdef class PartitionTable(TableRows):
         cdef BatchHeader header
         cdef ApplyCursor cursor
         cdef int reason
-        whole = memoryview(buffer).cast("B")
         self.ensure_checked()
         while position < size:
             reason = read_batch_header(data + position, size - position, &header)
@@ -148,8 +146,8 @@ cdef class PartitionTable(TableRows):
                 break
             batch_size = LOG_OVERHEAD + <int64_t>header.batch_length
             if header.base_offset + header.last_offset_delta >= start_offset:
-                if verify_crc and header.crc != <uint32_t>crc32c(
-                    whole[position + CRC_START:position + batch_size]
+                if verify_crc and header.crc != crc32c_of(
+                    data + position + CRC_START, batch_size - CRC_START
                 ):
                     raise CorruptRecordError(
                         "the batch's CRC-32C does not match its bytes", path=path,

@@ -184,6 +184,10 @@ class ClusterState:
         """
         self._journal.start(offset)
 
+    def stop_journal(self) -> None:
+        """Forgets the way back and keeps none from now on: for cold loads."""
+        self._journal.stop()
+
     def revert(self, offset: int) -> None:
         """Undoes every record at ``offset`` or after it.
 

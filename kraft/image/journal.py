@@ -53,6 +53,11 @@ class Journal:
         self.recording = True
         self.start_offset = offset
 
+    def stop(self) -> None:
+        """Drops every note and makes none any more."""
+        self.notes.clear()
+        self.recording = False
+
     def forget(self, offset: int) -> None:
         """Drops what would lead to a state before ``offset``."""
         notes = self.notes

@@ -1,0 +1,210 @@
+"""``Cluster``: one replay of the metadata log, partitions and everything else together.
+
+Owns the order in which records take effect: batches go to the ``PartitionTable``, which applies topics
+and partitions itself and hands every other record over in its place; those go to ``ClusterState``. Owns
+metadata transactions (KIP-868): what lies between BeginTransaction and EndTransaction takes effect as it
+is read and is taken back by AbortTransaction, so that ``stable_offset`` stays at the beginning of an open
+one. Fed by ``kraft.metadata`` (files) and by whoever appends; read by ``kraft.controller``.
+
+Invariants: a call that fails on a live cluster leaves it as it was; offsets only grow but for ``revert``.
+Source of the rules: Kafka's ``MetadataBatchLoader`` and ``OffsetControlManager``.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from typing_extensions import Buffer
+
+from kraft import records
+from kraft._core.table import PartitionTable
+from kraft.errors import KraftError, ReplayError
+from kraft.image.cluster import ClusterState
+from kraft.records import CONTROL_TYPES, Record, decode_control, decode_value
+
+_NO_LIMIT = (1 << 63) - 1
+
+
+class Cluster:
+    """The state of a cluster as of ``next_offset``.
+
+    ``journaling`` off is for a cold load, followed by :meth:`start_journal`; within a transaction the
+    journal is always on, as an abort must find its way back.
+    """
+
+    def __init__(self, *, journaling: bool = False, table: PartitionTable | None = None) -> None:
+        self.table = PartitionTable() if table is None else table
+        self.state = ClusterState(journaling=journaling)
+        self.next_offset = 0
+        self.transaction_start: int | None = None
+        self.transaction_name: str | None = None
+        self._snapshot_offset: int | None = None
+        self._journaling = journaling
+        if journaling:
+            self.table.start_journal(0)
+
+    @property
+    def stable_offset(self) -> int:
+        """Where the state ends that no open transaction can take back (exclusive)."""
+        return self.next_offset if self.transaction_start is None else self.transaction_start
+
+    def apply(
+        self,
+        batches: Buffer,
+        *,
+        start_offset: int = 0,
+        end_offset: int = _NO_LIMIT,
+        verify_crc: bool = True,
+        path: str | PathLike[str] | None = None,
+        base_position: int = 0,
+    ) -> None:
+        """Replays the records of ``batches`` with ``start_offset <= offset < end_offset``.
+
+        Raises :class:`CorruptRecordError` (with ``path`` and position) for bytes that are no records,
+        :class:`ReplayError` where a record contradicts the state. With a journal the cluster is then as
+        it was before the call; without one it is of no further use.
+        """
+        before = self.next_offset
+        opened = self.transaction_start, self.transaction_name
+        try:
+            reached = self.table.apply(
+                batches,
+                start_offset=start_offset,
+                end_offset=end_offset,
+                verify_crc=verify_crc,
+                on_record=self._replay,
+                on_control=self._replay_control,
+                on_topic_removed=self._remove_topic,
+                path=path,
+                base_position=base_position,
+            )
+        except (KraftError, MemoryError):
+            if self._journaling:
+                self.revert(max(before, start_offset))
+                self.transaction_start, self.transaction_name = opened
+            raise
+        if reached >= 0:
+            self.next_offset = max(reached, before)
+
+    def apply_snapshot(
+        self,
+        batches: Buffer,
+        *,
+        end_offset: int,
+        verify_crc: bool = True,
+        path: str | PathLike[str] | None = None,
+    ) -> None:
+        """Replays a whole snapshot that ends at ``end_offset`` into this cluster, which must be empty."""
+        if self.next_offset or self.table.row_count:
+            raise ReplayError("a snapshot is loaded into an empty cluster only")
+        self._snapshot_offset = max(end_offset - 1, 0)
+        try:
+            self.table.apply(
+                batches,
+                verify_crc=verify_crc,
+                on_record=self._replay,
+                on_control=self._replay_control,
+                on_topic_removed=self._remove_topic,
+                path=path,
+            )
+        finally:
+            self._snapshot_offset = None
+        self.next_offset = end_offset
+
+    def start_journal(self) -> None:
+        """From here on changes can be reverted, down to the present ``next_offset``."""
+        self._journaling = True
+        self.table.start_journal(self.next_offset)
+        self.state.start_journal(self.next_offset)
+
+    def revert(self, offset: int) -> None:
+        """Takes the cluster back to before the record at ``offset``.
+
+        Raises :class:`OffsetOutOfRangeError` where the journal does not reach back that far.
+        """
+        self.table.revert(offset)
+        self.state.revert(offset)
+        self.next_offset = min(self.next_offset, offset)
+        if self.transaction_start is not None and self.transaction_start >= offset:
+            self.transaction_start = self.transaction_name = None
+
+    def drop_open_transaction(self) -> int | None:
+        """Takes back what an open transaction did; its offset, or None where none is open.
+
+        For readers at the end of a log: records of an open transaction are not part of the state.
+        """
+        start = self.transaction_start
+        if start is not None:
+            end = self.next_offset
+            self.revert(start)
+            self.next_offset = end
+            self._end_transaction()
+        return start
+
+    def forget(self, offset: int) -> None:
+        """Gives up the way back to before ``offset``."""
+        self.table.forget(offset)
+        self.state.forget(offset)
+
+    def _replay(self, offset: int, value: bytes) -> None:
+        record = decode_value(value)
+        if self._snapshot_offset is not None:
+            offset = self._snapshot_offset
+        if isinstance(record, records.ClearElr):
+            self.table.clear_elr(record.topic_name or None, offset)
+        elif isinstance(record, _TRANSACTION_RECORDS):
+            self._replay_transaction(record, offset)
+        else:
+            self.state.apply(record, offset)
+
+    def _replay_transaction(self, record: Record, offset: int) -> None:
+        if self._snapshot_offset is not None:
+            raise ReplayError("a snapshot holds a transaction record")
+        if isinstance(record, records.BeginTransaction):
+            if self.transaction_start is not None:
+                raise ReplayError(
+                    f"a transaction begins at offset {offset} inside the one of offset "
+                    f"{self.transaction_start}"
+                )
+            if not self._journaling:
+                self.table.start_journal(offset)
+                self.state.start_journal(offset)
+            self.transaction_start, self.transaction_name = offset, record.name
+            return
+        if self.transaction_start is None:
+            raise ReplayError(f"a transaction ends at offset {offset} and none is open")
+        if isinstance(record, records.AbortTransaction):
+            self.table.revert(self.transaction_start)
+            self.state.revert(self.transaction_start)
+        self._end_transaction()
+
+    def _end_transaction(self) -> None:
+        self.transaction_start = self.transaction_name = None
+        if not self._journaling:
+            self.table.stop_journal()
+            self.state.stop_journal()
+
+    def _replay_control(self, offset: int, epoch: int, control_type: int, value: bytes) -> None:
+        if control_type not in CONTROL_TYPES:
+            return
+        if self._snapshot_offset is not None:
+            offset = self._snapshot_offset
+        self.state.apply_control(decode_control(control_type, value), offset, epoch)
+
+    def _remove_topic(self, offset: int, name: str) -> None:
+        if self._snapshot_offset is not None:
+            raise ReplayError("a snapshot removes a topic")
+        self.state.remove_topic(name, offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"Cluster(next_offset={self.next_offset}, topics={self.table.topic_count}, "
+            f"partitions={self.table.partition_count}, brokers={len(self.state.brokers)})"
+        )
+
+
+_TRANSACTION_RECORDS = (
+    records.BeginTransaction,
+    records.EndTransaction,
+    records.AbortTransaction,
+)

@@ -1,0 +1,279 @@
+"""``Metadata``: a cluster's metadata as a library object, and ``open_metadata``, which makes one.
+
+Owns the ties between the state (``Cluster``), the bytes it came from (``MetadataSource``) and the batches that
+were applied since and are not written yet. Deciding (``fence`` and its like) never changes the state: it returns
+the records that Kafka's controller would write, ``apply`` makes them take effect, ``append`` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Buffer
+
+from kraft._core.batch import assign_offsets, scan
+from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
+from kraft.image.cluster import ClusterState
+from kraft.image.replay import Cluster
+from kraft.metadata.partitions import Partitions, Topics
+from kraft.metadata.reading import LogRecord, read_records, record_type_named
+from kraft.metadata.source import MetadataSource
+from kraft.records import Record
+from kraft.records.batches import encode_records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kraft._core.log import Log
+
+
+def open_metadata(
+    path: str | PathLike[str],
+    *,
+    at: int | None = None,
+    salvage: bool = False,
+    use_column_cache: bool = True,
+) -> Metadata:
+    """Opens the metadata of a Kafka cluster: a ``log.dir``, a ``__cluster_metadata-0`` directory, one ``.log``
+    segment or one ``.checkpoint``.
+
+    The state is that of all records that are there, or with ``at`` of those below that offset; records of an
+    open or aborted metadata transaction are not part of it. Nothing on disk is changed. A log does not say how
+    much of it was committed: the last records may be ones that a leader had not committed yet.
+
+    ``salvage`` reads past damage that valid batches follow (``Metadata.source.gaps`` names it).
+    ``use_column_cache`` lets a column checkpoint beside the snapshot stand in for decoding it, after checking it.
+
+    Raises :class:`StorageError` where nothing of the kind lies at ``path``, :class:`CorruptRecordError` (with
+    file, offset and byte position) for malformed bytes, :class:`DamagedLogError` for damage that valid batches
+    follow, :class:`OffsetOutOfRangeError` for an ``at`` that is not there any more.
+    """
+    source = MetadataSource(path, salvage=salvage)
+    cluster, began = source.load(at, use_column_cache=use_column_cache)
+    return Metadata(cluster, source=source, first_offset=began)
+
+
+class Metadata:
+    """The state of a cluster, to be asked, changed and written back.
+
+    Made by :func:`open_metadata`; ``Metadata()`` is an empty cluster. The state stands at ``next_offset``.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster | None = None,
+        *,
+        source: MetadataSource | None = None,
+        first_offset: int = 0,
+    ) -> None:
+        self.cluster = Cluster(journaling=True) if cluster is None else cluster
+        self.source = source
+        self.first_offset = first_offset
+        self.partitions = Partitions(self.cluster.table)
+        self.topics = Topics(self.cluster.table)
+        # (first offset, bytes) of each batch that was applied and is not written.
+        self._pending: list[tuple[int, memoryview]] = []
+
+    # -- the state
+
+    @property
+    def state(self) -> ClusterState:
+        """Everything that is no topic or partition."""
+        return self.cluster.state
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next record gets; the state is that of all records below."""
+        return self.cluster.next_offset
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the last records."""
+        return self.state.quorum.leader_epoch
+
+    @property
+    def cluster_id(self) -> str | None:
+        """As meta.properties has it; None where there is none."""
+        properties = self.source and self.source.directory.meta_properties
+        return properties.cluster_id if properties else None
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized metadata.version, as a level."""
+        return self.state.metadata_version
+
+    @property
+    def quorum(self) -> Any:
+        """Leader, epoch, voters and kraft.version, as the control records say."""
+        return self.state.quorum
+
+    @property
+    def brokers(self) -> Mapping[int, Any]:
+        """Broker registrations by id."""
+        return self.state.brokers
+
+    @property
+    def controllers(self) -> Mapping[int, Any]:
+        """Controller registrations by id."""
+        return self.state.controllers
+
+    @property
+    def configs(self) -> Any:
+        """Configs by (resource type, name); ``configs.topic(name)`` and its like find one resource's."""
+        return self.state.configs
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """Finalized feature levels by name."""
+        return self.state.features
+
+    @property
+    def acls(self) -> Any:
+        return self.state.acls
+
+    @property
+    def scram_credentials(self) -> Any:
+        return self.state.scram_credentials
+
+    @property
+    def client_quotas(self) -> Any:
+        return self.state.client_quotas
+
+    @property
+    def delegation_tokens(self) -> Any:
+        return self.state.delegation_tokens
+
+    @property
+    def next_producer_id(self) -> int:
+        return self.state.next_producer_id
+
+    @property
+    def record_counts(self) -> dict[int, int]:
+        """How many data records of each api key went into this state."""
+        return self.cluster.table.counts_by_key
+
+    # -- time
+
+    def at(self, offset: int) -> Metadata:
+        """The state as of ``offset``: of all records below it. This one stays as it is.
+
+        Raises :class:`OffsetOutOfRangeError` where the records are not there any more.
+        """
+        written = self._pending[0][0] if self._pending else self.next_offset
+        if offset > self.next_offset:
+            raise OffsetOutOfRangeError(
+                f"there is no state as of offset {offset}: the last is as of {self.next_offset}"
+            )
+        if self.source is None:
+            cluster, began = Cluster(), 0
+        else:
+            cluster, began = self.source.load(min(offset, written))
+        past = Metadata(cluster, source=self.source, first_offset=began)
+        for first, batches in self._pending:
+            if first < offset:
+                cluster.apply(batches, end_offset=offset)
+        cluster.drop_open_transaction()
+        return past
+
+    def revert(self, offset: int) -> None:
+        """Takes back every record from ``offset`` on that was applied since opening.
+
+        Raises :class:`OffsetOutOfRangeError` for an offset before that, or inside an applied batch.
+        """
+        for first, batches in self._pending:
+            last = int(scan(batches, verify_crc=False).last_offsets[-1])
+            if first < offset <= last and offset not in scan(batches).base_offsets:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} lies inside the batch of offsets {first} to {last}, which is "
+                    "taken back as a whole"
+                )
+        self.cluster.revert(offset)
+        self._pending = [entry for entry in self._pending if entry[0] < offset]
+
+    def records(
+        self, type: str | type[Record] | None = None, since: int | None = None
+    ) -> Iterator[LogRecord]:
+        """Every record that is there from offset ``since`` on, control records included.
+
+        Those of the log, then those applied since; of a lone checkpoint, those in it. ``type`` keeps one type,
+        by class or by Kafka's name.
+        """
+        wanted = record_type_named(type) if isinstance(type, str) else type
+        start = 0 if since is None else since
+        if self.source is not None:
+            for data, path, position in self.source.slices_or_snapshot(start):
+                yield from read_records(
+                    data, record_type=wanted, since=start, path=path, base_position=position
+                )
+        for _, batches in self._pending:
+            yield from read_records(batches, record_type=wanted, since=start)
+
+    # -- change
+
+    def apply(self, records: Buffer | Record | Iterable[Record], *, timestamp_ms: int = 0) -> int:
+        """Makes records take effect: typed ones, a decision of this class, or encoded batches.
+
+        They get the next offsets and the present epoch; the offset of the first is returned. When one
+        contradicts the state nothing is applied and :class:`ReplayError` is raised.
+        """
+        first = self.next_offset
+        batches = self._encode(records, timestamp_ms)
+        if len(batches) == 0:
+            return first
+        assign_offsets(batches, first, self.epoch)
+        self.cluster.apply(batches, verify_crc=False)
+        self._pending.append((first, batches))
+        return first
+
+    def _encode(
+        self, records: Buffer | Record | Iterable[Record], timestamp_ms: int
+    ) -> memoryview:
+        if isinstance(records, Record):
+            records = (records,)
+        encoded = getattr(records, "batches", records)
+        if isinstance(encoded, (bytes, bytearray, memoryview)):
+            # The bytes get their offsets in place, so they must be this object's own.
+            return memoryview(bytearray(encoded))
+        return encode_records(
+            encoded, timestamp_ms=timestamp_ms, metadata_version=self.metadata_version
+        )
+
+    @property
+    def pending(self) -> int:
+        """How many applied records are not written yet."""
+        return self.next_offset - self._pending[0][0] if self._pending else 0
+
+    def append(self, log: Log) -> tuple[int, int] | None:
+        """Writes what was applied since opening to ``log``, fsynced; (first, last) offset, or None.
+
+        The log must end where the applied records begin. Raises :class:`InvalidRequestError` where it does
+        not, :class:`StorageError` where the disk refuses.
+        """
+        if not self._pending:
+            return None
+        first = self._pending[0][0]
+        if log.log_end_offset != first:
+            raise InvalidRequestError(
+                f"the log ends at offset {log.log_end_offset}, the applied records begin at {first}: "
+                "open the metadata that this log holds, or begin a log at that offset"
+            )
+        last = first
+        for _, batches in self._pending:
+            _, last = log.append(batches)
+        log.sync()
+        self._pending.clear()
+        return first, last
+
+    def to_arrow(self) -> pa.Table:
+        """The partitions as an Arrow table (the extra ``kraft[arrow]``), names and lists spread out."""
+        from kraft.metadata.arrow import partitions_to_arrow
+
+        return partitions_to_arrow(self.cluster.table, self.partitions)
+
+    def __repr__(self) -> str:
+        return (
+            f"Metadata(next_offset={self.next_offset}, brokers={len(self.brokers)}, "
+            f"topics={len(self.topics)}, partitions={len(self.partitions)})"
+        )

@@ -1,0 +1,256 @@
+"""``Partitions`` and ``Topics``: the partition table as people read it.
+
+Owns nothing: every column is a read-only view of the table's memory, nothing is copied. Read by library
+users, the command line and the lab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft._core.table import PartitionTable
+from kraft.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from kraft.records import Uuid
+
+#: In the ``isr`` column: this row is irregular, ask :meth:`Partitions.row` for its lists.
+IRREGULAR = 0xFFFFFFFF
+
+COLUMNS = (
+    "topic",
+    "partition",
+    "leader",
+    "leader_epoch",
+    "partition_epoch",
+    "leader_recovery_state",
+    "replicas",
+    "directories",
+    "isr",
+    "elr",
+    "last_known_elr",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition, spread out; lists hold broker ids in Kafka's order."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_recovery_state: int
+    replicas: tuple[int, ...]
+    directories: tuple[Uuid, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+class Partitions:
+    """Every partition, one row each.
+
+    The columns are numpy arrays over the table's own memory (read-only, no copy), ``n`` rows long and, for
+    ``replicas`` and ``directories``, ``stride`` slots wide:
+
+    ================================  ==============  =====================================================
+    ``topic`` ``partition``           i32             number of the topic (``names[topic]``), partition id
+    ``leader`` ``leader_epoch``       i32             -1: no leader
+    ``partition_epoch``               i32
+    ``leader_recovery_state``         i8              0 recovered, 1 recovering
+    ``replicas``                      i32 (n, stride) broker ids, -1 where a row has fewer
+    ``directories``                   u32 (n, stride) interned; ``directory_id(number)`` gives the uuid
+    ``isr`` ``elr``                   u32             packed: four bits an entry from the lowest, each
+    ``last_known_elr``                                ``slot + 1`` of ``replicas``; :meth:`members` unpacks
+    ================================  ==============  =====================================================
+
+    Rows whose lists do not fit (a reassignment in flight, more replicas than the stride) have ``isr ==
+    IRREGULAR``; their lists come from :meth:`row` or :meth:`replica_matrix`. Rows of removed topics are
+    dead until compaction and have ``topic < 0``; :attr:`live` masks them.
+    """
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        """Partitions that are alive."""
+        return self._table.partition_count
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name in COLUMNS:
+            return self._table.column(name)
+        raise AttributeError(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *COLUMNS})
+
+    @property
+    def live(self) -> NDArray[np.bool_]:
+        """True for each row that holds a partition."""
+        return np.asarray(self._table.column("topic") >= 0)
+
+    @property
+    def stride(self) -> int:
+        return self._table.stride
+
+    @property
+    def irregular_rows(self) -> NDArray[np.int64]:
+        """The rows whose lists only :meth:`row` knows."""
+        return np.flatnonzero((self._table.column("isr") == IRREGULAR) & self.live)
+
+    def members(self, column: str) -> NDArray[np.int32]:
+        """The broker ids behind ``isr``, ``elr`` or ``last_known_elr``: i32 (n, widest), -1 padded.
+
+        A copy, in the lists' order; irregular rows are exact.
+        """
+        packed = self._table.column(column)
+        replicas = self._table.column("replicas")
+        irregular = {int(row): self._table.state_of(int(row))[column] for row in self.irregular_rows}
+        width = max([self.stride, *map(len, irregular.values())])
+        out = np.full((len(packed), width), -1, np.int32)
+        rows = np.arange(len(packed))
+        regular = self._table.column("isr") != IRREGULAR
+        for place in range(self.stride):
+            slot = ((packed >> np.uint32(4 * place)) & np.uint32(15)).astype(np.int64)
+            here = regular & (slot > 0)
+            out[here, place] = replicas[rows[here], slot[here] - 1]
+        for row, brokers in irregular.items():
+            out[row] = -1
+            out[row, : len(brokers)] = brokers
+        return out
+
+    def replica_matrix(self) -> NDArray[np.int32]:
+        """The replicas of every row, irregular ones included: i32 (n, widest), -1 padded. A copy."""
+        replicas = self._table.column("replicas")
+        irregular = {
+            int(row): self._table.state_of(int(row))["replicas"] for row in self.irregular_rows
+        }
+        width = max([self.stride, *map(len, irregular.values())])
+        out = np.full((len(replicas), width), -1, np.int32)
+        out[:, : self.stride] = replicas
+        for row, brokers in irregular.items():
+            out[row] = -1
+            out[row, : len(brokers)] = brokers
+        return out
+
+    def isr_size(self) -> NDArray[np.int32]:
+        """How many replicas are in sync, for each row: i32 (n,)."""
+        packed = self._table.column("isr")
+        size = np.zeros(len(packed), np.int32)
+        for place in range(8):
+            size += (packed >> np.uint32(4 * place)) & np.uint32(15) != 0
+        for row in self.irregular_rows:
+            size[row] = len(self._table.state_of(int(row))["isr"])
+        return size
+
+    def replica_count(self) -> NDArray[np.int32]:
+        """The number of replicas of each row: i32 (n,)."""
+        count = (self._table.column("replicas") >= 0).sum(axis=1, dtype=np.int32)
+        for row in self.irregular_rows:
+            count[row] = len(self._table.state_of(int(row))["replicas"])
+        return count
+
+    def directory_id(self, number: int) -> Uuid:
+        """The uuid behind a number of the ``directories`` column."""
+        return Uuid(self._table.directory_id(number))
+
+    def row(self, row: int) -> PartitionInfo:
+        """One row, spread out."""
+        state = self._table.state_of(row)
+        number = int(self._table.column("topic")[row])
+        if number < 0:
+            raise UnknownTopicOrPartitionError(f"row {row} belonged to a topic that was removed")
+        return PartitionInfo(
+            topic=self._table.topic_name(number),
+            partition=int(self._table.column("partition")[row]),
+            leader=state["leader"],
+            leader_epoch=state["leader_epoch"],
+            partition_epoch=state["partition_epoch"],
+            leader_recovery_state=state["leader_recovery_state"],
+            replicas=tuple(state["replicas"]),
+            directories=tuple(self.directory_id(number) for number in state["directories"]),
+            isr=tuple(state["isr"]),
+            elr=tuple(state["elr"]),
+            last_known_elr=tuple(state["last_known_elr"]),
+            adding_replicas=tuple(state["adding_replicas"]),
+            removing_replicas=tuple(state["removing_replicas"]),
+        )
+
+    def find(self, topic: str, partition: int) -> PartitionInfo:
+        """One partition; raises :class:`UnknownTopicOrPartitionError`."""
+        number = self._table.topic_number(topic)
+        row = self._table.row_of(number, partition) if number >= 0 else -1
+        if row < 0:
+            raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{partition}")
+        return self.row(row)
+
+    def __iter__(self) -> Iterator[PartitionInfo]:
+        for row in self._table.live_rows():
+            yield self.row(int(row))
+
+    def __repr__(self) -> str:
+        return f"Partitions({len(self)} partitions of {self._table.topic_count} topics)"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic; ``rows`` are its partitions' rows by partition id: i32 (partitions,)."""
+
+    name: str
+    id: Uuid
+    number: int
+    rows: NDArray[np.int32]
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.rows)
+
+
+class Topics(Mapping[str, TopicInfo]):
+    """Topics by name; :meth:`by_id` finds one by its uuid."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> TopicInfo:
+        number = self._table.topic_number(name)
+        if number < 0:
+            raise KeyError(name)
+        return self._info(number)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._table.topic_number(name) >= 0
+
+    def by_id(self, topic_id: bytes | str) -> TopicInfo:
+        """The topic of a uuid (16 bytes, or Kafka's text); raises :class:`UnknownTopicIdError`."""
+        uuid = Uuid.parse(topic_id) if isinstance(topic_id, str) else Uuid(topic_id)
+        number = self._table.topic_number_by_id(uuid)
+        if number < 0:
+            raise UnknownTopicIdError(f"no topic has the id {uuid}")
+        return self._info(number)
+
+    def _info(self, number: int) -> TopicInfo:
+        table = self._table
+        return TopicInfo(
+            table.topic_name(number),
+            Uuid(table.topic_id_of(number)),
+            number,
+            table.topic_rows(number),
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        for number in self._table.topic_numbers():
+            yield self._table.topic_name(number)
+
+    def __len__(self) -> int:
+        return self._table.topic_count
+
+    def __repr__(self) -> str:
+        return f"Topics({len(self)} topics)"
