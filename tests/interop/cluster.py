@@ -13,6 +13,7 @@ listener is on 127.0.0.1, on a port that was free a moment before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -98,7 +99,8 @@ class Node:
     def format(self, cluster_id: str, *options: str) -> None:
         self.write_properties()
         arguments = ["format", "-t", cluster_id, "-c", str(self.properties), *options]
-        self.jars.run("kafka.tools.StorageTool", *arguments)
+        # Log directories are relative to the node's, so that no record names a path of a machine.
+        self.jars.run("kafka.tools.StorageTool", *arguments, cwd=self.directory)
 
     def directory_id(self) -> str:
         lines = (self.metadata_directory / "meta.properties").read_text().splitlines()
@@ -182,7 +184,8 @@ class Driver:
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -202,6 +205,7 @@ class Cluster:
     settings: dict[str, str] = field(default_factory=dict)
     nodes: dict[int, Node] = field(default_factory=dict)
     controller_ports: dict[int, int] = field(default_factory=dict)
+    drivers: list[Driver] = field(default_factory=list)
 
     def reserve_controllers(self, *ids: int) -> None:
         """Fixes the controllers' ports: every node's configuration names them."""
@@ -226,9 +230,9 @@ class Cluster:
         directory = self.directory / str(node_id)
         common = self._common(node_id, role)
         own = (
-            _controller_settings(directory, port)
+            _controller_settings(port)
             if role == "controller"
-            else _broker_settings(directory, port, sasl_port)
+            else _broker_settings(port, sasl_port)
         )
         named = {name.replace("__", "."): value for name, value in settings.items()}
         every = common | own | self.settings | named
@@ -262,12 +266,29 @@ class Cluster:
             "metadata.max.idle.interval.ms": "2000",
         }
 
+    def broker_format(self) -> list[str]:
+        """The option that kafka-storage needs for a broker."""
+        return [] if self.is_static else ["--no-initial-controllers"]
+
     def driver(self) -> Driver:
         """Kafka's Admin client on the brokers that run."""
         brokers = [node for node in self.nodes.values() if node.role == "broker"]
         bootstrap = ",".join(node.address for node in brokers)
         log = self.directory / "driver.log"
-        return Driver(self.jars, {"bootstrap.servers": bootstrap}, log)
+        self.drivers.append(Driver(self.jars, {"bootstrap.servers": bootstrap}, log))
+        return self.drivers[-1]
+
+    def freeze(self) -> None:
+        """Ends every process so that no metadata follows: the controllers first, then the brokers.
+
+        The active controller ends last: without a majority no other is elected, and nothing more is
+        committed. A broker cannot shut down cleanly without a controller, so it is killed.
+        """
+        leader: int = self.drivers[0]("quorum")["leader"]
+        controllers = [node for node in self.nodes.values() if node.role == "controller"]
+        for node in sorted(controllers, key=lambda node: node.id == leader):
+            node.stop()
+        self.kill()
 
     def stop(self) -> None:
         """Ends every process: brokers cleanly first, while a controller can still hear them."""
@@ -278,6 +299,8 @@ class Cluster:
 
     def kill(self) -> None:
         """Ends what still runs, whatever happened."""
+        while self.drivers:
+            self.drivers.pop().close()
         for node in self.nodes.values():
             node.kill()
 
@@ -293,14 +316,14 @@ def sasl_client(bootstrap: str, user: str, password: str) -> dict[str, str]:
     }
 
 
-def _controller_settings(directory: Path, port: int) -> dict[str, str]:
+def _controller_settings(port: int) -> dict[str, str]:
     return {
         "listeners": f"CONTROLLER://{HOST}:{port}",
-        "log.dirs": str(directory / "metadata"),
+        "log.dirs": "metadata",
     }
 
 
-def _broker_settings(directory: Path, port: int, sasl_port: int) -> dict[str, str]:
+def _broker_settings(port: int, sasl_port: int) -> dict[str, str]:
     return {
         "listeners": f"PLAINTEXT://{HOST}:{port},SASL://{HOST}:{sasl_port}",
         "inter.broker.listener.name": "PLAINTEXT",
@@ -311,10 +334,9 @@ def _broker_settings(directory: Path, port: int, sasl_port: int) -> dict[str, st
         "listener.name.sasl.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         ),
-        "log.dirs": f"{directory / 'data-0'},{directory / 'data-1'}",
+        "log.dirs": "data-0,data-1",
         # What a default broker takes for itself is too much for six of them on one machine.
         "log.cleaner.dedupe.buffer.size": "2097152",
-        "log.index.size.max.bytes": "65536",
         "num.network.threads": "1",
         "num.io.threads": "2",
         "num.replica.fetchers": "1",
@@ -324,5 +346,10 @@ def _broker_settings(directory: Path, port: int, sasl_port: int) -> dict[str, st
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
         "replica.lag.time.max.ms": "3000",
+        # A log directory that fails is noticed when its checkpoints are written.
+        "log.flush.offset.checkpoint.interval.ms": "1000",
+        # A throttle counts after a fetch, so one fetch must not bring a whole partition.
+        "replica.fetch.max.bytes": "20000",
+        "replica.fetch.response.max.bytes": "20000",
         "controlled.shutdown.enable": "true",
     }

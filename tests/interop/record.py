@@ -1,62 +1,305 @@
-"""Records real metadata: `python -m tests.interop.record 4.3` (or 3.9) fills `tests/data/kafka-…`."""
+"""Records real metadata: `python -m tests.interop.record [4.3] [3.9]` fills `tests/data/kafka-…`.
+
+Starts a cluster of that Kafka release, drives it through the chapters of `scenario.py`, lets
+Kafka's tools print what they see, stops it, and keeps the nodes' metadata directories beside that
+text. A run takes two to three minutes. The bytes of two runs differ (ids, times, the order of
+elections), so a new recording is committed as a whole.
+
+    tests/data/kafka-4.3/
+        manifest.json       the release, the cluster's id, and each moment: the end offset of the
+                            log when the tools were asked; the state is that of all records before
+        controller-101/     as kept by `keep.py`
+        text/<node>/…       kafka-dump-log of each log and checkpoint, kafka-metadata-shell's tree
+        text/<moment>/…     what the tools said of the running cluster at that moment
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
-import sys
-import time
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop import kafka_jars, scenario
-from tests.interop.cluster import ADMIN_PASSWORD, ADMIN_USER, Cluster, wait_for
-from tests.interop.scenario import CONTROLLERS, RACKS, Stage
+from tests.interop import kafka_jars, keep, scenario
+from tests.interop.cluster import (
+    ADMIN_PASSWORD,
+    ADMIN_USER,
+    Cluster,
+    ClusterError,
+    sasl_client,
+    wait_for,
+)
+from tests.interop.scenario import CONTROLLERS, RACKS, Stage, upgrade
+
+DATA = kafka_jars.PROJECT / "tests" / "data"
+SCRAM = f"SCRAM-SHA-256=[name={ADMIN_USER},password={ADMIN_PASSWORD}]"
+TOPIC_TOOL = "org.apache.kafka.tools.TopicCommand"
+FILTERS = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
 
 
-def start_4(directory: Path) -> Stage:
-    cluster = Cluster(kafka_jars.kafka("4.3.1"), directory, "kraft-recorded-4-3-00w", settings={})
+@dataclass
+class Recording:
+    """One set under `tests/data`: its moments and its text."""
+
+    stage: Stage
+    target: Path
+    moments: dict[str, int] = field(default_factory=dict)
+
+    def tool(self, main: str, *arguments: str) -> str:
+        bootstrap = ("--bootstrap-server", self.stage.cluster.nodes[1].address)
+        said = self.stage.cluster.jars.run(main, *bootstrap, *arguments)
+        return said.stdout
+
+    def describe_topics(self, moment: str) -> None:
+        """kafka-topics --describe, whole and by each filter."""
+        text = self.target / "text" / moment
+        keep.write_text(text / "topics.txt", self.tool(TOPIC_TOOL, "--describe"))
+        for one in FILTERS:
+            said = self.tool(TOPIC_TOOL, "--describe", f"--{one}")
+            keep.write_text(text / f"topics-{one}.txt", said)
+
+    def describe_rest(self, moment: str) -> None:
+        """What else the tools tell of the cluster."""
+        text = self.target / "text" / moment
+        tools = "org.apache.kafka.tools"
+        quorum = f"{tools}.MetadataQuorumCommand"
+        said = {
+            "quorum-status": self.tool(quorum, "describe", "--status"),
+            "quorum-replication": self.tool(quorum, "describe", "--replication"),
+            "features": self.tool(f"{tools}.FeatureCommand", "describe"),
+            "configs-topics": self.configs("--entity-type", "topics"),
+            "configs-brokers": self.configs("--entity-type", "brokers"),
+            "configs-brokers-default": self.configs("--entity-type", "brokers", "--entity-default"),
+            "configs-client-metrics": self.configs("--entity-type", "client-metrics"),
+            "quotas-users": self.configs("--entity-type", "users"),
+            "quotas-clients": self.configs("--entity-type", "clients"),
+            "quotas-ips": self.configs("--entity-type", "ips"),
+            "acls": self.tool(self.acl_tool(), "--list"),
+            "tokens": self.tokens(),
+        }
+        if self.stage.cluster.jars.version.startswith("4"):
+            said["configs-groups"] = self.configs("--entity-type", "groups")
+            bootstrap = ("--bootstrap-server", self.stage.cluster.nodes[1].address)
+            said["brokers"] = self.stage.cluster.jars.run(
+                f"{tools}.ClusterTool", "list-endpoints", *bootstrap, "--include-fenced-brokers"
+            ).stdout
+        for name, one in said.items():
+            keep.write_text(text / f"{name}.txt", one)
+
+    def configs(self, *which: str) -> str:
+        return self.tool("kafka.admin.ConfigCommand", "--describe", *which)
+
+    def acl_tool(self) -> str:
+        is_4 = self.stage.cluster.jars.version.startswith("4")
+        return "org.apache.kafka.tools.AclCommand" if is_4 else "kafka.admin.AclCommand"
+
+    def tokens(self) -> str:
+        node = self.stage.cluster.nodes[1]
+        config = sasl_client(f"127.0.0.1:{node.sasl_port}", ADMIN_USER, ADMIN_PASSWORD)
+        path = node.directory / "sasl.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        main = "org.apache.kafka.tools.DelegationTokenCommand"
+        owner = ("--owner-principal", f"User:{ADMIN_USER}")
+        arguments = ["--describe", *owner, "--command-config", str(path)]
+        bootstrap = ["--bootstrap-server", config["bootstrap.servers"]]
+        return self.stage.cluster.jars.run(main, *bootstrap, *arguments).stdout
+
+    def moment(self, name: str, *describe: Callable[[str], None]) -> None:
+        """Asks the tools while nothing but NoOps is written; `check_moments` proves that later."""
+        end: int = self.settle()
+        for one in describe:
+            one(name)
+        self.moments[name] = end
+        self.moments[f"{name}/after"] = self.stage.ask("quorum")["high_watermark"]
+
+    def settle(self) -> int:
+        """The end offset of the log when every broker that runs has fetched all of it."""
+        end: int = self.stage.ask("quorum")["high_watermark"]
+        running = [
+            str(node.id)
+            for node in self.stage.cluster.nodes.values()
+            if node.role == "broker" and node.process is not None
+        ]
+
+        def fetched() -> bool:
+            observers = self.stage.ask("quorum")["observers"]
+            return all(observers.get(node_id, 0) >= end for node_id in running)
+
+        wait_for(f"the brokers to fetch up to {end}", fetched)
+        return end
+
+    def keep_nodes(self, names: dict[str, int]) -> None:
+        """Keeps the directories and dumps every file; then the moments are checked."""
+        jars = self.stage.cluster.jars
+        for name, node_id in names.items():
+            keep.keep_node(self.stage.cluster.nodes[node_id], self.target / name)
+        dumps = keep.dump(jars, self.target, keep.dumpable(self.target, names))
+        for path, said in dumps.items():
+            keep.write_text(self.target / "text" / f"{path}.txt", said)
+        for name in names:
+            for path in keep.shell_readable(self.target / name):
+                where = path.relative_to(self.target)
+                said = keep.tree(jars, self.target, where)
+                keep.write_text(self.target / "text" / f"{where}.tree.txt", said)
+        self.check_moments("".join(dumps.values()))
+        manifest = {
+            "kafka": jars.version,
+            "cluster_id": self.stage.cluster.cluster_id,
+            "moments": {name: end for name, end in self.moments.items() if "/" not in name},
+        }
+        path = self.target / "manifest.json"
+        path.write_text(json.dumps(manifest, indent=2) + "\n")
+
+    def check_moments(self, dumped: str) -> None:
+        for name in [one for one in self.moments if "/" not in one]:
+            begin, end = self.moments[name], self.moments[f"{name}/after"]
+            during = keep.record_types(dumped, begin, end) - {"NO_OP_RECORD"}
+            if during:
+                raise ClusterError(f"{during} was written while the tools were asked at {name}")
+
+
+def play(stage: Stage, *chapters: Callable[[Stage], None]) -> None:
+    for chapter in chapters:
+        print(f"  {chapter.__name__.replace('_', ' ')}", flush=True)
+        chapter(stage)
+
+
+def record_4(cluster: Cluster, target: Path) -> Recording:
+    """4.3: dynamic voters; metadata.version from 3.9-IV0 up; ELR; two retention policies."""
     cluster.reserve_controllers(*CONTROLLERS)
-    scram = f"SCRAM-SHA-256=[name={ADMIN_USER},password={ADMIN_PASSWORD}]"
+    cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "50000"
     for node_id in CONTROLLERS:
-        node = cluster.add_controller(
-            node_id, metadata__log__max__record__bytes__between__snapshots="20000",
-            internal__metadata__log__segment__bytes="30000",
-        )
+        # Several segments; and one controller drops what a snapshot covers, so that its log does
+        # not begin at 0.
+        retention = {"internal__metadata__log__segment__bytes": "50000"}
+        if node_id == 103:
+            retention["metadata__max__retention__bytes"] = "80000"
         how = "--standalone" if node_id == 101 else "--no-initial-controllers"
-        node.format(cluster.cluster_id, how, "-r", "3.9-IV0", "-f", "kraft.version=1", "-S", scram)
+        node = cluster.add_controller(node_id, **retention)
+        node.format(cluster.cluster_id, how, "-r", "3.9-IV0", "-f", "kraft.version=1", "-S", SCRAM)
+    stage = start(cluster)
+    play(stage, scenario.grow_quorum, scenario.create_topics, scenario.create_many)
+    recording = Recording(stage, target)
+    play(stage, scenario.create_partitions, scenario.delete_topic, scenario.configure)
+    play(stage, scenario.authorize, scenario.credentials, scenario.quotas)
+    play(stage, scenario.produce, scenario.tokens, scenario.log_directories, scenario.fence)
+    play(stage, scenario.lose_directory)
+    recording.moment("before-upgrade", recording.describe_topics)
+    for feature, level in (
+        ("metadata.version", 30),
+        ("group.version", 1),
+        ("transaction.version", 2),
+        ("share.version", 1),
+        ("streams.version", 1),
+        ("eligible.leader.replicas.version", 1),
+    ):
+        upgrade(stage, feature, level)
+    upgrade(stage, "streams.version", 0, "SAFE_DOWNGRADE")
+    play(stage, scenario.configure_group, scenario.cordon, scenario.reassign)
+    play(stage, scenario.eligible_replicas, scenario.clear_eligible_replicas)
+    recording.moment("two-brokers-dead", recording.describe_topics)
+    play(stage, scenario.return_unclean, scenario.clear_all_eligible_replicas)
+    play(stage, scenario.unclean_election, scenario.voters, scenario.retire_broker)
+    play(stage, scenario.failover, scenario.trouble)
+    recording.moment("end", recording.describe_topics, recording.describe_rest)
+    return recording
+
+
+def record_3(cluster: Cluster, target: Path) -> Recording:
+    """3.9: static voters; metadata.version from 3.3-IV0 up, so that old record versions appear."""
+    cluster.reserve_controllers(*CONTROLLERS)
+    cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "30000"
+    cluster.settings["metadata.log.segment.min.bytes"] = "1000"
+    for node_id in CONTROLLERS:
+        node = cluster.add_controller(node_id, metadata__log__segment__bytes="40000")
+        node.format(cluster.cluster_id, "-r", "3.3-IV0")
+    stage = start(cluster, "-r", "3.3-IV0")
+    recording = Recording(stage, target)
+    play(stage, scenario.create_topics, scenario.create_partitions, scenario.delete_topic)
+    play(stage, scenario.quotas, scenario.produce, scenario.fence)
+    recording.moment("first", recording.describe_topics)
+    upgrade(stage, "metadata.version", 7)  # 3.3-IV3
+    play(stage, scenario.authorize, scenario.fence)
+    upgrade(stage, "metadata.version", 14)  # 3.6-IV2: SCRAM and tokens
+    play(stage, scenario.credentials, scenario.admin_credential, scenario.tokens)
+    upgrade(stage, "metadata.version", 21)  # 3.9-IV0: directories
+    play(stage, scenario.create_many, scenario.configure, scenario.log_directories)
+    play(stage, scenario.reassign, scenario.lose_directory, scenario.unclean_election)
+    play(stage, scenario.retire_broker, scenario.failover, scenario.trouble)
+    recording.moment("end", recording.describe_topics, recording.describe_rest)
+    return recording
+
+
+def start(cluster: Cluster, *broker_format: str) -> Stage:
+    """Formats and starts the brokers of the three racks, and the controllers added before."""
     for node_id, rack in RACKS.items():
-        cluster.add_broker(node_id, rack).format(cluster.cluster_id, "--no-initial-controllers")
+        node = cluster.add_broker(node_id, rack)
+        node.format(cluster.cluster_id, *cluster.broker_format(), *broker_format)
     for node in cluster.nodes.values():
         node.start()
     for node in cluster.nodes.values():
         node.wait_until_listening()
-    return Stage(cluster, cluster.driver())
+    stage = Stage(cluster, cluster.driver())
+    for node_id in RACKS:
+        stage.wait_for_brokers(including=node_id)
+    return stage
+
+
+@dataclass(frozen=True)
+class Set:
+    """What `tests/data/kafka-<name>` is made from."""
+
+    version: str
+    cluster_id: str
+    record: Callable[[Cluster, Path], Recording]
+    kept: dict[str, int]
+    is_static: bool = False
+
+
+NODES = {"controller-101": 101, "controller-103": 103, "broker-1": 1}
+NODES_3 = {"controller-101": 101, "broker-1": 1}
+SETS = {
+    "4.3": Set(kafka_jars.KAFKA_4, "Jm4zGxYVQxO0Jq5lRd5rBw", record_4, NODES),
+    "3.9": Set(kafka_jars.KAFKA_3, "pXq1mVxRTo2gVh0c2xk9mA", record_3, NODES_3, is_static=True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Records metadata that Apache Kafka writes.")
+    parser.add_argument("sets", nargs="*", default=list(SETS), help=f"of {', '.join(SETS)}")
+    parser.add_argument("--into", type=Path, default=DATA, help="instead of tests/data")
+    parser.add_argument("--run", type=Path, help="keep the nodes' directories and logs here")
+    asked = parser.parse_args()
+    for name in asked.sets:
+        base = asked.run or Path(tempfile.mkdtemp(prefix="kraft-record-"))
+        run, target = base / name, asked.into / f"kafka-{name}"
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir(parents=True)
+        shutil.rmtree(target, ignore_errors=True)
+        print(f"recording {name} into {target}", flush=True)
+        record(SETS[name], run, target)
+        if asked.run is None:
+            shutil.rmtree(base)
+
+
+def record(what: Set, run: Path, target: Path) -> None:
+    jars = kafka_jars.kafka(what.version)
+    cluster = Cluster(jars, run, what.cluster_id, is_static=what.is_static)
+    try:
+        recording = what.record(cluster, target)
+        cluster.freeze()
+        recording.keep_nodes(what.kept)
+    finally:
+        cluster.kill()
 
 
 if __name__ == "__main__":
-    directory = Path(sys.argv[1])
-    shutil.rmtree(directory, ignore_errors=True)
-    stage = None
-    t = time.time()
-    try:
-        stage = start_4(directory)
-        for b in RACKS:
-            stage.wait_for_brokers(including=b)
-        print("up", time.time() - t)
-        print(stage.ask("quorum"), stage.ask("features"))
-        for v in (102, 103):
-            wait_for("voter", lambda v=v: scenario._add_voter(stage, v), 40)
-        names = sys.argv[2].split(",")
-        for name in names:
-            try:
-                getattr(scenario, name)(stage)
-            except Exception as e:
-                print("FAILED", name, e, flush=True)
-            print(name, round(time.time() - t, 1), flush=True)
-        print(stage.ask("quorum"), stage.ask("features"))
-        stage.cluster.stop()
-        print("stopped", time.time() - t)
-    finally:
-        if stage:
-            stage.ask.close()
-            stage.cluster.kill()
+    main()

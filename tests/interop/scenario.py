@@ -1,13 +1,14 @@
-"""What the recorded clusters live through: every kind of metadata record that clients can provoke.
+"""What the recorded clusters live through: every metadata record that clients can provoke.
 
-Each chapter is a function of a `Stage`; it leaves the cluster settled. The chapters run in the order
-of the file; `record.py` strings them together for each Kafka release.
+Each chapter is a function of a `Stage` and leaves the cluster settled. `record.py` strings them
+together for each Kafka release.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.interop.cluster import (
@@ -78,8 +79,14 @@ class Stage:
         self.ask("produce", topic=topic, **fields)
 
 
+def grow_quorum(stage: Stage) -> None:
+    """KRaftVoters: the controllers that were formatted without voters join the first one."""
+    for node_id in CONTROLLERS[1:]:
+        wait_for(f"{node_id} among the voters", partial(_add_voter, stage, node_id), 40.0)
+
+
 def create_topics(stage: Stage) -> None:
-    """Topic, Partition, Config: replication factors 1 to 3, manual assignment, configs, a long name."""
+    """Topic, Partition, Config: replication factors 1 to 3, by hand, a long name."""
     stage.ask(
         "create_topics",
         topics=[
@@ -96,7 +103,7 @@ def create_topics(stage: Stage) -> None:
             },
             {"name": "clicks", "partitions": 3, "replication_factor": 2},
             {"name": "solo", "partitions": 2, "replication_factor": 1},
-            {"name": "by-hand", "assignment": [[3, 1, 2], [2, 3], [1, 2]][:1] + [[1, 3, 2]]},
+            {"name": "by-hand", "assignment": [[3, 1, 2], [1, 3, 2]]},
             {"name": "scratch", "partitions": 2, "replication_factor": 3},
             {"name": "x" * 249, "partitions": 1, "replication_factor": 2},
         ],
@@ -108,7 +115,7 @@ def create_many(stage: Stage) -> None:
     """A few hundred partitions, so that snapshots and segments have some size."""
     stage.ask(
         "create_topics",
-        topics=[{"name": "wide", "partitions": 200, "replication_factor": 3}],
+        topics=[{"name": "wide", "partitions": 100, "replication_factor": 3}],
     )
     stage.wait_for_isr("wide", 3)
 
@@ -127,7 +134,9 @@ def delete_topic(stage: Stage) -> None:
 
 def configure(stage: Stage) -> None:
     """Config of every resource: set, append, subtract, delete."""
-    stage.config("TOPIC", "orders", ("SET", "retention.ms", "3600000"), ("SET", "segment.ms", "9000"))
+    stage.config(
+        "TOPIC", "orders", ("SET", "retention.ms", "3600000"), ("SET", "segment.ms", "9000")
+    )
     stage.config("TOPIC", "orders", ("DELETE", "segment.ms", None))
     stage.config("TOPIC", "solo", ("APPEND", "cleanup.policy", "compact"))
     stage.config("TOPIC", "solo", ("SUBTRACT", "cleanup.policy", "delete"))
@@ -181,6 +190,12 @@ def credentials(stage: Stage) -> None:
     stage.ask("delete_scram", user="alice", mechanism="SCRAM-SHA-512")
 
 
+def admin_credential(stage: Stage) -> None:
+    """The user of the SASL listener, where it could not be given to kafka-storage."""
+    scram = {"mechanism": "SCRAM-SHA-256", "iterations": 4096}
+    stage.ask("upsert_scram", user=ADMIN_USER, password=ADMIN_PASSWORD, **scram)
+
+
 def quotas(stage: Stage) -> None:
     """ClientQuota of users, clients, addresses and defaults; set, changed and removed."""
     ask = stage.ask
@@ -192,6 +207,7 @@ def quotas(stage: Stage) -> None:
     ask("alter_quota", entity=pair, key="controller_mutation_rate", value=50.0)
     ask("alter_quota", entity={"ip": "10.0.0.7"}, key="connection_creation_rate", value=10.0)
     ask("alter_quota", entity={"client-id": "etl"}, key="request_percentage", value=None)
+    ask("alter_quota", entity={"client-id": "web"}, key="request_percentage", value=0.1)
 
 
 def produce(stage: Stage) -> None:
@@ -214,9 +230,9 @@ def tokens(stage: Stage) -> None:
         )
         return made
 
-    kept = make(["User:alice", "User:bob"])
+    # Neither the user nor a token may have reached the broker that is asked next.
+    kept = wait_for("a token", lambda: make(["User:alice", "User:bob"]))
     gone = make([])
-    # The token must have reached the broker that is asked next.
     wait_for("the token's renewal", lambda: _renew(stage, kept, day_ms))
     wait_for("the token's end", lambda: _expire(stage, gone))
     stage.notes["token"] = kept
@@ -231,48 +247,29 @@ def _expire(stage: Stage, token: str) -> bool:
 
 
 def reassign(stage: Stage) -> None:
-    """PartitionChange: a reassignment that completes, one that shrinks, one that is cancelled."""
+    """PartitionChange: reassignments that complete, one that is cancelled on its way."""
     first = stage.partitions("clicks")[0]["replicas"]
     other = ({1, 2, 3} - set(first)).pop()
     stage.ask("reassign", partitions={"clicks": {"0": [other, first[0]]}})
     stage.wait_until_moved()
     stage.ask("reassign", partitions={"by-hand": {"1": [1, 3]}})
     stage.wait_until_moved()
-    begin_slow_move(stage, "solo", 0)
-    stage.ask("reassign", partitions={"solo": {"0": None}})
+    stage.ask("create_topics", topics=[{"name": "moves", "assignment": [[1], [1], [2]]}])
+    stage.wait_for_isr("moves", 1)
+    slow_down(stage, "moves")
+    stage.produce("moves", [0], 300)
+    stage.ask("reassign", partitions={"moves": {"0": [2]}})
+    stage.ask("reassign", partitions={"moves": {"0": None}})
     stage.wait_until_moved()
-    end_slow_move(stage)
 
 
-def begin_slow_move(stage: Stage, topic: str, partition: int) -> None:
-    """Leaves a reassignment in flight: the new replica's fetching is throttled to a trickle."""
-    stage.produce(topic, [partition], 300)
-    now = stage.partitions(topic)[partition]["replicas"]
-    new = sorted({1, 2, 3} - set(now))
-    stage.config(
-        "TOPIC",
-        topic,
-        ("SET", "leader.replication.throttled.replicas", "*"),
-        ("SET", "follower.replication.throttled.replicas", "*"),
-    )
-    for broker in ("1", "2", "3"):
-        stage.config(
-            "BROKER",
-            broker,
-            ("SET", "leader.replication.throttled.rate", THROTTLE_BYTES),
-            ("SET", "follower.replication.throttled.rate", THROTTLE_BYTES),
-        )
-    stage.ask("reassign", partitions={topic: {str(partition): new[:1]}})
-
-
-def end_slow_move(stage: Stage) -> None:
-    for broker in ("1", "2", "3"):
-        stage.config(
-            "BROKER",
-            broker,
-            ("DELETE", "leader.replication.throttled.rate", None),
-            ("DELETE", "follower.replication.throttled.rate", None),
-        )
+def slow_down(stage: Stage, topic: str) -> None:
+    """Throttles the topic's replication to a trickle: what is reassigned now stays in flight."""
+    for name in ("leader", "follower"):
+        stage.config("TOPIC", topic, ("SET", f"{name}.replication.throttled.replicas", "*"))
+        for broker in ("1", "2", "3"):
+            rate = f"{name}.replication.throttled.rate"
+            stage.config("BROKER", broker, ("SET", rate, THROTTLE_BYTES))
 
 
 def log_directories(stage: Stage) -> None:
@@ -288,8 +285,27 @@ def log_directories(stage: Stage) -> None:
     )
 
 
+def lose_directory(stage: Stage) -> None:
+    """BrokerRegistrationChange.logDirs: a log directory fails and its replicas go offline."""
+    node = stage.cluster.nodes[3]
+    directory = node.directory / "data-1"
+    aside = directory.rename(node.directory / "data-1-aside")
+    directory.write_text("no directory any more\n")
+    wait_for("replicas to leave the ISR", lambda: _is_short(stage, "wide"), 60.0)
+    node.kill()
+    stage.wait_for_brokers(without=3)
+    directory.unlink()
+    aside.rename(directory)
+    stage.broker(3)
+    stage.wait_for_isr("wide", 3)
+
+
+def _is_short(stage: Stage, topic: str) -> bool:
+    return any(len(one["isr"]) < len(one["replicas"]) for one in stage.partitions(topic))
+
+
 def fence(stage: Stage) -> None:
-    """BrokerRegistrationChange: a broker dies, is fenced, comes back; another shuts down cleanly."""
+    """BrokerRegistrationChange: a broker dies and is back; another shuts down cleanly."""
     stage.cluster.nodes[3].kill()
     stage.wait_for_brokers(without=3)
     stage.broker(3)
@@ -312,7 +328,7 @@ def _elect(stage: Stage, kind: str, topic: str, partitions: list[int]) -> None:
 
 
 def unclean_election(stage: Stage) -> None:
-    """A partition whose only in-sync replica is gone elects one that is behind (leaderRecoveryState)."""
+    """A partition elects a replica that is not in sync (leaderRecoveryState)."""
     stage.ask("create_topics", topics=[{"name": "unclean", "assignment": [[3, 2]]}])
     stage.wait_for_isr("unclean", 2)
     stage.cluster.nodes[2].kill()
@@ -329,19 +345,61 @@ def unclean_election(stage: Stage) -> None:
     stage.wait_for_isr("unclean", 2)
 
 
+def eligible_replicas(stage: Stage) -> None:
+    """ELR: in-sync replicas die below min.insync.replicas."""
+    two = {"min.insync.replicas": "2"}
+    stage.ask(
+        "create_topics",
+        topics=[
+            {"name": "elr", "assignment": [[2, 3], [3, 2]], "configs": two},
+            {"name": "elr-of-three", "assignment": [[2, 3, 1], [3, 1, 2]], "configs": two},
+            {"name": "elr-cleared", "assignment": [[2, 3], [3, 2]], "configs": two},
+        ],
+    )
+    for topic, size in (("elr", 2), ("elr-of-three", 3), ("elr-cleared", 2)):
+        stage.wait_for_isr(topic, size)
+    stage.cluster.nodes[2].kill()
+    stage.wait_for_brokers(without=2)
+    stage.cluster.nodes[3].kill()
+    stage.wait_for_brokers(without=3)
+    wait_for("no leader", lambda: stage.partitions("elr")[0]["leader"] == -1)
+
+
+def clear_eligible_replicas(stage: Stage) -> None:
+    """ClearElr of one topic: its min.insync.replicas changes while it has an ELR."""
+    stage.config("TOPIC", "elr-cleared", ("SET", "min.insync.replicas", "1"))
+
+
+def clear_all_eligible_replicas(stage: Stage) -> None:
+    """ClearElr of every topic: the cluster's min.insync.replicas changes."""
+    stage.config("BROKER", "", ("SET", "min.insync.replicas", "2"))
+    stage.config("BROKER", "", ("SET", "min.insync.replicas", "1"))
+
+
+def return_unclean(stage: Stage) -> None:
+    """Brokers that were killed return, so they leave the ELR for the last known ELR."""
+    stage.broker(3)
+    stage.broker(2)
+    stage.wait_for_isr("orders", 3)
+
+
+def cordon(stage: Stage) -> None:
+    """BrokerRegistrationChange.cordonedLogDirs (KIP-1066): no new replicas in there."""
+    stage.config("BROKER", "2", ("SET", "cordoned.log.dirs", "*"))
+    time.sleep(1.5)  # the next heartbeats carry it
+    stage.config("BROKER", "2", ("DELETE", "cordoned.log.dirs", None))
+    time.sleep(1.5)
+
+
 def retire_broker(stage: Stage) -> None:
     """UnregisterBroker: a fourth broker, of no rack, joins, leaves and is struck off."""
     node = stage.cluster.add_broker(4, None)
-    node.format(stage.cluster.cluster_id, *_broker_format(stage.cluster))
+    node.format(stage.cluster.cluster_id, *stage.cluster.broker_format())
     stage.broker(4)
     node.stop()
     stage.wait_for_brokers(without=4)
     stage.ask("unregister_broker", broker=4)
     del stage.cluster.nodes[4]
-
-
-def _broker_format(cluster: Cluster) -> list[str]:
-    return [] if cluster.is_static else ["--no-initial-controllers"]
 
 
 def voters(stage: Stage) -> None:
@@ -371,6 +429,18 @@ def failover(stage: Stage) -> None:
 def upgrade(stage: Stage, feature: str, level: int, kind: str = "UPGRADE") -> None:
     """FeatureLevel."""
     stage.ask("update_feature", feature=feature, level=level, type=kind)
-    wait_for(
-        f"{feature} at {level}", lambda: stage.ask("features").get(feature, 0) == level, 20.0
-    )
+    wait_for(f"{feature} at {level}", lambda: stage.ask("features").get(feature, 0) == level, 20.0)
+
+
+def trouble(stage: Stage) -> None:
+    """The last state, of which the tools' text is kept: much in it is out of order.
+
+    A reassignment is throttled in flight, one waits for a dead broker; broker 3 is dead: partitions
+    are under-replicated, under min ISR, without a leader, and (with ELR) have eligible replicas.
+    """
+    stage.ask("create_topics", topics=[{"name": "lost", "assignment": [[3], [3]]}])
+    stage.ask("reassign", partitions={"moves": {"0": [2]}})
+    stage.cluster.nodes[3].kill()
+    stage.wait_for_brokers(without=3)
+    stage.ask("reassign", partitions={"moves": {"1": [2, 3]}})
+    wait_for("2 in the ISR of moves-1", lambda: 2 in stage.partitions("moves")[1]["isr"])

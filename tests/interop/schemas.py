@@ -1,0 +1,54 @@
+"""What Kafka's releases say of their own metadata: `python -m tests.interop.schemas` keeps it.
+
+`java/Schemas.java` prints the record types and the JSON schema of each record, the requests by
+listener, the levels of metadata.version and of the other features. The print of each release lies
+in `tests/data/schemas-<release>.json.gz`, so that `make test` compares without Java;
+`test_schemas.py` shows that the kept print is still the jars' own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.interop import kafka_jars
+from tests.interop.kafka_jars import Jars
+
+DATA = kafka_jars.PROJECT / "tests" / "data"
+RELEASES = (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, kafka_jars.SCHEMAS_ONLY)
+
+
+def jars_of(release: str) -> Jars:
+    if release == kafka_jars.SCHEMAS_ONLY:
+        return kafka_jars.schemas(release)
+    return kafka_jars.kafka(release)
+
+
+def printed(release: str) -> dict[str, Any]:
+    """What the release's own classes say now."""
+    jars = jars_of(release)
+    said = jars.run("Schemas", classes=jars.compiled("Schemas")).stdout
+    schemas: dict[str, Any] = json.loads(said)
+    return schemas
+
+
+def kept_path(release: str) -> Path:
+    return DATA / f"schemas-{release}.json.gz"
+
+
+def kept(release: str) -> dict[str, Any]:
+    """What the release's own classes said when it was written down."""
+    schemas: dict[str, Any] = json.loads(gzip.decompress(kept_path(release).read_bytes()))
+    return schemas
+
+
+def main() -> None:
+    for release in RELEASES:
+        text = json.dumps(printed(release), indent=1, sort_keys=True) + "\n"
+        kept_path(release).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""The kept print of Kafka's schemas is what the released jars say.
+
+`tests/unit/test_records_match_kafka.py` holds the package's own tables against that print.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.schemas import RELEASES, kept, printed
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_kept_schemas_are_those_of_the_jars(release: str) -> None:
+    assert printed(release) == kept(release)
