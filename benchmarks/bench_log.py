@@ -1,0 +1,185 @@
+"""The log beside bare syscalls and, by the same work's name, beside Kafka's UnifiedLog.
+
+``append``           16 KiB batches, each given its offset, to a fresh log; no fsync, no CRC (the
+                     batches were sealed by this process)
+``append_verified``  the same with the CRC of each batch checked, as Kafka's log does
+``fetch``            1 MiB slices from start to end, located only: what a sender would be handed
+``fetch_touch``      the same for a log that was just written, one byte touched in each page, so
+                     that the page faults of a first look are paid for
+``append_sync_*``    one batch of 512 B or 1 MiB, then fdatasync; beside it ``write_sync_*``, a bare
+                     write and fdatasync of the same bytes
+
+Physical floors: `os.writev` of the same batches to the same file system, a mapping touched page by
+page (both in bench_baselines), the device's fdatasync. Files lie in pytest's temporary directory.
+One thread, warm page cache. Left out: rolling (the log stays within one segment), readers of other
+processes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import generate
+from benchmarks.conftest import Sizes
+from kraft._core.batch import BatchBuilder
+from kraft._core.log import Log
+
+SLICE = 1 << 20
+SYNCED = {"small": 512 - 61 - 12, "1MiB": SLICE - 61 - 12}
+
+
+def write_batches(log: Log, batch: bytearray, appends: int, verify_crc: bool = False) -> None:
+    """Appends the batch over and over, its base offset set each time, as the peer does."""
+    (count,) = struct.unpack_from(">i", batch, 57)
+    stamp = struct.Struct(">q").pack_into
+    append = log.append
+    for offset in range(0, appends * count, count):
+        stamp(batch, 0, offset)
+        append(batch, verify_crc=verify_crc)
+
+
+def read_slices(log: Log, batch: bytearray, look: Callable[[memoryview], object] = len) -> int:
+    """Fetches the whole log in slices; the bytes seen."""
+    (count,) = struct.unpack_from(">i", batch, 57)
+    size, offset, seen = len(batch), 0, 0
+    while offset < log.log_end_offset:
+        view = log.fetch(offset, SLICE)
+        look(view)
+        seen += len(view)
+        offset += len(view) // size * count
+    return seen
+
+
+@pytest.fixture
+def batch() -> bytearray:
+    return bytearray(generate.make_data_batch().read_bytes())
+
+
+@pytest.fixture
+def fresh_log(tmp_path: Path) -> Callable[[], Log]:
+    """Opens an empty log, the one before it closed and removed."""
+    logs: list[Log] = []
+
+    def fresh() -> Log:
+        if logs:
+            logs.pop().close()
+        shutil.rmtree(tmp_path / "part-0", ignore_errors=True)
+        logs.append(Log.open(tmp_path / "part-0"))
+        return logs[-1]
+
+    return fresh
+
+
+@pytest.mark.parametrize("verify_crc", [False, True], ids=["sealed", "verified"])
+@pytest.mark.benchmark(group="append 16 KiB")
+def bench_append(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    fresh_log: Callable[[], Log],
+    batch: bytearray,
+    verify_crc: bool,
+) -> None:
+    logs: list[Log] = []
+
+    def setup() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        logs[:] = [fresh_log()]
+        return (logs[0], batch, sizes.appends, verify_crc), {}
+
+    benchmark.pedantic(write_batches, setup=setup, rounds=sizes.rounds, warmup_rounds=1)
+    assert logs[0].size == sizes.appends * len(batch)
+    measured(
+        "append_verified" if verify_crc else "append",
+        unit="appends",
+        count=sizes.appends,
+        bytes=logs[0].size,
+    )
+
+
+@pytest.mark.benchmark(group="fetch 1 MiB")
+def bench_fetch(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    fresh_log: Callable[[], Log],
+    batch: bytearray,
+) -> None:
+    log = fresh_log()
+    write_batches(log, batch, sizes.appends)
+    seen = benchmark.pedantic(read_slices, args=(log, batch), rounds=sizes.rounds, warmup_rounds=2)
+    assert seen == log.size
+    measured("fetch", unit="slices", count=log.size // SLICE, bytes=log.size)
+
+
+@pytest.mark.benchmark(group="fetch 1 MiB")
+def bench_fetch_touch(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    fresh_log: Callable[[], Log],
+    batch: bytearray,
+) -> None:
+    def touch(view: memoryview) -> int:
+        return int(np.frombuffer(view, np.uint8)[:: mmap.PAGESIZE].sum())
+
+    def setup() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        log = fresh_log()
+        write_batches(log, batch, sizes.appends)
+        return (log, batch, touch), {}
+
+    seen = benchmark.pedantic(read_slices, setup=setup, rounds=sizes.rounds, warmup_rounds=1)
+    assert seen == sizes.appends * len(batch)
+    measured("fetch_touch", unit="slices", count=seen // SLICE, bytes=seen)
+
+
+def one_batch(size: int) -> bytearray:
+    """A batch of one record whose value has `size` bytes."""
+    builder = BatchBuilder(0, 1, 1000)
+    builder.append(bytes(size))
+    return bytearray(builder.finish())
+
+
+@pytest.mark.parametrize("kind", SYNCED)
+@pytest.mark.benchmark(group="append and fsync")
+def bench_append_sync(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    fresh_log: Callable[[], Log],
+    kind: str,
+) -> None:
+    log, data = fresh_log(), one_batch(SYNCED[kind])
+
+    def append() -> None:
+        struct.pack_into(">q", data, 0, log.log_end_offset)
+        log.append(data, sync=True)
+
+    benchmark.pedantic(append, rounds=sizes.rounds * 10, warmup_rounds=5)
+    assert log.synced_offset == log.log_end_offset
+    measured(f"append_sync_{kind}", unit="appends", count=1, bytes=len(data))
+
+
+@pytest.mark.parametrize("kind", SYNCED)
+@pytest.mark.benchmark(group="append and fsync")
+def bench_write_sync(
+    benchmark: Any, measured: Callable[..., None], sizes: Sizes, tmp_path: Path, kind: str
+) -> None:
+    data = one_batch(SYNCED[kind])
+    descriptor = os.open(tmp_path / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def write() -> None:
+        os.writev(descriptor, (data,))
+        os.fdatasync(descriptor)
+
+    benchmark.pedantic(write, rounds=sizes.rounds * 10, warmup_rounds=5)
+    os.close(descriptor)
+    measured(f"write_sync_{kind}", unit="appends", count=1, bytes=len(data))
