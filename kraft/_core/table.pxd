@@ -14,6 +14,18 @@ cdef struct CachedDirectory:
     uint32_t is_set
 
 
+# The form of a Partition record without tags and without a reassignment: where its lists begin in the value. Records of a
+# cluster have few forms and come in runs of one, so that the next record is checked against the last one's form first.
+cdef struct RecordShape:
+    int32_t value_size          # 0: no form is known yet
+    int32_t version
+    int32_t replica_count
+    int32_t isr_count
+    int32_t isr_at              # position of the ISR's count; the replicas' is at 23
+    int32_t scalars_at          # of the leader
+    int32_t directories_at      # of the directories' count (version 1 and up)
+
+
 # Where applying stands inside one batch, and why it stopped.
 cdef struct ApplyCursor:
     const uint8_t *p
@@ -28,6 +40,9 @@ cdef struct ApplyCursor:
     int64_t topic               # REMOVED: the topic's number
     const uint8_t *last_topic_id
     int64_t last_topic
+    bint is_whole               # every record lies within start_offset and end_offset
+    RecordShape shape
+    int32_t next_partition      # of last_topic, whose row would be the next; -1: not known
 
 
 cdef class PartitionTable(TableRows):
@@ -38,6 +53,10 @@ cdef class PartitionTable(TableRows):
     cdef int apply_run(self, ApplyCursor *cursor) noexcept nogil
     cdef int apply_partition(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil
     cdef int apply_change(self, ApplyCursor *cursor, const ChangeView *view) noexcept nogil
+    cdef int apply_like_last(self, ApplyCursor *cursor) noexcept nogil
+    cdef void remember_shape(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil
+    cdef uint8_t *encode_regular(self, BatchBuilder builder, int64_t row,
+                                 int32_t version) noexcept nogil
     cdef int64_t find_topic(self, ApplyCursor *cursor, const uint8_t *topic_id) noexcept nogil
     cdef int store_view(self, int64_t row, const PartitionView *view) noexcept nogil
     cdef int spread_view(self, const PartitionView *view, PartitionState *state) noexcept nogil

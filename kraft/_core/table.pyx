@@ -33,7 +33,8 @@ from kraft._core.partition_codec cimport (
 from kraft._core.rows cimport (
     NO_MEMORY, TOPIC_EXISTS, TOPIC_ID_EXISTS, UNKNOWN_PARTITION, UNKNOWN_TOPIC,
 )
-from kraft._core.wire cimport get_uvarint, likely, load_u32, load_u64
+from kraft._core.topics cimport TopicEntry
+from kraft._core.wire cimport get_uvarint, likely, load_u32, store_u32
 
 from kraft._core.batch import reason_text as batch_reason_text
 from kraft._core.partition_codec import reason_text
@@ -111,6 +112,23 @@ cdef inline bint pack_members(
     return True
 
 
+cdef inline uint64_t raw_word(const uint8_t *p) noexcept nogil:
+    """Eight bytes in the machine's order: for comparing, never for their value."""
+    cdef uint64_t word
+    memcpy(&word, p, 8)
+    return word
+
+
+cdef inline CachedDirectory *cache_line(CachedDirectory *cache, const uint8_t *uuid) noexcept nogil:
+    # The last bytes of a uuid are random in every version that Kafka makes.
+    cdef uint64_t low = raw_word(uuid + 8)
+    return &cache[((low >> 52) ^ (low >> 32)) & (DIRECTORY_CACHE_SIZE - 1)]
+
+
+cdef inline bint is_cached(const CachedDirectory *line, const uint8_t *uuid) noexcept nogil:
+    return line.low == raw_word(uuid + 8) and line.high == raw_word(uuid) and line.is_set
+
+
 cdef class PartitionTable(TableRows):
     """See ``table.pyi`` for the public face."""
 
@@ -135,6 +153,7 @@ cdef class PartitionTable(TableRows):
         cdef BatchHeader header
         cdef ApplyCursor cursor
         cdef int reason
+        cursor.shape.value_size = 0
         self.ensure_checked()
         while position < size:
             reason = read_batch_header(data + position, size - position, &header)
@@ -166,6 +185,11 @@ cdef class PartitionTable(TableRows):
                 cursor.records_left = header.record_count
                 cursor.last_topic_id = NULL
                 cursor.last_topic = -1
+                cursor.next_partition = -1
+                cursor.is_whole = (
+                    header.base_offset >= start_offset
+                    and header.base_offset + header.last_offset_delta < end_offset
+                )
                 if header.attributes & CONTROL_FLAG:
                     self._control_batch(&cursor, &header, on_control, path, data, base_position)
                 else:
@@ -223,6 +247,7 @@ cdef class PartitionTable(TableRows):
                 self._refuse(stop, cursor, path, base_position + (cursor.record - data))
             # A callback may have reverted the table: what was remembered may be gone.
             cursor.last_topic_id = NULL
+            cursor.next_partition = -1
 
     cdef object _refuse(self, int stop, ApplyCursor *cursor, path, int64_t position):
         cdef uint32_t frame_version = 0
@@ -259,6 +284,12 @@ cdef class PartitionTable(TableRows):
         cdef ChangeView change
         cdef int result
         while cursor.records_left > 0:
+            if cursor.next_partition >= 0:
+                result = self.apply_like_last(cursor)
+                if result > 0:
+                    continue
+                if result < 0:
+                    return result
             cursor.record = cursor.p
             p = next_record(cursor.p, cursor.end, &cursor.frame)
             if p == NULL or cursor.frame.value_size < 3:
@@ -332,17 +363,14 @@ cdef class PartitionTable(TableRows):
 
     cdef int64_t intern_directory(self, const uint8_t *uuid) noexcept nogil:
         """The number of a directory id; a direct-mapped cache in front of the hash map."""
-        cdef uint64_t high = load_u64(uuid), low = load_u64(uuid + 8)
-        cdef CachedDirectory *line = &self.directory_cache[
-            (low ^ (low >> 32) ^ high) & (DIRECTORY_CACHE_SIZE - 1)
-        ]
+        cdef CachedDirectory *line = cache_line(self.directory_cache, uuid)
         cdef int64_t number
-        if likely(line.low == low and line.high == high and line.is_set):
+        if likely(is_cached(line, uuid)):
             return line.number
         number = self.directories_seen.intern(uuid)
         if number >= 0:
-            line.high = high
-            line.low = low
+            memcpy(&line.high, uuid, 8)
+            memcpy(&line.low, uuid + 8, 8)
             line.number = <uint32_t>number
             line.is_set = 1
         return number
@@ -362,11 +390,178 @@ cdef class PartitionTable(TableRows):
             result = self.store_view(row, view)
             if result == 0 and self.is_indexed:
                 result = self.index_row(row)
+            self.remember_shape(cursor, view)
             return result
         result = self.spread_view(view, &state)
         if result < 0:
             return result
         return self.replace_row(row, &state, cursor.offset)
+
+    cdef void remember_shape(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil:
+        """After a new row: what the next record looks like, if it is of the same form and topic."""
+        cdef const TopicEntry *entry = self.topics.entry(cursor.last_topic)
+        cdef RecordShape *shape = &cursor.shape
+        cdef int32_t replica_count = view.replicas.count, isr_count = view.isr.count
+        cdef int32_t size
+        cursor.next_partition = -1
+        if (
+            not cursor.is_whole or self.is_indexed
+            or entry.first_row + entry.row_count != self.row_count
+            or replica_count > self.stride or isr_count > replica_count
+            or view.removing.count or view.adding.count or view.elr.count
+            or view.last_known_elr.count or view.leader_recovery_state
+            or (view.version >= 1 and view.directories.count != replica_count)
+        ):
+            return
+        # Fewer than 9 members make every count a single byte.
+        shape.isr_at = 23 + 1 + 4 * replica_count
+        shape.scalars_at = shape.isr_at + 1 + 4 * isr_count + 2
+        shape.directories_at = shape.scalars_at + 12
+        size = shape.directories_at + 1
+        if view.version >= 1:
+            size += 1 + 16 * replica_count
+        if size != cursor.frame.value_size:
+            # Tagged fields that are unknown make it longer.
+            return
+        shape.value_size = size
+        shape.version = view.version
+        shape.replica_count = replica_count
+        shape.isr_count = isr_count
+        cursor.next_partition = entry.first_partition + entry.row_count
+
+    cdef int apply_like_last(self, ApplyCursor *cursor) noexcept nogil:
+        """Applies a Partition record that has the last one's form and is the topic's next partition.
+
+        1 if so, 0 where the record is of another form (nothing was done), or a negative Refusal. Every byte that the
+        general parsers look at is looked at here too.
+        """
+        cdef const RecordShape *shape = &cursor.shape
+        cdef const uint8_t *p = cursor.p
+        cdef const uint8_t *value
+        cdef const uint8_t *stop
+        cdef uint32_t raw, delta
+        cdef int32_t slot, replica_count = shape.replica_count, isr_count = shape.isr_count
+        cdef int32_t value_size = shape.value_size
+        cdef int32_t *replicas
+        cdef uint32_t *directories
+        cdef uint32_t isr = 0
+        cdef int64_t row, number
+        cdef TopicEntry *entry
+        cdef ArrayView members, all_replicas
+        cdef const CachedDirectory *line
+        # The longest frame around the value: 3 + 2 + 5 + 1 + 3 bytes before it and one behind.
+        if cursor.end - p < value_size + 15:
+            return 0
+        raw = p[0]
+        p += 1
+        if raw >= 0x80:
+            raw = (raw & 0x7F) | (<uint32_t>p[0] << 7)
+            if p[0] >= 0x80:
+                return 0
+            p += 1
+        stop = p + (raw >> 1)
+        if raw & 1 or p[0] or p[1]:
+            return 0
+        p += 2
+        delta = p[0]
+        p += 1
+        if delta >= 0x80:
+            delta = (delta & 0x7F) | (<uint32_t>(p[0] & 0x7F) << 7)
+            if p[0] >= 0x80:
+                p += 1
+                delta |= <uint32_t>p[0] << 14
+                if p[0] >= 0x80:
+                    return 0
+            p += 1
+        if delta & 1 or p[0] != 1:
+            return 0
+        p += 1
+        raw = p[0]
+        p += 1
+        if raw >= 0x80:
+            raw = (raw & 0x7F) | (<uint32_t>p[0] << 7)
+            if p[0] >= 0x80:
+                return 0
+            p += 1
+        value = p
+        if (
+            raw != <uint32_t>value_size << 1 or stop != value + value_size + 1
+            or value[value_size] != 0 or stop > cursor.end
+            or value[0] != 1 or value[1] != PARTITION_KEY or value[2] != shape.version
+            or value[23] != replica_count + 1 or value[shape.isr_at] != isr_count + 1
+            or value[shape.scalars_at - 2] != 1 or value[shape.scalars_at - 1] != 1
+            or value[value_size - 1] != 0
+            or (shape.version >= 1 and value[shape.directories_at] != replica_count + 1)
+            or <int32_t>load_u32(value + 3) != cursor.next_partition
+            or raw_word(value + 7) != raw_word(cursor.last_topic_id)
+            or raw_word(value + 15) != raw_word(cursor.last_topic_id + 8)
+        ):
+            return 0
+        # Nearly always the ISR is all replicas in their order.
+        if isr_count == replica_count:
+            p = value + shape.isr_at + 1
+            for slot in range(replica_count):
+                if load_u32(p + 4 * slot) != load_u32(value + 24 + 4 * slot):
+                    break
+                isr |= <uint32_t>(slot + 1) << (4 * slot)
+            else:
+                isr_count = 0
+        if isr_count:
+            members.items = value + shape.isr_at + 1
+            members.count = isr_count
+            all_replicas.items = value + 24
+            all_replicas.count = replica_count
+            if not pack_view(&members, &all_replicas, &isr):
+                return 0
+        row = self.row_count
+        replicas = self.replicas + row * self.stride
+        directories = self.directories + row * self.stride
+        for slot in range(replica_count):
+            replicas[slot] = <int32_t>load_u32(value + 24 + 4 * slot)
+            if replicas[slot] < 0:
+                return 0
+        p = value + shape.directories_at + 1
+        for slot in range(replica_count):
+            number = DIRECTORY_MIGRATING
+            if shape.version >= 1:
+                line = cache_line(self.directory_cache, p)
+                number = line.number if likely(is_cached(line, p)) else self.intern_directory(p)
+                if number < 0:
+                    return NO_MEMORY
+                p += 16
+            directories[slot] = <uint32_t>number
+        for slot in range(replica_count, self.stride):
+            replicas[slot] = -1
+            directories[slot] = DIRECTORY_MIGRATING
+        if self.is_journaling:
+            row = self.append_row(
+                <int32_t>cursor.last_topic, cursor.next_partition, cursor.base_offset + (delta >> 1)
+            )
+            if row < 0:
+                return <int>row
+        else:
+            entry = self.topics.entry(cursor.last_topic)
+            entry.row_count += 1
+            entry.partition_count += 1
+            if cursor.next_partition > entry.max_partition:
+                entry.max_partition = cursor.next_partition
+            self.topic[row] = <int32_t>cursor.last_topic
+            self.partition[row] = cursor.next_partition
+            self.row_count += 1
+            self.partition_count += 1
+        p = value + shape.scalars_at
+        self.leader[row] = <int32_t>load_u32(p)
+        self.leader_epoch[row] = <int32_t>load_u32(p + 4)
+        self.partition_epoch[row] = <int32_t>load_u32(p + 8)
+        self.isr[row] = isr
+        self.elr[row] = 0
+        self.last_known_elr[row] = 0
+        self.leader_recovery_state[row] = 0
+        self.record_counts[<int>PARTITION_KEY] += 1
+        cursor.next_partition += 1
+        cursor.p = stop
+        cursor.records_left -= 1
+        return 1
 
     cdef int store_view(self, int64_t row, const PartitionView *view) noexcept nogil:
         """Writes a record into a new row, straight from its bytes where the row is regular."""
@@ -602,6 +797,13 @@ cdef class PartitionTable(TableRows):
         cdef uint8_t *p
         for index in range(count):
             row = first + index if rows == NULL else rows[index]
+            if likely(
+                self.isr[row] != IRREGULAR and not self.elr[row] and not self.last_known_elr[row]
+                and not self.leader_recovery_state[row]
+            ):
+                if self.encode_regular(builder, row, version) == NULL:
+                    return -1
+                continue
             self.load_row(row, &state)
             p = builder.add_value(size_of_partition(&state, version))
             if p == NULL:
@@ -611,6 +813,57 @@ cdef class PartitionTable(TableRows):
                 self.directory_ids(),
             )
         return 0
+
+    cdef uint8_t *encode_regular(self, BatchBuilder builder, int64_t row,
+                                 int32_t version) noexcept nogil:
+        """A Partition record without tags, straight from the columns; NULL as from the builder."""
+        cdef const int32_t *replicas = self.replicas + row * self.stride
+        cdef const uint32_t *directories = self.directories + row * self.stride
+        cdef const uint8_t *ids = self.directory_ids()
+        cdef uint32_t packed = self.isr[row], left = packed
+        cdef int32_t replica_count = 0, isr_count = 0, slot, size
+        cdef uint8_t *p
+        while replica_count < self.stride and replicas[replica_count] >= 0:
+            replica_count += 1
+        while left:
+            isr_count += 1
+            left >>= 4
+        size = 3 + 20 + 1 + 4 * replica_count + 1 + 4 * isr_count + 2 + 12 + 1
+        if version >= 1:
+            size += 1 + 16 * replica_count
+        p = builder.add_value(size)
+        if p == NULL:
+            return NULL
+        p[0] = 1
+        p[1] = PARTITION_KEY
+        p[2] = <uint8_t>version
+        store_u32(p + 3, <uint32_t>self.partition[row])
+        memcpy(p + 7, self.topic_id(self.topic[row]), 16)
+        p[23] = <uint8_t>(replica_count + 1)
+        p += 24
+        for slot in range(replica_count):
+            store_u32(p, <uint32_t>replicas[slot])
+            p += 4
+        p[0] = <uint8_t>(isr_count + 1)
+        p += 1
+        while packed:
+            store_u32(p, <uint32_t>replicas[(packed & 15) - 1])
+            packed >>= 4
+            p += 4
+        p[0] = 1
+        p[1] = 1
+        store_u32(p + 2, <uint32_t>self.leader[row])
+        store_u32(p + 6, <uint32_t>self.leader_epoch[row])
+        store_u32(p + 10, <uint32_t>self.partition_epoch[row])
+        p += 14
+        if version >= 1:
+            p[0] = <uint8_t>(replica_count + 1)
+            p += 1
+            for slot in range(replica_count):
+                memcpy(p, ids + 16 * <int64_t>directories[slot], 16)
+                p += 16
+        p[0] = 0
+        return p
 
     def encode_partitions(self, BatchBuilder builder not None, rows=None, *, int32_t version):
         cdef int64_t count
