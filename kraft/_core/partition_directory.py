@@ -6,7 +6,7 @@ each rolled segment, which in a metadata log is always that of no producers:
 
     .snapshot   version i16 = 1 | crc u32 of what follows | entry count i32 = 0
 
-Fed by `log` and `segment`; imports nothing but the error family and crc32c.
+Fed by `log` and `segment`; imports nothing but the error family and the checksum.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import re
 import struct
 from uuid import UUID
 
-import crc32c
-
+from kraft._core.checksum import crc32c
 from kraft.errors import CorruptRecordError
 
 LOG = ".log"
@@ -36,7 +35,7 @@ BESIDE_LOG = (OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT)
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.snapshot)")
 
 _NO_PRODUCERS = struct.pack(">i", 0)
-EMPTY_PRODUCER_SNAPSHOT = struct.pack(">hI", 1, crc32c.crc32c(_NO_PRODUCERS)) + _NO_PRODUCERS
+EMPTY_PRODUCER_SNAPSHOT = struct.pack(">hI", 1, crc32c(_NO_PRODUCERS)) + _NO_PRODUCERS
 
 
 def segment_file(directory: str, base_offset: int, suffix: str) -> str:
