@@ -20,6 +20,7 @@ import pytest
 from benchmarks.java_peers import Line, Peers
 
 LINES = pytest.StashKey[list[Line]]()
+FIGURES = pytest.StashKey[list[Line]]()
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,21 @@ def measured(benchmark: Any) -> Callable[..., None]:
     return note
 
 
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Notes a figure that is no time, such as bytes held for `count` partitions."""
+    figures = request.config.stash.setdefault(FIGURES, [])
+
+    def note(work: str, *, unit: str, count: int, **more: Any) -> None:
+        figures.append({"work": work, "unit": unit, "count": count, **more})
+
+    return note
+
+
 def pytest_benchmark_update_json(
     config: pytest.Config, benchmarks: list[Any], output_json: dict[str, Any]
 ) -> None:
     """Puts the peers' lines and the size of the run beside the benchmarks."""
     output_json["peers"] = config.stash.get(LINES, [])
+    output_json["figures"] = config.stash.get(FIGURES, [])
     output_json["quick"] = bool(config.getoption("--quick"))

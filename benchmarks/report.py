@@ -48,7 +48,11 @@ def floor(run: Run, row: Row) -> str:
         return row.note
     least = ours.bytes / bare.bytes_per_s
     text = f"{row.floor} {bare.bytes_per_s / 1e9:.3g} GB/s: {seconds(least)}"
-    return f"{text}, {ours.median_s / least:.2g}x above" + (f"\n{row.note}" if row.note else "")
+    text += f"; {ours.median_s / least:.2g}x above it"
+    theirs = run.of(row.peer, row.total) if row.peer else None
+    if theirs is not None and theirs.median_s:
+        text += f", the peer {theirs.item_s * ours.count / least:.2g}x"
+    return text + (f"\n{row.note}" if row.note else "")
 
 
 def ratio(run: Run, row: Row) -> str:

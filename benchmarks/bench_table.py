@@ -1,0 +1,155 @@
+"""The partition table: checkpoint bytes to columns and back, changes, and the memory it takes.
+
+``decode``   batches of partition (and topic) records, CRC checked -> the columns of a new table,
+             made with room for them
+``encode``   columns -> partition records in batches of 1,024 with CRC, each in the record version
+             that it was read in; in pieces of 16 batches, as a controller hands them to its log
+``load``     a checkpoint's bytes -> a queryable cluster: partitions, topics, brokers, features
+``changes``  a tail of 1M partition changes, CRC checked -> merged into the columns
+
+All with the bytes in memory, one thread, memory of the table fresh from the system in every round.
+Floors: the same bytes through memcpy. Every round's product is checked once against the sums that
+the maker of the file wrote down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks import checks, generate, generate_changes
+from benchmarks.conftest import Sizes
+from kraft._core.batch import BatchBuilder
+from kraft._core.batch_columns import BatchColumns
+from kraft._core.table import PartitionTable
+from kraft.image.replay import Cluster
+
+PIECE = 16 * generate.RECORDS_PER_BATCH
+
+
+def assert_holds(table: PartitionTable, expected: generate.Expected) -> None:
+    """The table is what the maker of the file says, column by column as sums."""
+    assert table.partition_count == expected.partitions
+    assert table.topic_count == expected.topics
+    assert checks.state_check(table) == expected.state_check
+    assert checks.directory_check(table) == expected.directory_check
+
+
+def decoded(raw: bytes, capacity: int = 0) -> PartitionTable:
+    table = PartitionTable(capacity=capacity)
+    table.apply(raw)
+    return table
+
+
+def loaded(raw: bytes, expected: generate.Expected) -> Cluster:
+    cluster = Cluster()
+    cluster.apply_snapshot(raw, end_offset=expected.records + 2)
+    return cluster
+
+
+def bench_decode(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+    path, expected = generate.make("mixed", sizes.partitions)
+    raw = path.read_bytes()
+    table = benchmark.pedantic(decoded, (raw,), rounds=sizes.rounds * 2, warmup_rounds=sizes.warmup)
+    assert_holds(table, expected)
+    measured("decode", unit="records", count=expected.records, bytes=expected.bytes)
+
+
+def encoded(table: PartitionTable, rows_by_version: list[np.ndarray], keep: list[Any]) -> int:
+    """Encodes all rows, piece by piece; `keep` receives the pieces where it is given as a list."""
+    size = 0
+    for version, rows in enumerate(rows_by_version):
+        for first in range(0, len(rows), PIECE):
+            builder = BatchBuilder(
+                first,
+                generate.LEADER_EPOCH,
+                generate.TIMESTAMP_MS,
+                max_batch_records=generate.RECORDS_PER_BATCH,
+                capacity=PIECE * 160,
+            )
+            table.encode_partitions(builder, rows[first : first + PIECE], version=version)
+            batches = builder.finish()
+            size += len(batches)
+            if keep is not None:
+                keep.append(batches)
+    return size
+
+
+def partition_values(batches: list[Any]) -> set[bytes]:
+    """The values of all partition records; each is unique, as it names its topic and partition."""
+    values = set()
+    for part in batches:
+        columns = BatchColumns.read(part)
+        raw = bytes(columns.buffer)
+        for at, size in zip(
+            columns.value_positions.tolist(), columns.value_lengths.tolist(), strict=True
+        ):
+            if raw[at : at + 2] == b"\x01\x03":
+                values.add(raw[at : at + size])
+    return values
+
+
+def bench_encode(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+    path, expected = generate.make("mixed", sizes.partitions)
+    raw = path.read_bytes()
+    table = decoded(raw)
+    versions = generate.mixed_rows(0, sizes.partitions, expected.brokers).version
+    rows = [np.flatnonzero(versions == version).astype(np.int32) for version in range(3)]
+    size = benchmark.pedantic(
+        encoded, (table, rows, None), rounds=sizes.rounds * 2, warmup_rounds=sizes.warmup
+    )
+    made: list[Any] = []
+    encoded(table, rows, made)
+    assert partition_values(made) == partition_values([raw])
+    measured("encode", unit="records", count=expected.partitions, bytes=size)
+
+
+def bench_load(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+    path, expected = generate.make("mixed", sizes.partitions)
+    raw = path.read_bytes()
+    cluster = benchmark.pedantic(
+        loaded, (raw, expected), rounds=sizes.rounds * 2, warmup_rounds=sizes.warmup
+    )
+    assert_holds(cluster.table, expected)
+    name = generate.topic_name(expected.topics - 1)
+    assert cluster.table.row_of(cluster.table.topic_number(name), 0) >= 0
+    assert len(cluster.state.brokers) == expected.brokers
+    measured("load", unit="partitions", count=expected.partitions, bytes=expected.bytes)
+
+
+def bench_changes(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+    path, _ = generate.make("uniform", sizes.partitions)
+    tail_path, expected = generate_changes.make_changes(sizes.partitions)
+    raw, tail = path.read_bytes(), tail_path.read_bytes()
+    tables: list[PartitionTable] = []
+
+    def fresh() -> tuple[tuple[PartitionTable, bytes], dict[str, Any]]:
+        tables[:] = [decoded(raw)]
+        return (tables[0], tail), {}
+
+    benchmark.pedantic(
+        PartitionTable.apply, setup=fresh, rounds=sizes.rounds, warmup_rounds=sizes.warmup
+    )
+    assert_holds(tables[0], expected)
+    measured("changes", unit="records", count=expected.records, bytes=expected.bytes)
+
+
+def test_memory_a_partition(figure: Callable[..., None], sizes: Sizes) -> None:
+    """All memory that grows with partitions: what the table says, held against what it returns."""
+    count = sizes.partitions
+    path, _ = generate.make("uniform", count)
+    table = decoded(path.read_bytes())
+    table.ensure_index()
+    parts = table.memory_sizes
+    columns = sum(array.nbytes for array in map(table.column, COLUMNS))
+    assert parts["columns"] >= columns
+    figure("memory_columns", unit="partitions", count=count, bytes=parts["columns"])
+    figure("memory_all", unit="partitions", count=count, bytes=sum(parts.values()), parts=parts)
+
+
+COLUMNS = (
+    *("topic", "partition", "leader", "leader_epoch", "partition_epoch", "leader_recovery_state"),
+    *("replicas", "directories", "isr", "elr", "last_known_elr"),
+)
