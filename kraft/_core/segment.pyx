@@ -225,15 +225,17 @@ cdef class Segment:
             self._os_file is not None and self._mapping is not None
             and Py_REFCNT(<PyObject *>self._mapping) > 1
         )
+        kept = self._mapping.slice(0, position) if shared else None
+        # Before the disk is asked, so that a reader in another thread maps no byte that will go.
+        self._mapping = None
+        self.size = position
         if shared:
-            write_atomically(self.disk, self.path, self._mapping.slice(0, position))
+            write_atomically(self.disk, self.path, kept)
             self._file.close()
             self._open()
         else:
             self._file.truncate(position)
             self._file.sync()
-        self._mapping = None
-        self.size = position
         return 0
 
     def truncate_to(self, int64_t offset):
