@@ -27,6 +27,10 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
+def times(value: float) -> str:
+    return f"{value:,.0f}x" if value >= 10 else f"{value:.1f}x"
+
+
 def figures(measurement: Measurement | None) -> str:
     """Median and worst, items a second, bytes a second; or bytes an item where nothing is timed."""
     if measurement is None:
@@ -48,10 +52,10 @@ def floor(run: Run, row: Row) -> str:
         return row.note
     least = ours.bytes / bare.bytes_per_s
     text = f"{row.floor} {bare.bytes_per_s / 1e9:.3g} GB/s: {seconds(least)}"
-    text += f"; {ours.median_s / least:.2g}x above it"
+    text += f"; {times(ours.median_s / least)} above it"
     theirs = run.of(row.peer, row.total) if row.peer else None
     if theirs is not None and theirs.median_s:
-        text += f", the peer {theirs.item_s * ours.count / least:.2g}x"
+        text += f", the peer {times(theirs.item_s * ours.count / least)}"
     return text + (f"\n{row.note}" if row.note else "")
 
 

@@ -30,8 +30,13 @@ final class Measure {
     private final int iterations;
 
     Measure(Arguments arguments) {
-        warmup = arguments.number("warmup", 10);
-        iterations = arguments.number("iterations", 20);
+        this(arguments, 1);
+    }
+
+    /** Runs only one of `fewer` rounds: for works that take seconds. */
+    Measure(Arguments arguments, int fewer) {
+        warmup = Math.max(1, arguments.number("warmup", 10) / fewer);
+        iterations = Math.max(3, arguments.number("iterations", 20) / fewer);
     }
 
     void time(String name, String unit, long count, long bytes, Work work) throws Exception {
