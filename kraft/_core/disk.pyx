@@ -16,6 +16,7 @@ import os
 from typing import Protocol
 
 from cpython.buffer cimport (
+    PyBUF_FORMAT,
     PyBUF_ND,
     PyBUF_SIMPLE,
     PyBUF_STRIDES,
@@ -164,6 +165,9 @@ cdef int fill_view(
     view.readonly = 1
     view.ndim = 1
     view.format = NULL
+    if flags & PyBUF_FORMAT:
+        # Whoever asks for a format reads one; Cython's own memoryviews do so without looking for NULL.
+        view.format = b"B"
     view.shape = shape if flags & PyBUF_ND else NULL
     view.strides = strides if (flags & PyBUF_STRIDES) == PyBUF_STRIDES else NULL
     view.suboffsets = NULL
