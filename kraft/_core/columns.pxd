@@ -66,3 +66,15 @@ cdef inline uint32_t packed_fault(uint32_t packed, uint32_t stride) noexcept nog
         | ((packed & <uint32_t>0x0F0F0F0F) + limit) & <uint32_t>0xF0F0F0F0
         | ((packed >> 4 & <uint32_t>0x0F0F0F0F) + limit) & <uint32_t>0xF0F0F0F0
     )
+
+
+cdef inline int32_t unpack_list(
+    uint32_t packed, const int32_t *replicas, int32_t *members
+) noexcept nogil:
+    """A packed list spread out; how many members it has."""
+    cdef int32_t count = 0
+    while packed:
+        members[count] = replicas[(packed & 15) - 1]
+        packed >>= 4
+        count += 1
+    return count

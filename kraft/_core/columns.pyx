@@ -134,17 +134,6 @@ cdef inline bint pack_list(
     return True
 
 
-cdef inline int32_t unpack_list(
-    uint32_t packed, const int32_t *replicas, int32_t *members
-) noexcept nogil:
-    cdef int32_t count = 0
-    while packed:
-        members[count] = replicas[(packed & 15) - 1]
-        packed >>= 4
-        count += 1
-    return count
-
-
 cdef class PartitionColumns:
     """Rows and their memory; ``PartitionTable`` adds what the rows mean."""
 

@@ -18,6 +18,7 @@ cdef enum Refusal:
     UNKNOWN_PARTITION = -104
     TOPIC_ID_EXISTS = -105
     BAD_PARTITION_ID = -106
+    OFFSET_FALLS = -107
 
 
 cdef enum JournalKind:
@@ -54,6 +55,8 @@ cdef class TableRows(PartitionColumns):
     cdef readonly int64_t journal_sequence  # number of the entry at `journal_first` since the beginning
     cdef readonly bint is_journaling
     cdef readonly int64_t journal_start_offset  # revert reaches back to here
+    cdef int64_t revert_count       # reverts give sequence numbers out again; whoever kept some asks this
+    cdef list images                # weak references to the TableImages that may be alive
 
     cdef JournalEntry *record(self, int64_t offset, int32_t kind, int32_t row) noexcept nogil
     cdef int64_t add_topic(self, const uint8_t *name, int32_t name_size,
@@ -67,6 +70,20 @@ cdef class TableRows(PartitionColumns):
     cdef int32_t *rows_of_topic(self, int64_t topic, int64_t *count) noexcept nogil
     cdef int undo(self, JournalEntry *entry, int64_t kept) noexcept nogil
     cdef int build_index(self) noexcept nogil
+    cdef list _live_image_offsets(self)
+    cdef object _refuse_beside_images(self, str what)
+    cdef inline bint falls(self, int64_t offset) noexcept nogil:
+        """Whether a change at `offset` would lie before one that the journal holds."""
+        return self.is_journaling and offset < self.journal_tip() - (1 if self.has_journal() else 0)
+    cdef inline bint has_journal(self) noexcept nogil:
+        return self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry)
+    cdef inline int64_t journal_tip(self) noexcept nogil:
+        """Behind the last offset of which the journal knows."""
+        cdef const JournalEntry *last
+        if not self.has_journal():
+            return self.journal_start_offset
+        last = <const JournalEntry *>(self.journal.data + self.journal.size) - 1
+        return last.offset + last.count
     cdef inline const uint8_t *directory_ids(self) noexcept nogil:
         return self.directories_seen.keys.data
     cdef inline const uint8_t *topic_id(self, int64_t topic) noexcept nogil:
@@ -81,3 +98,6 @@ cdef class TableRows(PartitionColumns):
             self.journal_sequence + <int64_t>(self.journal.size // sizeof(JournalEntry))
             - self.journal_first
         )
+
+
+cdef dict state_as_dict(const PartitionState *state)

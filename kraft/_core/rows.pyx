@@ -19,7 +19,7 @@ from kraft._core.broker_index cimport BrokerRows
 from kraft._core.columns cimport IRREGULAR, pack_block, unpack_block
 from kraft._core.topics cimport TopicEntry
 
-from kraft.errors import OffsetOutOfRangeError, ReplayError
+from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, ReplayError
 
 
 def refusal(int reason, str what):
@@ -32,7 +32,28 @@ def refusal(int reason, str what):
         UNKNOWN_TOPIC: f"{what}: no topic has this id",
         UNKNOWN_PARTITION: f"{what}: the topic has no such partition",
         BAD_PARTITION_ID: f"{what}: a partition id must not be negative",
+        OFFSET_FALLS: f"{what}: it lies before a record that was applied already",
     }[reason])
+
+
+cdef dict state_as_dict(const PartitionState *state):
+    """A partition as Python values, directories by their numbers."""
+    cdef int32_t slot
+    return {
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "partition_epoch": state.partition_epoch,
+        "leader_recovery_state": state.leader_recovery_state,
+        "replicas": [state.replicas[slot] for slot in range(state.replica_count)],
+        "directories": [state.directories[slot] for slot in range(state.replica_count)],
+        "isr": [state.isr[slot] for slot in range(state.isr_count)],
+        "elr": [state.elr[slot] for slot in range(state.elr_count)],
+        "last_known_elr": [
+            state.last_known_elr[slot] for slot in range(state.last_known_elr_count)
+        ],
+        "removing_replicas": [state.removing[slot] for slot in range(state.removing_count)],
+        "adding_replicas": [state.adding[slot] for slot in range(state.adding_count)],
+    }
 
 
 cdef int by_partition(const void *left, const void *right) noexcept nogil:
@@ -48,6 +69,7 @@ cdef class TableRows(PartitionColumns):
         self.topics = TopicTable()
         self.index = BrokerIndex()
         self.directories_seen = UuidMap()
+        self.images = []
         # The reserved ids take their fixed numbers: migrating 0, unassigned 1, lost 2.
         for low in range(3):
             self.directories_seen.put(low.to_bytes(16, "big"))
@@ -78,6 +100,7 @@ cdef class TableRows(PartitionColumns):
 
     def start_journal(self, int64_t offset):
         """From here on every change can be undone, back to ``offset``."""
+        self._refuse_beside_images("start the journal anew")
         self.ensure_checked()
         self.forget_all()
         self.is_journaling = True
@@ -85,6 +108,7 @@ cdef class TableRows(PartitionColumns):
 
     def stop_journal(self):
         """Forgets the past and keeps none: for cold loads."""
+        self._refuse_beside_images("stop the journal")
         self.forget_all()
         self.is_journaling = False
 
@@ -92,7 +116,8 @@ cdef class TableRows(PartitionColumns):
         self._forget(0x7FFFFFFFFFFFFFFF)
 
     def forget(self, int64_t offset):
-        """Drops what is only needed to go back to before ``offset``."""
+        """Drops what is only needed to go back to before ``offset``; never what a live image needs."""
+        offset = min(offset, min(self._live_image_offsets(), default=offset))
         if offset > self.journal_start_offset:
             self._forget(offset)
             self.journal_start_offset = offset
@@ -128,6 +153,12 @@ cdef class TableRows(PartitionColumns):
                 f"cannot revert to offset {offset}: the journal reaches back to "
                 f"{self.journal_start_offset if self.is_journaling else 'nothing'}"
             )
+        newest = max(self._live_image_offsets(), default=offset)
+        if offset < newest:
+            raise InvalidRequestError(
+                f"cannot revert to offset {offset}: an image as of offset {newest} is in use"
+            )
+        self.revert_count += 1
         with nogil:
             while self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
                 entry = <JournalEntry *>(self.journal.data + self.journal.size) - 1
@@ -186,12 +217,46 @@ cdef class TableRows(PartitionColumns):
             free(rows)
         return 0
 
+    # -- images and deltas
+
+    def image(self, offset=None):
+        """The table as of before the record at ``offset`` (by default behind the journal's last); see ``history``."""
+        from kraft._core.history import TableImage
+        return TableImage(self, self.journal_tip() if offset is None else offset)
+
+    def delta(self, int64_t since_offset, offset=None):
+        """What records from ``since_offset`` to before ``offset`` changed; see ``history``."""
+        from kraft._core.history import TableDelta
+        return TableDelta(self.image(since_offset), self.image(offset))
+
+    def _add_image(self, reference):
+        """Keeps in mind (a weak reference to) an image that needs the journal."""
+        self.images.append(reference)
+
+    cdef list _live_image_offsets(self):
+        """The offsets of the images that somebody still holds."""
+        if not self.images:
+            return []
+        alive = [(reference, image) for reference in self.images
+                 if (image := reference()) is not None]
+        self.images = [reference for reference, _ in alive]
+        return [image.offset for _, image in alive]
+
+    cdef object _refuse_beside_images(self, str what):
+        offsets = self._live_image_offsets()
+        if offsets:
+            raise InvalidRequestError(
+                f"cannot {what}: an image as of offset {min(offsets)} is in use"
+            )
+
     # -- mutations, all journaled
 
     cdef int64_t add_topic(self, const uint8_t *name, int32_t name_size,
                            const uint8_t *topic_id, int64_t offset) noexcept nogil:
         """The number of a new topic, or a negative Refusal."""
         cdef int64_t topic
+        if self.falls(offset):
+            return OFFSET_FALLS
         if self.topics.names.find(name, name_size) >= 0:
             return TOPIC_EXISTS
         if self.topics.ids.find(topic_id) >= 0:
@@ -206,7 +271,10 @@ cdef class TableRows(PartitionColumns):
     cdef int discard_topic(self, int64_t topic, int64_t offset) noexcept nogil:
         """Removes a topic and its partitions; without a journal their rows stay dead until compaction."""
         cdef int64_t count = 0, index
-        cdef int32_t *rows = self.rows_of_topic(topic, &count)
+        cdef int32_t *rows
+        if self.falls(offset):
+            return OFFSET_FALLS
+        rows = self.rows_of_topic(topic, &count)
         if rows == NULL and count:
             return NO_MEMORY
         if self.is_journaling and self.record(offset, TOPIC_REMOVED, <int32_t>topic) == NULL:
@@ -229,6 +297,8 @@ cdef class TableRows(PartitionColumns):
         cdef bint follows = False
         if partition < 0:
             return BAD_PARTITION_ID
+        if self.falls(offset):
+            return OFFSET_FALLS
         if self.is_journaling:
             if self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
                 entry = <JournalEntry *>(self.journal.data + self.journal.size) - 1
@@ -254,6 +324,8 @@ cdef class TableRows(PartitionColumns):
         cdef JournalEntry *entry
         if not self.is_journaling:
             return 0
+        if self.falls(offset):
+            return OFFSET_FALLS
         entry = self.record(offset, ROW_CHANGED, <int32_t>row)
         if entry == NULL:
             return NO_MEMORY
@@ -268,9 +340,11 @@ cdef class TableRows(PartitionColumns):
 
     cdef int replace_row(self, int64_t row, const PartitionState *after,
                          int64_t offset) noexcept nogil:
-        """Journals a whole row and writes `after` over it; 0 or NO_MEMORY."""
+        """Journals a whole row and writes `after` over it; 0 or a negative Refusal."""
         cdef PartitionState before
         cdef JournalEntry *entry
+        if self.falls(offset):
+            return OFFSET_FALLS
         if self.is_journaling:
             self.load_row(row, &before)
             entry = self.record(offset, ROW_CHANGED, <int32_t>row)
@@ -357,9 +431,11 @@ cdef class TableRows(PartitionColumns):
         cdef int32_t last = -1
         cdef int stride = self.stride
         cdef BrokerRows *entry
+        # A topic's removal that the journal can take back brings its rows back without a word to the index.
+        cdef bint with_dead = self.has_journal()
         self.index.clear()
         for row in range(self.row_count):
-            if self.topic[row] < 0 or self.isr[row] == IRREGULAR:
+            if self.isr[row] == IRREGULAR or (self.topic[row] < 0 and not with_dead):
                 continue
             for slot in range(stride):
                 last = self.replicas[row * stride + slot]
@@ -376,7 +452,7 @@ cdef class TableRows(PartitionColumns):
             entry.capacity = entry.count
             entry.count = 0
         for row in range(self.row_count):
-            if self.topic[row] >= 0 and self.index_row(row) < 0:
+            if (self.topic[row] >= 0 or with_dead) and self.index_row(row) < 0:
                 return NO_MEMORY
         self.is_indexed = True
         return 0
@@ -398,7 +474,8 @@ cdef class TableRows(PartitionColumns):
 
         The journal must be empty: what it holds speaks of rows. Costs a pass over the table.
         """
-        if self.journal.size > <size_t>self.journal_first * sizeof(JournalEntry):
+        self._refuse_beside_images("compact the table")
+        if self.has_journal():
             raise ReplayError("a table whose journal holds changes cannot be compacted")
         self.ensure_checked()
         cdef TableRows fresh = type(self)(capacity=self.partition_count, stride=self.stride)
@@ -442,7 +519,7 @@ cdef class TableRows(PartitionColumns):
 
     @property
     def is_compact(self):
-        """True where no row is dead and no partition scattered."""
+        """True where no row is dead and no partition scattered; one behind a gap in its topic's ids always is."""
         return self.row_count == self.partition_count and self.topics.scattered.count == 0
 
     @property

@@ -31,7 +31,7 @@ from kraft._core.partition_codec cimport (
     skip_tags,
 )
 from kraft._core.rows cimport (
-    NO_MEMORY, TOPIC_EXISTS, TOPIC_ID_EXISTS, UNKNOWN_PARTITION, UNKNOWN_TOPIC,
+    NO_MEMORY, TOPIC_EXISTS, TOPIC_ID_EXISTS, UNKNOWN_PARTITION, UNKNOWN_TOPIC, state_as_dict,
 )
 from kraft._core.topics cimport TopicEntry
 from kraft._core.wire cimport get_uvarint, likely, load_u32, store_u32
@@ -644,6 +644,7 @@ cdef class PartitionTable(TableRows):
         cdef PartitionState state
         cdef int32_t slot
         cdef bint known
+        cdef int result
         if topic < 0:
             return UNKNOWN_TOPIC
         row = self.topics.row_of(<int32_t>topic, view.partition_id)
@@ -669,8 +670,9 @@ cdef class PartitionTable(TableRows):
             )
         ):
             # What nearly every change is: leader, ISR, ELR of a regular row.
-            if self.note_scalars(row, cursor.offset) < 0:
-                return NO_MEMORY
+            result = self.note_scalars(row, cursor.offset)
+            if result < 0:
+                return result
             if view.fields & CHANGE_ISR:
                 self.isr[row] = isr
             if view.fields & CHANGE_ELR:
@@ -736,6 +738,7 @@ cdef class PartitionTable(TableRows):
     def clear_elr(self, topic, int64_t offset):
         """ClearElr: empties both lists where either holds something; the partition epoch grows there."""
         cdef int64_t number = -1, row
+        cdef int result
         cdef PartitionState state
         self.ensure_checked()
         if topic is not None:
@@ -752,8 +755,9 @@ cdef class PartitionTable(TableRows):
                 state.elr_count = 0
                 state.last_known_elr_count = 0
                 state.partition_epoch += 1
-                if self.replace_row(row, &state, offset) < 0:
-                    raise MemoryError("no memory for the journal")
+                result = self.replace_row(row, &state, offset)
+                if result < 0:
+                    raise refusal(result, f"ClearElr at offset {offset}")
 
     def _widen_where_it_pays(self):
         """A wider stride once more than a sixteenth of the rows do not fit for want of slots."""
@@ -1022,27 +1026,12 @@ cdef class PartitionTable(TableRows):
 
     def state_of(self, int64_t row):
         cdef PartitionState state
-        cdef int32_t slot
         if not 0 <= row < self.row_count:
             raise OffsetOutOfRangeError(f"row {row} is outside of 0 to {self.row_count - 1}")
         if self.pending_check is not None and not self.is_row_sound(row):
             self.ensure_checked()
         self.load_row(row, &state)
-        return {
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
-            "partition_epoch": state.partition_epoch,
-            "leader_recovery_state": state.leader_recovery_state,
-            "replicas": [state.replicas[slot] for slot in range(state.replica_count)],
-            "directories": [state.directories[slot] for slot in range(state.replica_count)],
-            "isr": [state.isr[slot] for slot in range(state.isr_count)],
-            "elr": [state.elr[slot] for slot in range(state.elr_count)],
-            "last_known_elr": [
-                state.last_known_elr[slot] for slot in range(state.last_known_elr_count)
-            ],
-            "removing_replicas": [state.removing[slot] for slot in range(state.removing_count)],
-            "adding_replicas": [state.adding[slot] for slot in range(state.adding_count)],
-        }
+        return state_as_dict(&state)
 
     def directory_id(self, int64_t number):
         return self.directories_seen.key(number)

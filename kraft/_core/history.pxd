@@ -1,0 +1,46 @@
+# The table as it was, and what changed since; see history.pyx.
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from kraft._core.arena cimport Arena
+from kraft._core.partition_codec cimport PartitionState
+from kraft._core.rows cimport TableRows
+
+
+# Where the journal holds what a row was: sequence numbers of entries.
+cdef struct OverlaidRow:
+    int64_t oldest
+    int64_t oldest_block        # the oldest entry that holds the whole row; -1: none
+    int32_t row                 # -1 where the slot is empty
+
+
+cdef class TableImage:
+    cdef TableRows table
+    cdef readonly int64_t offset
+    cdef int64_t seen               # the journal entry from which on nothing was looked at yet; -1: all
+    cdef int64_t seen_reverts
+    cdef int64_t rows_then          # -1: not known yet
+    cdef Arena slots                # OverlaidRow, a power of two of them, at most half full
+    cdef uint64_t mask
+    cdef int64_t overlaid_count
+    cdef set topics_added_since
+    cdef set topics_removed_since
+    cdef object __weakref__
+
+    cdef int64_t first_entry(self) noexcept nogil
+    cdef object catch_up(self)
+    cdef int overlay(self, int32_t row, int64_t sequence, bint has_block) noexcept nogil
+    cdef OverlaidRow *find(self, int64_t row) noexcept nogil
+    cdef int make_room(self) noexcept nogil
+    cdef void load_row(self, int64_t row, PartitionState *state) noexcept nogil
+    cdef bint had_topic(self, int64_t topic)
+    cdef object _check_topic(self, int64_t topic)
+    cdef list _row_pairs(self, int64_t topic)
+
+
+cdef class TableDelta:
+    cdef readonly TableImage before
+    cdef readonly TableImage after
+    cdef dict parts
+
+    cdef object materialise(self)
