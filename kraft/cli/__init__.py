@@ -1,0 +1,102 @@
+"""The ``kraft`` command.
+
+Owns the list of commands and what all of them share: exit codes, how an error is told, how Ctrl-C and a
+closed pipe end. A command is a module of this package with a typer ``app``; the table below names it, and
+it is imported only when it is called (or when help lists it), so that ``kraft --help`` is quick. Inside
+such a module the library is imported by the functions that need it, for the same reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from kraft.cli.exits import BROKEN_PIPE, EPILOG, INTERRUPTED, REFUSED
+from kraft.errors import KraftError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Command -> the module whose ``app`` it is, in the order in which help lists them.
+_COMMANDS: dict[str, str] = {
+    "open": "kraft.cli.open",
+    "brokers": "kraft.cli.brokers",
+}
+
+
+class CommandGroup(TyperGroup):
+    """The commands of the table, each imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = get_command(import_module(_COMMANDS[cmd_name]).app)
+        command.name = cmd_name
+        return command
+
+    def invoke(self, ctx: Any) -> Any:
+        return _ending_well(lambda: super(CommandGroup, self).invoke(ctx))
+
+
+def _ending_well(run: Callable[[], Any]) -> Any:
+    """Runs a command; an error of the family, Ctrl-C and a closed pipe end it with their exit code."""
+    try:
+        result = run()
+        sys.stdout.flush()
+        return result
+    except KraftError as error:
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        print(f"error: {error}{notes}", file=sys.stderr)
+        raise typer.Exit(REFUSED) from None
+    except BrokenPipeError:
+        # Nobody reads any more. What is still buffered must not fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="kraft",
+    cls=CommandGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from kraft import __version__
+
+        print(f"kraft {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _kraft(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", is_eager=True, callback=_show_version
+    ),
+) -> None:
+    """Kafka's metadata, opened: what a KRaft controller or broker keeps in its metadata directory.
+
+    Nothing in a directory that is opened is ever changed.
+    """
+
+
+def main() -> None:
+    """The entry point of the ``kraft`` command."""
+    app(prog_name="kraft")

@@ -1,0 +1,118 @@
+"""``kraft brokers``: who is registered, and what each holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kraft.cli.exits import EPILOG
+from kraft.cli.options import AtOption, FromOption, JsonOption
+
+if TYPE_CHECKING:
+    from kraft.image import BrokerRegistration
+    from kraft.metadata.facade import Metadata
+
+app = typer.Typer(
+    help="Registered brokers.", no_args_is_help=True, add_completion=False, epilog=EPILOG
+)
+
+BROKER_COLUMNS = (
+    *("ID", "RACK", "STATE", "EPOCH", "IN_CONTROLLED_SHUTDOWN", "LEADERS", "REPLICAS"),
+    *("ENDPOINTS", "LOG_DIRS"),
+)
+BROKER_NUMBERS = ("ID", "EPOCH", "LEADERS", "REPLICAS")
+
+
+@app.callback()
+def _brokers() -> None:
+    """Registered brokers."""
+
+
+@app.command("list", epilog=EPILOG)
+def list_brokers(from_: FromOption, at: AtOption = None, as_json: JsonOption = False) -> None:
+    """Every registered broker: rack, state, epoch, endpoints, and how many partitions it leads and holds.
+
+    [bold]Examples[/bold]
+
+      kraft brokers list --from /var/lib/kafka/metadata
+
+      kraft brokers list --from /var/lib/kafka/metadata --at 1200 --json
+    """
+    from kraft.cli.output import Output
+    from kraft.metadata.facade import open_metadata
+
+    metadata = open_metadata(from_, at=at)
+    brokers = broker_documents(metadata)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(brokers)
+        return
+    output.table("", BROKER_COLUMNS, map(broker_row, brokers), numbers=BROKER_NUMBERS)
+
+
+def broker_documents(metadata: Metadata) -> list[dict[str, Any]]:
+    """One JSON object a broker, by id, with the names of Kafka's RegisterBrokerRecord."""
+    import numpy as np
+
+    from kraft.cli.kafka_json import json_value
+
+    partitions = metadata.partitions
+    live = partitions.live
+    replicas = partitions.replica_matrix()[live]
+    leads = dict(zip(*np.unique(partitions.leader[live], return_counts=True), strict=True))
+    holds = dict(zip(*np.unique(replicas[replicas >= 0], return_counts=True), strict=True))
+
+    def document(broker: BrokerRegistration) -> dict[str, Any]:
+        cordoned = broker.cordoned_log_dirs
+        return {
+            "brokerId": broker.id,
+            "rack": broker.rack,
+            "state": "fenced" if broker.fenced else "unfenced",
+            "brokerEpoch": broker.epoch,
+            "inControlledShutdown": broker.in_controlled_shutdown,
+            "leaders": int(leads.get(broker.id, 0)),
+            "replicas": int(holds.get(broker.id, 0)),
+            "endPoints": endpoint_documents(broker.endpoints.values()),
+            "logDirs": json_value(broker.log_dirs),
+            "cordonedLogDirs": None if cordoned is None else json_value(cordoned),
+            "incarnationId": str(broker.incarnation_id),
+            "features": json_value(broker.features),
+        }
+
+    return [document(broker) for _, broker in sorted(metadata.brokers.items())]
+
+
+def broker_row(broker: dict[str, Any]) -> tuple[object, ...]:
+    """A broker's document as a row under the columns of ``kraft brokers list``."""
+    return (
+        broker["brokerId"],
+        broker["rack"],
+        broker["state"],
+        broker["brokerEpoch"],
+        broker["inControlledShutdown"],
+        broker["leaders"],
+        broker["replicas"],
+        endpoints_text(broker["endPoints"]),
+        ",".join(broker["logDirs"]),
+    )
+
+
+def endpoint_documents(endpoints: Any) -> list[dict[str, Any]]:
+    """Endpoints by listener name; the security protocol by its name."""
+    from kraft.image.nodes import SECURITY_PROTOCOLS
+
+    return [
+        {
+            "name": point.name,
+            "host": point.host,
+            "port": point.port,
+            "securityProtocol": SECURITY_PROTOCOLS[point.security_protocol],
+        }
+        for point in sorted(endpoints)
+    ]
+
+
+def endpoints_text(endpoints: list[dict[str, Any]]) -> str:
+    """``PLAINTEXT://host:9092,…``"""
+    return ",".join(f"{point['name']}://{point['host']}:{point['port']}" for point in endpoints)

@@ -1,0 +1,419 @@
+"""``kraft open``: what lies in a metadata directory, on one screen.
+
+Owns the summary and its JSON form. It never shows the salt or keys of a SCRAM credential, nor the value of a
+setting: configs are counted, not listed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kraft.cli.exits import EPILOG, FOUND
+from kraft.cli.options import (
+    AtOption,
+    JsonOption,
+    MetadataPath,
+    NoColumnCacheOption,
+    SalvageOption,
+)
+
+if TYPE_CHECKING:
+    from kraft.cli.output import Output
+    from kraft.metadata.census import Census
+    from kraft.metadata.facade import Metadata
+    from kraft.metadata.source import MetadataSource
+
+app = typer.Typer(add_completion=False)
+
+_BIGGEST = 5
+
+
+@app.command(epilog=EPILOG)
+def open_(
+    path: MetadataPath,
+    at: AtOption = None,
+    salvage: SalvageOption = False,
+    no_column_cache: NoColumnCacheOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """A summary of a metadata directory, a log segment or a snapshot: quorum, brokers, topics,
+    partitions, records by type.
+
+    Records of a metadata transaction that is open or was aborted are not
+    part of the state. A log does not say how much of it was committed: its
+    last records may be ones that never were.
+
+    [bold]Examples[/bold]
+
+      kraft open /var/lib/kafka/metadata
+
+      kraft open /var/lib/kafka/metadata --at 1200
+
+      kraft open 00000000000000002334-0000000001.checkpoint --json
+    """
+    from kraft.cli.output import Output
+    from kraft.metadata.facade import open_metadata
+
+    began = time.perf_counter()
+    metadata = open_metadata(path, at=at, salvage=salvage, use_column_cache=not no_column_cache)
+    opened_ms = (time.perf_counter() - began) * 1000
+    document = summary(metadata, at)
+    document["openedMs"] = round(opened_ms, 3)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(document)
+    else:
+        _print(output, document)
+    if document["attention"]:
+        raise typer.Exit(FOUND)
+
+
+def summary(metadata: Metadata, at: int | None = None) -> dict[str, Any]:
+    """Everything that ``kraft open`` tells, as one JSON document but for the time that opening took."""
+    source = metadata.source
+    assert source is not None
+    log, snapshot, snapshot_name = _censuses(source, metadata, at)
+    document: dict[str, Any] = {
+        "path": str(source.directory.path),
+        **_identity(metadata, source),
+        "offsets": _offsets(metadata, source, snapshot_name),
+        "records": {"log": _records(log), "snapshot": _records(snapshot)},
+        "attention": _attention(source, log, metadata),
+    }
+    if source.is_partial:
+        return document
+    document["quorum"] = _quorum(metadata, source)
+    document["features"] = dict(metadata.features)
+    document["metadataVersion"] = _version_name(metadata.metadata_version)
+    document.update(_cluster(metadata))
+    return document
+
+
+def _identity(metadata: Metadata, source: MetadataSource) -> dict[str, Any]:
+    properties = source.directory.meta_properties
+    return {
+        "clusterId": metadata.cluster_id,
+        "nodeId": properties.node_id if properties else None,
+        "directoryId": str(properties.directory_id)
+        if properties and properties.directory_id
+        else None,
+    }
+
+
+def _offsets(
+    metadata: Metadata, source: MetadataSource, snapshot_name: str | None
+) -> dict[str, Any]:
+    first, last = source.offset_range
+    return {
+        "asOf": None if source.is_partial else metadata.next_offset,
+        "oldestState": None if source.is_partial else first,
+        "newestState": None if source.is_partial else last,
+        "logStartOffset": _or_none(source.log_start_offset),
+        "logEndOffset": _or_none(source.log_end_offset),
+        "segments": len(source.directory.segments),
+        "snapshots": [
+            {"endOffset": each.end_offset, "epoch": each.epoch, "size": each.size}
+            for each in source.directory.snapshots
+        ],
+        "loadedSnapshot": snapshot_name,
+        "unfinishedFiles": [path.name for path in source.directory.unfinished],
+    }
+
+
+def _or_none(offset: int) -> int | None:
+    return None if offset < 0 else offset
+
+
+def _censuses(
+    source: MetadataSource, metadata: Metadata, at: int | None
+) -> tuple[Census, Census, str | None]:
+    """The records of the log below ``at``, those of the snapshot loaded, and the snapshot's name."""
+    from kraft.metadata.census import Census
+    from kraft.metadata.snapshots import map_snapshot
+
+    log, of_snapshot = Census(), Census()
+    for piece in source.slices():
+        log.add(piece.data, end_offset=at)
+    snapshot = source.directory.newest_snapshot(at)
+    if snapshot is None and source.log_end_offset <= 0:
+        snapshot = source.directory.bootstrap_checkpoint
+    if snapshot is not None:
+        of_snapshot.add(map_snapshot(snapshot))
+    return log, of_snapshot, snapshot.path.name if snapshot else None
+
+
+def _records(census: Census) -> dict[str, Any]:
+    return {
+        "batches": census.batch_count,
+        "records": census.record_count,
+        "size": census.size,
+        "byType": dict(sorted(census.counts.items())),
+    }
+
+
+def _attention(source: MetadataSource, log: Census, metadata: Metadata) -> list[str]:
+    """One sentence for each thing that a person should look at."""
+    found = []
+    torn = source.torn_tail
+    if torn is not None:
+        found.append(
+            f"torn tail: {torn.size} bytes from byte {torn.position} of {torn.path} are left out, "
+            f"the log ends at offset {torn.offset} ({torn.reason})"
+        )
+    for gap in source.gaps:
+        goes_on = (
+            f"reading went on at offset {gap.next_offset}"
+            if gap.next_offset >= 0
+            else "nothing follows it"
+        )
+        found.append(
+            f"gap: damage at byte {gap.position} of {gap.path} loses the records from offset "
+            f"{gap.offset} on; {goes_on} ({gap.reason})"
+        )
+    if log.open_transaction is not None:
+        found.append(
+            f"open transaction: the records from offset {log.open_transaction} on belong to a "
+            "metadata transaction that has not ended; they are not part of the state"
+        )
+    if source.is_partial:
+        found.append(
+            f"partial: the log begins at offset {source.log_start_offset} and no snapshot goes "
+            "before it, so that there is no state to show"
+        )
+    return found
+
+
+def _quorum(metadata: Metadata, source: MetadataSource) -> dict[str, Any]:
+    quorum = metadata.quorum
+    kept = source.directory.quorum_state
+    leader = quorum.leader_id
+    if leader < 0 and kept is not None and kept.leader_epoch == quorum.leader_epoch:
+        # A snapshot does not say who leads its epoch; the node remembers it beside the log.
+        leader = kept.leader_id
+    return {
+        "leaderId": leader,
+        "leaderEpoch": quorum.leader_epoch,
+        "kraftVersion": quorum.kraft_version,
+        "voters": [
+            {
+                "id": voter.id,
+                "directoryId": str(voter.directory_id),
+                "endpoints": [
+                    f"{point.name}://{point.host}:{point.port}" for point in voter.endpoints
+                ],
+            }
+            for voter in quorum.voters
+        ]
+        or [{"id": voter, "directoryId": None, "endpoints": []} for voter in quorum.voter_ids],
+        "quorumState": None
+        if kept is None
+        else {
+            "leaderId": kept.leader_id,
+            "leaderEpoch": kept.leader_epoch,
+            "votedId": kept.voted_id,
+            "votedDirectoryId": None
+            if kept.voted_directory_id is None
+            else str(kept.voted_directory_id),
+        },
+    }
+
+
+def _version_name(level: int) -> str:
+    from kraft.records import MetadataVersion
+
+    return MetadataVersion.from_level(level).text
+
+
+def _cluster(metadata: Metadata) -> dict[str, Any]:
+    import numpy as np
+
+    from kraft.cli.brokers import broker_documents, endpoint_documents
+    from kraft.image.configs import RESOURCE_TYPES
+    from kraft.metadata.health import Health
+
+    health = Health(metadata)
+    topic = metadata.partitions.topic[health.live]
+    sizes = np.bincount(topic) if len(topic) else np.zeros(0, np.int64)
+    biggest = np.argsort(-sizes, kind="stable")[:_BIGGEST]
+    names = metadata.cluster.table.topic_name
+    configs = Counter(
+        RESOURCE_TYPES.get(resource_type, f"type {resource_type}")
+        for (resource_type, _), settings in metadata.configs.items()
+        for _ in settings
+    )
+    return {
+        "brokers": broker_documents(metadata),
+        "controllers": [
+            {
+                "controllerId": controller.id,
+                "incarnationId": str(controller.incarnation_id),
+                "endPoints": endpoint_documents(controller.endpoints.values()),
+            }
+            for _, controller in sorted(metadata.controllers.items())
+        ],
+        "topics": {
+            "count": len(metadata.topics),
+            "biggest": [
+                {"topic": names(int(number)), "partitionCount": int(sizes[number])}
+                for number in biggest
+                if sizes[number]
+            ],
+        },
+        "partitions": {
+            "count": len(metadata.partitions),
+            "withoutLeader": int(health.without_leader.sum()),
+            "underReplicated": int(health.under_replicated.sum()),
+            "underMinIsr": int(health.under_min_isr.sum()),
+            "reassigning": int(health.reassigning.sum()),
+        },
+        "configs": dict(sorted(configs.items())),
+        "acls": len(metadata.acls),
+        "scramCredentials": len(metadata.scram_credentials),
+        "clientQuotas": sum(len(quotas) for quotas in metadata.client_quotas.values()),
+        "delegationTokens": len(metadata.delegation_tokens),
+        "nextProducerId": metadata.next_producer_id,
+    }
+
+
+def _print(output: Output, document: dict[str, Any]) -> None:
+    offsets = document["offsets"]
+    has_state = "quorum" in document
+    output.fields(
+        "Cluster",
+        [
+            ("Path", document["path"]),
+            ("ClusterId", document["clusterId"]),
+            ("NodeId", document["nodeId"]),
+            ("DirectoryId", document["directoryId"]),
+            ("MetadataVersion", document.get("metadataVersion")),
+            ("Features", _pairs(document.get("features", {})) or None),
+            ("State", _state_line(offsets)),
+            ("Log", _log_line(offsets)),
+            ("Snapshots", _snapshots_line(offsets)),
+            ("Unfinished", ", ".join(offsets["unfinishedFiles"]) or None),
+            ("Opened", f"{document['openedMs']:.1f} ms"),
+        ],
+    )
+    if has_state:
+        _print_quorum(output, document["quorum"])
+        _print_nodes(output, document)
+        _print_contents(output, document)
+    _print_records(output, document["records"])
+    for sentence in document["attention"]:
+        output.note(sentence)
+
+
+def _print_quorum(output: Output, quorum: dict[str, Any]) -> None:
+    kept = quorum["quorumState"]
+    output.fields(
+        "Quorum",
+        [
+            ("LeaderId", "none known" if quorum["leaderId"] < 0 else quorum["leaderId"]),
+            ("LeaderEpoch", quorum["leaderEpoch"]),
+            ("KRaftVersion", quorum["kraftVersion"]),
+            *(
+                (
+                    f"Voter {voter['id']}",
+                    " ".join([*voter["endpoints"], voter["directoryId"] or ""]).strip(),
+                )
+                for voter in quorum["voters"]
+            ),
+            ("QuorumState", _pairs(kept) if kept else None),
+        ],
+    )
+
+
+def _print_nodes(output: Output, document: dict[str, Any]) -> None:
+    from kraft.cli.brokers import BROKER_COLUMNS, BROKER_NUMBERS, broker_row, endpoints_text
+
+    if document["brokers"]:
+        rows = map(broker_row, document["brokers"])
+        output.table("Brokers", BROKER_COLUMNS, rows, numbers=BROKER_NUMBERS)
+    if document["controllers"]:
+        output.table(
+            "Controllers",
+            ("ID", "ENDPOINTS", "INCARNATION_ID"),
+            [
+                (each["controllerId"], endpoints_text(each["endPoints"]), each["incarnationId"])
+                for each in document["controllers"]
+            ],
+            numbers=("ID",),
+        )
+
+
+def _print_contents(output: Output, document: dict[str, Any]) -> None:
+    partitions = document["partitions"]
+    biggest = ", ".join(
+        f"{_short(each['topic'])} ({each['partitionCount']:,})"
+        for each in document["topics"]["biggest"]
+    )
+    output.fields(
+        "Contents",
+        [
+            ("Topics", f"{document['topics']['count']:,}"),
+            ("Biggest", biggest or None),
+            ("Partitions", f"{partitions['count']:,}"),
+            ("WithoutLeader", f"{partitions['withoutLeader']:,}"),
+            ("UnderReplicated", f"{partitions['underReplicated']:,}"),
+            ("UnderMinIsr", f"{partitions['underMinIsr']:,}"),
+            ("Reassigning", f"{partitions['reassigning']:,}"),
+            ("Configs", _pairs(document["configs"]) or "0"),
+            ("Acls", document["acls"]),
+            ("ScramCredentials", document["scramCredentials"]),
+            ("ClientQuotas", document["clientQuotas"]),
+            ("DelegationTokens", document["delegationTokens"]),
+            ("NextProducerId", max(document["nextProducerId"], 0)),
+        ],
+    )
+
+
+def _print_records(output: Output, records: dict[str, Any]) -> None:
+    log, snapshot = records["log"]["byType"], records["snapshot"]["byType"]
+    names = sorted(log.keys() | snapshot.keys(), key=lambda name: -log.get(name, 0))
+    rows: list[tuple[object, ...]] = [
+        (name, f"{log.get(name, 0):,}", f"{snapshot.get(name, 0):,}") for name in names
+    ]
+    for label, key in (("records", "records"), ("batches", "batches"), ("bytes", "size")):
+        rows.append((f"all {label}", f"{records['log'][key]:,}", f"{records['snapshot'][key]:,}"))
+    output.table("Records", ("TYPE", "LOG", "SNAPSHOT"), rows, numbers=("LOG", "SNAPSHOT"))
+
+
+def _state_line(offsets: dict[str, Any]) -> str | None:
+    if offsets["asOf"] is None:
+        return None
+    return (
+        f"as of offset {offsets['asOf']}; can be asked for "
+        f"{offsets['oldestState']} to {offsets['newestState']}"
+    )
+
+
+def _log_line(offsets: dict[str, Any]) -> str | None:
+    if offsets["logStartOffset"] is None:
+        return None
+    segments = offsets["segments"]
+    return (
+        f"offsets {offsets['logStartOffset']} to {offsets['logEndOffset']} in {segments} "
+        f"segment{'s' if segments != 1 else ''}"
+    )
+
+
+def _snapshots_line(offsets: dict[str, Any]) -> str | None:
+    snapshots = offsets["snapshots"]
+    if not snapshots:
+        return None
+    ends = ", ".join(str(each["endOffset"]) for each in snapshots[-_BIGGEST:])
+    more = "… " if len(snapshots) > _BIGGEST else ""
+    loaded = f"; loaded: {offsets['loadedSnapshot']}" if offsets["loadedSnapshot"] else ""
+    return f"{len(snapshots)}, ending at offset {more}{ends}{loaded}"
+
+
+def _pairs(mapping: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in mapping.items())
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:39]}…"

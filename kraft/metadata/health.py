@@ -1,0 +1,105 @@
+"""``Health``: which partitions want attention, as masks over the rows of the partition table.
+
+Owns the rules of ``kafka-topics --describe`` with ``--under-replicated-partitions`` and its like (Kafka's
+``TopicCommand.PartitionDescription``), each one pass over columns. Read by the command line; the rows of
+removed topics are never marked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft.image.configs import TOPIC
+
+if TYPE_CHECKING:
+    from kraft.metadata.facade import Metadata
+
+Mask = NDArray[np.bool_]
+
+MIN_ISR = "min.insync.replicas"
+_DEFAULT_MIN_ISR = 1
+
+
+class Health:
+    """The state of every partition of ``metadata`` as it was when this was made: bool (n,) each."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        partitions = metadata.partitions
+        self.live: Mask = partitions.live
+        self._leader: NDArray[np.int32] = partitions.leader
+        self._isr_size = partitions.isr_size()
+
+    @property
+    def without_leader(self) -> Mask:
+        return self.live & (self._leader < 0)
+
+    @property
+    def unavailable(self) -> Mask:
+        """No leader, or one that is fenced or not registered."""
+        brokers = self._metadata.brokers.values()
+        unfenced = np.array([each.id for each in brokers if not each.fenced], np.int32)
+        return self.live & ~np.isin(self._leader, unfenced)
+
+    @property
+    def reassigning(self) -> Mask:
+        """Replicas are being added or removed."""
+        partitions = self._metadata.partitions
+        mask = np.zeros(len(self.live), np.bool_)
+        # Only irregular rows can have a reassignment in flight.
+        for row in partitions.irregular_rows:
+            info = partitions.row(int(row))
+            mask[row] = bool(info.adding_replicas or info.removing_replicas)
+        return mask
+
+    @property
+    def under_replicated(self) -> Mask:
+        """Fewer replicas in sync than the replication factor.
+
+        While replicas are added the factor is what it will be without the added ones.
+        """
+        partitions = self._metadata.partitions
+        factor = partitions.replica_count()
+        for row in partitions.irregular_rows:
+            factor[row] -= len(partitions.row(int(row)).adding_replicas)
+        return self.live & (factor > self._isr_size)
+
+    @property
+    def under_min_isr(self) -> Mask:
+        """No leader, or fewer replicas in sync than ``min.insync.replicas``."""
+        return self.live & ((self._leader < 0) | (self._isr_size < self.min_isr))
+
+    @property
+    def at_min_isr(self) -> Mask:
+        """Exactly ``min.insync.replicas`` in sync: one more lost, and producers that ask for all acks fail."""
+        return self.live & (self._isr_size == self.min_isr)
+
+    @property
+    def min_isr(self) -> NDArray[np.int32]:
+        """``min.insync.replicas`` of each row: the topic's own, else the cluster's default, else 1.
+
+        i32 (n,). What a broker's own file sets is not in the metadata and does not count here.
+        """
+        metadata = self._metadata
+        topic = metadata.partitions.topic
+        default = _number(metadata.configs.cluster_default().get(MIN_ISR), _DEFAULT_MIN_ISR)
+        by_topic = np.full(int(topic.max(initial=-1)) + 1, default, np.int32)
+        for (resource_type, name), settings in metadata.configs.items():
+            if resource_type == TOPIC and MIN_ISR in settings and name in metadata.topics:
+                number = metadata.topics[name].number
+                # A topic without partitions may have a number beyond every row's.
+                if number < len(by_topic):
+                    by_topic[number] = _number(settings[MIN_ISR], default)
+        if len(by_topic) == 0:
+            return np.zeros(len(topic), np.int32)
+        return by_topic[topic]
+
+
+def _number(text: str | None, default: int) -> int:
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        return default
