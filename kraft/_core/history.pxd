@@ -35,7 +35,7 @@ cdef class TableImage:
     cdef void load_row(self, int64_t row, PartitionState *state) noexcept nogil
     cdef bint had_topic(self, int64_t topic)
     cdef object _check_topic(self, int64_t topic)
-    cdef list _row_pairs(self, int64_t topic)
+    cdef int32_t *row_pairs(self, int64_t topic, int64_t *count) except? NULL
 
 
 cdef class TableDelta:

@@ -246,22 +246,31 @@ cdef class TableImage:
         return self.table.topics.ids.key(topic)
 
     def topic_rows(self, int64_t topic):
+        cdef int64_t count = 0, index
+        cdef int32_t *pairs
         self.catch_up()
         self._check_topic(topic)
-        return np.array([row for _, row in self._row_pairs(topic)], np.int32)
-
-    cdef list _row_pairs(self, int64_t topic):
-        """(partition, row) by partition, of the rows that were there."""
-        cdef int64_t count = 0, index
-        cdef int32_t *pairs = self.table.rows_of_topic(topic, &count)
-        if pairs == NULL and count:
-            raise MemoryError("no memory for a topic's rows")
-        found = [
-            (pairs[2 * index], pairs[2 * index + 1]) for index in range(count)
-            if pairs[2 * index + 1] < self.rows_then
-        ]
+        pairs = self.row_pairs(topic, &count)
+        rows = np.empty(count, np.int32)
+        cdef int32_t[::1] out = rows
+        for index in range(count):
+            out[index] = pairs[2 * index + 1]
         free(pairs)
-        return found
+        return rows
+
+    cdef int32_t *row_pairs(self, int64_t topic, int64_t *count) except? NULL:
+        """(partition, row) by partition, of the rows that were there; the caller frees them. NULL with 0: none."""
+        cdef int64_t found = 0, index, kept = 0
+        cdef int32_t *pairs = self.table.rows_of_topic(topic, &found)
+        if pairs == NULL and found:
+            raise MemoryError("no memory for a topic's rows")
+        for index in range(found):
+            if pairs[2 * index + 1] < self.rows_then:
+                pairs[2 * kept] = pairs[2 * index]
+                pairs[2 * kept + 1] = pairs[2 * index + 1]
+                kept += 1
+        count[0] = kept
+        return pairs
 
     # -- partitions
 
@@ -311,7 +320,7 @@ cdef class TableImage:
         if name == "topic":
             for topic in self.topics_removed_since:
                 if self.had_topic(topic):
-                    column[[row for _, row in self._row_pairs(topic)]] = topic
+                    column[self.topic_rows(topic)] = topic
         elif name != "partition":
             for index in range(<int64_t>(self.slots.size // sizeof(OverlaidRow))):
                 known = (<const OverlaidRow *>self.slots.data) + index
@@ -334,7 +343,8 @@ cdef class TableImage:
     def solid(self):
         cdef TableRows source = self.table, fresh
         cdef PartitionState state
-        cdef int64_t topic, number, row, placed
+        cdef int64_t topic, number, placed, index, count
+        cdef int32_t *pairs
         cdef int32_t name_size = 0
         cdef const uint8_t *name
         self.catch_up()
@@ -347,11 +357,15 @@ cdef class TableImage:
             number = fresh.add_topic(name, name_size, source.topic_id(topic), 0)
             if number < 0:
                 raise MemoryError("no memory for a solid image")
-            for partition, row in self._row_pairs(topic):
-                self.load_row(row, &state)
-                placed = fresh.append_row(<int32_t>number, partition, 0)
+            count = 0
+            pairs = self.row_pairs(topic, &count)
+            for index in range(count):
+                self.load_row(pairs[2 * index + 1], &state)
+                placed = fresh.append_row(<int32_t>number, pairs[2 * index], 0)
                 if placed < 0 or fresh.store_row(placed, &state) < 0:
+                    free(pairs)
                     raise MemoryError("no memory for a solid image")
+            free(pairs)
         return fresh
 
     def __repr__(self):

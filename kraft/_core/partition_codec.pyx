@@ -182,13 +182,64 @@ cdef int parse_change(
     return CODEC_OK
 
 
+cdef inline bint is_continuation(uint8_t byte) noexcept nogil:
+    return byte & 0xC0 == 0x80
+
+
+cdef bint is_utf8(const uint8_t *p, int64_t size) noexcept nogil:
+    """Whether bytes are UTF-8 as RFC 3629 has it: shortest forms only, no surrogates, nothing behind U+10FFFF."""
+    cdef const uint8_t *end = p + size
+    cdef uint64_t word
+    cdef uint8_t lowest, highest
+    cdef int follow
+    while p < end:
+        if end - p >= 8:
+            memcpy(&word, p, 8)
+            if not word & <uint64_t>0x8080808080808080:
+                p += 8
+                continue
+        if p[0] < 0x80:
+            p += 1
+            continue
+        # The first byte bounds the second one; the others are plain continuations.
+        lowest = 0x80
+        highest = 0xBF
+        if 0xC2 <= p[0] <= 0xDF:
+            follow = 1
+        elif 0xE0 <= p[0] <= 0xEF:
+            follow = 2
+            if p[0] == 0xE0:
+                lowest = 0xA0
+            elif p[0] == 0xED:
+                highest = 0x9F
+        elif 0xF0 <= p[0] <= 0xF4:
+            follow = 3
+            if p[0] == 0xF0:
+                lowest = 0x90
+            elif p[0] == 0xF4:
+                highest = 0x8F
+        else:
+            return False
+        if end - p <= follow or not lowest <= p[1] <= highest:
+            return False
+        if follow > 1 and not is_continuation(p[2]):
+            return False
+        if follow > 2 and not is_continuation(p[3]):
+            return False
+        p += follow + 1
+    return True
+
+
 cdef int parse_topic(
     const uint8_t *p, const uint8_t *end, const uint8_t **name, int32_t *name_size,
     const uint8_t **topic_id,
 ) noexcept nogil:
     cdef uint32_t raw = 0
     p = get_uvarint(p, end, &raw)
-    if p == NULL or raw == 0 or <uint64_t>(raw - 1) + 16 > <uint64_t>(end - p):
+    # A name is a string, whose length is at most that of an i16.
+    if p == NULL or not 0 < raw <= 0x8000 or <uint64_t>(raw - 1) + 16 > <uint64_t>(end - p):
+        return CODEC_MALFORMED
+    if not is_utf8(p, raw - 1):
         return CODEC_MALFORMED
     name[0] = p
     name_size[0] = <int32_t>(raw - 1)

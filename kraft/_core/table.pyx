@@ -24,11 +24,11 @@ from kraft._core.broker_index cimport BrokerRows
 from kraft._core.columns cimport IRREGULAR, MAX_STRIDE
 from kraft._core.partition_codec cimport (
     CHANGE_ADDING, CHANGE_DIRECTORIES, CHANGE_ELR, CHANGE_ISR, CHANGE_LAST_KNOWN_ELR,
-    CHANGE_LEADER, CHANGE_RECOVERY, CHANGE_REMOVING, CHANGE_REPLICAS, CODEC_MALFORMED,
-    DIRECTORY_MIGRATING, NO_OP_KEY, PARTITION_CHANGE_KEY, PARTITION_KEY, REMOVE_TOPIC_KEY,
-    SIZE_OF_REMOVE_TOPIC, TOPIC_KEY, ArrayView, parse_change, parse_partition, parse_remove_topic,
-    parse_topic, put_partition, put_remove_topic, put_topic, size_of_partition, size_of_topic,
-    skip_tags,
+    CHANGE_LEADER, CHANGE_RECOVERY, CHANGE_REMOVING, CHANGE_REPLICAS, CODEC_DIRECTORY_COUNT,
+    CODEC_MALFORMED, CODEC_UNSUPPORTED_VERSION, DIRECTORY_MIGRATING, NO_OP_KEY,
+    PARTITION_CHANGE_KEY, PARTITION_KEY, REMOVE_TOPIC_KEY, SIZE_OF_REMOVE_TOPIC, TOPIC_KEY,
+    ArrayView, parse_change, parse_partition, parse_remove_topic, parse_topic, put_partition,
+    put_remove_topic, put_topic, size_of_partition, size_of_topic, skip_tags,
 )
 from kraft._core.rows cimport (
     NO_MEMORY, TOPIC_EXISTS, TOPIC_ID_EXISTS, UNKNOWN_PARTITION, UNKNOWN_TOPIC, state_as_dict,
@@ -127,6 +127,15 @@ cdef inline CachedDirectory *cache_line(CachedDirectory *cache, const uint8_t *u
 
 cdef inline bint is_cached(const CachedDirectory *line, const uint8_t *uuid) noexcept nogil:
     return line.low == raw_word(uuid + 8) and line.high == raw_word(uuid) and line.is_set
+
+
+cdef inline bint all_migrating(const ArrayView *directories) noexcept nogil:
+    """Whether no directory is known: Kafka then makes as many of them as there are replicas."""
+    cdef int64_t index
+    for index in range(16 * <int64_t>directories.count):
+        if directories.items[index]:
+            return False
+    return True
 
 
 cdef class PartitionTable(TableRows):
@@ -263,6 +272,10 @@ cdef class PartitionTable(TableRows):
             raise UnsupportedVersionError(
                 f"the record at offset {cursor.offset} has frame version {frame_version}, "
                 "only 1 is known"
+            )
+        if stop == CODEC_UNSUPPORTED_VERSION:
+            raise UnsupportedVersionError(
+                f"the record at offset {cursor.offset}: {reason_text(stop)}"
             )
         if stop <= NO_MEMORY:
             raise refusal(stop, f"the record at offset {cursor.offset}")
@@ -703,7 +716,7 @@ cdef class PartitionTable(TableRows):
                 # Where no directory is known yet, the new replicas' are not either.
                 known = True
             if not known:
-                return CODEC_MALFORMED
+                return CODEC_DIRECTORY_COUNT
             for slot in range(state.replica_count, view.replicas.count):
                 state.directories[slot] = DIRECTORY_MIGRATING
             state.replica_count = view.replicas.count
@@ -723,11 +736,11 @@ cdef class PartitionTable(TableRows):
             state.last_known_elr_count = view.last_known_elr.count
             spread_list(&view.last_known_elr, state.last_known_elr)
         if view.fields & CHANGE_DIRECTORIES:
-            if view.directories.count not in (0, state.replica_count):
-                return CODEC_MALFORMED
+            if view.directories.count != state.replica_count and not all_migrating(&view.directories):
+                return CODEC_DIRECTORY_COUNT
             for slot in range(state.replica_count):
                 state.directories[slot] = DIRECTORY_MIGRATING
-            for slot in range(view.directories.count):
+            for slot in range(min(view.directories.count, state.replica_count)):
                 number = self.intern_directory(view.directories.items + 16 * slot)
                 if number < 0:
                     return NO_MEMORY

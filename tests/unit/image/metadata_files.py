@@ -66,3 +66,23 @@ def varint(data: bytes, cursor: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), cursor
         shift += 7
+
+
+def record_values(data: bytes) -> list[bytes]:
+    """The values of all records in these batches, as they lie there."""
+    values = []
+    position = 0
+    while position < len(data):
+        _, length, *_, count = HEADER.unpack_from(data, position)
+        cursor = position + HEADER.size
+        for _ in range(count):
+            size, cursor = varint(data, cursor)
+            end = cursor + size
+            _, cursor = varint(data, cursor + 1)
+            _, cursor = varint(data, cursor)
+            _, cursor = sized(data, cursor)
+            value, cursor = sized(data, cursor)
+            values.append(value)
+            cursor = end
+        position += 12 + length
+    return values
