@@ -155,10 +155,16 @@ cdef class PartitionColumns:
         """Fresh arrays that take over the rows of the old ones."""
         cdef int64_t rows = self.row_count
         fresh = {}
-        for name, dtype in SCALARS.items():
-            fresh[name] = np.empty(capacity, dtype)
+        # One piece of memory for all: the system then backs it by huge pages as far as it can.
+        sizes = {name: capacity * np.dtype(dtype).itemsize for name, dtype in SCALARS.items()}
         for name, dtype in SLOTTED.items():
-            fresh[name] = np.empty((capacity, stride), dtype)
+            sizes[name] = capacity * stride * np.dtype(dtype).itemsize
+        memory = np.empty(sum(size + 64 for size in sizes.values()), np.uint8)
+        start = -memory.ctypes.data % 64
+        for name, size in sizes.items():
+            column = memory[start:start + size].view(SCALARS.get(name) or SLOTTED[name])
+            fresh[name] = column if name in SCALARS else column.reshape(capacity, stride)
+            start += (size + 63) // 64 * 64
         for name, array in self.arrays.items():
             if name in SCALARS or stride == self.stride:
                 fresh[name][:rows] = array[:rows]

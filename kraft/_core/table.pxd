@@ -7,25 +7,6 @@ from kraft._core.partition_codec cimport ChangeView, PartitionState, PartitionVi
 from kraft._core.rows cimport TableRows
 
 
-cdef struct CachedDirectory:
-    uint64_t high
-    uint64_t low
-    uint32_t number
-    uint32_t is_set
-
-
-# The form of a Partition record without tags and without a reassignment: where its lists begin in the value. Records of a
-# cluster have few forms and come in runs of one, so that the next record is checked against the last one's form first.
-cdef struct RecordShape:
-    int32_t value_size          # 0: no form is known yet
-    int32_t version
-    int32_t replica_count
-    int32_t isr_count
-    int32_t isr_at              # position of the ISR's count; the replicas' is at 23
-    int32_t scalars_at          # of the leader
-    int32_t directories_at      # of the directories' count (version 1 and up)
-
-
 # Where applying stands inside one batch, and why it stopped.
 cdef struct ApplyCursor:
     const uint8_t *p
@@ -41,12 +22,11 @@ cdef struct ApplyCursor:
     const uint8_t *last_topic_id
     int64_t last_topic
     bint is_whole               # every record lies within start_offset and end_offset
-    RecordShape shape
     int32_t next_partition      # of last_topic, whose row would be the next; -1: not known
 
 
 cdef class PartitionTable(TableRows):
-    cdef CachedDirectory *directory_cache
+    cdef uint32_t *directory_cache      # directory number + 1 by bits of the uuid; 0: empty
     cdef int64_t record_counts[64]
 
     cdef int64_t intern_directory(self, const uint8_t *uuid) noexcept nogil
@@ -54,7 +34,7 @@ cdef class PartitionTable(TableRows):
     cdef int apply_partition(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil
     cdef int apply_change(self, ApplyCursor *cursor, const ChangeView *view) noexcept nogil
     cdef int apply_like_last(self, ApplyCursor *cursor) noexcept nogil
-    cdef void remember_shape(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil
+    cdef void expect_next(self, ApplyCursor *cursor) noexcept nogil
     cdef uint8_t *encode_regular(self, BatchBuilder builder, int64_t row,
                                  int32_t version) noexcept nogil
     cdef int64_t find_topic(self, ApplyCursor *cursor, const uint8_t *topic_id) noexcept nogil
@@ -63,6 +43,7 @@ cdef class PartitionTable(TableRows):
     cdef int encode_rows(self, BatchBuilder builder, const int32_t *rows, int64_t first,
                          int64_t count, int32_t version) noexcept nogil
     cdef int encode_topic(self, BatchBuilder builder, int64_t topic) noexcept nogil
+    cdef int64_t _rows_in(self, const uint8_t *data, int64_t size) noexcept nogil
     cdef object _control_batch(self, ApplyCursor *cursor, const BatchHeader *header, on_control,
                                path, const uint8_t *data, int64_t base_position)
     cdef object _data_batch(self, ApplyCursor *cursor, on_record, on_topic_removed, path,

@@ -47,13 +47,16 @@ from kraft.errors import (
 cnp.import_array()
 
 cdef enum:
-    DIRECTORY_CACHE_SIZE = 4096
+    DIRECTORY_CACHE_SIZE = 8192
+    # A frame of 8 bytes around a value of 42: no replicas, nothing else. It bounds how many rows bytes can ask for.
+    SMALLEST_PARTITION_RECORD = 50
 
 # Why apply_run stopped, beside the negative reasons of parsers and rows.
 cdef enum Stop:
     BATCH_DONE = 0
     FOREIGN_RECORD = 1          # a record of another type: for the callback
     TOPIC_GONE = 2              # a RemoveTopic was applied
+    NEEDS_ROWS = 3              # a new partition, and no room: to be tried again
     RECORD_MALFORMED = -1001
     FRAME_VERSION = -1002
 
@@ -119,14 +122,27 @@ cdef inline uint64_t raw_word(const uint8_t *p) noexcept nogil:
     return word
 
 
-cdef inline CachedDirectory *cache_line(CachedDirectory *cache, const uint8_t *uuid) noexcept nogil:
+cdef inline bint is_uuid(const uint8_t *left, const uint8_t *right) noexcept nogil:
+    return raw_word(left + 8) == raw_word(right + 8) and raw_word(left) == raw_word(right)
+
+
+cdef inline uint32_t *cache_pair(uint32_t *cache, const uint8_t *uuid) noexcept nogil:
+    """The two neighbouring places of the directory cache where a uuid may stand."""
     # The last bytes of a uuid are random in every version that Kafka makes.
     cdef uint64_t low = raw_word(uuid + 8)
-    return &cache[((low >> 52) ^ (low >> 32)) & (DIRECTORY_CACHE_SIZE - 1)]
+    return &cache[((low >> 51) ^ (low >> 32)) & (DIRECTORY_CACHE_SIZE - 2)]
 
 
-cdef inline bint is_cached(const CachedDirectory *line, const uint8_t *uuid) noexcept nogil:
-    return line.low == raw_word(uuid + 8) and line.high == raw_word(uuid) and line.is_set
+cdef inline int64_t cached_directory(
+    uint32_t *cache, const uint8_t *ids, const uint8_t *uuid
+) noexcept nogil:
+    """The number of a directory id if it was met lately, else -1."""
+    cdef const uint32_t *pair = cache_pair(cache, uuid)
+    if pair[0] and is_uuid(ids + 16 * <uint64_t>(pair[0] - 1), uuid):
+        return pair[0] - 1
+    if pair[1] and is_uuid(ids + 16 * <uint64_t>(pair[1] - 1), uuid):
+        return pair[1] - 1
+    return -1
 
 
 cdef inline bint all_migrating(const ArrayView *directories) noexcept nogil:
@@ -142,9 +158,7 @@ cdef class PartitionTable(TableRows):
     """See ``table.pyi`` for the public face."""
 
     def __cinit__(self, **_):
-        self.directory_cache = <CachedDirectory *>calloc(
-            DIRECTORY_CACHE_SIZE, sizeof(CachedDirectory)
-        )
+        self.directory_cache = <uint32_t *>calloc(DIRECTORY_CACHE_SIZE, sizeof(uint32_t))
         if self.directory_cache == NULL:
             raise MemoryError("no memory for the directory cache")
 
@@ -162,7 +176,6 @@ cdef class PartitionTable(TableRows):
         cdef BatchHeader header
         cdef ApplyCursor cursor
         cdef int reason
-        cursor.shape.value_size = 0
         self.ensure_checked()
         while position < size:
             reason = read_batch_header(data + position, size - position, &header)
@@ -202,7 +215,6 @@ cdef class PartitionTable(TableRows):
                 if header.attributes & CONTROL_FLAG:
                     self._control_batch(&cursor, &header, on_control, path, data, base_position)
                 else:
-                    self.reserve_rows(header.record_count)
                     self._widen_where_it_pays()
                     self._data_batch(
                         &cursor, on_record, on_topic_removed, path, data, base_position
@@ -210,6 +222,19 @@ cdef class PartitionTable(TableRows):
             next_offset = min(header.base_offset + header.last_offset_delta + 1, end_offset)
             position += batch_size
         return next_offset
+
+    cdef int64_t _rows_in(self, const uint8_t *data, int64_t size) noexcept nogil:
+        """At most how many partitions the batches can hold, so that a cold load allocates once."""
+        cdef BatchHeader header
+        cdef int64_t position = 0, rows = 0
+        while read_batch_header(data + position, size - position, &header) == 0:
+            if not header.attributes & CONTROL_FLAG:
+                rows += min(
+                    <int64_t>header.record_count,
+                    header.batch_length // <int64_t>SMALLEST_PARTITION_RECORD,
+                )
+            position += LOG_OVERHEAD + <int64_t>header.batch_length
+        return rows
 
     cdef object _control_batch(self, ApplyCursor *cursor, const BatchHeader *header, on_control,
                                path, const uint8_t *data, int64_t base_position):
@@ -243,7 +268,12 @@ cdef class PartitionTable(TableRows):
                 stop = self.apply_run(cursor)
             if stop == BATCH_DONE:
                 return
-            if stop == FOREIGN_RECORD:
+            if stop == NEEDS_ROWS:
+                self.reserve_rows(min(
+                    <int64_t>cursor.records_left,
+                    (cursor.end - cursor.p) // <int64_t>SMALLEST_PARTITION_RECORD + 1,
+                ))
+            elif stop == FOREIGN_RECORD:
                 if on_record is not None:
                     on_record(
                         cursor.offset,
@@ -334,7 +364,11 @@ cdef class PartitionTable(TableRows):
                 result = parse_partition(body, end, version, &partition)
                 if result == 0:
                     result = self.apply_partition(cursor, &partition)
-                if result < 0:
+                if result == NEEDS_ROWS:
+                    self.record_counts[<int>PARTITION_KEY] -= 1
+                    cursor.p = cursor.record
+                    cursor.records_left += 1
+                if result != 0:
                     return result
             elif api_key == PARTITION_CHANGE_KEY:
                 result = parse_change(body, end, version, &change)
@@ -375,17 +409,16 @@ cdef class PartitionTable(TableRows):
         return cursor.last_topic
 
     cdef int64_t intern_directory(self, const uint8_t *uuid) noexcept nogil:
-        """The number of a directory id; a direct-mapped cache in front of the hash map."""
-        cdef CachedDirectory *line = cache_line(self.directory_cache, uuid)
-        cdef int64_t number
-        if likely(is_cached(line, uuid)):
-            return line.number
+        """The number of a directory id; a small cache stands in front of the hash map."""
+        cdef int64_t number = cached_directory(self.directory_cache, self.directory_ids(), uuid)
+        cdef uint32_t *pair
+        if number >= 0:
+            return number
         number = self.directories_seen.intern(uuid)
         if number >= 0:
-            memcpy(&line.high, uuid, 8)
-            memcpy(&line.low, uuid + 8, 8)
-            line.number = <uint32_t>number
-            line.is_set = 1
+            pair = cache_pair(self.directory_cache, uuid)
+            pair[1] = pair[0]
+            pair[0] = <uint32_t>(number + 1)
         return number
 
     cdef int apply_partition(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil:
@@ -397,73 +430,53 @@ cdef class PartitionTable(TableRows):
             return UNKNOWN_TOPIC
         row = self.topics.row_of(<int32_t>topic, view.partition_id)
         if likely(row < 0):
+            if self.row_count >= self.capacity:
+                return NEEDS_ROWS
             row = self.append_row(<int32_t>topic, view.partition_id, cursor.offset)
             if row < 0:
                 return <int>row
             result = self.store_view(row, view)
             if result == 0 and self.is_indexed:
                 result = self.index_row(row)
-            self.remember_shape(cursor, view)
+            self.expect_next(cursor)
             return result
         result = self.spread_view(view, &state)
         if result < 0:
             return result
         return self.replace_row(row, &state, cursor.offset)
 
-    cdef void remember_shape(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil:
-        """After a new row: what the next record looks like, if it is of the same form and topic."""
+    cdef void expect_next(self, ApplyCursor *cursor) noexcept nogil:
+        """After a new row: the partition that `apply_like_last` may take, if the next record has it."""
         cdef const TopicEntry *entry = self.topics.entry(cursor.last_topic)
-        cdef RecordShape *shape = &cursor.shape
-        cdef int32_t replica_count = view.replicas.count, isr_count = view.isr.count
-        cdef int32_t size
         cursor.next_partition = -1
         if (
-            not cursor.is_whole or self.is_indexed
-            or entry.first_row + entry.row_count != self.row_count
-            or replica_count > self.stride or isr_count > replica_count
-            or view.removing.count or view.adding.count or view.elr.count
-            or view.last_known_elr.count or view.leader_recovery_state
-            or (view.version >= 1 and view.directories.count != replica_count)
+            cursor.is_whole and not self.is_indexed
+            and entry.first_row + entry.row_count == self.row_count
         ):
-            return
-        # Fewer than 9 members make every count a single byte.
-        shape.isr_at = 23 + 1 + 4 * replica_count
-        shape.scalars_at = shape.isr_at + 1 + 4 * isr_count + 2
-        shape.directories_at = shape.scalars_at + 12
-        size = shape.directories_at + 1
-        if view.version >= 1:
-            size += 1 + 16 * replica_count
-        if size != cursor.frame.value_size:
-            # Tagged fields that are unknown make it longer.
-            return
-        shape.value_size = size
-        shape.version = view.version
-        shape.replica_count = replica_count
-        shape.isr_count = isr_count
-        cursor.next_partition = entry.first_partition + entry.row_count
+            cursor.next_partition = entry.first_partition + entry.row_count
 
     cdef int apply_like_last(self, ApplyCursor *cursor) noexcept nogil:
-        """Applies a Partition record that has the last one's form and is the topic's next partition.
+        """Applies what nearly every record of a snapshot is: the topic's next partition, in a regular form.
 
-        1 if so, 0 where the record is of another form (nothing was done), or a negative Refusal. Every byte that the
-        general parsers look at is looked at here too.
+        That is a Partition record of at most `stride` replicas, none coming or going, without tags. 1 if it was one, 0
+        where it was not (nothing was done then), or a negative Refusal. Every byte that the general parsers look at is
+        looked at here too.
         """
-        cdef const RecordShape *shape = &cursor.shape
         cdef const uint8_t *p = cursor.p
         cdef const uint8_t *value
         cdef const uint8_t *stop
-        cdef uint32_t raw, delta
-        cdef int32_t slot, replica_count = shape.replica_count, isr_count = shape.isr_count
-        cdef int32_t value_size = shape.value_size
+        cdef const uint8_t *isr_at
+        cdef const uint8_t *ids = self.directory_ids()
+        cdef uint32_t raw, delta, version
+        cdef int32_t slot, replica_count, isr_count, value_size
         cdef int32_t *replicas
         cdef uint32_t *directories
         cdef uint32_t isr = 0
         cdef int64_t row, number
         cdef TopicEntry *entry
         cdef ArrayView members, all_replicas
-        cdef const CachedDirectory *line
-        # The longest frame around the value: 3 + 2 + 5 + 1 + 3 bytes before it and one behind.
-        if cursor.end - p < value_size + 15:
+        # The smallest such record; its sizes are held against the end once they are known.
+        if cursor.end - p < 64 or self.row_count >= self.capacity:
             return 0
         raw = p[0]
         p += 1
@@ -473,7 +486,7 @@ cdef class PartitionTable(TableRows):
                 return 0
             p += 1
         stop = p + (raw >> 1)
-        if raw & 1 or p[0] or p[1]:
+        if raw & 1 or p[0] or p[1] or stop > cursor.end:
             return 0
         p += 2
         delta = p[0]
@@ -497,30 +510,40 @@ cdef class PartitionTable(TableRows):
                 return 0
             p += 1
         value = p
+        value_size = <int32_t>(raw >> 1)
+        replica_count = <int32_t>value[23] - 1
+        # 42 bytes are those of no replicas and an empty ISR; each count below is at most `stride`.
         if (
-            raw != <uint32_t>value_size << 1 or stop != value + value_size + 1
-            or value[value_size] != 0 or stop > cursor.end
-            or value[0] != 1 or value[1] != PARTITION_KEY or value[2] != shape.version
-            or value[23] != replica_count + 1 or value[shape.isr_at] != isr_count + 1
-            or value[shape.scalars_at - 2] != 1 or value[shape.scalars_at - 1] != 1
-            or value[value_size - 1] != 0
-            or (shape.version >= 1 and value[shape.directories_at] != replica_count + 1)
+            raw & 1 or stop != value + value_size + 1 or value_size < 42 + 4 * replica_count
+            or value[value_size] or value[value_size - 1]
+            or value[0] != 1 or value[1] != PARTITION_KEY or value[2] > 2
+            or replica_count < 0 or replica_count > self.stride
             or <int32_t>load_u32(value + 3) != cursor.next_partition
-            or raw_word(value + 7) != raw_word(cursor.last_topic_id)
-            or raw_word(value + 15) != raw_word(cursor.last_topic_id + 8)
+            or not is_uuid(value + 7, cursor.last_topic_id)
+        ):
+            return 0
+        version = value[2]
+        isr_at = value + 24 + 4 * replica_count
+        isr_count = <int32_t>isr_at[0] - 1
+        isr_at += 1
+        p = isr_at + 4 * isr_count + 2
+        if (
+            isr_count < 0 or isr_count > replica_count
+            or value_size != (p - value) + 13 + (1 + 16 * replica_count if version else 0)
+            or (p - 2)[0] != 1 or (p - 1)[0] != 1
+            or (version and p[12] != replica_count + 1)
         ):
             return 0
         # Nearly always the ISR is all replicas in their order.
         if isr_count == replica_count:
-            p = value + shape.isr_at + 1
             for slot in range(replica_count):
-                if load_u32(p + 4 * slot) != load_u32(value + 24 + 4 * slot):
+                if load_u32(isr_at + 4 * slot) != load_u32(value + 24 + 4 * slot):
                     break
                 isr |= <uint32_t>(slot + 1) << (4 * slot)
             else:
                 isr_count = 0
         if isr_count:
-            members.items = value + shape.isr_at + 1
+            members.items = isr_at
             members.count = isr_count
             all_replicas.items = value + 24
             all_replicas.count = replica_count
@@ -533,15 +556,15 @@ cdef class PartitionTable(TableRows):
             replicas[slot] = <int32_t>load_u32(value + 24 + 4 * slot)
             if replicas[slot] < 0:
                 return 0
-        p = value + shape.directories_at + 1
         for slot in range(replica_count):
             number = DIRECTORY_MIGRATING
-            if shape.version >= 1:
-                line = cache_line(self.directory_cache, p)
-                number = line.number if likely(is_cached(line, p)) else self.intern_directory(p)
+            if version:
+                number = cached_directory(self.directory_cache, ids, p + 13 + 16 * slot)
                 if number < 0:
-                    return NO_MEMORY
-                p += 16
+                    number = self.intern_directory(p + 13 + 16 * slot)
+                    ids = self.directory_ids()
+                    if number < 0:
+                        return NO_MEMORY
             directories[slot] = <uint32_t>number
         for slot in range(replica_count, self.stride):
             replicas[slot] = -1
@@ -562,7 +585,6 @@ cdef class PartitionTable(TableRows):
             self.partition[row] = cursor.next_partition
             self.row_count += 1
             self.partition_count += 1
-        p = value + shape.scalars_at
         self.leader[row] = <int32_t>load_u32(p)
         self.leader_epoch[row] = <int32_t>load_u32(p + 4)
         self.partition_epoch[row] = <int32_t>load_u32(p + 8)
