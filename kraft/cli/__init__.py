@@ -1,9 +1,10 @@
 """The ``kraft`` command.
 
-Owns the list of commands and what all of them share: exit codes, how an error is told, how Ctrl-C and a
-closed pipe end. A command is a module of this package with a typer ``app``; the table below names it, and
-it is imported only when it is called (or when help lists it), so that ``kraft --help`` is quick. Inside
-such a module the library is imported by the functions that need it, for the same reason.
+Owns the list of commands and what all of them share: exit codes, how an error is told, how Ctrl-C
+and a closed pipe end. A command is a module of this package with a typer ``app``; the table below
+names it, and it is imported only when it is called (or when help lists it), so that ``kraft
+--help`` is quick. Inside such a module the library is imported by the functions that need it, for
+the same reason.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Command -> the module whose ``app`` it is, in the order in which help lists them.
 _COMMANDS: dict[str, str] = {
     "open": "kraft.cli.open",
+    "log": "kraft.cli.log",
     "brokers": "kraft.cli.brokers",
 }
 
@@ -48,7 +50,7 @@ class CommandGroup(TyperGroup):
 
 
 def _ending_well(run: Callable[[], Any]) -> Any:
-    """Runs a command; an error of the family, Ctrl-C and a closed pipe end it with their exit code."""
+    """Runs a command; an error, Ctrl-C and a closed pipe end it with their exit code."""
     try:
         result = run()
         sys.stdout.flush()

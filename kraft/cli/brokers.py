@@ -31,7 +31,8 @@ def _brokers() -> None:
 
 @app.command("list", epilog=EPILOG)
 def list_brokers(from_: FromOption, at: AtOption = None, as_json: JsonOption = False) -> None:
-    """Every registered broker: rack, state, epoch, endpoints, and how many partitions it leads and holds.
+    """Every registered broker: rack, state, epoch, endpoints, and how many partitions it leads
+    and holds.
 
     [bold]Examples[/bold]
 

@@ -2,7 +2,8 @@
 
 #: What was asked for was done.
 OK = 0
-#: Refused: the message on stderr begins with ``error:`` and names file, offset and byte where it can.
+#: Refused: the message on stderr begins with ``error:`` and names file, offset and byte where it
+#: can.
 REFUSED = 1
 #: The command line was not understood.
 USAGE = 2

@@ -1,9 +1,10 @@
 """Records as the JSON of Kafka's own tools, without what nobody should read.
 
-Owns the names (Kafka's camelCase, ``PARTITION_CHANGE_RECORD``), which fields a record of a version shows (a
-tagged field only where it is not at its default, as Kafka's generated ``*JsonConverter`` classes have it),
-and which values are secrets: the salt and keys of SCRAM credentials, and settings that Kafka keeps as
-passwords. A secret never reaches the output unless it was asked for.
+Owns the names (Kafka's camelCase, ``PARTITION_CHANGE_RECORD``), which fields a record of a
+version shows (a tagged field only where it is not at its default, as Kafka's generated
+``*JsonConverter`` classes have it), and which values are secrets: the salt and keys of SCRAM
+credentials, and settings that Kafka keeps as passwords. A secret never reaches the output unless
+it was asked for.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from kraft.records import CONTROL_TYPES, Config, Record, Struct, UserScramCreden
 _SCRAM_SECRETS = ("salt", "storedKey", "serverKey")
 _CONTROL = frozenset(CONTROL_TYPES.values())
 
-# The settings of Kafka's SslConfigs, SaslConfigs and broker configs whose type is PASSWORD, with or without
-# the prefix of a listener or mechanism, and any other whose name says that it is one.
+# The settings of Kafka's SslConfigs, SaslConfigs and broker configs whose type is PASSWORD, with
+# or without the prefix of a listener or mechanism, and any other whose name says that it is one.
 _SECRET_SETTING = re.compile(
     r"(password|secret|credential|private\.key"
     r"|sasl\.jaas\.config|ssl\.(keystore\.(key|certificate\.chain)|truststore\.certificates))",

@@ -1,7 +1,7 @@
 """``kraft open``: what lies in a metadata directory, on one screen.
 
-Owns the summary and its JSON form. It never shows the salt or keys of a SCRAM credential, nor the value of a
-setting: configs are counted, not listed.
+Owns the summary and its JSON form. It never shows the salt or keys of a SCRAM credential, nor the
+value of a setting: configs are counted, not listed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def open_(
 
 
 def summary(metadata: Metadata, at: int | None = None) -> dict[str, Any]:
-    """Everything that ``kraft open`` tells, as one JSON document but for the time that opening took."""
+    """Everything that ``kraft open`` tells but the time that opening took, as JSON."""
     source = metadata.source
     assert source is not None
     log, snapshot, snapshot_name = _censuses(source, metadata, at)
@@ -82,7 +82,7 @@ def summary(metadata: Metadata, at: int | None = None) -> dict[str, Any]:
         **_identity(metadata, source),
         "offsets": _offsets(metadata, source, snapshot_name),
         "records": {"log": _records(log), "snapshot": _records(snapshot)},
-        "attention": _attention(source, log, metadata),
+        "attention": _attention(source, log),
     }
     if source.is_partial:
         return document
@@ -131,7 +131,7 @@ def _or_none(offset: int) -> int | None:
 def _censuses(
     source: MetadataSource, metadata: Metadata, at: int | None
 ) -> tuple[Census, Census, str | None]:
-    """The records of the log below ``at``, those of the snapshot loaded, and the snapshot's name."""
+    """The records of the log below ``at``, those of the loaded snapshot, and its name."""
     from kraft.metadata.census import Census
     from kraft.metadata.snapshots import map_snapshot
 
@@ -155,25 +155,11 @@ def _records(census: Census) -> dict[str, Any]:
     }
 
 
-def _attention(source: MetadataSource, log: Census, metadata: Metadata) -> list[str]:
+def _attention(source: MetadataSource, log: Census) -> list[str]:
     """One sentence for each thing that a person should look at."""
-    found = []
-    torn = source.torn_tail
-    if torn is not None:
-        found.append(
-            f"torn tail: {torn.size} bytes from byte {torn.position} of {torn.path} are left out, "
-            f"the log ends at offset {torn.offset} ({torn.reason})"
-        )
-    for gap in source.gaps:
-        goes_on = (
-            f"reading went on at offset {gap.next_offset}"
-            if gap.next_offset >= 0
-            else "nothing follows it"
-        )
-        found.append(
-            f"gap: damage at byte {gap.position} of {gap.path} loses the records from offset "
-            f"{gap.offset} on; {goes_on} ({gap.reason})"
-        )
+    from kraft.cli.log import damage
+
+    found = damage(source)
     if log.open_transaction is not None:
         found.append(
             f"open transaction: the records from offset {log.open_transaction} on belong to a "

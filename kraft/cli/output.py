@@ -1,8 +1,8 @@
-"""What commands print, in one of three forms: JSON, tables for a terminal, plain columns for a pipe.
+"""What commands print: JSON, tables for a terminal, or plain columns for a pipe.
 
-Owns the choice among them. A terminal gets rich tables (without colours where ``NO_COLOR`` is set); anything
-else gets the same words in plain, aligned columns that are never cut or wrapped; ``--json`` prints one JSON
-document. Progress bars go to stderr and only to a terminal.
+Owns the choice among them. A terminal gets rich tables (without colours where ``NO_COLOR`` is
+set); anything else gets the same words in plain, aligned columns that are never cut or wrapped;
+``--json`` prints one JSON document. Progress bars go to stderr and only to a terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: A table of more rows is printed plain on a terminal too: laying it out would take longer than reading it.
+#: A table of more rows is printed plain on a terminal too: laying it out would take longer than
+#: reading it.
 _MOST_RICH_ROWS = 2000
 
 

@@ -1,11 +1,12 @@
 """``Census``: how many records of each type lie in batches, counted without decoding them.
 
-Owns the count over columns: a metadata record's value begins with its frame version and its api key, one
-byte each, so that a column of positions is all that it takes. Also finds the metadata transaction that is
-open at the end, as Begin, End and Abort are told apart by their api key alone. Fed by
-``MetadataSource``'s slices; read by ``kraft open``.
+Owns the count over columns: a metadata record's value begins with its frame version and its api
+key, one byte each, so that a column of positions is all that it takes. Also finds the metadata
+transaction that is open at the end, as Begin, End and Abort are told apart by their api key
+alone. Fed by ``MetadataSource``'s slices; read by ``kraft open``.
 
-Invariant: at most ``_PIECE_SIZE`` bytes of batches (or one batch) are laid out in columns at a time.
+Invariant: at most ``_PIECE_SIZE`` bytes of batches (or one batch) are laid out in columns at a
+time.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _BORDERS = (_BEGIN, EndTransaction.schema.api_key, AbortTransaction.schema.api_k
 class Census:
     """Counts what :meth:`add` is given, in the order of the log.
 
-    ``counts`` goes by Kafka's names without ``Record``, control records included; a type that this package
-    does not know is counted as ``type 99``. ``open_transaction`` is the offset of the BeginTransaction of a
-    transaction that is still open, or None.
+    ``counts`` goes by Kafka's names without ``Record``, control records included; a type that
+    this package does not know is counted as ``type 99``. ``open_transaction`` is the offset of
+    the BeginTransaction of a transaction that is still open, or None.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """``Health``: which partitions want attention, as masks over the rows of the partition table.
 
-Owns the rules of ``kafka-topics --describe`` with ``--under-replicated-partitions`` and its like (Kafka's
-``TopicCommand.PartitionDescription``), each one pass over columns. Read by the command line; the rows of
-removed topics are never marked.
+Owns the rules of ``kafka-topics --describe`` with ``--under-replicated-partitions`` and its like
+(Kafka's ``TopicCommand.PartitionDescription``), each one pass over columns. Read by the command
+line; the rows of removed topics are never marked.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Health:
 
     @property
     def at_min_isr(self) -> Mask:
-        """Exactly ``min.insync.replicas`` in sync: one more lost, and producers that ask for all acks fail."""
-        return self.live & (self._isr_size == self.min_isr)
+        """Exactly ``min.insync.replicas`` in sync: none may be lost."""
+        return np.asarray(self.live & (self._isr_size == self.min_isr))
 
     @property
     def min_isr(self) -> NDArray[np.int32]:
@@ -95,7 +95,7 @@ class Health:
                     by_topic[number] = _number(settings[MIN_ISR], default)
         if len(by_topic) == 0:
             return np.zeros(len(topic), np.int32)
-        return by_topic[topic]
+        return np.asarray(by_topic[topic])
 
 
 def _number(text: str | None, default: int) -> int:

@@ -1,0 +1,367 @@
+"""``kraft log dump``: every batch and every record, as Kafka's ``kafka-dump-log`` prints them.
+
+Owns the text of a batch and of a record (that of ``kafka-dump-log --cluster-metadata-decoder``,
+so that what reads one reads the other), their JSON lines, and the filters. Streams: what is held
+at a time is one batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from kraft.cli.exits import EPILOG, FOUND
+from kraft.cli.options import JsonOption, MetadataPath, SalvageOption
+
+if TYPE_CHECKING:
+    from kraft._core.batch_records import Record as RawRecord
+    from kraft._core.batch_records import RecordBatch
+    from kraft.cli.topic_filter import TopicFilter
+    from kraft.metadata.source import MetadataSource
+    from kraft.records import Record
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
+
+_CYAN, _PLAIN = "\x1b[36m", "\x1b[0m"
+
+
+class Wanted(NamedTuple):
+    """Which records are printed; None lets every record pass."""
+
+    types: frozenset[type[Record]] | None
+    topics: TopicFilter | None
+    since: int
+    until: int | None
+
+    @property
+    def is_everything(self) -> bool:
+        return self == (None, None, 0, None)
+
+
+@app.callback()
+def _log() -> None:
+    """The metadata log, batch by batch."""
+
+
+@app.command(epilog=EPILOG)
+def dump(
+    path: MetadataPath,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only records of this type, such as PartitionChange; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="NAME",
+            help="Only records of this topic (a name or a topic id), its partitions and its "
+            "configs; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[int, typer.Option(metavar="OFFSET", min=0, help="From this offset on.")] = 0,
+    until: Annotated[
+        int | None,
+        typer.Option(metavar="OFFSET", min=0, help="Below this offset.", show_default=False),
+    ] = None,
+    batches: Annotated[
+        bool, typer.Option("--batches", help="Only the batches, without their records.")
+    ] = False,
+    salvage: SalvageOption = False,
+    show_secrets: Annotated[
+        bool,
+        typer.Option(
+            "--show-secrets", help="Print salts, keys and passwords that are hidden otherwise."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Every batch and record of a log, a segment or a snapshot, in the words of kafka-dump-log.
+
+    Of a directory the log is printed; name a .checkpoint file to see a snapshot.
+    A batch is printed where one of its records is. With --json each record is one
+    line (with --batches each batch), an object with Kafka's names.
+
+    [bold]Examples[/bold]
+
+      kraft log dump /var/lib/kafka/metadata --since 1200
+
+      kraft log dump /var/lib/kafka/metadata --topic payments --type PartitionChange
+
+      kraft log dump 00000000000000000000.log --json | jq .type | sort | uniq -c
+    """
+    from kraft.cli.output import Output
+    from kraft.cli.topic_filter import TopicFilter
+    from kraft.metadata.reading import record_type_named
+    from kraft.metadata.source import MetadataSource
+
+    source = MetadataSource(path, salvage=salvage)
+    wanted = Wanted(
+        frozenset(map(record_type_named, types)) if types else None,
+        TopicFilter.of(topics, source, since) if topics else None,
+        since,
+        until,
+    )
+    write = _JsonLines() if as_json else _Text()
+    write.show_secrets = show_secrets
+    for batch, file in _batches(source, since, until):
+        records = _wanted_records(batch, wanted, file)
+        if batches:
+            if wanted.is_everything or next(records, None) is not None:
+                write.batch(batch, file)
+        else:
+            write.records(batch, file, records, is_whole=wanted.is_everything)
+    write.flush()
+    found = damage(source)
+    for sentence in found:
+        Output().note(sentence)
+    if found:
+        raise typer.Exit(FOUND)
+
+
+def damage(source: MetadataSource) -> list[str]:
+    """What opening had to leave out: a torn tail, and the gaps that salvaging read past."""
+    found = []
+    torn = source.torn_tail
+    if torn is not None:
+        found.append(
+            f"torn tail: {torn.size} bytes from byte {torn.position} of {torn.path} are left out, "
+            f"the log ends at offset {torn.offset} ({torn.reason})"
+        )
+    for gap in source.gaps:
+        goes_on = (
+            f"reading went on at offset {gap.next_offset}"
+            if gap.next_offset >= 0
+            else "nothing follows it"
+        )
+        found.append(
+            f"gap: damage at byte {gap.position} of {gap.path} loses the records from offset "
+            f"{gap.offset} on; {goes_on} ({gap.reason})"
+        )
+    return found
+
+
+def _batches(
+    source: MetadataSource, since: int, until: int | None
+) -> Iterator[tuple[RecordBatch, str]]:
+    """The batches that have an offset in the range, each with the path of its file."""
+    from kraft._core.batch_records import iterate
+    from kraft.cli.output import progress
+    from kraft.errors import CorruptRecordError
+
+    total = sum(each.size for each in source.directory.segments or source.directory.snapshots)
+    done = 0
+    with progress("dumping", total if sys.stdout.isatty() is False else None) as advance:
+        for data, path, position in source.slices_or_snapshot(since):
+            try:
+                for batch in iterate(data, base_position=position):
+                    if until is not None and batch.base_offset >= until:
+                        return
+                    if batch.last_offset >= since:
+                        yield batch, path
+                    advance(done + batch.position - position)
+            except CorruptRecordError as error:
+                raise error.at(path=path) from None
+            done += len(data)
+
+
+def _wanted_records(
+    batch: RecordBatch, wanted: Wanted, path: str
+) -> Iterator[tuple[RawRecord, Record | None]]:
+    """The records to print; None stands for one of a type or version that is not known."""
+    from kraft.errors import CorruptRecordError, UnsupportedVersionError
+    from kraft.records import decode_control, decode_control_key, decode_value
+
+    keys = None if wanted.types is None else {each.schema.api_key for each in wanted.types}
+    for raw in batch:
+        if raw.offset < wanted.since or (wanted.until is not None and raw.offset >= wanted.until):
+            continue
+        value = raw.value_view
+        # The topic filter learns ids from Topic records, so they are decoded whatever the type.
+        is_decodable = value is not None and (batch.is_control or wanted.topics is not None)
+        if keys is not None and not is_decodable and value is not None and _key(value) not in keys:
+            continue
+        try:
+            if value is None:
+                raise CorruptRecordError("a metadata record has no value")
+            record: Record | None = (
+                decode_control(decode_control_key(raw.key or b""), value)
+                if batch.is_control
+                else decode_value(value)
+            )
+        except UnsupportedVersionError:
+            record = None
+        except CorruptRecordError as error:
+            raise error.at(path=path, offset=raw.offset, position=batch.position) from None
+        if wanted.topics is not None and not wanted.topics.matches(record):
+            continue
+        if wanted.types is not None and type(record) not in wanted.types:
+            continue
+        yield raw, record
+
+
+class _Text:
+    """The lines of ``kafka-dump-log``; the header of a file comes before its first batch."""
+
+    def __init__(self) -> None:
+        self.show_secrets = False
+        self._file = ""
+        colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self._begin, self._end = (_CYAN, _PLAIN) if colours else ("", "")
+
+    def batch(self, batch: RecordBatch, file: str) -> None:
+        self._header(file)
+        fields = " ".join(f"{name}: {_java(value)}" for name, value in batch_fields(batch).items())
+        sys.stdout.write(f"{self._begin}{fields}{self._end}\n")
+
+    def records(
+        self,
+        batch: RecordBatch,
+        file: str,
+        records: Iterable[tuple[RawRecord, Record | None]],
+        *,
+        is_whole: bool,
+    ) -> None:
+        lines = [self._line(batch, raw, record) for raw, record in records]
+        if lines or is_whole:
+            self.batch(batch, file)
+            sys.stdout.write("".join(lines))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def _header(self, file: str) -> None:
+        if file == self._file:
+            return
+        self._file = file
+        name = Path(file).name
+        sys.stdout.write(f"Dumping {file}\n")
+        begin, dash, epoch = name.partition(".")[0].partition("-")
+        if name.endswith(".checkpoint") and dash:
+            sys.stdout.write(f"Snapshot end offset: {int(begin)}, epoch: {int(epoch)}\n")
+        elif begin.isdigit():
+            sys.stdout.write(f"Log starting offset: {int(begin)}\n")
+
+    def _line(self, batch: RecordBatch, raw: RawRecord, record: Record | None) -> str:
+        sequence = -1 if batch.base_sequence < 0 else batch.base_sequence + raw.offset
+        keys = ",".join(key.decode(errors="replace") for key, _ in raw.headers)
+        return (
+            f"| offset: {raw.offset} {_time_name(batch)}: {raw.timestamp_ms} "
+            f"keySize: {_size(raw.key_view)} valueSize: {_size(raw.value_view)} "
+            f"sequence: {sequence} headerKeys: [{keys}] {self._payload(batch, raw, record)}\n"
+        )
+
+    def _payload(self, batch: RecordBatch, raw: RawRecord, record: Record | None) -> str:
+        told = record_fields(raw, record, show_secrets=self.show_secrets)
+        if not batch.is_control or record is None:
+            return "payload: " + json.dumps(told, separators=(",", ":"))
+        # Kafka puts a colon behind one of them only.
+        colon = ":" if told["type"] == "LeaderChange" else ""
+        fields = {"version": told["version"], **told["data"]}
+        return f"{told['type']}{colon} " + json.dumps(fields, separators=(",", ":"))
+
+
+class _JsonLines:
+    """One JSON object a line: a record, or a batch."""
+
+    def __init__(self) -> None:
+        self.show_secrets = False
+
+    def batch(self, batch: RecordBatch, file: str) -> None:
+        self._write({"file": file, **batch_fields(batch)})
+
+    def records(
+        self,
+        batch: RecordBatch,
+        file: str,
+        records: Iterable[tuple[RawRecord, Record | None]],
+        *,
+        is_whole: bool,
+    ) -> None:
+        for raw, record in records:
+            self._write(
+                {
+                    "file": file,
+                    "position": batch.position,
+                    "offset": raw.offset,
+                    _time_name(batch): raw.timestamp_ms,
+                    "partitionLeaderEpoch": batch.partition_leader_epoch,
+                    "isControl": batch.is_control,
+                    **record_fields(raw, record, show_secrets=self.show_secrets),
+                }
+            )
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def batch_fields(batch: RecordBatch) -> dict[str, Any]:
+    """A batch under the names of ``kafka-dump-log``, in its order."""
+    has_sequence = batch.base_sequence >= 0
+    return {
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "count": batch.record_count,
+        "baseSequence": batch.base_sequence,
+        "lastSequence": batch.base_sequence + batch.last_offset_delta if has_sequence else -1,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "partitionLeaderEpoch": batch.partition_leader_epoch,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "deleteHorizonMs": batch.delete_horizon_ms,
+        "position": batch.position,
+        _time_name(batch): batch.max_timestamp,
+        "size": batch.size,
+        "magic": batch.magic,
+        "compresscodec": batch.codec,
+        "crc": batch.crc,
+        # A batch whose CRC is not right is refused before it gets here.
+        "isvalid": True,
+    }
+
+
+def record_fields(
+    raw: RawRecord, record: Record | None, *, show_secrets: bool = False
+) -> dict[str, Any]:
+    """A record as ``{"type", "version", "data"}``; of an unknown one its api key and its size."""
+    from kraft.cli.kafka_json import data_of, type_name
+
+    if record is not None:
+        data = data_of(record, show_secrets=show_secrets)
+        return {"type": type_name(type(record)), "version": record.version, "data": data}
+    value = raw.value or b""
+    shown = {"hex": value.hex()} if show_secrets else {}
+    api_key = raw.control_type if raw.is_control else value[1] if len(value) > 1 else None
+    return {"type": f"UNKNOWN_{api_key}", "version": None, "data": {"size": len(value), **shown}}
+
+
+def _time_name(batch: RecordBatch) -> str:
+    return "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+
+
+def _size(view: memoryview | None) -> int:
+    return -1 if view is None else len(view)
+
+
+def _java(value: object) -> str:
+    if value is None:
+        return "OptionalLong.empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
