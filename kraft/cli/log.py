@@ -184,14 +184,17 @@ def _wanted_records(
     from kraft.errors import CorruptRecordError, UnsupportedVersionError
     from kraft.records import decode_control, decode_control_key, decode_value
 
-    keys = None if wanted.types is None else {each.schema.api_key for each in wanted.types}
+    # The topic filter learns ids from Topic records, so that then every record is decoded.
+    keys = (
+        None
+        if wanted.types is None or wanted.topics is not None or batch.is_control
+        else {each.schema.api_key for each in wanted.types}
+    )
     for raw in batch:
         if raw.offset < wanted.since or (wanted.until is not None and raw.offset >= wanted.until):
             continue
         value = raw.value_view
-        # The topic filter learns ids from Topic records, so they are decoded whatever the type.
-        is_decodable = value is not None and (batch.is_control or wanted.topics is not None)
-        if keys is not None and not is_decodable and value is not None and _key(value) not in keys:
+        if keys is not None and value is not None and value[1:2] and value[1] not in keys:
             continue
         try:
             if value is None:
