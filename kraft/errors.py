@@ -116,8 +116,20 @@ class UnsupportedCompressionTypeError(KraftError):
     kafka_code = 76
 
 
+class StaleBrokerEpochError(KraftError):
+    kafka_code = 77
+
+
+class NoReassignmentInProgressError(KraftError):
+    kafka_code = 85
+
+
 class UnknownTopicIdError(KraftError):
     kafka_code = 100
+
+
+class DuplicateBrokerRegistrationError(KraftError):
+    kafka_code = 101
 
 
 class BrokerIdNotRegisteredError(KraftError):
@@ -128,6 +140,12 @@ class InvalidRecordError(KraftError, ValueError):
     """An object that cannot be written as a record: a field's type is wrong, or its range."""
 
     kafka_code = 87
+
+
+class InvalidRegistrationError(KraftError):
+    """A broker registers with what cannot be: directories that are reserved, or another's."""
+
+    kafka_code = 119
 
 
 class ReplayError(KraftError):
