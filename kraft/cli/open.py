@@ -67,7 +67,7 @@ def open_(
     if as_json:
         output.document(document)
     else:
-        _print(output, document)
+        print_summary(output, document)
     if document["attention"]:
         raise typer.Exit(FOUND)
 
@@ -265,7 +265,9 @@ def _cluster(metadata: Metadata) -> dict[str, Any]:
     }
 
 
-def _print(output: Output, document: dict[str, Any]) -> None:
+def print_summary(output: Output, document: dict[str, Any]) -> None:
+    """The document of :func:`summary` for people."""
+    opened_ms = document.get("openedMs")
     offsets = document["offsets"]
     has_state = "quorum" in document
     output.fields(
@@ -281,7 +283,7 @@ def _print(output: Output, document: dict[str, Any]) -> None:
             ("Log", _log_line(offsets)),
             ("Snapshots", _snapshots_line(offsets)),
             ("Unfinished", ", ".join(offsets["unfinishedFiles"]) or None),
-            ("Opened", f"{document['openedMs']:.1f} ms"),
+            ("Opened", None if opened_ms is None else f"{opened_ms:.1f} ms"),
         ],
     )
     if has_state:
