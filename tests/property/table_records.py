@@ -139,7 +139,7 @@ def batches_of(log: list[Record], sizes: Iterable[int]) -> Iterator[tuple[int, m
             first += len(some)
 
 
-def apply(table: PartitionTable, batches: memoryview | bytes, **options: int) -> int:
+def apply(table: PartitionTable, batches: memoryview | bytes, *, start_offset: int = 0) -> int:
     """Applies batches of which the records of other types are ClearElr alone."""
 
     def clear_elr(offset: int, value: bytes) -> None:
@@ -147,4 +147,4 @@ def apply(table: PartitionTable, batches: memoryview | bytes, **options: int) ->
         assert isinstance(record, records.ClearElr)
         table.clear_elr(record.topic_name or None, offset)
 
-    return table.apply(batches, on_record=clear_elr, **options)
+    return table.apply(batches, on_record=clear_elr, start_offset=start_offset)
