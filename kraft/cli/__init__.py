@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _COMMANDS: dict[str, str] = {
     "open": "kraft.cli.open",
     "log": "kraft.cli.log",
+    "topics": "kraft.cli.topics",
     "brokers": "kraft.cli.brokers",
+    "lab": "kraft.cli.lab",
 }
 
 

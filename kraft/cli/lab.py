@@ -1,0 +1,137 @@
+"""``kraft lab``: scenarios on clusters that nobody has at hand."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.exits import EPILOG, INTERRUPTED, REFUSED
+from kraft.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from kraft.metadata.facade import Metadata
+
+#: What a checkout carries: the metadata directory of a controller of a real cluster.
+_SEED_IN_CHECKOUT = Path("tests") / "data" / "kafka-4.3" / "controller-101"
+
+app = typer.Typer(
+    help="Scenarios on clusters of a million partitions.", no_args_is_help=True, epilog=EPILOG
+)
+
+
+@app.callback()
+def _lab() -> None:
+    """Scenarios on clusters of a million partitions."""
+
+
+@app.command("million", epilog=EPILOG)
+def million(
+    partitions: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000_000, help="Partitions in all.")
+    ] = 1_000_000,
+    brokers: Annotated[int, typer.Option(metavar="B", min=1, help="Brokers in all.")] = 300,
+    racks: Annotated[int, typer.Option(metavar="R", min=1, help="Racks they stand in.")] = 3,
+    replication_factor: Annotated[
+        int,
+        typer.Option(metavar="F", min=1, max=32, help="Replicas of each new partition."),
+    ] = 3,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="The metadata directory of the seed. Default: the real one that the checkout "
+            "carries.",
+            show_default=False,
+        ),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="Write here, and leave it there: an empty directory, or a new one. Default: a "
+            "temporary directory that is removed afterwards.",
+            show_default=False,
+        ),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the temporary directory and say where it is.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="SEED", help="Of all choices; the same one gives the same run.")
+    ] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Grows a real cluster's metadata to a million partitions and runs the life of a cluster on it.
+
+    Place and create partitions (encoded, appended to a log, fsynced), fence a broker, lose its
+    rack, bring it back, elect preferred leaders, delete a topic, write a snapshot; then everything
+    is dropped, loaded cold from disk, and compared column by column: exit code 1 where it differs.
+
+    [bold]Examples[/bold]
+
+      kraft lab million
+
+      kraft lab million --partitions 10000000 --brokers 1000 --racks 5 --dir /data/lab
+
+      kraft lab million --from /var/lib/kafka/metadata --json
+    """
+    from kraft.cli.open import print_summary, summary
+    from kraft.cli.output import Output, progress
+    from kraft.lab.million import run
+    from kraft.lab.report import HEADINGS
+    from kraft.lab.scenario import Settings
+
+    output = Output(as_json=as_json)
+    seeds: list[dict[str, Any]] = []
+
+    def show_seed(metadata: Metadata) -> None:
+        seeds.append(summary(metadata))
+        if not as_json:
+            print_summary(output, seeds[0])
+
+    settings = Settings(
+        source=from_ or _default_seed(),
+        partitions=partitions,
+        brokers=brokers,
+        racks=racks,
+        replication_factor=replication_factor,
+        seed=seed,
+        directory=directory,
+        keep=keep,
+    )
+    # To be stopped is to be interrupted: what was begun is cleared away either way.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        report = run(settings, progress, show_seed)
+    except KeyboardInterrupt:
+        left = (
+            "nothing is left behind" if directory is None else f"{directory} holds what there was"
+        )
+        print(f"interrupted: {left}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        output.document({"seed": seeds[0], **report.as_dict()})
+    else:
+        output.table(report.title, HEADINGS, report.rows(), numbers=HEADINGS[1:])
+        output.fields("Result", report.closing())
+    if not report.is_equal:
+        print("error: the loaded state is not the one that was dropped", file=sys.stderr)
+        raise typer.Exit(REFUSED)
+
+
+def _default_seed() -> Path:
+    """The seed of the checkout that this package is run from, or that the user stands in."""
+    for root in (Path(__file__).resolve().parents[2], Path.cwd()):
+        if (root / _SEED_IN_CHECKOUT).is_dir():
+            return root / _SEED_IN_CHECKOUT
+    from kraft.errors import StorageError
+
+    raise StorageError(
+        f"there is no {_SEED_IN_CHECKOUT} here to be the seed: name a metadata directory (--from)"
+    )

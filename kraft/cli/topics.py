@@ -1,0 +1,312 @@
+"""``kraft topics``: topics and partitions in the words of ``kafka-topics --describe``.
+
+Owns which partitions each filter shows (``kraft.metadata.health`` knows the rules) and the text,
+which is that of Kafka's ``TopicCommand`` to the letter where it goes to a pipe, so that what
+reads one reads the other. Topics come in the order of their names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.exits import EPILOG
+from kraft.cli.options import AtOption, FromOption, JsonOption
+
+if TYPE_CHECKING:
+    from kraft.cli.output import Output
+    from kraft.metadata.facade import Metadata
+    from kraft.metadata.health import Mask
+    from kraft.metadata.partitions import PartitionInfo, TopicInfo
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
+
+# Topic config -> the broker config that gives its default (Kafka's ServerTopicConfigSynonyms, those
+# that can be set for the whole cluster while it runs and carry the same unit).
+_BROKER_DEFAULTS = {
+    "segment.bytes": "log.segment.bytes",
+    "segment.ms": "log.roll.ms",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.message.bytes": "message.max.bytes",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "cleanup.policy": "log.cleanup.policy",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+    "min.insync.replicas": "min.insync.replicas",
+    "compression.type": "compression.type",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
+    "preallocate": "log.preallocate",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+}
+_PARTITION_COLUMNS = (
+    *("Topic", "Partition", "Leader", "Replicas", "Isr"),
+    *("Adding Replicas", "Removing Replicas", "Elr", "LastKnownElr"),
+)
+# A progress bar is worth its place only where the work takes a while.
+_MANY_ROWS = 50_000
+
+
+@app.callback()
+def _topics() -> None:
+    """Topics and their partitions."""
+
+
+@app.command(epilog=EPILOG)
+def describe(
+    from_: FromOption,
+    at: AtOption = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="NAME",
+            help="Only this topic (a name or a topic id); may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    under_replicated: Annotated[
+        bool,
+        typer.Option(
+            "--under-replicated-partitions",
+            help="Only partitions with fewer replicas in sync than the replication factor.",
+        ),
+    ] = False,
+    unavailable: Annotated[
+        bool,
+        typer.Option(
+            "--unavailable-partitions", help="Only partitions without a leader that is alive."
+        ),
+    ] = False,
+    under_min_isr: Annotated[
+        bool,
+        typer.Option(
+            "--under-min-isr-partitions",
+            help="Only partitions without a leader, or with fewer replicas in sync than "
+            "min.insync.replicas.",
+        ),
+    ] = False,
+    at_min_isr: Annotated[
+        bool,
+        typer.Option(
+            "--at-min-isr-partitions",
+            help="Only partitions with exactly min.insync.replicas in sync.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Topics and partitions as kafka-topics --describe prints them, at any offset that is there.
+
+    Configs are those of the topic and those that the cluster's dynamic defaults
+    give it; what a broker's own file sets is not in the metadata. Of the filters
+    one can be given at a time, and then only partitions are printed.
+
+    [bold]Examples[/bold]
+
+      kraft topics describe --from /var/lib/kafka/metadata --topic payments
+
+      kraft topics describe --from /var/lib/kafka/metadata --under-replicated-partitions
+
+      kraft topics describe --from /var/lib/kafka/metadata --at 1200 --unavailable-partitions --json
+    """
+    from kraft.cli.output import Output
+    from kraft.metadata.facade import open_metadata
+
+    filters = {
+        "under_replicated": under_replicated,
+        "unavailable": unavailable,
+        "under_min_isr": under_min_isr,
+        "at_min_isr": at_min_isr,
+    }
+    given = [name for name, wanted in filters.items() if wanted]
+    if len(given) > 1:
+        raise typer.BadParameter("only one of the partition filters can be given at a time")
+    metadata = open_metadata(from_, at=at)
+    mask = _mask(metadata, given[0]) if given else None
+    selected = _selected(metadata, topics)
+    output = Output(as_json=as_json)
+    if as_json:
+        shown = (topic_document(metadata, topic, mask) for topic in selected)
+        output.document([each for each in shown if mask is None or each["partitions"]])
+    elif output.is_terminal:
+        _print_tables(output, metadata, selected, mask)
+    else:
+        _print_lines(metadata, selected, mask)
+
+
+def topic_document(
+    metadata: Metadata, topic: TopicInfo, mask: Mask | None = None
+) -> dict[str, Any]:
+    """A topic and its partitions (those in ``mask``) as JSON, with Kafka's names."""
+    return {
+        "topic": topic.name,
+        "topicId": str(topic.id),
+        "partitionCount": topic.partition_count,
+        "replicationFactor": _replication_factor(metadata, topic),
+        "configs": configs_of(metadata, topic.name),
+        "partitions": [
+            {
+                "partition": info.partition,
+                "leader": info.leader,
+                "leaderEpoch": info.leader_epoch,
+                "partitionEpoch": info.partition_epoch,
+                "leaderRecoveryState": info.leader_recovery_state,
+                "replicas": list(info.replicas),
+                "isr": list(info.isr),
+                "addingReplicas": list(info.adding_replicas),
+                "removingReplicas": list(info.removing_replicas),
+                "elr": list(info.elr),
+                "lastKnownElr": list(info.last_known_elr),
+                "directories": [str(directory) for directory in info.directories],
+            }
+            for info in _rows(metadata, topic, mask)
+        ],
+    }
+
+
+def configs_of(metadata: Metadata, topic: str) -> dict[str, str]:
+    """What differs from Kafka's defaults: the topic's own settings over the cluster's."""
+    from kraft.cli.kafka_json import settings_of
+
+    cluster = metadata.configs.cluster_default()
+    settings = {
+        name: cluster[broker_name]
+        for name, broker_name in _BROKER_DEFAULTS.items()
+        if broker_name in cluster
+    }
+    return settings_of({**settings, **metadata.configs.topic(topic)})
+
+
+def _mask(metadata: Metadata, name: str) -> Mask:
+    from kraft.metadata.health import Health
+
+    mask: Mask = getattr(Health(metadata), name)
+    return mask
+
+
+def _selected(metadata: Metadata, names: Sequence[str] | None) -> list[TopicInfo]:
+    """The topics to show, by name. A name that there is not is refused, as Kafka's tool does."""
+    from kraft.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+
+    if not names:
+        return [metadata.topics[name] for name in sorted(metadata.topics)]
+    found = {}
+    for name in names:
+        try:
+            topic = (
+                metadata.topics[name] if name in metadata.topics else metadata.topics.by_id(name)
+            )
+        except (UnknownTopicIdError, ValueError):
+            raise UnknownTopicOrPartitionError(
+                f"Topic '{name}' does not exist as expected"
+            ) from None
+        found[topic.name] = topic
+    return [found[name] for name in sorted(found)]
+
+
+def _rows(metadata: Metadata, topic: TopicInfo, mask: Mask | None) -> Iterator[PartitionInfo]:
+    rows = topic.rows if mask is None else topic.rows[mask[topic.rows]]
+    for row in rows.tolist():
+        yield metadata.partitions.row(row)
+
+
+def _replication_factor(metadata: Metadata, topic: TopicInfo) -> int:
+    """Of the first partition; replicas that are being added do not count yet."""
+    if topic.partition_count == 0:
+        return 0
+    first = metadata.partitions.row(int(topic.rows[0]))
+    return len(first.replicas) - len(first.adding_replicas)
+
+
+def _header(metadata: Metadata, topic: TopicInfo) -> list[tuple[str, object]]:
+    settings = configs_of(metadata, topic.name)
+    return [
+        ("Topic", topic.name),
+        ("TopicId", topic.id),
+        ("PartitionCount", topic.partition_count),
+        ("ReplicationFactor", _replication_factor(metadata, topic)),
+        ("Configs", ",".join(f"{name}={value}" for name, value in settings.items())),
+    ]
+
+
+def _partition(info: PartitionInfo) -> list[tuple[str, object]]:
+    """The columns of a partition; those of a reassignment only while there is one."""
+    moving = info.adding_replicas or info.removing_replicas
+    return [
+        ("Topic", info.topic),
+        ("Partition", info.partition),
+        ("Leader", info.leader if info.leader >= 0 else "none"),
+        ("Replicas", _list(info.replicas)),
+        ("Isr", _list(info.isr)),
+        *([("Adding Replicas", _list(info.adding_replicas))] if moving else []),
+        *([("Removing Replicas", _list(info.removing_replicas))] if moving else []),
+        ("Elr", _list(info.elr)),
+        ("LastKnownElr", _list(info.last_known_elr)),
+    ]
+
+
+def _print_lines(metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | None) -> None:
+    from kraft.cli.output import progress
+
+    total = sum(topic.partition_count for topic in topics)
+    done = 0
+    with progress("describing", total if total >= _MANY_ROWS else None) as advance:
+        for topic in topics:
+            if mask is None:
+                sys.stdout.write(_line(_header(metadata, topic)))
+            for info in _rows(metadata, topic, mask):
+                sys.stdout.write("\t" + _line(_partition(info)))
+            done += topic.partition_count
+            advance(done)
+
+
+def _print_tables(
+    output: Output, metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | None
+) -> None:
+    if mask is not None:
+        found = [_partition(info) for topic in topics for info in _rows(metadata, topic, mask)]
+        if found:
+            _print_table(output, "", found)
+        return
+    for topic in topics:
+        header = _header(metadata, topic)
+        title = "  ".join(f"{name}: {value}" for name, value in header)
+        rows = [_partition(info) for info in _rows(metadata, topic, None)]
+        # Under its own title every row is of the one topic.
+        _print_table(output, title, [row[1:] for row in rows])
+
+
+def _print_table(output: Output, title: str, rows: list[list[tuple[str, object]]]) -> None:
+    names = {name for row in rows for name, _ in row}
+    columns = [name for name in _PARTITION_COLUMNS if name in names]
+    output.table(
+        title,
+        columns,
+        [[dict(row).get(name, "") for name in columns] for row in rows],
+        numbers=("Partition", "Leader"),
+    )
+
+
+def _line(fields: Sequence[tuple[str, object]]) -> str:
+    return "\t".join(f"{name}: {value}" for name, value in fields) + "\n"
+
+
+def _list(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))
