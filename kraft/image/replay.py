@@ -12,7 +12,10 @@ Source of the rules: Kafka's ``MetadataBatchLoader`` and ``OffsetControlManager`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
+from typing import Any
 
 from typing_extensions import Buffer
 
@@ -94,19 +97,25 @@ class Cluster:
         verify_crc: bool = True,
         path: str | PathLike[str] | None = None,
     ) -> None:
-        """Replays a whole snapshot that ends at ``end_offset`` into this cluster, which must be empty."""
-        if self.next_offset or self.table.row_count:
+        """Replays a whole snapshot that ends at ``end_offset``; nothing else may have been applied yet."""
+        with self.loading_snapshot(end_offset) as callbacks:
+            self.table.apply(batches, verify_crc=verify_crc, path=path, **callbacks)
+
+    @contextmanager
+    def loading_snapshot(self, end_offset: int) -> Iterator[dict[str, Any]]:
+        """The callbacks with which a table is to be fed from a snapshot that ends at ``end_offset``.
+
+        Every record then counts as of the snapshot's last offset, whatever it has in the file.
+        """
+        if self.next_offset:
             raise ReplayError("a snapshot is loaded into an empty cluster only")
         self._snapshot_offset = max(end_offset - 1, 0)
         try:
-            self.table.apply(
-                batches,
-                verify_crc=verify_crc,
-                on_record=self._replay,
-                on_control=self._replay_control,
-                on_topic_removed=self._remove_topic,
-                path=path,
-            )
+            yield {
+                "on_record": self._replay,
+                "on_control": self._replay_control,
+                "on_topic_removed": self._remove_topic,
+            }
         finally:
             self._snapshot_offset = None
         self.next_offset = end_offset

@@ -103,6 +103,14 @@ class MetadataSource:
         return () if source is None else tuple(source.gaps)
 
     @property
+    def last_timestamp_ms(self) -> int:
+        """The newest timestamp in the log; -1 where there is none."""
+        segments = self.log.segments if self.log is not None else ()
+        if self._scan is not None:
+            segments = tuple(self._scan.segments)
+        return max((segment.max_timestamp for segment in segments), default=-1)
+
+    @property
     def offset_range(self) -> tuple[int, int]:
         """The lowest and the highest offset of which the state can be built."""
         first_snapshot = self._first_snapshot()
