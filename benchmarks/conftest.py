@@ -67,6 +67,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One benchmark for each cluster size where it asks for `fence_total` or `change_total`."""
+    sizes = QUICK if metafunc.config.getoption("--quick") else FULL
+    for name in ("fence_total", "change_total"):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, getattr(sizes, f"{name}s"))
+
+
 @pytest.fixture(scope="session")
 def sizes(request: pytest.FixtureRequest) -> Sizes:
     return QUICK if request.config.getoption("--quick") else FULL
