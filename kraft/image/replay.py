@@ -1,13 +1,14 @@
 """``Cluster``: one replay of the metadata log, partitions and everything else together.
 
-Owns the order in which records take effect: batches go to the ``PartitionTable``, which applies topics
-and partitions itself and hands every other record over in its place; those go to ``ClusterState``. Owns
-metadata transactions (KIP-868): what lies between BeginTransaction and EndTransaction takes effect as it
-is read and is taken back by AbortTransaction, so that ``stable_offset`` stays at the beginning of an open
-one. Fed by ``kraft.metadata`` (files) and by whoever appends; read by ``kraft.controller``.
+Owns the order in which records take effect: batches go to the ``PartitionTable``, which applies
+topics and partitions itself and hands every other record over in its place; those go to
+``ClusterState``. Owns metadata transactions (KIP-868): what lies between BeginTransaction and
+EndTransaction takes effect as it is read and is taken back by AbortTransaction, so that
+``stable_offset`` stays at the beginning of an open one. Fed by ``kraft.metadata`` (files) and by
+whoever appends; read by ``kraft.controller``.
 
-Invariants: a call that fails on a live cluster leaves it as it was; offsets only grow but for ``revert``.
-Source of the rules: Kafka's ``MetadataBatchLoader`` and ``OffsetControlManager``.
+Invariants: a call that fails on a live cluster leaves it as it was; offsets only grow but for
+``revert``. Source of the rules: Kafka's ``MetadataBatchLoader`` and ``OffsetControlManager``.
 """
 
 from __future__ import annotations
@@ -15,24 +16,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import Buffer
 
 from kraft import records
 from kraft._core.table import PartitionTable
-from kraft.errors import KraftError, ReplayError
+from kraft.errors import KraftError, OffsetOutOfRangeError, ReplayError
 from kraft.image.cluster import ClusterState
 from kraft.records import CONTROL_TYPES, Record, decode_control, decode_value
 
 _NO_LIMIT = (1 << 63) - 1
 
 
+class _Transaction(NamedTuple):
+    """A metadata transaction that is over: the offsets of its first and last record."""
+
+    start: int
+    end: int
+    name: str | None
+    is_aborted: bool
+
+
 class Cluster:
     """The state of a cluster as of ``next_offset``.
 
-    ``journaling`` off is for a cold load, followed by :meth:`start_journal`; within a transaction the
-    journal is always on, as an abort must find its way back.
+    ``journaling`` off is for a cold load, followed by :meth:`start_journal`; within a transaction
+    the journal is always on, as an abort must find its way back.
     """
 
     def __init__(self, *, journaling: bool = False, table: PartitionTable | None = None) -> None:
@@ -43,6 +53,7 @@ class Cluster:
         self.transaction_name: str | None = None
         self._snapshot_offset: int | None = None
         self._journaling = journaling
+        self._closed: list[_Transaction] = []
         if journaling:
             self.table.start_journal(0)
 
@@ -63,12 +74,15 @@ class Cluster:
     ) -> None:
         """Replays the records of ``batches`` with ``start_offset <= offset < end_offset``.
 
-        Raises :class:`CorruptRecordError` (with ``path`` and position) for bytes that are no records,
-        :class:`ReplayError` where a record contradicts the state. With a journal the cluster is then as
-        it was before the call; without one it is of no further use.
+        Records below ``next_offset`` took effect before and are passed over. Raises
+        :class:`CorruptRecordError` (with ``path`` and position) for bytes that are no records,
+        :class:`ReplayError` where a record contradicts the state. With a journal the cluster is
+        then as it was before the call, or, if the call had already aborted a transaction that was
+        open before it, as it was before that transaction (``next_offset`` says so); without one it
+        is of no further use.
         """
         before = self.next_offset
-        opened = self.transaction_start, self.transaction_name
+        start_offset = max(start_offset, before)
         try:
             reached = self.table.apply(
                 batches,
@@ -83,8 +97,7 @@ class Cluster:
             )
         except (KraftError, MemoryError):
             if self._journaling:
-                self.revert(max(before, start_offset))
-                self.transaction_start, self.transaction_name = opened
+                self._revert(self._reachable(before))
             raise
         if reached >= 0:
             self.next_offset = max(reached, before)
@@ -97,18 +110,27 @@ class Cluster:
         verify_crc: bool = True,
         path: str | PathLike[str] | None = None,
     ) -> None:
-        """Replays a whole snapshot that ends at ``end_offset``; nothing else may have been applied yet."""
+        """Replays a whole snapshot that ends at ``end_offset``; nothing else may have been applied
+        yet.
+        """
         with self.loading_snapshot(end_offset) as callbacks:
             self.table.apply(batches, verify_crc=verify_crc, path=path, **callbacks)
 
     @contextmanager
     def loading_snapshot(self, end_offset: int) -> Iterator[dict[str, Any]]:
-        """The callbacks with which a table is to be fed from a snapshot that ends at ``end_offset``.
+        """The callbacks with which a table is to be fed from a snapshot that ends at
+        ``end_offset``.
 
         Every record then counts as of the snapshot's last offset, whatever it has in the file.
         """
         if self.next_offset:
             raise ReplayError("a snapshot is loaded into an empty cluster only")
+        journaling = self._journaling
+        if journaling:
+            # The records' places in the file are no offsets of the log: nothing could be reverted
+            # to them.
+            self.table.stop_journal()
+            self.state.stop_journal()
         self._snapshot_offset = max(end_offset - 1, 0)
         try:
             yield {
@@ -119,23 +141,52 @@ class Cluster:
         finally:
             self._snapshot_offset = None
         self.next_offset = end_offset
+        if journaling:
+            self.start_journal()
 
     def start_journal(self) -> None:
-        """From here on changes can be reverted, down to the present ``next_offset``."""
+        """From here on changes can be reverted, down to the present ``stable_offset``."""
         self._journaling = True
+        self._closed.clear()
+        if self.transaction_start is not None:
+            # The journal has been on since the transaction began, and an abort needs it.
+            return
         self.table.start_journal(self.next_offset)
         self.state.start_journal(self.next_offset)
 
     def revert(self, offset: int) -> None:
         """Takes the cluster back to before the record at ``offset``.
 
-        Raises :class:`OffsetOutOfRangeError` where the journal does not reach back that far.
+        A transaction that was open there is open again. Raises :class:`OffsetOutOfRangeError` where
+        the journal does not reach back that far, or into a transaction that was aborted since: what
+        was done in it is gone. Raises :class:`InvalidRequestError` where an image of the table is
+        in the way.
         """
+        reachable = self._reachable(offset)
+        if reachable != offset:
+            raise OffsetOutOfRangeError(
+                f"cannot revert to offset {offset}: it lies in the transaction of offset "
+                f"{reachable}, which was aborted"
+            )
+        self._revert(offset)
+
+    def _reachable(self, offset: int) -> int:
+        """``offset``, or the beginning of the aborted transaction in which it lies."""
+        for closed in self._closed:
+            if closed.is_aborted and closed.start < offset <= closed.end:
+                return closed.start
+        return offset
+
+    def _revert(self, offset: int) -> None:
         self.table.revert(offset)
         self.state.revert(offset)
         self.next_offset = min(self.next_offset, offset)
         if self.transaction_start is not None and self.transaction_start >= offset:
             self.transaction_start = self.transaction_name = None
+        while self._closed and self._closed[-1].end >= offset:
+            closed = self._closed.pop()
+            if closed.start < offset:
+                self.transaction_start, self.transaction_name = closed.start, closed.name
 
     def drop_open_transaction(self) -> int | None:
         """Takes back what an open transaction did; its offset, or None where none is open.
@@ -151,7 +202,9 @@ class Cluster:
         return start
 
     def forget(self, offset: int) -> None:
-        """Gives up the way back to before ``offset``."""
+        """Gives up the way back to before ``offset``, but never that out of an open transaction."""
+        offset = min(offset, self.stable_offset)
+        self._closed = [closed for closed in self._closed if closed.end >= offset]
         self.table.forget(offset)
         self.state.forget(offset)
 
@@ -182,7 +235,12 @@ class Cluster:
             return
         if self.transaction_start is None:
             raise ReplayError(f"a transaction ends at offset {offset} and none is open")
-        if isinstance(record, records.AbortTransaction):
+        is_aborted = isinstance(record, records.AbortTransaction)
+        if self._journaling:
+            self._closed.append(
+                _Transaction(self.transaction_start, offset, self.transaction_name, is_aborted)
+            )
+        if is_aborted:
             self.table.revert(self.transaction_start)
             self.state.revert(self.transaction_start)
         self._end_transaction()
