@@ -90,6 +90,12 @@ class UnsupportedVersionError(KraftError):
     kafka_code = 35
 
 
+class InvalidTopicError(KraftError):
+    """A topic's name is not allowed, or too like that of another."""
+
+    kafka_code = 17
+
+
 class TopicAlreadyExistsError(KraftError):
     kafka_code = 36
 
@@ -106,8 +112,28 @@ class InvalidReplicaAssignmentError(KraftError):
     kafka_code = 39
 
 
+class InvalidConfigError(KraftError):
+    kafka_code = 40
+
+
+class NotControllerError(KraftError):
+    """The caller has seen metadata that this controller has not: another one leads."""
+
+    kafka_code = 41
+
+
 class InvalidRequestError(KraftError):
     kafka_code = 42
+
+
+class PolicyViolationError(KraftError):
+    """More records than one operation may write."""
+
+    kafka_code = 44
+
+
+class FencedLeaderEpochError(KraftError):
+    kafka_code = 74
 
 
 class UnsupportedCompressionTypeError(KraftError):
@@ -120,8 +146,24 @@ class StaleBrokerEpochError(KraftError):
     kafka_code = 77
 
 
+class PreferredLeaderNotAvailableError(KraftError):
+    kafka_code = 80
+
+
+class EligibleLeadersNotAvailableError(KraftError):
+    kafka_code = 83
+
+
+class ElectionNotNeededError(KraftError):
+    kafka_code = 84
+
+
 class NoReassignmentInProgressError(KraftError):
     kafka_code = 85
+
+
+class InvalidUpdateVersionError(KraftError):
+    kafka_code = 95
 
 
 class UnknownTopicIdError(KraftError):
@@ -140,6 +182,18 @@ class InvalidRecordError(KraftError, ValueError):
     """An object that cannot be written as a record: a field's type is wrong, or its range."""
 
     kafka_code = 87
+
+
+class IneligibleReplicaError(KraftError):
+    """A leader names a replica for its ISR whose broker is not alive."""
+
+    kafka_code = 107
+
+
+class NewLeaderElectedError(KraftError):
+    """The leader's ISR took effect and ended a reassignment that takes the leadership away."""
+
+    kafka_code = 108
 
 
 class InvalidRegistrationError(KraftError):

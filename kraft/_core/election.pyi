@@ -4,13 +4,14 @@ Rules: ``PartitionChangeBuilder``, ``ReplicationControlManager``, ``PartitionRea
 ``PartitionReassignmentRevert`` of Kafka 4.3.1; KIP-966 (ELR), KIP-858 (directories).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kraft._core.batch import BatchBuilder
+from kraft._core.election_rules import ElectionRules
 from kraft._core.table import PartitionTable
 
 class RegisteredBroker(Protocol):
@@ -25,7 +26,7 @@ class RegisteredBroker(Protocol):
     @property
     def log_dirs(self) -> Sequence[bytes]: ...
 
-class ElectionContext:
+class ElectionContext(ElectionRules):
     """The brokers, directories and switches that decisions about a table's partitions look at.
 
     Every method emits PartitionChange records into a ``BatchBuilder``, in the order of the rows (of

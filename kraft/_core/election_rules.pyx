@@ -313,6 +313,7 @@ cdef class ElectionRules:
         """
         cdef int64_t first
         cdef int32_t count = 0
+        cdef const int32_t *replicas
         if topic == self.known_topic:
             return self.known_min_isr
         first = self.table.topics.row_of(topic, 0)
@@ -321,8 +322,8 @@ cdef class ElectionRules:
         if self.table.isr[first] == IRREGULAR:
             count = (<int32_t **>self.table.blocks.data)[self.table.elr[first]][0]
         else:
-            while count < self.table.stride and self.table.replicas[first * self.table.stride +
-            count] >= 0:
+            replicas = self.table.replicas + first * self.table.stride
+            while count < self.table.stride and replicas[count] >= 0:
                 count += 1
         self.known_min_isr = self.default_min_isr
         if self.topic_min_isr != NULL and topic < self.topic_count:

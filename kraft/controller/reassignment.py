@@ -1,0 +1,122 @@
+"""Reassignments: begin, cancel, list.
+
+Owns the checks of AlterPartitionReassignments; they complete by themselves with the ISR that ends
+them (``ElectionContext``). Sources: Kafka's ``ReplicationControlManager``
+(alterPartitionReassignments, listPartitionReassignments), KIP-455, KIP-860.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kraft._core.batch import BatchBuilder
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.elections import TopicPartition
+from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
+from kraft.controller.topics import check_assignment
+from kraft.errors import (
+    InvalidReplicationFactorError,
+    KraftError,
+    PolicyViolationError,
+    UnknownTopicOrPartitionError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """One that is in progress; ``replicas`` holds those that come and those that go as well."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+def alter_reassignments(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    allow_replication_factor_change: bool = True,
+    settings: Settings = DEFAULTS,
+) -> Decision[dict[TopicPartition, KraftError | None]]:
+    """New replicas for partitions, None to cancel; the response says why one was refused.
+
+    Without ``allow_replication_factor_change`` a target has as many replicas as the partition, not
+    counting those that are leaving. Raises PolicyViolationError for more than 10,000 records.
+    """
+    context = election_context(cluster, settings)
+    builder = BatchBuilder()
+    response: dict[TopicPartition, KraftError | None] = {}
+    for (topic, partition), replicas in targets.items():
+        try:
+            row = _row(cluster, topic, partition)
+            if replicas is None:
+                context.cancel_reassignment(builder, row)
+            else:
+                check_assignment(cluster, replicas)
+                if not allow_replication_factor_change:
+                    _check_factor(cluster.table.state_of(row), replicas)
+                context.reassign(builder, row, replicas)
+        except KraftError as error:
+            response[topic, partition] = error
+        else:
+            response[topic, partition] = None
+    if builder.record_count > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"a request reassigns at most {MAX_RECORDS_PER_BATCH} partitions, "
+            f"not {builder.record_count}"
+        )
+    return Decision(Records.finished(builder), response, is_atomic=True)
+
+
+def list_reassignments(
+    cluster: Cluster, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, Reassignment]:
+    """The reassignments in progress, of the partitions named or of all."""
+    table = cluster.table
+    found: dict[TopicPartition, Reassignment] = {}
+    if partitions is None:
+        if table.irregular_count == 0:
+            return found
+        irregular = table.column("isr") == np.uint32(0xFFFFFFFF)
+        for row in np.flatnonzero(irregular & (table.column("topic") >= 0)).tolist():
+            name = table.topic_name(int(table.column("topic")[row]))
+            _note(found, (name, int(table.column("partition")[row])), table.state_of(row))
+        return found
+    for topic, partition in partitions:
+        number = table.topic_number(topic)
+        row = table.row_of(number, partition) if number >= 0 else -1
+        if row >= 0:
+            _note(found, (topic, partition), table.state_of(row))
+    return found
+
+
+def _note(
+    found: dict[TopicPartition, Reassignment], name: TopicPartition, state: Mapping[str, Any]
+) -> None:
+    if state["adding_replicas"] or state["removing_replicas"]:
+        found[name] = Reassignment(
+            tuple(state["replicas"]),
+            tuple(state["adding_replicas"]),
+            tuple(state["removing_replicas"]),
+        )
+
+
+def _row(cluster: Cluster, topic: str, partition: int) -> int:
+    number = cluster.table.topic_number(topic)
+    row = cluster.table.row_of(number, partition) if number >= 0 else -1
+    if row < 0:
+        raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{partition}")
+    return row
+
+
+def _check_factor(state: Mapping[str, Any], replicas: Sequence[int]) -> None:
+    factor = len(state["replicas"]) - len(state["removing_replicas"])
+    if len(replicas) != factor:
+        raise InvalidReplicationFactorError(
+            f"the partition has {factor} replicas and would have {len(replicas)}, "
+            "which the request forbids"
+        )

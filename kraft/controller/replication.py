@@ -1,0 +1,176 @@
+"""What leaders ask for: another ISR, the end of a recovery.
+
+Owns the checks of AlterPartition, in Kafka's order
+(``ReplicationControlManager.validateAlterPartitionData``, KIP-704, KIP-841, KIP-903).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft._core.batch import BatchBuilder
+from kraft.controller.brokers import check_broker_epoch
+from kraft.controller.decision import Decision, Records
+from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
+from kraft.errors import (
+    FencedLeaderEpochError,
+    IneligibleReplicaError,
+    InvalidRequestError,
+    InvalidUpdateVersionError,
+    KraftError,
+    NewLeaderElectedError,
+    NotControllerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kraft.records import PartitionChange, Uuid
+
+_NO_EPOCH = -1
+_NO_LEADER_CHANGE = -2
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """What a leader asks for one of its partitions.
+
+    ``isr`` maps each member to the epoch of its broker, -1 where the leader does not know it.
+    """
+
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: Mapping[int, int]
+    is_recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """A partition as it will be once the records are committed."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    leader_recovery_state: int
+
+
+def alter_partitions(
+    cluster: Cluster,
+    broker_id: int,
+    broker_epoch: int,
+    changes: Sequence[IsrChange],
+    settings: Settings = DEFAULTS,
+) -> Decision[dict[tuple[Uuid, int], PartitionAnswer | KraftError]]:
+    """A leader's ISRs; the response holds each partition's new state, or why it was refused.
+
+    A change that ends a reassignment can take the leadership away: it takes effect, and the answer
+    is NewLeaderElectedError. Raises StaleBrokerEpochError.
+    """
+    check_broker_epoch(cluster, broker_id, broker_epoch)
+    context = election_context(cluster, settings)
+    builder = BatchBuilder()
+    response: dict[tuple[Uuid, int], PartitionAnswer | KraftError] = {}
+    for change in changes:
+        key = change.topic_id, change.partition
+        if key in response:
+            response[key] = InvalidRequestError("a partition is named twice in the request")
+            continue
+        try:
+            row, state = _checked(cluster, broker_id, change)
+        except KraftError as error:
+            response[key] = error
+            continue
+        single = BatchBuilder()
+        record: PartitionChange | None = None
+        if context.alter_partition(single, row, list(change.isr), int(change.is_recovering)):
+            record = _only_record(Records.finished(single))
+            context.alter_partition(builder, row, list(change.isr), int(change.is_recovering))
+        response[key] = _answer(broker_id, state, record)
+    return Decision(Records.finished(builder), response)
+
+
+def expand_isrs(
+    cluster: Cluster, rows: NDArray[np.int32] | None = None, settings: Settings = DEFAULTS
+) -> Decision[int]:
+    """Every leader finds that all replicas that are alive have caught up, and says so.
+
+    The bulk form of AlterPartition, for scenarios; the response is how many partitions changed.
+    """
+    builder = BatchBuilder()
+    context = election_context(cluster, settings)
+    if rows is None:
+        context.expand_isrs(builder)
+    else:
+        context.expand_isrs(builder, rows)
+    count = builder.record_count
+    return Decision(Records.finished(builder), count)
+
+
+def _checked(cluster: Cluster, broker_id: int, change: IsrChange) -> tuple[int, dict[str, Any]]:
+    table = cluster.table
+    topic = table.topic_number_by_id(change.topic_id)
+    if topic < 0:
+        raise UnknownTopicIdError(f"no topic has the id {change.topic_id!r}")
+    row = table.row_of(topic, change.partition)
+    if row < 0:
+        raise UnknownTopicOrPartitionError(f"the topic has no partition {change.partition}")
+    state = table.state_of(row)
+    if change.leader_epoch > state["leader_epoch"]:
+        raise NotControllerError(f"leader epoch {change.leader_epoch} is not known here")
+    if change.partition_epoch > state["partition_epoch"]:
+        raise NotControllerError(f"partition epoch {change.partition_epoch} is not known here")
+    if change.leader_epoch < state["leader_epoch"]:
+        raise FencedLeaderEpochError(f"leader epoch {change.leader_epoch} has ended")
+    if broker_id != state["leader"]:
+        raise InvalidRequestError(f"broker {broker_id} does not lead the partition")
+    if change.partition_epoch < state["partition_epoch"]:
+        raise InvalidUpdateVersionError(f"partition epoch {change.partition_epoch} has ended")
+    if not set(change.isr) <= set(state["replicas"]):
+        raise InvalidRequestError("the ISR names a broker that is no replica")
+    if broker_id not in change.isr:
+        raise InvalidRequestError("the ISR does not name the leader")
+    if change.is_recovering and len(change.isr) > 1:
+        raise InvalidRequestError("while the leader recovers it is alone in the ISR")
+    if change.is_recovering and state["leader_recovery_state"] == 0:
+        raise InvalidRequestError("a leader that has recovered does not begin anew")
+    for member, epoch in change.isr.items():
+        registration = cluster.state.brokers.get(member)
+        if (
+            registration is None
+            or registration.in_controlled_shutdown
+            or registration.fenced
+            or epoch not in (_NO_EPOCH, registration.epoch)
+        ):
+            raise IneligibleReplicaError(f"broker {member} cannot join an ISR")
+    return row, state
+
+
+def _only_record(written: Records) -> PartitionChange:
+    record = written[0]
+    assert isinstance(record, PartitionChange)
+    return record
+
+
+def _answer(
+    broker_id: int, state: Mapping[str, Any], record: PartitionChange | None
+) -> PartitionAnswer | KraftError:
+    leader, leader_epoch = state["leader"], state["leader_epoch"]
+    isr, recovery = state["isr"], state["leader_recovery_state"]
+    epoch = state["partition_epoch"]
+    if record is not None:
+        epoch += 1
+        if record.leader != _NO_LEADER_CHANGE:
+            leader = record.leader
+            leader_epoch += 1
+            if leader != broker_id:
+                return NewLeaderElectedError(f"broker {leader} leads the partition from now on")
+        isr = isr if record.isr is None else record.isr
+        if record.leader_recovery_state != -1:
+            recovery = record.leader_recovery_state
+    return PartitionAnswer(leader, leader_epoch, epoch, tuple(isr), recovery)
