@@ -71,31 +71,51 @@ def save_snapshot(
             f"the transaction of offset {cluster.transaction_start} is open: a snapshot ends before it"
         )
     state, level = cluster.state, cluster.state.metadata_version
-    epoch = state.quorum.leader_epoch
-    before = encode_records(state.snapshot_records_before_topics(), metadata_version=level)
-    after = encode_records(state.snapshot_records_after_topics(), metadata_version=level)
-    controls = list(_control_records(state))
+    before, after = _encoded_rest(state)
     path = write_snapshot(
         directory,
         cluster.next_offset,
-        epoch,
+        state.quorum.leader_epoch,
         cluster.table,
         partition_version=record_version(Partition, level),
         before_topics=[before] if len(before) else [],
         after_topics=[after] if len(after) else [],
-        control_records=[(control_type(each), encode_control(each)) for each in controls],
+        control_records=[
+            (control_type(each), encode_control(each)) for each in _control_records(state)
+        ],
         last_contained_log_timestamp_ms=last_contained_log_timestamp_ms,
         timestamp_ms=timestamp_ms,
     )
     if columns:
-        control = encode_control_records(controls, epoch=epoch) if controls else b""
+        save_snapshot_columns(path, cluster)
+    return Path(path)
+
+
+def save_snapshot_columns(path: str | PathLike[str], cluster: Cluster) -> Path:
+    """Writes the column checkpoint beside the snapshot at ``path``, which holds the state of ``cluster``.
+
+    Raises :class:`StorageError`.
+    """
+    state = cluster.state
+    controls = list(_control_records(state))
+    control = encode_control_records(controls, epoch=state.quorum.leader_epoch) if controls else b""
+    return Path(
         save_columns(
             path,
             cluster.table,
-            records=b"".join((control, before, after)),
+            records=b"".join((control, *_encoded_rest(state))),
             kraft_version=state.quorum.kraft_version,
         )
-    return Path(path)
+    )
+
+
+def _encoded_rest(state: ClusterState) -> tuple[memoryview, memoryview]:
+    """Everything that is no partition, as batches: what goes before the topics, and behind."""
+    level = state.metadata_version
+    return (
+        encode_records(state.snapshot_records_before_topics(), metadata_version=level),
+        encode_records(state.snapshot_records_after_topics(), metadata_version=level),
+    )
 
 
 def _control_records(state: ClusterState) -> Iterator[Record]:

@@ -1,0 +1,291 @@
+"""The scenario of a million partitions: a seed cluster grown big, hurt, healed, written, read back.
+
+Owns the order of the stages and what each does; ``Scenario`` measures them. What is written is
+decided by ``kraft.controller``, where replicas go by ``StripedPlacer``; codec, table, log and
+checkpoints are those of the library.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft._core.log import Log
+from kraft._core.placement import (
+    JavaRandom,
+    PlacementSpec,
+    ReplicaPlacer,
+    StripedPlacer,
+    UsableBroker,
+)
+from kraft.controller import Cluster, Decision, fence_broker, register_broker, unfence_broker
+from kraft.controller.elections import balance_leaders
+from kraft.controller.replication import expand_isrs
+from kraft.controller.topics import CreatedTopic, NewTopic, create_topics, delete_topic
+from kraft.errors import InvalidRequestError, KraftError
+from kraft.lab.equality import StateColumns
+from kraft.lab.growth import creation_requests, rack_names, registrations
+from kraft.lab.memory import peak_resident_size
+from kraft.lab.report import Check, Report
+from kraft.lab.scenario import Bars, Clock, Scenario, Settings
+from kraft.lab.workspace import workspace
+from kraft.metadata.facade import Metadata, open_metadata
+from kraft.metadata.snapshots import save_snapshot_columns
+
+#: ISRs are expanded and leaders elected in groups of so many rows, each one write and one fsync.
+GROUP_ROWS = 10_000
+
+
+def run(
+    settings: Settings, bars: Bars, on_seed: Callable[[Metadata], None] | None = None
+) -> Report:
+    """Runs every stage; the report says whether what was loaded is what was dropped.
+
+    ``on_seed`` is called with the seed once it is open. Raises :class:`KraftError` for what
+    cannot be run or read. Ctrl-C leaves as KeyboardInterrupt, after a temporary directory was
+    removed.
+    """
+    began = time.perf_counter()
+    keep = settings.keep
+    with workspace(settings.directory, keep=keep, needed_size=settings.written_size) as path:
+        scenario = Scenario(settings, path, bars)
+        report = scenario.report
+        try:
+            open_seed(scenario)
+            if on_seed is not None:
+                on_seed(scenario.metadata)
+            for stage in STAGES:
+                stage(scenario)
+        finally:
+            scenario.drop()
+        report.peak_resident_size = peak_resident_size()
+        report.seconds = time.perf_counter() - began
+        if keep or settings.directory is not None:
+            report.directory = str(path)
+    return report
+
+
+def open_seed(scenario: Scenario) -> None:
+    """The cluster that Kafka wrote, as of its last record."""
+    with scenario.stage("open the seed", "partitions") as clock:
+        metadata = open_metadata(scenario.settings.source)
+        scenario.metadata = metadata
+        clock.advance(len(metadata.partitions))
+    if len(metadata.partitions) >= scenario.settings.partitions:
+        raise InvalidRequestError(
+            f"the seed has {len(metadata.partitions):,} partitions already: ask for more than that"
+        )
+
+
+def begin_log(scenario: Scenario) -> None:
+    """A log that goes on where the seed's ends, behind a snapshot of the seed."""
+    with scenario.stage("begin a log behind it", "partitions") as clock:
+        metadata = scenario.metadata
+        scenario.log = Log.open(scenario.log_directory)
+        scenario.log.truncate_fully_and_start_at(metadata.next_offset)
+        clock.bytes_written += _size_of(
+            metadata.write_snapshot(scenario.log_directory, columns=False)
+        )
+        clock.advance(len(metadata.partitions))
+
+
+def register_brokers(scenario: Scenario) -> None:
+    """As many brokers as asked for, spread over the racks, registered and unfenced."""
+    settings, metadata = scenario.settings, scenario.metadata
+    racks = rack_names(metadata, settings.racks)
+    requests = list(registrations(metadata, settings.brokers, racks, scenario.random))
+    with scenario.stage("register brokers", "brokers", settings.brokers) as clock:
+        for request in requests:
+            scenario.apply(
+                clock,
+                scenario.decide(clock, register_broker, request, next_offset=metadata.next_offset),
+            )
+            scenario.apply(clock, scenario.decide(clock, unfence_broker, request.broker_id))
+            clock.advance(1)
+        scenario.write(clock)
+
+
+def create(scenario: Scenario) -> None:
+    """Topics, a request of up to 10,000 records at a time: decided, applied, written and fsynced.
+
+    Placement happens inside of the decision; the report tells its time apart.
+    """
+    settings, metadata = scenario.settings, scenario.metadata
+    total = settings.partitions - len(metadata.partitions)
+    requests = creation_requests(metadata, total, settings.replication_factor, scenario.random)
+    with scenario.stage("create", "partitions", total) as clock:
+        placer = TimedPlacer(StripedPlacer(JavaRandom(settings.seed)), clock)
+        for request in requests:
+            before = len(metadata.partitions)
+            scenario.commit(clock, scenario.decide(clock, _create, request, placer))
+            clock.advance(len(metadata.partitions) - before)
+    scenario.report.split_off("place", within="decide")
+
+
+def _create(
+    cluster: Cluster, request: Sequence[NewTopic], placer: ReplicaPlacer
+) -> Decision[dict[str, CreatedTopic | KraftError]]:
+    """Raises what the controller says against any topic of the request."""
+    decision = create_topics(cluster, request, placer=placer)
+    for refused in decision.response.values():
+        if isinstance(refused, KraftError):
+            raise refused
+    return decision
+
+
+def fence_one(scenario: Scenario) -> None:
+    """A broker goes silent: it leaves every ISR, and what it led is led by another."""
+    with scenario.stage("fence a broker", "partitions") as clock:
+        clock.advance(_changed(scenario, clock, fence_broker, scenario.rack_brokers()[0]))
+
+
+def lose_rack(scenario: Scenario) -> None:
+    """The rest of its rack follows, broker by broker, each decision after the one before."""
+    broker_ids = scenario.rack_brokers()[1:]
+    with scenario.stage("lose the rest of its rack", "partitions", len(broker_ids)) as clock:
+        for done, broker_id in enumerate(broker_ids, 1):
+            clock.count += _changed(scenario, clock, fence_broker, broker_id)
+            clock.advance_bar(done)
+
+
+def bring_rack_back(scenario: Scenario) -> None:
+    """Its brokers are unfenced, and the leaders let them into the ISRs again."""
+    broker_ids = scenario.rack_brokers()
+    table = scenario.metadata.cluster.table
+    with scenario.stage("bring the rack back", "partitions", table.partition_count) as clock:
+        for broker_id in broker_ids:
+            clock.advance(_changed(scenario, clock, unfence_broker, broker_id))
+        for rows in _groups(table.live_rows()):
+            clock.advance(scenario.commit(clock, scenario.decide(clock, expand_isrs, rows)))
+
+
+def elect_preferred(scenario: Scenario) -> None:
+    """Each partition's first replica leads again."""
+    with scenario.stage("elect preferred leaders", "partitions") as clock:
+        while True:
+            count = scenario.commit(clock, scenario.decide(clock, balance_leaders, GROUP_ROWS))
+            clock.advance(count)
+            if count < GROUP_ROWS:
+                break
+
+
+def remove_topic(scenario: Scenario) -> None:
+    """The largest of the new topics goes."""
+    topics = scenario.metadata.topics
+    topic = max(topics.values(), key=lambda topic: topic.partition_count)
+    with scenario.stage("delete a topic", "partitions") as clock:
+        scenario.commit(clock, scenario.decide(clock, delete_topic, topic.name))
+        clock.advance(topic.partition_count)
+
+
+def write_snapshot(scenario: Scenario) -> None:
+    """Kafka's own file, as of the last record."""
+    with scenario.stage("write a snapshot", "partitions") as clock:
+        path = scenario.metadata.write_snapshot(scenario.log_directory, columns=False)
+        clock.bytes_written += _size_of(path)
+        clock.advance(len(scenario.metadata.partitions))
+    scenario.snapshot = path
+
+
+def write_columns(scenario: Scenario) -> None:
+    """The column checkpoint beside it."""
+    with scenario.stage("write its columns", "partitions") as clock:
+        path = save_snapshot_columns(scenario.snapshot, scenario.metadata.cluster)
+        clock.bytes_written += _size_of(path)
+        clock.advance(len(scenario.metadata.partitions))
+
+
+def change_after(scenario: Scenario) -> None:
+    """What happens between the snapshot and the end makes the tail of the log."""
+    first, second = scenario.rack_brokers()[0], scenario.rack_brokers()[-1]
+    with scenario.stage("go on: fence two, one is back", "partitions") as clock:
+        clock.advance(_changed(scenario, clock, fence_broker, first))
+        clock.advance(_changed(scenario, clock, fence_broker, second))
+        clock.advance(_changed(scenario, clock, unfence_broker, first))
+        rows = scenario.metadata.cluster.table.broker_rows(first)
+        clock.advance(scenario.commit(clock, scenario.decide(clock, expand_isrs, rows)))
+
+
+def drop_and_load(scenario: Scenario) -> None:
+    """Everything is dropped and loaded from what lies on disk, once from each kind of snapshot."""
+    aside = scenario.workspace / "dropped"
+    aside.mkdir()
+    try:
+        with scenario.stage("put the state aside, drop it", "partitions") as clock:
+            dropped = StateColumns.take(scenario.metadata, aside)
+            clock.bytes_written += sum(_size_of(path) for path in aside.iterdir())
+            clock.advance(len(scenario.metadata.partitions))
+            scenario.drop()
+            gc.collect()
+        for name, use_columns in (("snapshot", False), ("column checkpoint", True)):
+            _load_and_check(scenario, dropped, f"the {name} and the log's tail", use_columns)
+    finally:
+        shutil.rmtree(aside)
+
+
+def _load_and_check(
+    scenario: Scenario, dropped: StateColumns, name: str, use_columns: bool
+) -> None:
+    with scenario.stage(f"load {name}", "partitions") as clock:
+        metadata = open_metadata(scenario.workspace, use_column_cache=use_columns)
+        scenario.metadata = metadata
+        clock.advance(len(metadata.partitions))
+    with scenario.stage("compare with what was dropped", "partitions") as clock:
+        difference = dropped.first_difference(StateColumns.take(metadata))
+        clock.advance(len(metadata.partitions))
+    scenario.report.checks.append(Check(name, len(metadata.partitions), difference))
+    scenario.drop()
+
+
+class TimedPlacer:
+    """A placer whose time is a part of its own in the clock."""
+
+    def __init__(self, placer: ReplicaPlacer, clock: Clock) -> None:
+        self._placer = placer
+        self._clock = clock
+
+    def place(self, placement: PlacementSpec, cluster: Sequence[UsableBroker]) -> NDArray[np.int32]:
+        with self._clock.part("place"):
+            return self._placer.place(placement, cluster)
+
+
+#: In their order; each is given the scenario as the one before left it.
+STAGES: tuple[Callable[[Scenario], None], ...] = (
+    begin_log,
+    register_brokers,
+    create,
+    fence_one,
+    lose_rack,
+    bring_rack_back,
+    elect_preferred,
+    remove_topic,
+    write_snapshot,
+    write_columns,
+    change_after,
+    drop_and_load,
+)
+
+
+def _groups(rows: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+    for first in range(0, len(rows), GROUP_ROWS):
+        yield rows[first : first + GROUP_ROWS]
+
+
+def _changed(
+    scenario: Scenario, clock: Clock, decide: Callable[..., Decision[None]], broker_id: int
+) -> int:
+    """Decides about a broker and commits it; how many partitions changed.
+
+    Every record but the one of the broker itself is about a partition.
+    """
+    return scenario.commit(clock, scenario.decide(clock, decide, broker_id)) - 1
+
+
+def _size_of(path: str | Path) -> int:
+    return Path(path).stat().st_size

@@ -1,0 +1,205 @@
+"""One scenario under way: the cluster, its log on disk, and the clock that measures each stage.
+
+Owns the way a decision takes: applied to ``Metadata``, appended to the log, fsynced, and only
+then past being taken back, as in a controller whose record was committed. Fed by the stages of
+``kraft.lab.million``; feeds ``Report``.
+
+Invariants: what is in the log is what was applied, in that order; the journal never holds more
+than what is not written yet, so that memory does not grow with the number of decisions.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from kraft._core.log import Log
+from kraft.controller.decision import Decision, Records
+from kraft.errors import InvalidRequestError
+from kraft.lab.memory import resident_size
+from kraft.lab.report import Report, Stage
+from kraft.metadata.directory import METADATA_LOG
+from kraft.metadata.facade import Metadata
+
+
+class Bars(Protocol):
+    """Makes a progress bar for a total; what it gives is told how much is done."""
+
+    def __call__(
+        self, description: str, total: float | None
+    ) -> AbstractContextManager[Callable[[float], None]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is to be run. ``partitions`` counts those of the seed too; ``directory`` None is a
+    temporary one, removed at the end unless ``keep``.
+    """
+
+    source: Path
+    partitions: int = 1_000_000
+    brokers: int = 300
+    racks: int = 3
+    replication_factor: int = 3
+    seed: int = 0
+    directory: Path | None = None
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises :class:`InvalidRequestError` for what no cluster can be."""
+        for name in ("partitions", "brokers", "racks", "replication_factor"):
+            if getattr(self, name) < 1:
+                raise InvalidRequestError(f"{name} must be at least 1")
+        if self.racks > self.brokers:
+            raise InvalidRequestError(f"{self.brokers} brokers cannot fill {self.racks} racks")
+        if self.replication_factor > self.brokers:
+            raise InvalidRequestError(
+                f"replication factor {self.replication_factor} needs as many brokers, "
+                f"not {self.brokers}"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "source": str(self.source),
+            "partitions": self.partitions,
+            "brokers": self.brokers,
+            "racks": self.racks,
+            "replicationFactor": self.replication_factor,
+            "seed": self.seed,
+        }
+
+    @property
+    def written_size(self) -> int:
+        """Bytes on disk that the run needs at most, measured and rounded up."""
+        return 64 * 2**20 + self.partitions * (300 + 130 * self.replication_factor)
+
+
+@dataclass(slots=True)
+class Clock:
+    """Measures one stage while it runs; ``parts`` are the seconds of what it is made of."""
+
+    advance_bar: Callable[[float], None]
+    count: int = 0
+    records: int = 0
+    bytes_written: int = 0
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+        self.count += count
+        self.advance_bar(self.count)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - began
+
+
+class Scenario:
+    """The state of a run, handed from stage to stage."""
+
+    def __init__(self, settings: Settings, workspace: Path, bars: Bars) -> None:
+        self.settings = settings
+        self.workspace = workspace
+        self.random = random.Random(settings.seed)
+        self.report = Report(settings.as_dict())
+        self._bars = bars
+        self.snapshot: Path | None = None
+        self._metadata: Metadata | None = None
+        self._log: Log | None = None
+
+    @property
+    def log_directory(self) -> Path:
+        """The partition directory that the log and the snapshots lie in."""
+        return self.workspace / METADATA_LOG
+
+    @property
+    def metadata(self) -> Metadata:
+        assert self._metadata is not None, "no stage has opened the cluster"
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    @property
+    def log(self) -> Log:
+        assert self._log is not None, "no stage has begun the log"
+        return self._log
+
+    @log.setter
+    def log(self, log: Log) -> None:
+        self._log = log
+
+    def rack_brokers(self) -> list[int]:
+        """The brokers of the first rack, by id."""
+        brokers = self.metadata.brokers
+        first = min(broker.rack or "" for broker in brokers.values())
+        return sorted(broker.id for broker in brokers.values() if (broker.rack or "") == first)
+
+    def drop(self) -> None:
+        """Closes the log and lets go of the cluster."""
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+        self._metadata = None
+
+    def decide(
+        self, clock: Clock, decide: Callable[..., Decision[Any]], *arguments: Any, **named: Any
+    ) -> Records:
+        """The records of one of the controller's decisions about the cluster as it is now."""
+        with clock.part("decide"):
+            return decide(self.metadata.cluster, *arguments, **named).records
+
+    def apply(self, clock: Clock, decided: Records) -> int:
+        """Makes records take effect; how many those were."""
+        with clock.part("apply"):
+            self.metadata.apply(decided)
+        clock.records += len(decided)
+        return len(decided)
+
+    def write(self, clock: Clock) -> None:
+        """What was applied goes to the log, fsynced; from then on it is not taken back."""
+        before = self.log.size
+        with clock.part("append"):
+            self.metadata.append(self.log)
+        self.metadata.cluster.forget(self.metadata.next_offset)
+        clock.bytes_written += self.log.size - before
+
+    def commit(self, clock: Clock, decided: Records) -> int:
+        """``apply`` and ``write``; how many records there were."""
+        self.apply(clock, decided)
+        self.write(clock)
+        return len(decided)
+
+    @contextmanager
+    def stage(self, name: str, unit: str, total: float | None = None) -> Iterator[Clock]:
+        """Measures the block as one line of the report."""
+        with self._bars(name, total) as advance_bar:
+            clock = Clock(advance_bar)
+            began = time.perf_counter()
+            yield clock
+            seconds = time.perf_counter() - began
+        table = None if self._metadata is None else self._metadata.cluster.table
+        self.report.stages.append(
+            Stage(
+                name=name,
+                count=clock.count,
+                unit=unit,
+                seconds=seconds,
+                records=clock.records,
+                parts=clock.parts,
+                bytes_written=clock.bytes_written,
+                resident_size=resident_size(),
+                table_size=0 if table is None else sum(table.memory_sizes.values()),
+                partitions=0 if table is None else table.partition_count,
+            )
+        )

@@ -1,0 +1,84 @@
+"""The directory that a scenario writes in: gone afterwards, unless somebody asked for it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kraft.errors import InvalidRequestError, StorageError
+from kraft.lab.workspace import workspace
+
+
+@pytest.fixture(autouse=True)
+def temporary_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+def write_and_end(directory: Path | None, end: type[BaseException], *, keep: bool) -> None:
+    with workspace(directory, keep=keep, needed_size=0) as path:
+        (path / "file").write_text("written")
+        raise end
+
+
+def test_a_temporary_directory_is_gone_with_all_that_was_written(temporary_place: Path) -> None:
+    with workspace(None, keep=False, needed_size=0) as path:
+        assert path.parent == temporary_place
+        (path / "sub").mkdir()
+        (path / "sub" / "file").write_text("written")
+    assert list(temporary_place.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("keep", [True, False])
+def test_it_is_gone_after_ctrl_c_and_errors_also_where_it_was_to_be_kept(
+    end: type[BaseException], keep: bool, temporary_place: Path
+) -> None:
+    with pytest.raises(end):
+        write_and_end(None, end, keep=keep)
+    assert list(temporary_place.iterdir()) == []
+
+
+def test_it_stays_where_that_was_asked_for() -> None:
+    with workspace(None, keep=True, needed_size=0) as path:
+        (path / "file").write_text("written")
+    assert (path / "file").read_text() == "written"
+
+
+def test_a_named_directory_is_made_and_stays_whatever_happens(tmp_path: Path) -> None:
+    named = tmp_path / "of" / "mine"
+    with pytest.raises(KeyboardInterrupt):
+        write_and_end(named, KeyboardInterrupt, keep=False)
+    assert (named / "file").exists()
+
+
+def test_a_named_directory_that_holds_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    with (
+        pytest.raises(InvalidRequestError, match="not empty"),
+        workspace(tmp_path, keep=False, needed_size=0),
+    ):
+        pytest.fail("the block must not run")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with (
+        pytest.raises(StorageError, match="cannot be used"),
+        workspace(tmp_path / "file", keep=False, needed_size=0),
+    ):
+        pytest.fail("the block must not run")
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(temporary_place: Path) -> None:
+    with (
+        pytest.raises(StorageError, match=r"writes up to .* GiB"),
+        workspace(None, keep=False, needed_size=1 << 60),
+    ):
+        pytest.fail("the block must not run")
+    assert list(temporary_place.iterdir()) == []
