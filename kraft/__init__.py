@@ -20,7 +20,10 @@ The names below are the library::
     m.topics["payments"].rows    # where a topic's partitions lie in it
     records = m.fence(3)         # what the controller would write
     m.apply(records)
+    kraft.diff(m.at(1000), m)    # what changed since, and which record did it
 """
+
+from typing import TYPE_CHECKING, Any
 
 from kraft.errors import (
     BudgetExceededError,
@@ -33,6 +36,9 @@ from kraft.errors import (
 )
 from kraft.metadata.facade import Metadata, open_metadata
 
+if TYPE_CHECKING:
+    from kraft.metadata.diff import diff
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -44,5 +50,15 @@ __all__ = [
     "OffsetOutOfRangeError",
     "ReplayError",
     "StorageError",
+    "diff",
     "open_metadata",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``kraft.diff`` is imported when it is first asked for, so that ``import kraft`` stays quick."""
+    if name != "diff":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kraft.metadata.diff import diff
+
+    return diff

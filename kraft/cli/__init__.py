@@ -30,6 +30,7 @@ _COMMANDS: dict[str, str] = {
     "log": "kraft.cli.log",
     "topics": "kraft.cli.topics",
     "brokers": "kraft.cli.brokers",
+    "snapshot": "kraft.cli.snapshot",
     "lab": "kraft.cli.lab",
 }
 

@@ -13,6 +13,7 @@ import base64
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -84,6 +85,13 @@ def json_value(value: Any) -> Any:
         return {str(key): json_value(item) for key, item in value.items()}
     if hasattr(value, "_asdict"):
         return {camel_case(name): json_value(item) for name, item in value._asdict().items()}
+    if is_dataclass(value):
+        # What is left out of a repr is a secret.
+        return {
+            camel_case(each.name): json_value(getattr(value, each.name))
+            for each in fields(value)
+            if each.repr
+        }
     if isinstance(value, (list, tuple)):
         return [json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -163,7 +163,7 @@ def _batches(
 
     total = sum(each.size for each in source.directory.segments or source.directory.snapshots)
     done = 0
-    with progress("dumping", total if sys.stdout.isatty() is False else None) as advance:
+    with progress("dumping", total, shown=not sys.stdout.isatty()) as advance:
         for data, path, position in source.slices_or_snapshot(since):
             try:
                 for batch in iterate(data, base_position=position):

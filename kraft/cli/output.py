@@ -121,9 +121,13 @@ class Output:
 
 
 @contextmanager
-def progress(description: str, total: float | None) -> Iterator[Advance]:
-    """A progress bar on stderr while the block runs; nothing where stderr is no terminal."""
-    if not sys.stderr.isatty():
+def progress(description: str, total: float | None, *, shown: bool = True) -> Iterator[Advance]:
+    """A progress bar on stderr while the block runs; nothing where stderr is no terminal.
+
+    ``total`` None is for work whose length is not known. ``shown`` False is for work that is short,
+    or whose output goes to the same terminal.
+    """
+    if not shown or not sys.stderr.isatty():
         yield lambda done: None
         return
     from rich.console import Console
@@ -132,7 +136,7 @@ def progress(description: str, total: float | None) -> Iterator[Advance]:
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("" if total is None else "{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -267,7 +267,7 @@ def _print_lines(metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | N
 
     total = sum(topic.partition_count for topic in topics)
     done = 0
-    with progress("describing", total if total >= _MANY_ROWS else None) as advance:
+    with progress("describing", total, shown=_is_long(total)) as advance:
         for topic in topics:
             if mask is None:
                 sys.stdout.write(_line(_header(metadata, topic)))
@@ -275,6 +275,11 @@ def _print_lines(metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | N
                 sys.stdout.write("\t" + _line(_partition(info)))
             done += topic.partition_count
             advance(done)
+
+
+def _is_long(rows: int) -> bool:
+    # Lines that go by on the same terminal are progress enough.
+    return rows >= _MANY_ROWS and not sys.stdout.isatty()
 
 
 def _print_tables(

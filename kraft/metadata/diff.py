@@ -1,34 +1,32 @@
 """The difference of two clusters' metadata by meaning, and the records that made it.
 
-Owns the comparison of topics and partitions (over columns: a row is spread out only where something in it
-differs) and the search for causes: the last record of the log, between the two states, that set what is
-different. Everything else is compared by ``kraft.image.diff``. Fed by two ``Metadata``; read by library users
-and ``kraft snapshot diff``.
+Owns the comparison of topics and partitions (over columns: a row is spread out only where
+something in it differs) and the search for causes: the last record of the log, between the two
+states, that set what is different. Everything else is compared by ``kraft.image.diff``. Fed by
+two ``Metadata``; read by library users and ``kraft snapshot diff``.
 
-Invariants: swapping the two states swaps ``before`` and ``after`` of every difference and changes nothing else
-but the causes; records of an aborted or open metadata transaction are nobody's cause.
+Invariants: swapping the two states swaps ``before`` and ``after`` of every difference and changes
+nothing else but the causes; records of an aborted or open metadata transaction are nobody's
+cause.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft import records
 from kraft._core.table import PartitionTable
 from kraft.image.diff import Change
 from kraft.image.diff import diff as diff_states
-from kraft.image.features import KRAFT_VERSION
-from kraft.image.quotas import quota_entity
+from kraft.metadata.causes import Cause, Causes
 from kraft.metadata.facade import Metadata
 from kraft.metadata.partitions import IRREGULAR, PartitionInfo
 from kraft.metadata.reading import LogRecord, read_records
 from kraft.metadata.source import MetadataSource
-from kraft.records import Record
+from kraft.records import Uuid
 
 #: The kinds of difference in the order in which they are told.
 KINDS = (
@@ -42,27 +40,13 @@ _PARTITION_FIELDS = tuple(
 _SCALARS = ("leader", "leader_epoch", "partition_epoch", "leader_recovery_state")
 _PACKED = ("isr", "elr", "last_known_elr")
 
-PartitionKey = tuple[str, int]
-_Cause = tuple[str, Any, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """The record that made a difference: where it stands and its type, ``PartitionChange``."""
-
-    offset: int
-    type: str
-
-    def __str__(self) -> str:
-        return f"{self.type} at offset {self.offset}"
-
 
 @dataclass(frozen=True, slots=True)
 class Difference(Change):
     """A :class:`kraft.image.diff.Change`, and what caused it where the log has that.
 
-    The kinds of ``Change``, and two more: of a ``topic`` the key is its name, of a ``partition`` it is
-    ``(topic, partition)`` and the field one of :class:`PartitionInfo`.
+    The kinds of ``Change``, and two more: of a ``topic`` the key is its name, of a ``partition``
+    it is ``(topic, partition)`` and the field one of :class:`PartitionInfo`.
     """
 
     cause: Cause | None = None
@@ -77,18 +61,21 @@ class Difference(Change):
 class TopicShape:
     """A topic as a difference shows it; its id tells it from another of the same name."""
 
-    id: records.Uuid
+    topic_id: Uuid
     partition_count: int
 
 
-def diff(before: Metadata, after: Metadata, *, log: MetadataSource | None = None) -> list[Difference]:
+def diff(
+    before: Metadata, after: Metadata, *, log: MetadataSource | None = None
+) -> list[Difference]:
     """Every difference from ``before`` to ``after``, by kind, then by key.
 
-    A topic that only one side has is one difference, not one a partition; a topic that was deleted and made
-    anew under its name is two. Where ``before`` is the older state, the records between the two are looked
-    up in ``log`` (by default the log that ``after`` or ``before`` was opened from, if it covers them and both
-    are of one cluster), and each difference names the last record that set it. Costs one pass over the
-    columns and what differs; with causes, one pass over those records.
+    A topic that only one side has is one difference, not one a partition; a topic that was
+    deleted and made anew under its name is two. Where ``before`` is the older state, the records
+    between the two are looked up in ``log`` (by default the log that ``after`` or ``before`` was
+    opened from, if it covers them and both are of one cluster), and each difference names the
+    last record that set it. Costs one pass over the columns and what differs; with causes, one
+    pass over those records.
     """
     changes = [
         Difference(each.kind, each.key, each.field, each.before, each.after)
@@ -114,9 +101,7 @@ def _diff_topics(before: Metadata, after: Metadata) -> Iterator[Difference]:
     for side, number, is_old in gone + come:
         table = side.cluster.table
         name = table.topic_name(number)
-        shape = TopicShape(
-            records.Uuid(table.topic_id_of(number)), len(table.topic_rows(number))
-        )
+        shape = TopicShape(Uuid(table.topic_id_of(number)), len(table.topic_rows(number)))
         found.append((name, not is_old, shape))
     for name, is_new, shape in sorted(found, key=lambda each: each[:2]):
         if is_new:
@@ -155,7 +140,7 @@ def _topic_numbers(table: PartitionTable) -> dict[bytes, int]:
 def _rows_of_common_topics(
     before: PartitionTable, after: PartitionTable
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of every partition of topics that both have, by topic name; -1 where one lacks it."""
+    """Rows of every partition of common topics, by topic name; -1 where a side lacks it."""
     old, new = _topic_numbers(before), _topic_numbers(after)
     common = sorted(old.keys() & new.keys(), key=lambda each: before.topic_name(old[each]))
     pairs = [
@@ -215,7 +200,7 @@ def _rows_that_differ(
 
 
 def _directory_numbers(before: PartitionTable, after: PartitionTable) -> NDArray[np.int64]:
-    """For each directory number in ``before``, the number of the same directory in ``after``, or -1."""
+    """For each directory number in ``before`` the one in ``after``, or -1."""
     used = np.unique(before.column("directories"))
     numbers = np.full(int(used.max(initial=0)) + 1, -1, np.int64)
     for number in used.tolist():
@@ -246,7 +231,7 @@ def _with_causes(
 ) -> list[Difference]:
     if not _covers(source, before.next_offset, after.next_offset):
         return changes
-    causes = _Causes(before)
+    causes = Causes({bytes(topic.id): name for name, topic in before.topics.items()})
     for record in _records_between(source, before.next_offset, after.next_offset):
         causes.add(record)
     return [replace(change, cause=causes.of(change)) for change in changes]
@@ -258,50 +243,3 @@ def _records_between(source: MetadataSource, since: int, until: int) -> Iterator
             if record.offset >= until:
                 return
             yield record
-
-
-class _Causes:
-    """The last record that set each field of each thing, in the order of the log.
-
-    A field of "" is the thing as a whole: a record that makes or removes it, and so sets every field.
-    """
-
-    def __init__(self, before: Metadata) -> None:
-        table = before.cluster.table
-        self._names = {
-            topic_id: table.topic_name(number)
-            for topic_id, number in _topic_numbers(table).items()
-        }
-        self._configs_of_topics = {
-            name for (kind, name) in before.configs if kind == records_topic_resource
-        }
-        self._causes: dict[_Cause, Cause] = {}
-        self._transaction: dict[_Cause, Cause] | None = None
-
-    def of(self, change: Difference) -> Cause | None:
-        """The last record that set what changed."""
-        key: Any = change.key
-        exact = self._causes.get((change.kind, key, change.field))
-        whole = self._causes.get((change.kind, key, ""))
-        if change.kind == "config":
-            # RemoveTopic takes a topic's settings along.
-            kind, name = key
-            removed = (
-                self._causes.get(("topic", name, "")) if kind == records_topic_resource else None
-            )
-            if change.after is None and exact is None:
-                return removed
-        if change.kind == "partition" and change.field in ("elr", "last_known_elr"):
-            cleared = [
-                self._causes.get(("cleared elr", name, "")) for name in (change.key[0], "")
-            ]
-            return max(
-                (each for each in (exact, whole, *cleared) if each is not None),
-                key=lambda cause: cause.offset,
-                default=None,
-            )
-        return max(
-            (each for each in (exact, whole) if each is not None),
-            key=lambda cause: cause.offset,
-            default=None,
-        )

@@ -1,0 +1,370 @@
+"""``kraft snapshot``: Kafka's metadata snapshots written, checked and compared.
+
+Owns the three commands. Writing goes to another directory than the one that is read, unless that
+was asked for by name; a snapshot never replaces a file. What a difference means is said by
+``kraft.metadata.diff``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.exits import EPILOG, FOUND, REFUSED
+from kraft.cli.options import AtOption, FromOption, JsonOption, MetadataPath
+
+if TYPE_CHECKING:
+    from kraft.metadata.diff import Difference
+    from kraft.metadata.directory import SnapshotFile
+    from kraft.metadata.facade import Metadata
+    from kraft.metadata.source import MetadataSource
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
+
+# Comparing and searching for causes takes longer than a second from about here on.
+_MANY = 200_000
+
+
+@app.callback()
+def _snapshot() -> None:
+    """Snapshots of the metadata: write, verify, compare."""
+
+
+@app.command(epilog=EPILOG)
+def write(
+    from_: FromOption,
+    to: Annotated[
+        Path,
+        typer.Option(
+            "--to", metavar="DIR", help="Where the snapshot is written.", show_default=False
+        ),
+    ],
+    at: AtOption = None,
+    no_columns: Annotated[
+        bool,
+        typer.Option(
+            "--no-columns", help="Do not write the column checkpoint beside Kafka's file."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The state as a snapshot file that Kafka reads, named by its end offset and epoch.
+
+    Beside it lies a column checkpoint (.columns), from which the next opening is
+    faster; it is a cache and may be deleted at any time.
+
+    [bold]Examples[/bold]
+
+      kraft snapshot write --from /var/lib/kafka/metadata --to /tmp/snapshots
+
+      kraft snapshot write --from /var/lib/kafka/metadata --at 1200 --to /tmp/snapshots --no-columns
+    """
+    from kraft._core.column_checkpoint import columns_path
+    from kraft.cli.output import Output, progress
+    from kraft.errors import InvalidRequestError
+    from kraft.metadata.facade import open_metadata
+
+    metadata = open_metadata(from_, at=at)
+    start = _open_transaction(metadata.source, at)
+    if start is not None:
+        raise InvalidRequestError(
+            f"the metadata transaction of offset {start} has not ended there, and a snapshot ends "
+            f"before it: give --at {start}"
+        )
+    _create(to)
+    with progress("writing", None, shown=len(metadata.partitions) >= _MANY):
+        written = metadata.write_snapshot(
+            to, columns=not no_columns, timestamp_ms=_last_timestamp_ms(metadata, at)
+        )
+    files = [written] if no_columns else [written, Path(columns_path(written))]
+    document = {
+        "endOffset": metadata.next_offset,
+        "epoch": metadata.epoch,
+        "files": [{"path": str(path), "size": path.stat().st_size} for path in files],
+    }
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(document)
+        return
+    for path in files:
+        print(f"{path}  {path.stat().st_size:,} bytes")
+
+
+@app.command(epilog=EPILOG)
+def verify(path: MetadataPath, as_json: JsonOption = False) -> None:
+    """Checks snapshots to the last record: every one of a directory, or the one that is named.
+
+    Checked are header and footer, offsets and epoch, every CRC, every record, that
+    the records make a state, and that a column checkpoint beside it holds the same.
+    Exit code 1: a snapshot is damaged; 3: only a column checkpoint is not to be used.
+
+    [bold]Examples[/bold]
+
+      kraft snapshot verify /var/lib/kafka/metadata
+
+      kraft snapshot verify 00000000000000002334-0000000001.checkpoint --json
+    """
+    from kraft.cli.output import Output
+    from kraft.errors import StorageError
+    from kraft.metadata.directory import MetadataDirectory
+
+    snapshots = MetadataDirectory.find(path).snapshots
+    if not snapshots:
+        raise StorageError(f"{path} holds no snapshot")
+    documents = [_verified(snapshot) for snapshot in snapshots]
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(documents)
+    else:
+        names = ("file", "result", "endOffset", "epoch", "records", "batches", "size", "columns")
+        output.table(
+            "",
+            [name.upper() for name in names],
+            [[each[name] for name in names] for each in documents],
+            numbers=("ENDOFFSET", "EPOCH", "RECORDS", "BATCHES", "SIZE"),
+        )
+    if any(each["result"] != "ok" for each in documents):
+        raise typer.Exit(REFUSED)
+    if any(each["columns"] not in ("ok", "none") for each in documents):
+        raise typer.Exit(FOUND)
+
+
+@app.command(epilog=EPILOG)
+def diff(
+    a: Annotated[
+        Path,
+        typer.Argument(
+            metavar="A", help="A metadata directory, segment or snapshot.", show_default=False
+        ),
+    ],
+    b: Annotated[
+        Path | None,
+        typer.Argument(metavar="[B]", help="Another one; default: A.", show_default=False),
+    ] = None,
+    at_a: Annotated[
+        int | None,
+        typer.Option(metavar="OFFSET", min=0, help="A as of this offset.", show_default=False),
+    ] = None,
+    at_b: Annotated[
+        int | None,
+        typer.Option(metavar="OFFSET", min=0, help="B as of this offset.", show_default=False),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Look for causes in this log. Default: that of B, of A, or of the directory in "
+            "which the snapshot lies.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What differs between two states, by meaning, and which record made each difference.
+
+    A difference is a topic, a field of a partition or a broker, a setting, a quota,
+    not a byte. Where a log holds the records between the two, each difference names
+    the last one that set it. Exit code 0: no difference; 3: there are some.
+
+    [bold]Examples[/bold]
+
+      kraft snapshot diff /var/lib/kafka/metadata --at-a 1000 --at-b 1200
+
+      kraft snapshot diff old.checkpoint new.checkpoint --json
+    """
+    from kraft.cli.output import Output, progress
+    from kraft.metadata.diff import diff as diff_metadata
+    from kraft.metadata.facade import open_metadata
+
+    before = open_metadata(a, at=at_a)
+    after = open_metadata(a if b is None else b, at=at_b)
+    size = len(before.partitions) + abs(after.next_offset - before.next_offset)
+    with progress("comparing", None, shown=size >= _MANY):
+        differences = diff_metadata(before, after, log=_log(log, b or a, a))
+    counts = Counter(each.kind for each in differences)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document(
+            {
+                "a": {"path": str(a), "offset": before.next_offset},
+                "b": {"path": str(b or a), "offset": after.next_offset},
+                "counts": dict(counts),
+                "differences": [_document(each) for each in differences],
+            }
+        )
+    else:
+        for each in differences:
+            print(_line(each))
+        told = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+        print(f"differences from offset {before.next_offset} to {after.next_offset}: {told}")
+    if differences:
+        raise typer.Exit(FOUND)
+
+
+def _create(directory: Path) -> None:
+    from kraft.errors import StorageError
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make {directory}: {error.strerror}") from error
+
+
+def _open_transaction(source: MetadataSource | None, at: int | None) -> int | None:
+    from kraft.metadata.census import Census
+
+    census = Census()
+    if source is not None:
+        for piece in source.slices():
+            census.add(piece.data, end_offset=at)
+    return census.open_transaction
+
+
+def _last_timestamp_ms(metadata: Metadata, at: int | None) -> int | None:
+    """When the last record of a state as of ``at`` was appended; None: the library knows."""
+    from kraft._core.batch_records import iterate
+
+    source = metadata.source
+    if at is None or source is None or not source.log_start_offset < at <= source.log_end_offset:
+        return None
+    piece = next(source.slices(at - 1))
+    for batch in iterate(piece.data, verify_crc=False):
+        if batch.last_offset >= at - 1:
+            return batch.max_timestamp
+    return None
+
+
+def _verified(snapshot: SnapshotFile) -> dict[str, Any]:
+    """One snapshot's row; ``result`` and ``columns`` are "ok" or what is wrong."""
+    from kraft._core.snapshot_file import SnapshotReader
+    from kraft.errors import KraftError
+    from kraft.metadata.snapshots import load_snapshot
+
+    document: dict[str, Any] = {
+        "file": str(snapshot.path),
+        "result": "ok",
+        "endOffset": snapshot.end_offset,
+        "epoch": snapshot.epoch,
+        "records": None,
+        "batches": None,
+        "size": snapshot.size,
+        "lastContainedLogTimestamp": None,
+        "columns": "none",
+    }
+    try:
+        info = SnapshotReader(snapshot.path).info
+        document["records"] = info.record_count
+        document["batches"] = info.batch_count
+        document["lastContainedLogTimestamp"] = info.last_contained_log_timestamp_ms
+        load_snapshot(snapshot, use_column_cache=False)
+    except KraftError as error:
+        document["result"] = str(error)
+        return document
+    document["columns"] = _columns(snapshot)
+    return document
+
+
+def _columns(snapshot: SnapshotFile) -> str:
+    from kraft._core.column_checkpoint import ColumnsRejected, columns_path, load_columns
+    from kraft.metadata.diff import diff as diff_metadata
+    from kraft.metadata.facade import Metadata
+    from kraft.metadata.snapshots import load_snapshot
+
+    if not Path(columns_path(snapshot.path)).exists():
+        return "none"
+    loaded = load_columns(snapshot.path)
+    if isinstance(loaded, ColumnsRejected):
+        return loaded.reason
+    cached = Metadata(load_snapshot(snapshot, use_column_cache=True))
+    decoded = Metadata(load_snapshot(snapshot, use_column_cache=False))
+    differences = diff_metadata(decoded, cached)
+    return f"differs in {len(differences)} places" if differences else "ok"
+
+
+def _log(named: Path | None, b: Path, a: Path) -> MetadataSource | None:
+    """The log to look for causes in; None leaves it to the two states' own."""
+    from kraft.errors import KraftError
+    from kraft.metadata.source import MetadataSource
+
+    if named is not None:
+        return MetadataSource(named)
+    for path in (b, a):
+        if path.suffix != ".checkpoint":
+            continue
+        try:
+            source = MetadataSource(path.absolute().parent)
+        except KraftError:
+            # A snapshot may lie anywhere; that there is no log around it is no error.
+            continue
+        if source.log is not None:
+            return source
+    return None
+
+
+def _document(change: Difference) -> dict[str, Any]:
+    from kraft.cli.kafka_json import camel_case
+
+    cause = change.cause
+    return {
+        "kind": change.kind,
+        "key": _key(change),
+        "field": change.field if change.kind == "config" else camel_case(change.field),
+        "before": _value(change, change.before),
+        "after": _value(change, change.after),
+        "cause": None if cause is None else {"offset": cause.offset, "type": cause.type},
+    }
+
+
+def _line(change: Difference) -> str:
+    document = _document(change)
+    what = " ".join(filter(None, (change.kind, document["key"], document["field"])))
+    before, after = _told(document["before"]), _told(document["after"])
+    if change.before is None:
+        text = f"+ {what}: {after}"
+    elif change.after is None:
+        text = f"- {what}: {before}"
+    else:
+        text = f"~ {what}: {before} -> {after}"
+    return text if change.cause is None else f"{text}  ({change.cause})"
+
+
+def _key(change: Difference) -> str:
+    """What changed, as people name it: ``payments-3``, ``topic payments``, ``user=alice``."""
+    from kraft.image.configs import RESOURCE_TYPES
+
+    key: Any = change.key
+    match change.kind:
+        case "partition":
+            return f"{key[0]}-{key[1]}"
+        case "config":
+            return f"{RESOURCE_TYPES.get(key[0], key[0])} {key[1] or '<default>'}"
+        case "client_quota":
+            return ",".join(f"{kind}={name or '<default>'}" for kind, name in key)
+        case "scram_credential":
+            return f"{_MECHANISMS.get(key[0], key[0])} {key[1]}"
+    return str(key)
+
+
+def _value(change: Difference, value: Any) -> Any:
+    from kraft.cli.kafka_json import is_secret_setting, json_value
+    from kraft.image.diff import HIDDEN
+
+    if value is not None and change.kind == "config" and is_secret_setting(change.field):
+        return HIDDEN
+    return json_value(value)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_told(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return "[" + ",".join(map(_told, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "none" if value is None else str(value)
+
+
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
