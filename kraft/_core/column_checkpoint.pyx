@@ -204,7 +204,7 @@ cdef bint is_laid_out(PartitionTable table) noexcept nogil:
         entry = table.topics.entry(topic)
         if not entry.alive:
             return False
-        # Reverting leaves the highest partition that there ever was; the file wants the one there is.
+        # Reverting leaves the highest partition that ever was; the file wants the one that is.
         if entry.row_count and (
             entry.first_row != row
             or entry.max_partition != entry.first_partition + entry.row_count - 1

@@ -5,7 +5,7 @@ A snapshot is a log of its own, from offset 0 and without gaps, each batch stamp
 snapshot's epoch::
 
     control batch   SnapshotHeader (type 3) [, KRaftVersion (5), KRaftVoters (6)]
-    data batches    what comes before the topics | Topic, its Partition records, … | what comes after
+    data batches    what comes before topics | Topic, its Partition records, … | what comes after
     control batch   SnapshotFooter (type 4)
 
     SnapshotHeader  version i16 = 0 | lastContainedLogTimestamp i64 | tags 00

@@ -10,10 +10,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from kraft._core.table import PartitionTable
-
 from kraft import records
 from kraft._core.batch import BatchBuilder
+from kraft._core.table import PartitionTable
 from kraft.records import Record, Uuid
 from kraft.records.values import encode_value
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kraft._core.table import PartitionTable
 
 from kraft._core.batch import BatchBuilder, scan
 from kraft._core.column_checkpoint import (
@@ -26,6 +25,7 @@ from kraft._core.snapshot_file import (
     snapshot_name,
     write_snapshot,
 )
+from kraft._core.table import PartitionTable
 from kraft.errors import CorruptRecordError, InvalidRequestError, KraftError, StorageError
 from kraft.records import Partition, RemoveTopic, Topic, Uuid
 from kraft.records.control import (

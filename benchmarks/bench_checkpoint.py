@@ -1,0 +1,158 @@
+"""Snapshots and column checkpoints: from a file to a queryable table, and from a table to a file.
+
+``column_map``      the column checkpoint mapped, until topics and rows can be looked up
+``column_verify``   the same with every section's CRC-32C and every row checked
+``column_save``     the table -> the column checkpoint, synced and renamed
+``snapshot_read``   Kafka's snapshot, mapped and replayed -> the table; CRC of every batch
+``snapshot_write``  the table -> Kafka's snapshot, in pieces of 4 MiB, synced and renamed
+
+The files lie in the page cache; one thread. Floor of the verified load: the same bytes through
+CRC-32C. Every product is checked against the sums that the maker of the input wrote down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import checks, generate
+from benchmarks.conftest import Sizes
+from kraft._core.column_checkpoint import (
+    ColumnCheckpoint,
+    columns_path,
+    load_columns,
+    save_columns,
+)
+from kraft._core.snapshot_file import read_snapshot, write_snapshot
+from kraft._core.table import PartitionTable
+
+
+def assert_holds(table: PartitionTable, expected: generate.Expected) -> None:
+    assert table.partition_count == expected.partitions
+    assert table.topic_count == expected.topics
+    assert checks.state_check(table) == expected.state_check
+    assert checks.directory_check(table) == expected.directory_check
+
+
+def replayed(path: Path | str) -> PartitionTable:
+    table = PartitionTable()
+    read_snapshot(path, table)
+    return table
+
+
+@pytest.fixture(scope="module")
+def written(
+    sizes: Sizes, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[PartitionTable, str, generate.Expected]:
+    """The mixed cluster's table, its snapshot as kraft writes it, and the columns beside that."""
+    source, expected = generate.make("mixed", sizes.partitions)
+    table = replayed(source)
+    path = write(table, str(tmp_path_factory.mktemp("checkpoint")), expected)
+    save_columns(path, table)
+    return table, path, expected
+
+
+def write(table: PartitionTable, directory: str, expected: generate.Expected) -> str:
+    return write_snapshot(
+        directory,
+        expected.records + 2,
+        generate.LEADER_EPOCH,
+        table,
+        partition_version=2,
+        last_contained_log_timestamp_ms=generate.TIMESTAMP_MS,
+        timestamp_ms=generate.TIMESTAMP_MS,
+    )
+
+
+def queryable(path: str, verify: bool, topic: str) -> ColumnCheckpoint:
+    """A loaded table that has answered: a topic by its name, and the state of its first row."""
+    found = load_columns(path, verify=verify)
+    assert isinstance(found, ColumnCheckpoint), found
+    number = found.table.topic_number(topic)
+    assert found.table.state_of(found.table.row_of(number, 0))["replicas"]
+    return found
+
+
+def bench_column_map(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    written: tuple[PartitionTable, str, generate.Expected],
+) -> None:
+    table, path, expected = written
+    found = benchmark.pedantic(
+        queryable,
+        (path, False, table.topic_name(0)),
+        rounds=sizes.rounds * 2,
+        warmup_rounds=sizes.warmup,
+    )
+    assert_holds(found.table, expected)
+    measured("column_map", unit="partitions", count=expected.partitions)
+
+
+def bench_column_verify(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    written: tuple[PartitionTable, str, generate.Expected],
+) -> None:
+    table, path, expected = written
+    found = benchmark.pedantic(
+        queryable,
+        (path, True, table.topic_name(0)),
+        rounds=sizes.rounds * 2,
+        warmup_rounds=sizes.warmup,
+    )
+    assert_holds(found.table, expected)
+    size = Path(columns_path(path)).stat().st_size
+    measured("column_verify", unit="partitions", count=expected.partitions, bytes=size)
+
+
+def bench_column_save(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    written: tuple[PartitionTable, str, generate.Expected],
+) -> None:
+    table, path, expected = written
+    saved = benchmark.pedantic(
+        save_columns, (path, table), rounds=sizes.rounds, warmup_rounds=sizes.warmup
+    )
+    assert_holds(queryable(path, True, table.topic_name(0)).table, expected)
+    size = Path(saved).stat().st_size
+    measured("column_save", unit="partitions", count=expected.partitions, bytes=size)
+
+
+def bench_snapshot_read(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    written: tuple[PartitionTable, str, generate.Expected],
+) -> None:
+    _, path, expected = written
+    table = benchmark.pedantic(replayed, (path,), rounds=sizes.rounds, warmup_rounds=sizes.warmup)
+    assert_holds(table, expected)
+    size = Path(path).stat().st_size
+    measured("snapshot_read", unit="partitions", count=expected.partitions, bytes=size)
+
+
+def bench_snapshot_write(
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    written: tuple[PartitionTable, str, generate.Expected],
+    tmp_path: Path,
+) -> None:
+    table, _, expected = written
+    path = benchmark.pedantic(
+        write,
+        (table, str(tmp_path), expected),
+        rounds=sizes.rounds,
+        warmup_rounds=sizes.warmup,
+    )
+    assert_holds(replayed(path), expected)
+    size = Path(path).stat().st_size
+    measured("snapshot_write", unit="partitions", count=expected.partitions, bytes=size)
