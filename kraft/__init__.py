@@ -56,7 +56,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``kraft.diff`` is imported when it is first asked for, so that ``import kraft`` stays quick."""
+    """``kraft.diff`` is imported when it is asked for, so that ``import kraft`` stays quick."""
     if name != "diff":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from kraft.metadata.diff import diff

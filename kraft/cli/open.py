@@ -40,8 +40,7 @@ def open_(
     no_column_cache: NoColumnCacheOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """A summary of a metadata directory, a log segment or a snapshot: quorum, brokers, topics,
-    partitions, records by type.
+    """A summary of a metadata directory, a log segment or a snapshot.
 
     Records of a metadata transaction that is open or was aborted are not
     part of the state. A log does not say how much of it was committed: its
