@@ -45,6 +45,9 @@ bench: build
 bench-quick: BENCH := --quick
 bench-quick: bench
 
+interop: build
+	$(BIN)/python -m pytest tests/interop -m interop
+
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -99,8 +99,7 @@ class Node:
     def format(self, cluster_id: str, *options: str) -> None:
         self.write_properties()
         arguments = ["format", "-t", cluster_id, "-c", str(self.properties), *options]
-        # Log directories are relative to the node's, so that no record names a path of a machine.
-        self.jars.run("kafka.tools.StorageTool", *arguments, cwd=self.directory)
+        self.jars.run("kafka.tools.StorageTool", *arguments)
 
     def directory_id(self) -> str:
         lines = (self.metadata_directory / "meta.properties").read_text().splitlines()
@@ -230,9 +229,9 @@ class Cluster:
         directory = self.directory / str(node_id)
         common = self._common(node_id, role)
         own = (
-            _controller_settings(port)
+            _controller_settings(directory, port)
             if role == "controller"
-            else _broker_settings(port, sasl_port)
+            else _broker_settings(directory, port, sasl_port)
         )
         named = {name.replace("__", "."): value for name, value in settings.items()}
         every = common | own | self.settings | named
@@ -270,12 +269,12 @@ class Cluster:
         """The option that kafka-storage needs for a broker."""
         return [] if self.is_static else ["--no-initial-controllers"]
 
-    def driver(self) -> Driver:
-        """Kafka's Admin client on the brokers that run."""
-        brokers = [node for node in self.nodes.values() if node.role == "broker"]
-        bootstrap = ",".join(node.address for node in brokers)
-        log = self.directory / "driver.log"
-        self.drivers.append(Driver(self.jars, {"bootstrap.servers": bootstrap}, log))
+    def driver(self, *, to_controllers: bool = False) -> Driver:
+        """Kafka's Admin client on the brokers, or on the controllers where there are none."""
+        role = "controller" if to_controllers else "broker"
+        addresses = ",".join(node.address for node in self.nodes.values() if node.role == role)
+        bootstrap = {f"bootstrap.{'controllers' if to_controllers else 'servers'}": addresses}
+        self.drivers.append(Driver(self.jars, bootstrap, self.directory / "driver.log"))
         return self.drivers[-1]
 
     def freeze(self) -> None:
@@ -284,8 +283,8 @@ class Cluster:
         The active controller ends last: without a majority no other is elected, and nothing more is
         committed. A broker cannot shut down cleanly without a controller, so it is killed.
         """
-        leader: int = self.drivers[0]("quorum")["leader"]
-        controllers = [node for node in self.nodes.values() if node.role == "controller"]
+        controllers = [n for n in self.nodes.values() if n.role == "controller" and n.process]
+        leader = self.drivers[-1]("quorum")["leader"] if len(controllers) > 1 else 0
         for node in sorted(controllers, key=lambda node: node.id == leader):
             node.stop()
         self.kill()
@@ -316,14 +315,14 @@ def sasl_client(bootstrap: str, user: str, password: str) -> dict[str, str]:
     }
 
 
-def _controller_settings(port: int) -> dict[str, str]:
+def _controller_settings(directory: Path, port: int) -> dict[str, str]:
     return {
         "listeners": f"CONTROLLER://{HOST}:{port}",
-        "log.dirs": "metadata",
+        "log.dirs": str(directory / "metadata"),
     }
 
 
-def _broker_settings(port: int, sasl_port: int) -> dict[str, str]:
+def _broker_settings(directory: Path, port: int, sasl_port: int) -> dict[str, str]:
     return {
         "listeners": f"PLAINTEXT://{HOST}:{port},SASL://{HOST}:{sasl_port}",
         "inter.broker.listener.name": "PLAINTEXT",
@@ -334,7 +333,9 @@ def _broker_settings(port: int, sasl_port: int) -> dict[str, str]:
         "listener.name.sasl.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         ),
-        "log.dirs": "data-0,data-1",
+        # Absolute: of a relative directory Kafka 4.3.1 does not tell the controller that it is
+        # cordoned.
+        "log.dirs": f"{directory / 'data-0'},{directory / 'data-1'}",
         # What a default broker takes for itself is too much for six of them on one machine.
         "log.cleaner.dedupe.buffer.size": "2097152",
         "num.network.threads": "1",

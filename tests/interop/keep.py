@@ -20,12 +20,9 @@ INDEX_ENTRY_SIZE = {".index": 8, ".timeindex": 12}
 COMPRESSED_FROM_SIZE = 4096
 SHELL_ATTEMPTS = 20
 # The shell of 3.9 fails on a quota of a default entity, so there clientQuotas is left out.
-TREE_OF_3 = tuple(
-    f"/image/{part}"
-    for part in (
-        *("acls", "cluster", "configs", "delegationToken", "features", "producerIds"),
-        *("provenance", "scram", "topics"),
-    )
+PARTS_OF_3 = (
+    *("acls", "cluster", "configs", "delegationToken", "features", "producerIds"),
+    *("scram", "topics"),
 )
 # The tool says this of every segment that does not begin at offset 0, Kafka's own included.
 _COMPLAINS_OF_FIRST = re.compile(r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n", re.M)
@@ -87,12 +84,23 @@ def dump(jars: Jars, directory: Path, files: list[Path]) -> dict[Path, str]:
 
 
 def tree(jars: Jars, directory: Path, file: Path) -> str:
-    """The whole state as kafka-metadata-shell prints it of a snapshot, or of a log from offset 0.
+    """The whole state as kafka-metadata-shell prints it of a snapshot, or a log from offset 0."""
+    if jars.version.startswith("4"):
+        return _tree_of(jars, directory, file, "/")
+    lines = ["image:"]
+    for part in PARTS_OF_3:
+        # The provenance comes first, so that no part is of an earlier state.
+        said = _tree_of(jars, directory, file, "/image/provenance", f"/image/{part}")
+        lines += [f"  {part}:", *(f"    {line}" for line in said.splitlines()[1:])]
+    return "\n".join(lines) + "\n"
 
-    The shell may run its command before its first state is published; then it prints an empty
-    state, whose provenance has offset -1, and is asked again.
+
+def _tree_of(jars: Jars, directory: Path, file: Path, *parts: str) -> str:
+    """One run of the shell, again where it printed an empty state.
+
+    The shell may run its command before its first state is published; the provenance of what it
+    prints then has offset -1.
     """
-    parts = ("/",) if jars.version.startswith("4") else TREE_OF_3
     for _ in range(SHELL_ATTEMPTS):
         arguments = ("--snapshot", str(file), "tree", *parts)
         said = jars.run("org.apache.kafka.shell.MetadataShell", *arguments, cwd=directory)
@@ -114,9 +122,13 @@ def dumpable(directory: Path, names: Iterable[str]) -> list[Path]:
 
 
 def shell_readable(node: Path) -> list[Path]:
-    """What gives the shell a whole state: the newest snapshot; a log of one segment from 0."""
+    """What gives the shell a whole state: the newest snapshot; a log of one segment from 0.
+
+    The shell waits forever for a state to appear in the checkpoint of offset 0, which holds only
+    voters, and in a log that ends within a transaction or with a control record.
+    """
     log = node / METADATA_LOG
-    checkpoints = sorted(log.glob("*.checkpoint"))
+    checkpoints = [one for one in sorted(log.glob("*.checkpoint")) if int(one.stem[:20]) > 0]
     segments = sorted(log.glob("*.log"))
     whole = segments if [int(one.stem) for one in segments] == [0] else []
     return [*checkpoints[-1:], *whole]

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +112,8 @@ class Recording:
         owner = ("--owner-principal", f"User:{ADMIN_USER}")
         arguments = ["--describe", *owner, "--command-config", str(path)]
         bootstrap = ["--bootstrap-server", config["bootstrap.servers"]]
-        return self.stage.cluster.jars.run(main, *bootstrap, *arguments).stdout
+        said = self.stage.cluster.jars.run(main, *bootstrap, *arguments).stdout
+        return re.sub(r"[A-Za-z0-9+/]{86}==", "<HMAC>", said)
 
     def moment(self, name: str, *describe: Callable[[str], None]) -> None:
         """Asks the tools while nothing but NoOps is written; `check_moments` proves that later."""
@@ -134,17 +137,20 @@ class Recording:
             return all(observers.get(node_id, 0) >= end for node_id in running)
 
         wait_for(f"the brokers to fetch up to {end}", fetched)
+        # A broker applies a record when a later fetch tells it that the record is committed.
+        time.sleep(1.5)
         return end
 
-    def keep_nodes(self, names: dict[str, int]) -> None:
+    def keep_nodes(self, nodes: dict[str, int], extra: tuple[str, ...]) -> None:
         """Keeps the directories and dumps every file; then the moments are checked."""
         jars = self.stage.cluster.jars
-        for name, node_id in names.items():
+        for name, node_id in nodes.items():
             keep.keep_node(self.stage.cluster.nodes[node_id], self.target / name)
+        names = [*nodes, *extra]
         dumps = keep.dump(jars, self.target, keep.dumpable(self.target, names))
         for path, said in dumps.items():
             keep.write_text(self.target / "text" / f"{path}.txt", said)
-        for name in names:
+        for name in nodes:
             for path in keep.shell_readable(self.target / name):
                 where = path.relative_to(self.target)
                 said = keep.tree(jars, self.target, where)
@@ -186,9 +192,9 @@ def record_4(cluster: Cluster, target: Path) -> Recording:
         node = cluster.add_controller(node_id, **retention)
         node.format(cluster.cluster_id, how, "-r", "3.9-IV0", "-f", "kraft.version=1", "-S", SCRAM)
     stage = start(cluster)
-    play(stage, scenario.grow_quorum, scenario.create_topics, scenario.create_many)
     recording = Recording(stage, target)
-    play(stage, scenario.create_partitions, scenario.delete_topic, scenario.configure)
+    play(stage, scenario.grow_quorum, scenario.create_topics, scenario.delete_topic)
+    play(stage, scenario.create_many, scenario.create_partitions, scenario.configure)
     play(stage, scenario.authorize, scenario.credentials, scenario.quotas)
     play(stage, scenario.produce, scenario.tokens, scenario.log_directories, scenario.fence)
     play(stage, scenario.lose_directory)
@@ -223,7 +229,7 @@ def record_3(cluster: Cluster, target: Path) -> Recording:
         node.format(cluster.cluster_id, "-r", "3.3-IV0")
     stage = start(cluster, "-r", "3.3-IV0")
     recording = Recording(stage, target)
-    play(stage, scenario.create_topics, scenario.create_partitions, scenario.delete_topic)
+    play(stage, scenario.create_topics, scenario.delete_topic, scenario.create_partitions)
     play(stage, scenario.quotas, scenario.produce, scenario.fence)
     recording.moment("first", recording.describe_topics)
     upgrade(stage, "metadata.version", 7)  # 3.3-IV3
@@ -236,6 +242,40 @@ def record_3(cluster: Cluster, target: Path) -> Recording:
     play(stage, scenario.retire_broker, scenario.failover, scenario.trouble)
     recording.moment("end", recording.describe_topics, recording.describe_rest)
     return recording
+
+
+def record_transaction(cluster: Cluster, target: Path) -> Recording:
+    """4.3: a lone controller that finds an open transaction in its log, and aborts it.
+
+    What a controller leaves that dies in a transaction is appended to the log of a controller that
+    was stopped; that state is kept as `controller-201-open`. Then the controller starts again and
+    writes AbortTransaction.
+    """
+    cluster.reserve_controllers(201)
+    node = cluster.add_controller(201)
+    node.format(cluster.cluster_id, "--standalone", "-S", SCRAM)
+    run_alone(cluster, lambda epoch: epoch >= 1)
+    log = node.metadata_directory / keep.METADATA_LOG / f"{0:020}.log"
+    jars = cluster.jars
+    jars.run("OpenTransaction", log, classes=jars.compiled("OpenTransaction"))
+    keep.keep_node(node, target / "controller-201-open")
+    run_alone(cluster, lambda epoch: epoch >= 2)
+    return Recording(Stage(cluster, cluster.drivers[-1]), target)
+
+
+def run_alone(cluster: Cluster, is_there: Callable[[int], bool]) -> None:
+    """Runs the lone controller until it leads in a new epoch, its first records committed."""
+    node = cluster.nodes[201]
+    node.start()
+    node.wait_until_listening()
+    ask = cluster.driver(to_controllers=True)
+
+    def leads() -> bool:
+        quorum = ask("quorum")
+        return is_there(quorum["epoch"]) and ask("features")["metadata.version"] > 0
+
+    wait_for("the controller to lead", leads)
+    node.stop()
 
 
 def start(cluster: Cluster, *broker_format: str) -> Stage:
@@ -262,6 +302,7 @@ class Set:
     record: Callable[[Cluster, Path], Recording]
     kept: dict[str, int]
     is_static: bool = False
+    extra: tuple[str, ...] = ()  # further directories that `record` kept itself
 
 
 NODES = {"controller-101": 101, "controller-103": 103, "broker-1": 1}
@@ -269,6 +310,13 @@ NODES_3 = {"controller-101": 101, "broker-1": 1}
 SETS = {
     "4.3": Set(kafka_jars.KAFKA_4, "Jm4zGxYVQxO0Jq5lRd5rBw", record_4, NODES),
     "3.9": Set(kafka_jars.KAFKA_3, "pXq1mVxRTo2gVh0c2xk9mA", record_3, NODES_3, is_static=True),
+    "4.3-transaction": Set(
+        kafka_jars.KAFKA_4,
+        "Q0vYpQe8T9C3p1dB8mYxXg",
+        record_transaction,
+        {"controller-201": 201},
+        extra=("controller-201-open",),
+    ),
 }
 
 
@@ -296,7 +344,7 @@ def record(what: Set, run: Path, target: Path) -> None:
     try:
         recording = what.record(cluster, target)
         cluster.freeze()
-        recording.keep_nodes(what.kept)
+        recording.keep_nodes(what.kept, what.extra)
     finally:
         cluster.kill()
 

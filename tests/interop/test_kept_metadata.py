@@ -1,0 +1,87 @@
+"""Every recording in `tests/data`, read by the package, says what Kafka's own tools said of it.
+
+Needs no Java: the tools' text lies beside the recordings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kraft
+from kraft.metadata.reading import read_records
+from kraft.records.values import decode_value, encode_value
+from tests.interop import agreement
+from tests.interop.tool_text import read_text
+from tests.unit.image.metadata_files import record_values
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+SETS = sorted(path.parent for path in DATA.glob("kafka-*/manifest.json"))
+NODES = sorted(path.parent for path in DATA.glob("kafka-*/*/meta.properties"))
+FILES = sorted(
+    path for node in NODES for path in node.rglob("*") if path.suffix in (".log", ".checkpoint")
+)
+TREES = sorted(DATA.glob("kafka-*/text/*/*/*.tree.txt*"))
+FILTERS = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
+
+
+def name_of(path: Path) -> str:
+    return "-".join(path.relative_to(DATA).parts)
+
+
+def moments() -> Iterator[tuple[Path, str, int]]:
+    """Each node that has the whole log, at each moment of its recording."""
+    for one in SETS:
+        for moment, end in json.loads((one / "manifest.json").read_text())["moments"].items():
+            for node in NODES:
+                if node.parent == one and (node / "__cluster_metadata-0" / f"{0:020}.log").exists():
+                    yield node, moment, end
+
+
+MOMENTS = [pytest.param(*one, id=f"{name_of(one[0])}-{one[1]}") for one in moments()]
+
+
+def test_the_recordings_are_there() -> None:
+    assert [one.name for one in SETS] == ["kafka-3.9", "kafka-4.3", "kafka-4.3-transaction"]
+    assert len(MOMENTS) == 10
+    assert len(TREES) == 8
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_each_record_is_read_as_kafka_dump_log_prints_it(path: Path) -> None:
+    one = path.relative_to(DATA)
+    text = read_text(DATA / one.parts[0] / "text" / Path(*one.parts[1:-1]) / f"{path.name}.txt")
+    agreement.check_dump(list(read_records(memoryview(path.read_bytes()))), text)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_each_record_is_written_back_as_the_same_bytes(path: Path) -> None:
+    for value in record_values(path.read_bytes()):
+        if value[0] == 1:  # control records begin with the two zero bytes of their version
+            record = decode_value(value)
+            assert encode_value(record) == value
+
+
+@pytest.mark.parametrize(("node", "moment", "end"), MOMENTS)
+def test_the_topics_are_as_kafka_topics_described_them(node: Path, moment: str, end: int) -> None:
+    metadata = kraft.open_metadata(node, at=end)
+    text = node.parent / "text" / moment
+    agreement.check_topics(metadata, read_text(text / "topics.txt"))
+    for one in FILTERS:
+        agreement.check_filter(metadata, one, read_text(text / f"topics-{one}.txt"))
+
+
+@pytest.mark.parametrize("path", TREES, ids=name_of)
+def test_the_state_is_what_kafka_metadata_shell_shows(path: Path) -> None:
+    one = path.relative_to(DATA)
+    file = one.name.partition(".tree")[0]
+    metadata = kraft.open_metadata(DATA / one.parts[0] / Path(*one.parts[2:-1]) / file)
+    agreement.check_tree(metadata, read_text(path.with_name(f"{file}.tree.txt")))
