@@ -31,7 +31,6 @@ from typing import NamedTuple
 import msgpack
 import numpy as np
 cimport numpy as cnp
-from crc32c import crc32c
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
@@ -47,6 +46,7 @@ from kraft._core.intern cimport NameMap, UuidMap
 from kraft._core.table cimport PartitionTable
 from kraft._core.topics cimport TopicEntry, TopicTable
 
+from kraft._core.checksum import crc32c
 from kraft._core.column_check import ColumnCheck, adopt_extents
 from kraft._core.disk import OsDisk
 from kraft._core.snapshot_file import PART_SUFFIX, SUFFIX, SnapshotReader
