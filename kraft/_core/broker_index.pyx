@@ -1,8 +1,9 @@
 """Broker -> rows: what makes fencing a broker cost what it holds, not what the cluster holds.
 
-Owns one list of row numbers a broker. A row is listed under every broker that appears in it; it may go on being listed
-after the broker left it, and may be listed twice. Whoever uses a list sorts it first (``sort`` drops repetitions and does
-nothing to a list that ascends already) and looks into each row: the index says where to look, never what is there.
+Owns one list of row numbers a broker. A row is listed under every broker that appears in it; it may
+go on being listed after the broker left it, and may be listed twice. Whoever uses a list sorts it
+first (``sort`` drops repetitions and does nothing to a list that ascends already) and looks into
+each row: the index says where to look, never what is there.
 
 Built by ``rows`` in one pass when it is first needed, and kept up from then on.
 """

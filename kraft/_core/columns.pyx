@@ -7,23 +7,25 @@ Layout of a row, 57 bytes at stride 3 (``stride`` replica slots a row, 1 to 8)::
     isr u32 | elr u32 | last_known_elr u32       packed lists over the replica slots
     leader_recovery_state i8
 
-A packed list holds the order: four bits an entry, from the lowest, each ``slot + 1``; 0 ends it. Kafka writes the order of
-an ISR, so a mask would not do. A row that this cannot say exactly (more replicas than the stride, a reassignment in flight,
-an ELR member that is no replica any more, …) is *irregular*: its ``isr`` is ``IRREGULAR``, its ``elr`` the number of a block
-in the side table, which holds everything but leader, epochs and recovery state; ``replicas`` then shows the first slots only.
-``load_row`` and ``store_row`` serve both kinds, so no caller needs to know which it has.
+A packed list holds the order: four bits an entry, from the lowest, each ``slot + 1``; 0 ends it.
+Kafka writes the order of an ISR, so a mask would not do. A row that this cannot say exactly (more
+replicas than the stride, a reassignment in flight, an ELR member that is no replica any more, …) is
+*irregular*: its ``isr`` is ``IRREGULAR``, its ``elr`` the number of a block in the side table,
+which holds everything but leader, epochs and recovery state; ``replicas`` then shows the first
+slots only. ``load_row`` and ``store_row`` serve both kinds, so no caller needs to know which it
+has.
 
-Invariants: the arrays never shrink; a numpy view that a reader took keeps the memory it saw, even after growth.
+Invariants: the arrays never shrink; a numpy view that a reader took keeps the memory it saw, even
+after growth.
 """
 
 import numpy as np
 cimport numpy as cnp
 
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from kraft._core.arena cimport arena_release, arena_reserve
-from kraft._core.partition_codec cimport MAX_REPLICAS
 from kraft._core.wire cimport prefetch_write
 
 cnp.import_array()
@@ -47,7 +49,9 @@ cdef inline void *data_of(cnp.ndarray array):
 
 
 cdef int32_t *pack_block(const PartitionState *state) noexcept nogil:
-    """Everything of a state in one allocation: six counts, four scalars, then the lists. NULL: no memory."""
+    """Everything of a state in one allocation: six counts, four scalars, then the lists. NULL: no
+    memory.
+    """
     cdef int64_t size = 10 + 2 * <int64_t>state.replica_count + state.isr_count + state.elr_count
     size += state.last_known_elr_count + state.removing_count + state.adding_count
     cdef int32_t *block = <int32_t *>malloc(size * 4)
@@ -118,7 +122,9 @@ cdef inline bint pack_list(
     const int32_t *members, int32_t count, const int32_t *replicas, int32_t replica_count,
     uint32_t *packed,
 ) noexcept nogil:
-    """The members as slots of the replicas, in their order; False where that cannot be said exactly."""
+    """The members as slots of the replicas, in their order; False where that cannot be said
+    exactly.
+    """
     cdef uint32_t result = 0
     cdef int32_t index, slot
     if count > 8:
@@ -311,7 +317,9 @@ cdef class PartitionColumns:
         return 0
 
     cdef int store_row(self, int64_t row, const PartitionState *state) noexcept nogil:
-        """Writes a state over a row (whose `isr` must be set: to 0 if the row is new). -1: no memory."""
+        """Writes a state over a row (whose `isr` must be set: to 0 if the row is new). -1: no
+        memory.
+        """
         cdef uint32_t isr = 0, elr = 0, last_known_elr = 0
         cdef int32_t slot, shown
         cdef int stride = self.stride
@@ -362,16 +370,20 @@ cdef class PartitionColumns:
     # -- columns out of a file
 
     def ensure_checked(self):
-        """Runs the check that a table mapped without verification still owes; CorruptRecordError where it fails.
+        """Runs the check that a table mapped without verification still owes; CorruptRecordError
+        where it fails.
 
-        Whatever goes over many rows, or changes one, calls this first. It costs one pass over the columns, once.
+        Whatever goes over many rows, or changes one, calls this first. It costs one pass over the
+        columns, once.
         """
         if self.pending_check is not None:
             self.pending_check(self)
             self.pending_check = None
 
     cdef bint is_row_sound(self, int64_t row) noexcept nogil:
-        """True where a regular row's packed lists name slots that it has; False for an irregular row."""
+        """True where a regular row's packed lists name slots that it has; False for an irregular
+        row.
+        """
         cdef uint32_t stride = <uint32_t>self.stride
         return self.isr[row] != IRREGULAR and not (
             packed_fault(self.isr[row], stride) | packed_fault(self.elr[row], stride)

@@ -1,15 +1,19 @@
-"""Reading the past of a table, and telling what changed: images and deltas over the journal in ``rows``.
+"""Reading the past of a table, and telling what changed: images and deltas over the journal in
+``rows``.
 
-Owns ``TableImage``, the table as of an earlier offset while the tip moves on, and ``TableDelta``, what lies between two images.
-Neither copies anything when it is made. An image reads a row from the oldest journal entry of that row behind its offset,
-and where there is none from the table itself; which entry that is it learns from the journal, each entry once, when it is
-first asked and whenever the tip has moved on. Rows and topics that came after its offset it does not see.
+Owns ``TableImage``, the table as of an earlier offset while the tip moves on, and ``TableDelta``,
+what lies between two images. Neither copies anything when it is made. An image reads a row from the
+oldest journal entry of that row behind its offset, and where there is none from the table itself;
+which entry that is it learns from the journal, each entry once, when it is first asked and whenever
+the tip has moved on. Rows and topics that came after its offset it does not see.
 
-Invariants: the table knows its images by weak references and never forgets, moves or reverts what a live one needs (it refuses
-or, for ``forget``, keeps more), so that an image never moves; images are of committed offsets. Sequence numbers of journal
-entries are given out again after a revert, so an image then reads the journal anew.
+Invariants: the table knows its images by weak references and never forgets, moves or reverts what a
+live one needs (it refuses or, for ``forget``, keeps more), so that an image never moves; images are
+of committed offsets. Sequence numbers of journal entries are given out again after a revert, so an
+image then reads the journal anew.
 
-Fed by ``TableRows.image`` and ``delta``; feeds publishers. Reading must not run beside ``apply`` in another thread.
+Fed by ``TableRows.image`` and ``delta``; feeds publishers. Reading must not run beside ``apply`` in
+another thread.
 """
 
 from weakref import ref
@@ -179,7 +183,8 @@ cdef class TableImage:
         if entry.block != NULL:
             unpack_block(entry.block, state)
             return
-        # This change left the replicas alone, so they are those before the first change that did not.
+        # This change left the replicas alone, so they are those before the first change that did
+        # not.
         if known.oldest_block >= 0:
             unpack_block(self.table.journal_entry(known.oldest_block).block, state)
         else:
@@ -259,7 +264,9 @@ cdef class TableImage:
         return rows
 
     cdef int32_t *row_pairs(self, int64_t topic, int64_t *count) except? NULL:
-        """(partition, row) by partition, of the rows that were there; the caller frees them. NULL with 0: none."""
+        """(partition, row) by partition, of the rows that were there; the caller frees them. NULL
+        with 0: none.
+        """
         cdef int64_t found = 0, index, kept = 0
         cdef int32_t *pairs = self.table.rows_of_topic(topic, &found)
         if pairs == NULL and found:

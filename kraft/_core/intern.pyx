@@ -1,13 +1,14 @@
 """Hash maps from uuids and names to small dense numbers, without a Python object an entry.
 
-Owns: open addressing with linear probing over ``u32`` slots (number + 1, 0 where empty), at most half full; entries lie in
-insertion order, so a number is an index into whatever columns a caller keeps beside it. A discarded entry keeps its
-number and its bytes and can be restored: a topic's deletion may be reverted. The slot of a discarded entry is closed by
-shifting its successors back, so there are no tombstones and searching stays short however long the churn.
+Owns: open addressing with linear probing over ``u32`` slots (number + 1, 0 where empty), at most
+half full; entries lie in insertion order, so a number is an index into whatever columns a caller
+keeps beside it. A discarded entry keeps its number and its bytes and can be restored: a topic's
+deletion may be reverted. The slot of a discarded entry is closed by shifting its successors back,
+so there are no tombstones and searching stays short however long the churn.
 
-The maps' arrays are position independent: ``state()`` gives them as bytes for a column checkpoint, ``from_state`` takes them
-back without rehashing, straight out of mapped memory. Names come from outside, so hashing is seeded.
-Fed by ``table`` (topics, directories) and ``checkpoint``.
+The maps' arrays are position independent: ``state()`` gives them as bytes for a column checkpoint,
+``from_state`` takes them back without rehashing, straight out of mapped memory. Names come from
+outside, so hashing is seeded. Fed by ``table`` (topics, directories) and ``checkpoint``.
 """
 
 from libc.string cimport memcmp, memcpy, memset
@@ -109,7 +110,8 @@ cdef class HashSlots:
             if slots[slot] == 0:
                 break
             home = self.home(slots[slot] - 1)
-            # The entry may move into the hole unless its home lies behind the hole on the way to its slot.
+            # The entry may move into the hole unless its home lies behind the hole on the way to
+            # its slot.
             if ((slot - home) & self.mask) >= ((slot - hole) & self.mask):
                 slots[hole] = slots[slot]
                 hole = slot

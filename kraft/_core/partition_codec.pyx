@@ -1,9 +1,11 @@
-"""The four records that come by the million, between bytes and C structs: Topic, Partition, PartitionChange, RemoveTopic.
+"""The four records that come by the million, between bytes and C structs: Topic, Partition,
+PartitionChange, RemoveTopic.
 
-Owns their byte layouts (drawn in ``partition_codec.pxd``) and the structs of a partition's state. Everything here is
-``nogil`` and allocates nothing; a claimed count is held against the bytes left before it is believed. ``table`` feeds it
-on the way in, ``table`` and ``election`` on the way out. The same records as typed objects, unknown tagged fields
-included, go through ``metadata_codec``, which serves as the oracle of this module in the tests.
+Owns their byte layouts (drawn in ``partition_codec.pxd``) and the structs of a partition's state.
+Everything here is ``nogil`` and allocates nothing; a claimed count is held against the bytes left
+before it is believed. ``table`` feeds it on the way in, ``table`` and ``election`` on the way out.
+The same records as typed objects, unknown tagged fields included, go through ``metadata_codec``,
+which serves as the oracle of this module in the tests.
 """
 
 from libc.string cimport memcpy
@@ -26,7 +28,7 @@ cdef inline bint too_long(const ArrayView *view) noexcept nogil:
 cdef int parse_partition(
     const uint8_t *p, const uint8_t *end, int32_t version, PartitionView *out
 ) noexcept nogil:
-    cdef uint32_t tag_count = 0, tag = 0, size = 0, index
+    cdef uint32_t tag_count = 0, tag = 0, size = 0, _index
     cdef int64_t last_tag = -1
     cdef const uint8_t *payload_end
     if version > 2:
@@ -58,7 +60,7 @@ cdef int parse_partition(
         p += 1
     else:
         p = get_uvarint(p, end, &tag_count)
-        for index in range(tag_count):
+        for _index in range(tag_count):
             p = get_uvarint(p, end, &tag)
             p = get_uvarint(p, end, &size)
             if p == NULL or <int64_t>tag <= last_tag or <uint64_t>size > <uint64_t>(end - p):
@@ -103,7 +105,7 @@ cdef int parse_partition(
 cdef int parse_change(
     const uint8_t *p, const uint8_t *end, int32_t version, ChangeView *out
 ) noexcept nogil:
-    cdef uint32_t tag_count = 0, tag = 0, size = 0, index
+    cdef uint32_t tag_count = 0, tag = 0, size = 0, _index
     cdef int64_t last_tag = -1
     cdef const uint8_t *payload_end
     cdef ArrayView *list_
@@ -118,7 +120,7 @@ cdef int parse_change(
     out.leader = NO_LEADER_CHANGE
     out.leader_recovery_state = -1
     p = get_uvarint(p + 20, end, &tag_count)
-    for index in range(tag_count):
+    for _index in range(tag_count):
         p = get_uvarint(p, end, &tag)
         p = get_uvarint(p, end, &size)
         if p == NULL or <int64_t>tag <= last_tag or <uint64_t>size > <uint64_t>(end - p):
@@ -187,7 +189,9 @@ cdef inline bint is_continuation(uint8_t byte) noexcept nogil:
 
 
 cdef bint is_utf8(const uint8_t *p, int64_t size) noexcept nogil:
-    """Whether bytes are UTF-8 as RFC 3629 has it: shortest forms only, no surrogates, nothing behind U+10FFFF."""
+    """Whether bytes are UTF-8 as RFC 3629 has it: shortest forms only, no surrogates, nothing
+    behind U+10FFFF.
+    """
     cdef const uint8_t *end = p + size
     cdef uint64_t word
     cdef uint8_t lowest, highest

@@ -1,18 +1,20 @@
 """Rows with a past: topics and partitions come, change and go, and every step can be taken back.
 
-Owns the meaning of rows: which topic and partition each is, the index from brokers to rows, and the *journal*. The journal
-holds, oldest first, what each change overwrote together with the offset of the record that caused it. It serves three masters:
-``revert(offset)`` undoes from the newest entry down (lost leadership, an aborted metadata transaction), ``image`` reads the
-table as of an earlier offset, and ``delta`` tells publishers what changed. All three cost what changed, not what there is.
+Owns the meaning of rows: which topic and partition each is, the index from brokers to rows, and the
+*journal*. The journal holds, oldest first, what each change overwrote together with the offset of
+the record that caused it. It serves three masters: ``revert(offset)`` undoes from the newest entry
+down (lost leadership, an aborted metadata transaction), ``image`` reads the table as of an earlier
+offset, and ``delta`` tells publishers what changed. All three cost what changed, not what there is.
 
-Invariants: rows are appended and never move while the journal holds anything (only ``compact`` moves them); a row of a removed
-topic keeps its values, with ``topic`` set to ``-1 - number``, so that the removal can be undone; offsets in the journal never fall.
+Invariants: rows are appended and never move while the journal holds anything (only ``compact``
+moves them); a row of a removed topic keeps its values, with ``topic`` set to ``-1 - number``, so
+that the removal can be undone; offsets in the journal never fall.
 
 ``table`` feeds it with parsed records; ``election`` and ``image`` read it.
 """
 
 from libc.stdlib cimport free, malloc, qsort
-from libc.string cimport memmove, memset
+from libc.string cimport memmove
 
 from kraft._core.arena cimport arena_release, arena_reserve
 from kraft._core.broker_index cimport BrokerRows
@@ -116,7 +118,8 @@ cdef class TableRows(PartitionColumns):
         self._forget(0x7FFFFFFFFFFFFFFF)
 
     def forget(self, int64_t offset):
-        """Drops what is only needed to go back to before ``offset``; never what a live image needs."""
+        """Drops what is only needed to go back to before ``offset``; never what a live image needs.
+        """
         offset = min(offset, min(self._live_image_offsets(), default=offset))
         if offset > self.journal_start_offset:
             self._forget(offset)
@@ -177,7 +180,7 @@ cdef class TableRows(PartitionColumns):
         """Undoes one entry; of added rows the first `kept` stay."""
         cdef PartitionState state
         cdef TopicEntry *topic
-        cdef int64_t row, index, count = 0
+        cdef int64_t row, index, _index, count = 0
         cdef int32_t *rows
         if entry.kind == ROW_CHANGED:
             row = entry.row
@@ -196,7 +199,7 @@ cdef class TableRows(PartitionColumns):
             self.last_known_elr[row] = entry.last_known_elr
             self.leader_recovery_state[row] = <int8_t>entry.leader_recovery_state
         elif entry.kind == ROWS_ADDED:
-            for index in range(entry.count - kept):
+            for _index in range(entry.count - kept):
                 row = self.row_count - 1
                 self.topics.drop_row(self.topic[row], self.partition[row])
                 if self.isr[row] == IRREGULAR:
@@ -220,7 +223,9 @@ cdef class TableRows(PartitionColumns):
     # -- images and deltas
 
     def image(self, offset=None):
-        """The table as of before the record at ``offset`` (by default behind the journal's last); see ``history``."""
+        """The table as of before the record at ``offset`` (by default behind the journal's last);
+        see ``history``.
+        """
         from kraft._core.history import TableImage
         return TableImage(self, self.journal_tip() if offset is None else offset)
 
@@ -269,7 +274,9 @@ cdef class TableRows(PartitionColumns):
         return topic
 
     cdef int discard_topic(self, int64_t topic, int64_t offset) noexcept nogil:
-        """Removes a topic and its partitions; without a journal their rows stay dead until compaction."""
+        """Removes a topic and its partitions; without a journal their rows stay dead until
+        compaction.
+        """
         cdef int64_t count = 0, index
         cdef int32_t *rows
         if self.falls(offset):
@@ -320,7 +327,8 @@ cdef class TableRows(PartitionColumns):
         return row
 
     cdef int note_scalars(self, int64_t row, int64_t offset) noexcept nogil:
-        """Journals a regular row before its leader, epochs, packed lists or recovery state change."""
+        """Journals a regular row before its leader, epochs, packed lists or recovery state change.
+        """
         cdef JournalEntry *entry
         if not self.is_journaling:
             return 0
@@ -431,7 +439,8 @@ cdef class TableRows(PartitionColumns):
         cdef int32_t last = -1
         cdef int stride = self.stride
         cdef BrokerRows *entry
-        # A topic's removal that the journal can take back brings its rows back without a word to the index.
+        # A topic's removal that the journal can take back brings its rows back without a word to
+        # the index.
         cdef bint with_dead = self.has_journal()
         self.index.clear()
         for row in range(self.row_count):
@@ -470,7 +479,8 @@ cdef class TableRows(PartitionColumns):
     # -- compaction
 
     def compact(self):
-        """Drops the rows of removed topics and gives every topic one extent; row and topic numbers change.
+        """Drops the rows of removed topics and gives every topic one extent; row and topic numbers
+        change.
 
         The journal must be empty: what it holds speaks of rows. Costs a pass over the table.
         """
@@ -519,7 +529,9 @@ cdef class TableRows(PartitionColumns):
 
     @property
     def is_compact(self):
-        """True where no row is dead and no partition scattered; one behind a gap in its topic's ids always is."""
+        """True where no row is dead and no partition scattered; one behind a gap in its topic's ids
+        always is.
+        """
         return self.row_count == self.partition_count and self.topics.scattered.count == 0
 
     @property

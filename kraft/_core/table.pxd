@@ -28,6 +28,7 @@ cdef struct ApplyCursor:
 cdef class PartitionTable(TableRows):
     cdef uint32_t *directory_cache      # directory number + 1 by bits of the uuid; 0: empty
     cdef int64_t record_counts[64]
+    cdef int64_t worth_a_look       # how many irregular rows must be there before a wider stride is thought of again
 
     cdef int64_t intern_directory(self, const uint8_t *uuid) noexcept nogil
     cdef int apply_run(self, ApplyCursor *cursor) noexcept nogil

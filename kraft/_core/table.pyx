@@ -796,7 +796,10 @@ cdef class PartitionTable(TableRows):
 
     def _widen_where_it_pays(self):
         """A wider stride once more than a sixteenth of the rows do not fit for want of slots."""
-        if self.irregular_count * 16 <= self.row_count or self.stride == MAX_STRIDE:
+        if (
+            self.irregular_count * 16 <= self.row_count or self.stride == MAX_STRIDE
+            or self.irregular_count < self.worth_a_look
+        ):
             return
         cdef int64_t row
         cdef int64_t fits[MAX_STRIDE + 1]
@@ -815,7 +818,9 @@ cdef class PartitionTable(TableRows):
         for wider in range(MAX_STRIDE, self.stride, -1):
             if fits[wider] * 32 > self.row_count:
                 self.restride(wider)
-                return
+                break
+        # Rows may be irregular for other reasons; asking again after every batch would cost a pass each time.
+        self.worth_a_look = 2 * self.irregular_count
 
     # -- records out
 

@@ -1,9 +1,10 @@
 """Topics by number, name and id, and the way from (topic, partition) to a row.
 
-Owns: a number for each topic that ever came (never given out again before a compaction), its name and id, and where its
-partitions lie. A topic's partitions normally lie in one *extent*: consecutive rows for consecutive partitions, so that
-finding a row is an addition. A partition that came out of order, or after other topics' rows, is *scattered* and found
-through a hash map; compaction makes extents of all again.
+Owns: a number for each topic that ever came (never given out again before a compaction), its name
+and id, and where its partitions lie. A topic's partitions normally lie in one *extent*: consecutive
+rows for consecutive partitions, so that finding a row is an addition. A partition that came out of
+order, or after other topics' rows, is *scattered* and found through a hash map; compaction makes
+extents of all again.
 
 Fed by ``table``, which owns the rows.
 """
@@ -129,7 +130,8 @@ cdef class TopicTable:
     cdef int64_t add(
         self, const uint8_t *name, int32_t name_size, const uint8_t *topic_id
     ) noexcept nogil:
-        """The number of a new topic, whose name and id the caller knows to be free; -1: no memory."""
+        """The number of a new topic, whose name and id the caller knows to be free; -1: no memory.
+        """
         cdef int64_t topic = self.ids.count
         cdef TopicEntry *entry
         if arena_reserve(&self.entries, sizeof(TopicEntry)) < 0:
