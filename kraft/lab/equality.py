@@ -120,17 +120,17 @@ class StateColumns:
         numbers = {each: number for number, each in enumerate(self.directory_ids)}
         table = np.array([numbers.get(each, -2) for each in other.directory_ids] + [-1], np.int32)
         # -1, which pads, finds the last entry.
-        return table[other.columns["directories"]]
+        return np.asarray(table[other.columns["directories"]])
 
     def _partition_at(self, place: int) -> str:
         ends = np.cumsum([count for _, _, count in self.topics])
         at = int(np.searchsorted(ends, place, side="right"))
         topic_id, name, _ = self.topics[at]
-        return f"{name}-{self.columns['partition'][place]} (topic id {topic_id})"
+        return f"{name}-{self.columns['partition'][place]} (topic id {topic_id!s})"
 
 
 def _shown(topic: tuple[Uuid, str, int]) -> str:
-    return f"{topic[1]} (id {topic[0]}, {topic[2]} partitions)"
+    return f"{topic[1]} (id {topic[0]!s}, {topic[2]} partitions)"
 
 
 def _irregular_places(metadata: Metadata, rows: NDArray[np.int32]) -> dict[int, dict[str, Any]]:

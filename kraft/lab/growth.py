@@ -42,7 +42,7 @@ def registrations(
     The seed's brokers come first, as after a restart, with their directories; the others take the
     lowest ids that are free and have one directory each.
     """
-    known = sorted(metadata.brokers)[:count]
+    known = sorted(metadata.brokers)
     free = (number for number in range(1, count + len(metadata.brokers) + 1))
     ids = known + [number for number in free if number not in metadata.brokers]
     features = dict(metadata.brokers[known[0]].features) if known else _every_feature()

@@ -35,11 +35,15 @@ from kraft.lab.memory import peak_resident_size
 from kraft.lab.report import Check, Report
 from kraft.lab.scenario import Bars, Clock, Scenario, Settings
 from kraft.lab.workspace import workspace
+from kraft.metadata.directory import META_PROPERTIES
 from kraft.metadata.facade import Metadata, open_metadata
 from kraft.metadata.snapshots import save_snapshot_columns
 
-#: ISRs are expanded and leaders elected in groups of so many rows, each one write and one fsync.
+#: ISRs are expanded in groups of so many rows, each one write and one fsync.
 GROUP_ROWS = 10_000
+
+#: Leaders are elected so many at a time: each time is a pass over all partitions.
+ELECTIONS_AT_A_TIME = 50_000
 
 
 def run(
@@ -64,7 +68,9 @@ def run(
                 stage(scenario)
         finally:
             scenario.drop()
-        report.peak_resident_size = peak_resident_size()
+        # The system's own figure may lag behind by a few pages.
+        sizes = [stage.resident_size for stage in report.stages]
+        report.peak_resident_size = max(peak_resident_size(), *sizes)
         report.seconds = time.perf_counter() - began
         if keep or settings.directory is not None:
             report.directory = str(path)
@@ -77,10 +83,12 @@ def open_seed(scenario: Scenario) -> None:
         metadata = open_metadata(scenario.settings.source)
         scenario.metadata = metadata
         clock.advance(len(metadata.partitions))
-    if len(metadata.partitions) >= scenario.settings.partitions:
-        raise InvalidRequestError(
-            f"the seed has {len(metadata.partitions):,} partitions already: ask for more than that"
-        )
+    for name, count in (
+        ("partitions", len(metadata.partitions) + 1),
+        ("brokers", len(metadata.brokers)),
+    ):
+        if getattr(scenario.settings, name) < count:
+            raise InvalidRequestError(f"a cluster grown from this seed has at least {count} {name}")
 
 
 def begin_log(scenario: Scenario) -> None:
@@ -89,10 +97,13 @@ def begin_log(scenario: Scenario) -> None:
         metadata = scenario.metadata
         scenario.log = Log.open(scenario.log_directory)
         scenario.log.truncate_fully_and_start_at(metadata.next_offset)
-        clock.bytes_written += _size_of(
-            metadata.write_snapshot(scenario.log_directory, columns=False)
-        )
+        path = metadata.write_snapshot(scenario.log_directory, columns=False)
+        clock.bytes_written += _size_of(path)
         clock.advance(len(metadata.partitions))
+    seed = metadata.source.directory.log_dir if metadata.source is not None else None
+    if seed is not None and (seed / META_PROPERTIES).exists():
+        # The log goes on as that of the same node of the same cluster.
+        shutil.copyfile(seed / META_PROPERTIES, scenario.workspace / META_PROPERTIES)
 
 
 def register_brokers(scenario: Scenario) -> None:
@@ -169,9 +180,11 @@ def elect_preferred(scenario: Scenario) -> None:
     """Each partition's first replica leads again."""
     with scenario.stage("elect preferred leaders", "partitions") as clock:
         while True:
-            count = scenario.commit(clock, scenario.decide(clock, balance_leaders, GROUP_ROWS))
+            count = scenario.commit(
+                clock, scenario.decide(clock, balance_leaders, ELECTIONS_AT_A_TIME)
+            )
             clock.advance(count)
-            if count < GROUP_ROWS:
+            if count < ELECTIONS_AT_A_TIME:
                 break
 
 
@@ -185,20 +198,15 @@ def remove_topic(scenario: Scenario) -> None:
 
 
 def write_snapshot(scenario: Scenario) -> None:
-    """Kafka's own file, as of the last record."""
+    """Kafka's own file as of the last record, and the column checkpoint beside it."""
+    metadata = scenario.metadata
     with scenario.stage("write a snapshot", "partitions") as clock:
-        path = scenario.metadata.write_snapshot(scenario.log_directory, columns=False)
+        path = metadata.write_snapshot(scenario.log_directory, columns=False)
         clock.bytes_written += _size_of(path)
-        clock.advance(len(scenario.metadata.partitions))
-    scenario.snapshot = path
-
-
-def write_columns(scenario: Scenario) -> None:
-    """The column checkpoint beside it."""
+        clock.advance(len(metadata.partitions))
     with scenario.stage("write its columns", "partitions") as clock:
-        path = save_snapshot_columns(scenario.snapshot, scenario.metadata.cluster)
-        clock.bytes_written += _size_of(path)
-        clock.advance(len(scenario.metadata.partitions))
+        clock.bytes_written += _size_of(save_snapshot_columns(path, metadata.cluster))
+        clock.advance(len(metadata.partitions))
 
 
 def change_after(scenario: Scenario) -> None:
@@ -266,7 +274,6 @@ STAGES: tuple[Callable[[Scenario], None], ...] = (
     elect_preferred,
     remove_topic,
     write_snapshot,
-    write_columns,
     change_after,
     drop_and_load,
 )

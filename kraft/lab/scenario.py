@@ -112,7 +112,6 @@ class Scenario:
         self.random = random.Random(settings.seed)
         self.report = Report(settings.as_dict())
         self._bars = bars
-        self.snapshot: Path | None = None
         self._metadata: Metadata | None = None
         self._log: Log | None = None
 
