@@ -1,0 +1,83 @@
+"""Runs the command in this process, on what Kafka wrote and on logs made here."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from kraft._core.log import Log
+from kraft.cli import app
+from kraft.records import Record
+from kraft.records.batches import encode_records
+
+DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
+CONTROLLER = DATA / "controller-101"
+BROKER = DATA / "broker-1"
+METADATA_LOG = "__cluster_metadata-0"
+MOMENTS: dict[str, int] = json.loads((DATA / "manifest.json").read_text())["moments"]
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def kraft() -> Run:
+    """``kraft("open", path)`` runs the command line; its exit code and what it printed."""
+
+    def run(*arguments: object) -> Ran:
+        result = CliRunner().invoke(app, [str(each) for each in arguments])
+        error = result.exception
+        while error is not None:
+            # The runner keeps the frames of an error, and with them files that are mapped.
+            traceback.clear_frames(error.__traceback__)
+            error = error.__context__
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+def kept_text(path: Path) -> str:
+    """A text that one of Kafka's tools printed, with gzip or without."""
+    if path.exists():
+        return path.read_text()
+    return gzip.decompress(path.with_name(path.name + ".gz").read_bytes()).decode()
+
+
+def write_log(directory: Path, *batches: Sequence[Record]) -> Path:
+    """A metadata directory whose log holds these batches, from offset 0 on; its one segment."""
+    metadata_dir = directory / METADATA_LOG
+    with Log.open(metadata_dir) as log:
+        for records in batches:
+            log.append(
+                encode_records(
+                    records,
+                    base_offset=log.log_end_offset,
+                    epoch=1,
+                    timestamp_ms=1000 + log.log_end_offset,
+                ),
+                sync=True,
+            )
+    return metadata_dir / f"{0:020d}.log"
