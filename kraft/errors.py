@@ -1,6 +1,7 @@
 """One family of exceptions, each tied to the error code that Kafka would answer with.
 
-Owns the mapping exception -> code (``clients/.../common/protocol/Errors.java``). Everything that kraft raises on bad
+Owns the mapping exception -> code (``clients/.../common/protocol/Errors.java``). Everything that
+kraft raises on bad
 input or a refused operation derives from :class:`KraftError`; anything else that escapes is a bug.
 """
 
@@ -18,7 +19,8 @@ class KraftError(Exception):
 class CorruptRecordError(KraftError):
     """Bytes that are not what they claim to be.
 
-    Carries where: ``path`` (None for bytes in memory), ``offset`` (the log offset, -1 where unknown) and
+    Carries where: ``path`` (None for bytes in memory), ``offset`` (the log offset, -1 where
+    unknown) and
     ``position`` (the byte position in the file or buffer, -1 where unknown).
     """
 
@@ -85,7 +87,9 @@ class RecordTooLargeError(KraftError):
 
 
 class UnsupportedVersionError(KraftError):
-    """A record type, record version, frame version or feature level that this package does not know."""
+    """A record type, record version, frame version or feature level that this package does not
+    know.
+    """
 
     kafka_code = 35
 

@@ -1,4 +1,5 @@
-# A growing piece of memory in C, for tables that no Python object ever views: it may move when it grows. It can begin as
+# A growing piece of memory in C, for tables that no Python object ever views: it may move when it
+# grows. It can begin as
 # borrowed memory (a mapped checkpoint) and becomes its own on the first growth.
 
 from libc.stdint cimport uint8_t
@@ -13,7 +14,9 @@ cdef struct Arena:
 
 
 cdef inline int arena_reserve(Arena *arena, size_t extra) noexcept nogil:
-    """Room for `extra` more bytes behind `size`: 0, or -1 when memory ran out (nothing is lost then)."""
+    """Room for `extra` more bytes behind `size`: 0, or -1 when memory ran out (nothing is lost
+    then).
+    """
     cdef size_t wanted = arena.size + extra
     cdef size_t capacity
     cdef void *moved

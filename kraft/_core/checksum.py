@@ -1,7 +1,9 @@
 """CRC-32C, from the ``crc32c`` package's compiled module.
 
-The package's ``__init__`` also imports ``importlib.metadata``, ``argparse`` and its command line, which costs half of the
-time that importing kraft may take; so the compiled module is loaded by itself. Where the package is laid out otherwise,
+The package's ``__init__`` also imports ``importlib.metadata``, ``argparse`` and its command line,
+which costs half of the
+time that importing kraft may take; so the compiled module is loaded by itself. Where the package is
+laid out otherwise,
 it is imported as usual.
 """
 

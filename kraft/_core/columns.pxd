@@ -7,7 +7,8 @@ from kraft._core.partition_codec cimport PartitionState
 
 cdef enum:
     MAX_STRIDE = 8
-    # In the `isr` column: the row's truth lies in the side table, its number there in the `elr` column. As a packed
+    # In the `isr` column: the row's truth lies in the side table, its number there in the `elr`
+    # column. As a packed
     # list this would name slot 14, which no stride has.
     IRREGULAR = 0xFFFFFFFF
 
@@ -31,7 +32,8 @@ cdef class PartitionColumns:
     cdef Arena blocks                  # int32_t* of each irregular row, NULL where free
     cdef Arena free_blocks             # u32 numbers of free blocks
     cdef readonly int64_t irregular_count
-    # What a table mapped without verification still owes before anything goes over its rows: a callable that takes the
+    # What a table mapped without verification still owes before anything goes over its rows: a
+    # callable that takes the
     # table and raises where the columns contradict themselves. None where nothing is owed.
     cdef object pending_check
 
@@ -55,9 +57,12 @@ cdef int64_t size_of_block(const int32_t *block) noexcept nogil
 
 
 cdef inline uint32_t packed_fault(uint32_t packed, uint32_t stride) noexcept nogil:
-    """0 for a packed list whose entries all name slots below `stride` and lie without a gap; no branch."""
+    """0 for a packed list whose entries all name slots below `stride` and lie without a gap; no
+    branch.
+    """
     cdef uint32_t limit = <uint32_t>0x01010101 * (15 - stride)
-    # The entries that are not 0, each spread over its four bits: without a gap, adding 1 clears them all.
+    # The entries that are not 0, each spread over its four bits: without a gap, adding 1 clears
+    # them all.
     cdef uint32_t used = (packed | packed >> 1 | packed >> 2 | packed >> 3) & <uint32_t>0x11111111
     used |= used << 1
     used |= used << 2

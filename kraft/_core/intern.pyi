@@ -19,7 +19,9 @@ class UuidMap:
         """The number of ``uuid``, a new one where it had none."""
 
     def remove(self, number: int) -> None:
-        """Makes an entry unfindable; its number stays taken. Raises KeyError where it is not findable."""
+        """Makes an entry unfindable; its number stays taken. Raises KeyError where it is not
+        findable.
+        """
 
     def bring_back(self, number: int) -> None:
         """Undoes ``remove``."""
@@ -32,13 +34,17 @@ class UuidMap:
         """Bytes held, borrowed ones included."""
 
     def state(self) -> dict[str, Any]:
-        """The arrays as bytes, and the two scalars ``seed`` and ``live``, as ``from_state`` takes them."""
+        """The arrays as bytes, and the two scalars ``seed`` and ``live``, as ``from_state`` takes
+        them.
+        """
 
     @staticmethod
     def from_state(
         keys: Buffer, slots: Buffer, *, seed: int, live: int, lender: object = None
     ) -> UuidMap:
-        """A map over borrowed, writable memory, without rehashing. Raises ValueError where the slots contradict the keys."""
+        """A map over borrowed, writable memory, without rehashing. Raises ValueError where the
+        slots contradict the keys.
+        """
 
 class NameMap:
     """Names to dense numbers from 0, in the order in which they came."""

@@ -1,16 +1,21 @@
-# The C structs of a partition and the parsers and emitters of the four records that come by the million.
+# The C structs of a partition and the parsers and emitters of the four records that come by the
+# million.
 #
-# All four are flexible messages behind the three bytes of framing (frame version 1, api key, record version):
+# All four are flexible messages behind the three bytes of framing (frame version 1, api key, record
+# version):
 #
 #   Topic (2)            name compact string | topicId uuid | tags
-#   Partition (3)        partitionId i32 | topicId uuid | replicas [i32] | isr [i32] | removingReplicas [i32]
-#                        | addingReplicas [i32] | leader i32 | leaderEpoch i32 | partitionEpoch i32
-#                        | directories [uuid] (v1+) | tags: 0 leaderRecoveryState i8, 1 elr [i32] (v2+), 2 lastKnownElr [i32] (v2+)
-#   PartitionChange (5)  partitionId i32 | topicId uuid | tags: 0 isr, 1 leader i32, 2 replicas, 3 removingReplicas,
-#                        4 addingReplicas, 5 leaderRecoveryState i8, 6 elr (v2+), 7 lastKnownElr (v2+), 8 directories (v1+)
+#   Partition (3)        partitionId i32 | topicId uuid | replicas [i32] | isr [i32]
+#                        | removingReplicas [i32] | addingReplicas [i32] | leader i32 | leaderEpoch i32 | partitionEpoch i32
+#                        | directories [uuid] (v1+)
+#                        | tags: 0 leaderRecoveryState i8, 1 elr [i32] (v2+), 2 lastKnownElr (v2+)
+#   PartitionChange (5)  partitionId i32 | topicId uuid | tags: 0 isr, 1 leader i32, 2 replicas,
+#                        3 removingReplicas, 4 addingReplicas, 5 leaderRecoveryState i8,
+#                        6 elr (v2+), 7 lastKnownElr (v2+), 8 directories (v1+)
 #   RemoveTopic (9)      topicId uuid | tags
 #
-# A parsed record is a *view*: counts, and pointers into the bytes that were checked. Source of the layouts: the schemas
+# A parsed record is a *view*: counts, and pointers into the bytes that were checked. Source of the
+# layouts: the schemas
 # under common/metadata in kafka-metadata-4.3.1.jar.
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -20,7 +25,8 @@ from kraft._core.wire cimport (
 )
 
 cdef enum:
-    # A replica list during a reassignment holds the target and the replicas that leave: twice the largest factor of 32.
+    # A replica list during a reassignment holds the target and the replicas that leave: twice the
+    # largest factor of 32.
     MAX_REPLICAS = 64
 
 cdef enum RecordKey:
@@ -63,7 +69,8 @@ cdef enum CodecReason:
     CODEC_DIRECTORY_COUNT = -4
 
 
-# One partition, spread out. Only the first `*_count` entries of a list are set; directories are interned numbers, one for
+# One partition, spread out. Only the first `*_count` entries of a list are set; directories are
+# interned numbers, one for
 # each replica.
 cdef struct PartitionState:
     int32_t leader
@@ -85,8 +92,10 @@ cdef struct PartitionState:
     int32_t adding[MAX_REPLICAS]
 
 
-# What one PartitionChange record says: which fields (bits of ChangeField), the leader (NO_LEADER_CHANGE where not named)
-# and the recovery state (-1 where not named). The values of the lists are those of the state after the change.
+# What one PartitionChange record says: which fields (bits of ChangeField), the leader
+# (NO_LEADER_CHANGE where not named)
+# and the recovery state (-1 where not named). The values of the lists are those of the state after
+# the change.
 cdef struct PartitionChange:
     uint32_t fields
     int32_t leader
@@ -135,7 +144,9 @@ cdef struct ChangeView:
 cdef inline const uint8_t *get_array(
     const uint8_t *p, const uint8_t *end, int32_t item_size, ArrayView *out
 ) noexcept nogil:
-    """A compact array of fixed-size items; the claimed count is held against the bytes that are left."""
+    """A compact array of fixed-size items; the claimed count is held against the bytes that are
+    left.
+    """
     cdef uint32_t raw = 0
     p = get_uvarint(p, end, &raw)
     if p == NULL:
@@ -184,7 +195,8 @@ cdef int parse_remove_topic(
     const uint8_t *p, const uint8_t *end, const uint8_t **topic_id
 ) noexcept nogil
 
-# Emitters: the size first, then the bytes into space of just that size. `directory_ids` holds 16 bytes for each interned
+# Emitters: the size first, then the bytes into space of just that size. `directory_ids` holds 16
+# bytes for each interned
 # number. The ELR lists of a Partition record are written where they are not empty (version 2).
 cdef int32_t size_of_partition(const PartitionState *state, int32_t version) noexcept nogil
 

@@ -1,11 +1,16 @@
-"""``PartitionTable``: every partition of a cluster, fed by record batches and encoded back into them.
+"""``PartitionTable``: every partition of a cluster, fed by record batches and encoded back into
+them.
 
-Owns what the partition records *mean*: Partition makes or replaces a row, PartitionChange merges into one (partition epoch + 1
-always, leader epoch + 1 where a leader is named), Topic and RemoveTopic open and close topics (Kafka's ``PartitionRegistration``,
-``TopicDelta``). Records of other types are handed to a callback in their place in the order, so that one replay serves
+Owns what the partition records *mean*: Partition makes or replaces a row, PartitionChange merges
+into one (partition epoch + 1
+always, leader epoch + 1 where a leader is named), Topic and RemoveTopic open and close topics
+(Kafka's ``PartitionRegistration``,
+``TopicDelta``). Records of other types are handed to a callback in their place in the order, so
+that one replay serves
 partitions and everything else.
 
-``apply`` goes from batch bytes to columns with no Python object a record and without the GIL; ``encode_*`` goes the other way.
+``apply`` goes from batch bytes to columns with no Python object a record and without the GIL;
+``encode_*`` goes the other way.
 Storage is in ``columns``, history in ``rows``, byte layouts in ``partition_codec``.
 """
 
@@ -48,7 +53,8 @@ cnp.import_array()
 
 cdef enum:
     DIRECTORY_CACHE_SIZE = 8192
-    # A frame of 8 bytes around a value of 42: no replicas, nothing else. It bounds how many rows bytes can ask for.
+    # A frame of 8 bytes around a value of 42: no replicas, nothing else. It bounds how many rows
+    # bytes can ask for.
     SMALLEST_PARTITION_RECORD = 50
 
 # Why apply_run stopped, beside the negative reasons of parsers and rows.
@@ -71,7 +77,9 @@ cdef inline const uint8_t *spread_list(const ArrayView *view, int32_t *out) noex
 cdef inline bint pack_view(
     const ArrayView *list_, const ArrayView *replicas, uint32_t *packed
 ) noexcept nogil:
-    """A list in a record as slots of the replicas in the same record; False where it has no such form."""
+    """A list in a record as slots of the replicas in the same record; False where it has no such
+    form.
+    """
     cdef uint32_t result = 0
     cdef int32_t index, slot
     cdef const uint8_t *member
@@ -314,7 +322,9 @@ cdef class PartitionTable(TableRows):
         )
 
     cdef int apply_run(self, ApplyCursor *cursor) noexcept nogil:
-        """Applies records until the batch ends or one needs the caller; a ``Stop`` or a negative reason."""
+        """Applies records until the batch ends or one needs the caller; a ``Stop`` or a negative
+        reason.
+        """
         cdef const uint8_t *p
         cdef const uint8_t *body
         cdef const uint8_t *end
@@ -446,7 +456,9 @@ cdef class PartitionTable(TableRows):
         return self.replace_row(row, &state, cursor.offset)
 
     cdef void expect_next(self, ApplyCursor *cursor) noexcept nogil:
-        """After a new row: the partition that `apply_like_last` may take, if the next record has it."""
+        """After a new row: the partition that `apply_like_last` may take, if the next record has
+        it.
+        """
         cdef const TopicEntry *entry = self.topics.entry(cursor.last_topic)
         cursor.next_partition = -1
         if (
@@ -456,10 +468,13 @@ cdef class PartitionTable(TableRows):
             cursor.next_partition = entry.first_partition + entry.row_count
 
     cdef int apply_like_last(self, ApplyCursor *cursor) noexcept nogil:
-        """Applies what nearly every record of a snapshot is: the topic's next partition, in a regular form.
+        """Applies what nearly every record of a snapshot is: the topic's next partition, in a
+        regular form.
 
-        That is a Partition record of at most `stride` replicas, none coming or going, without tags. 1 if it was one, 0
-        where it was not (nothing was done then), or a negative Refusal. Every byte that the general parsers look at is
+        That is a Partition record of at most `stride` replicas, none coming or going, without tags.
+        1 if it was one, 0
+        where it was not (nothing was done then), or a negative Refusal. Every byte that the general
+        parsers look at is
         looked at here too.
         """
         cdef const uint8_t *p = cursor.p
@@ -758,7 +773,10 @@ cdef class PartitionTable(TableRows):
             state.last_known_elr_count = view.last_known_elr.count
             spread_list(&view.last_known_elr, state.last_known_elr)
         if view.fields & CHANGE_DIRECTORIES:
-            if view.directories.count != state.replica_count and not all_migrating(&view.directories):
+            if (
+                view.directories.count != state.replica_count
+                and not all_migrating(&view.directories)
+            ):
                 return CODEC_DIRECTORY_COUNT
             for slot in range(state.replica_count):
                 state.directories[slot] = DIRECTORY_MIGRATING
@@ -771,7 +789,9 @@ cdef class PartitionTable(TableRows):
         return self.replace_row(row, &state, cursor.offset)
 
     def clear_elr(self, topic, int64_t offset):
-        """ClearElr: empties both lists where either holds something; the partition epoch grows there."""
+        """ClearElr: empties both lists where either holds something; the partition epoch grows
+        there.
+        """
         cdef int64_t number = -1, row
         cdef int result
         cdef PartitionState state
@@ -819,7 +839,8 @@ cdef class PartitionTable(TableRows):
             if fits[wider] * 32 > self.row_count:
                 self.restride(wider)
                 break
-        # Rows may be irregular for other reasons; asking again after every batch would cost a pass each time.
+        # Rows may be irregular for other reasons; asking again after every batch would cost a pass
+        # each time.
         self.worth_a_look = 2 * self.irregular_count
 
     # -- records out

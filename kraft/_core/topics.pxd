@@ -6,7 +6,8 @@ from kraft._core.arena cimport Arena
 from kraft._core.intern cimport NameMap, UuidMap
 
 
-# `row_count` rows from `first_row` on hold the partitions from `first_partition` on: the topic's extent. Partitions outside
+# `row_count` rows from `first_row` on hold the partitions from `first_partition` on: the topic's
+# extent. Partitions outside
 # of it are scattered (RowMap). `max_partition` bounds both.
 cdef struct TopicEntry:
     int32_t first_row

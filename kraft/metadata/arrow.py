@@ -11,7 +11,9 @@ from kraft.metadata.partitions import Partitions
 
 
 def partitions_to_arrow(table: PartitionTable, partitions: Partitions) -> pa.Table:
-    """One row a live partition: topic (dictionary), scalars without copying where no row is dead, lists."""
+    """One row a live partition: topic (dictionary), scalars without copying where no row is dead,
+    lists.
+    """
     live = partitions.live
     everything = bool(live.all())
 

@@ -1,8 +1,11 @@
 """``Metadata``: a cluster's metadata as a library object, and ``open_metadata``, which makes one.
 
-Owns the ties between the state (``Cluster``), the bytes it came from (``MetadataSource``) and the batches that
-were applied since and are not written yet. Deciding (``fence`` and its like) never changes the state: it returns
-the records that Kafka's controller would write, ``apply`` makes them take effect, ``append`` writes them.
+Owns the ties between the state (``Cluster``), the bytes it came from (``MetadataSource``) and the
+batches that
+were applied since and are not written yet. Deciding (``fence`` and its like) never changes the
+state: it returns
+the records that Kafka's controller would write, ``apply`` makes them take effect, ``append`` writes
+them.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import Buffer
 
@@ -18,6 +21,7 @@ from kraft._core.batch import assign_offsets, scan
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.image.cluster import ClusterState
 from kraft.image.replay import Cluster
+from kraft.metadata.decisions import Decisions
 from kraft.metadata.partitions import Partitions, Topics
 from kraft.metadata.reading import LogRecord, read_records, record_type_named
 from kraft.metadata.snapshots import save_snapshot
@@ -38,18 +42,24 @@ def open_metadata(
     salvage: bool = False,
     use_column_cache: bool = True,
 ) -> Metadata:
-    """Opens the metadata of a Kafka cluster: a ``log.dir``, a ``__cluster_metadata-0`` directory, one ``.log``
+    """Opens the metadata of a Kafka cluster: a ``log.dir``, a ``__cluster_metadata-0`` directory,
+    one ``.log``
     segment or one ``.checkpoint``.
 
-    The state is that of all records that are there, or with ``at`` of those below that offset; records of an
-    open or aborted metadata transaction are not part of it. Nothing on disk is changed. A log does not say how
+    The state is that of all records that are there, or with ``at`` of those below that offset;
+    records of an
+    open or aborted metadata transaction are not part of it. Nothing on disk is changed. A log does
+    not say how
     much of it was committed: the last records may be ones that a leader had not committed yet.
 
     ``salvage`` reads past damage that valid batches follow (``Metadata.source.gaps`` names it).
-    ``use_column_cache`` lets a column checkpoint beside the snapshot stand in for decoding it, after checking it.
+    ``use_column_cache`` lets a column checkpoint beside the snapshot stand in for decoding it,
+    after checking it.
 
-    Raises :class:`StorageError` where nothing of the kind lies at ``path``, :class:`CorruptRecordError` (with
-    file, offset and byte position) for malformed bytes, :class:`DamagedLogError` for damage that valid batches
+    Raises :class:`StorageError` where nothing of the kind lies at ``path``,
+    :class:`CorruptRecordError` (with
+    file, offset and byte position) for malformed bytes, :class:`DamagedLogError` for damage that
+    valid batches
     follow, :class:`OffsetOutOfRangeError` for an ``at`` that is not there any more.
     """
     source = MetadataSource(path, salvage=salvage)
@@ -57,10 +67,11 @@ def open_metadata(
     return Metadata(cluster, source=source, first_offset=began)
 
 
-class Metadata:
+class Metadata(Decisions):
     """The state of a cluster, to be asked, changed and written back.
 
-    Made by :func:`open_metadata`; ``Metadata()`` is an empty cluster. The state stands at ``next_offset``.
+    Made by :func:`open_metadata`; ``Metadata()`` is an empty cluster. The state stands at
+    ``next_offset``.
     """
 
     def __init__(
@@ -123,7 +134,9 @@ class Metadata:
 
     @property
     def configs(self) -> Any:
-        """Configs by (resource type, name); ``configs.topic(name)`` and its like find one resource's."""
+        """Configs by (resource type, name); ``configs.topic(name)`` and its like find one
+        resource's.
+        """
         return self.state.configs
 
     @property
@@ -199,7 +212,8 @@ class Metadata:
     ) -> Iterator[LogRecord]:
         """Every record that is there from offset ``since`` on, control records included.
 
-        Those of the log, then those applied since; of a lone checkpoint, those in it. ``type`` keeps one type,
+        Those of the log, then those applied since; of a lone checkpoint, those in it. ``type``
+        keeps one type,
         by class or by Kafka's name.
         """
         wanted = record_type_named(type) if isinstance(type, str) else type
@@ -217,7 +231,8 @@ class Metadata:
     def apply(self, records: Buffer | Record | Iterable[Record], *, timestamp_ms: int = 0) -> int:
         """Makes records take effect: typed ones, a decision of this class, or encoded batches.
 
-        They get the next offsets and the present epoch; the offset of the first is returned. When one
+        They get the next offsets and the present epoch; the offset of the first is returned. When
+        one
         contradicts the state nothing is applied and :class:`ReplayError` is raised.
         """
         first = self.next_offset
@@ -229,9 +244,7 @@ class Metadata:
         self._pending.append((first, batches))
         return first
 
-    def _encode(
-        self, records: Buffer | Record | Iterable[Record], timestamp_ms: int
-    ) -> memoryview:
+    def _encode(self, records: Buffer | Record | Iterable[Record], timestamp_ms: int) -> memoryview:
         if isinstance(records, Record):
             records = (records,)
         encoded = getattr(records, "batches", records)
@@ -239,7 +252,9 @@ class Metadata:
             # The bytes get their offsets in place, so they must be this object's own.
             return memoryview(bytearray(encoded))
         return encode_records(
-            encoded, timestamp_ms=timestamp_ms, metadata_version=self.metadata_version
+            cast("Iterable[Record]", encoded),
+            timestamp_ms=timestamp_ms,
+            metadata_version=self.metadata_version,
         )
 
     @property
@@ -250,7 +265,8 @@ class Metadata:
     def append(self, log: Log) -> tuple[int, int] | None:
         """Writes what was applied since opening to ``log``, fsynced; (first, last) offset, or None.
 
-        The log must end where the applied records begin. Raises :class:`InvalidRequestError` where it does
+        The log must end where the applied records begin. Raises :class:`InvalidRequestError` where
+        it does
         not, :class:`StorageError` where the disk refuses.
         """
         if not self._pending:
@@ -258,8 +274,8 @@ class Metadata:
         first = self._pending[0][0]
         if log.log_end_offset != first:
             raise InvalidRequestError(
-                f"the log ends at offset {log.log_end_offset}, the applied records begin at {first}: "
-                "open the metadata that this log holds, or begin a log at that offset"
+                f"the log ends at offset {log.log_end_offset}, the applied records begin at "
+                f"{first}: open the metadata that this log holds, or begin a log at that offset"
             )
         last = first
         for _, batches in self._pending:
@@ -275,11 +291,15 @@ class Metadata:
         columns: bool = True,
         timestamp_ms: int | None = None,
     ) -> Path:
-        """Writes the state as Kafka's snapshot (``%020d-%010d.checkpoint``) into ``directory``; its path.
+        """Writes the state as Kafka's snapshot (``%020d-%010d.checkpoint``) into ``directory``; its
+        path.
 
-        ``columns`` puts a column checkpoint beside it, from which the next opening is faster; it is a cache
-        and may be deleted at any time. ``timestamp_ms`` is the append time of the last record in it (default:
-        that of the log it came from). Raises :class:`StorageError`, :class:`UnsupportedVersionError`.
+        ``columns`` puts a column checkpoint beside it, from which the next opening is faster; it is
+        a cache
+        and may be deleted at any time. ``timestamp_ms`` is the append time of the last record in it
+        (default:
+        that of the log it came from). Raises :class:`StorageError`,
+        :class:`UnsupportedVersionError`.
         """
         if timestamp_ms is None:
             timestamp_ms = self.source.last_timestamp_ms if self.source is not None else -1
@@ -293,7 +313,9 @@ class Metadata:
         )
 
     def to_arrow(self) -> pa.Table:
-        """The partitions as an Arrow table (the extra ``kraft[arrow]``), names and lists spread out."""
+        """The partitions as an Arrow table (the extra ``kraft[arrow]``), names and lists spread
+        out.
+        """
         from kraft.metadata.arrow import partitions_to_arrow
 
         return partitions_to_arrow(self.cluster.table, self.partitions)

@@ -1,6 +1,7 @@
 """``Partitions`` and ``Topics``: the partition table as people read it.
 
-Owns nothing: every column is a read-only view of the table's memory, nothing is copied. Read by library
+Owns nothing: every column is a read-only view of the table's memory, nothing is copied. Read by
+library
 users, the command line and the lab.
 """
 
@@ -57,22 +58,22 @@ class PartitionInfo:
 class Partitions:
     """Every partition, one row each.
 
-    The columns are numpy arrays over the table's own memory (read-only, no copy), ``n`` rows long and, for
+    The columns are numpy arrays over the table's own memory (read-only, no copy), ``n`` rows long
+    and, for
     ``replicas`` and ``directories``, ``stride`` slots wide:
 
-    ================================  ==============  =====================================================
-    ``topic`` ``partition``           i32             number of the topic (``names[topic]``), partition id
-    ``leader`` ``leader_epoch``       i32             -1: no leader
-    ``partition_epoch``               i32
-    ``leader_recovery_state``         i8              0 recovered, 1 recovering
-    ``replicas``                      i32 (n, stride) broker ids, -1 where a row has fewer
-    ``directories``                   u32 (n, stride) interned; ``directory_id(number)`` gives the uuid
-    ``isr`` ``elr``                   u32             packed: four bits an entry from the lowest, each
-    ``last_known_elr``                                ``slot + 1`` of ``replicas``; :meth:`members` unpacks
-    ================================  ==============  =====================================================
+    - ``topic``, ``partition``: i32. ``topic`` is a number, see :attr:`TopicInfo.number`.
+    - ``leader``, ``leader_epoch``, ``partition_epoch``: i32; leader -1 is none.
+    - ``leader_recovery_state``: i8; 0 recovered, 1 recovering.
+    - ``replicas``: i32 (n, stride), broker ids, -1 where a row has fewer.
+    - ``directories``: u32 (n, stride), interned; :meth:`directory_id` gives the uuid.
+    - ``isr``, ``elr``, ``last_known_elr``: u32, packed: four bits an entry from the lowest, each
+      ``slot + 1`` of ``replicas``; :meth:`members` unpacks.
 
-    Rows whose lists do not fit (a reassignment in flight, more replicas than the stride) have ``isr ==
-    IRREGULAR``; their lists come from :meth:`row` or :meth:`replica_matrix`. Rows of removed topics are
+    Rows whose lists do not fit (a reassignment in flight, more replicas than the stride) have ``isr
+    ==
+    IRREGULAR``; their lists come from :meth:`row` or :meth:`replica_matrix`. Rows of removed topics
+    are
     dead until compaction and have ``topic < 0``; :attr:`live` masks them.
     """
 
@@ -112,7 +113,9 @@ class Partitions:
         """
         packed = self._table.column(column)
         replicas = self._table.column("replicas")
-        irregular = {int(row): self._table.state_of(int(row))[column] for row in self.irregular_rows}
+        irregular = {
+            int(row): self._table.state_of(int(row))[column] for row in self.irregular_rows
+        }
         width = max([self.stride, *map(len, irregular.values())])
         out = np.full((len(packed), width), -1, np.int32)
         rows = np.arange(len(packed))
@@ -152,7 +155,8 @@ class Partitions:
 
     def replica_count(self) -> NDArray[np.int32]:
         """The number of replicas of each row: i32 (n,)."""
-        count = (self._table.column("replicas") >= 0).sum(axis=1, dtype=np.int32)
+        replicas = self._table.column("replicas")
+        count: NDArray[np.int32] = np.sum(replicas >= 0, axis=1, dtype=np.int32)
         for row in self.irregular_rows:
             count[row] = len(self._table.state_of(int(row))["replicas"])
         return count
@@ -233,7 +237,7 @@ class Topics(Mapping[str, TopicInfo]):
         uuid = Uuid.parse(topic_id) if isinstance(topic_id, str) else Uuid(topic_id)
         number = self._table.topic_number_by_id(uuid)
         if number < 0:
-            raise UnknownTopicIdError(f"no topic has the id {uuid}")
+            raise UnknownTopicIdError(f"no topic has the id {uuid!s}")
         return self._info(number)
 
     def _info(self, number: int) -> TopicInfo:

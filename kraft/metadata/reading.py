@@ -1,6 +1,7 @@
 """Records out of batches, one by one, for people: the log dump, ``Metadata.records``.
 
-Owns the walk over batches and the filter by type that decodes only what is asked for. The bulk path from
+Owns the walk over batches and the filter by type that decodes only what is asked for. The bulk path
+from
 batches to columns is ``PartitionTable.apply``.
 """
 
@@ -56,7 +57,8 @@ def read_records(
     path: str | PathLike[str] | None = None,
     base_position: int = 0,
 ) -> Iterator[LogRecord]:
-    """Every record of ``buffer`` from offset ``since`` on; only those of one type where one is given.
+    """Every record of ``buffer`` from offset ``since`` on; only those of one type where one is
+    given.
 
     Raises :class:`CorruptRecordError` with ``path`` and position.
     """

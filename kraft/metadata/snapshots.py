@@ -1,8 +1,12 @@
-"""Snapshots of a cluster: from Kafka's checkpoint files and back, with or without the columns beside them.
+"""Snapshots of a cluster: from Kafka's checkpoint files and back, with or without the columns
+beside them.
 
-Owns what goes into a snapshot and in which order (``MetadataImage.write``): features, brokers and controllers,
-topics with their partitions, then the rest. The file formats are ``kraft._core.snapshot_file`` (Kafka's, the
-truth) and ``kraft._core.column_checkpoint`` (a cache of the same state that is mapped instead of replayed).
+Owns what goes into a snapshot and in which order (``MetadataImage.write``): features, brokers and
+controllers,
+topics with their partitions, then the rest. The file formats are ``kraft._core.snapshot_file``
+(Kafka's, the
+truth) and ``kraft._core.column_checkpoint`` (a cache of the same state that is mapped instead of
+replayed).
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from kraft.records.batches import encode_control_records, encode_records
 def load_snapshot(snapshot: SnapshotFile, *, use_column_cache: bool = True) -> Cluster:
     """The cluster as of the snapshot's end offset.
 
-    A column checkpoint beside it stands in for decoding where it is sound and of this very file. Raises
+    A column checkpoint beside it stands in for decoding where it is sound and of this very file.
+    Raises
     :class:`CorruptRecordError` for a snapshot that is damaged or cut short.
     """
     end_offset = max(snapshot.end_offset, 0)
@@ -63,12 +68,14 @@ def save_snapshot(
 ) -> Path:
     """Writes the state as Kafka's snapshot into ``directory``, fsynced, and the columns beside it.
 
-    Raises :class:`InvalidRequestError` while a transaction is open, :class:`UnsupportedVersionError` where the
+    Raises :class:`InvalidRequestError` while a transaction is open,
+    :class:`UnsupportedVersionError` where the
     metadata.version cannot express the state, :class:`StorageError`.
     """
     if cluster.transaction_start is not None:
         raise InvalidRequestError(
-            f"the transaction of offset {cluster.transaction_start} is open: a snapshot ends before it"
+            f"the transaction of offset {cluster.transaction_start} is open: "
+            "a snapshot ends before it"
         )
     state, level = cluster.state, cluster.state.metadata_version
     before, after = _encoded_rest(state)
@@ -92,7 +99,8 @@ def save_snapshot(
 
 
 def save_snapshot_columns(path: str | PathLike[str], cluster: Cluster) -> Path:
-    """Writes the column checkpoint beside the snapshot at ``path``, which holds the state of ``cluster``.
+    """Writes the column checkpoint beside the snapshot at ``path``, which holds the state of
+    ``cluster``.
 
     Raises :class:`StorageError`.
     """

@@ -1,8 +1,12 @@
-"""``MetadataSource``: the bytes behind a metadata directory, segment or checkpoint, and the states in them.
+"""``MetadataSource``: the bytes behind a metadata directory, segment or checkpoint, and the states
+in them.
 
-Owns which snapshot and which stretch of the log make the state as of an offset, and how damage is met: a
-torn tail is left out and reported, damage that valid batches follow is refused unless salvaging. Nothing is
-ever written. Fed by ``directory`` (names) and ``kraft._core.log`` / ``kraft._core.snapshot_file`` (bytes).
+Owns which snapshot and which stretch of the log make the state as of an offset, and how damage is
+met: a
+torn tail is left out and reported, damage that valid batches follow is refused unless salvaging.
+Nothing is
+ever written. Fed by ``directory`` (names) and ``kraft._core.log`` / ``kraft._core.snapshot_file``
+(bytes).
 """
 
 from __future__ import annotations
@@ -54,9 +58,7 @@ class MetadataSource:
                 "so the offset where it begins is not known"
             )
         disk = OsDisk()
-        scan = LogScan(
-            disk, fspath(segment.path.parent), _INDEX_INTERVAL_BYTES, True, self.salvage
-        )
+        scan = LogScan(disk, fspath(segment.path.parent), _INDEX_INTERVAL_BYTES, True, self.salvage)
         scan.run([segment.base_offset])
         (scanned,) = scan.segments
         self._scan = scan
@@ -87,7 +89,9 @@ class MetadataSource:
 
     @property
     def is_partial(self) -> bool:
-        """True where the first records are missing, so that no state can be built: a lone later segment."""
+        """True where the first records are missing, so that no state can be built: a lone later
+        segment.
+        """
         return self.log_start_offset > 0 and self._first_snapshot() is None
 
     @property
@@ -143,7 +147,8 @@ class MetadataSource:
             if len(self._segment.data):
                 yield self._segment
         elif self.log is not None and self.log.gaps:
-            # The bytes that salvaging read past are no batches, so only single batches are contiguous.
+            # The bytes that salvaging read past are no batches, so only single batches are
+            # contiguous.
             for batch in self.log.batches(since):
                 yield Slice(batch.data, batch.path, batch.position)
         elif self.log is not None:
@@ -165,10 +170,13 @@ class MetadataSource:
     # -- states
 
     def load(self, at: int | None = None, *, use_column_cache: bool = True) -> tuple[Cluster, int]:
-        """The state as of ``at`` (all records below it; None: of everything there is) and where it began.
+        """The state as of ``at`` (all records below it; None: of everything there is) and where it
+        began.
 
-        That is the end offset of the snapshot loaded, 0 where there was none. Records of a transaction
-        that is open at that point are not part of it. Raises :class:`OffsetOutOfRangeError`, naming the
+        That is the end offset of the snapshot loaded, 0 where there was none. Records of a
+        transaction
+        that is open at that point are not part of it. Raises :class:`OffsetOutOfRangeError`, naming
+        the
         range, and :class:`CorruptRecordError`.
         """
         first, last = self.offset_range
