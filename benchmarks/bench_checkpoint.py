@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import checks, generate
+from benchmarks import generate
+from benchmarks.checks import assert_holds
 from benchmarks.conftest import Sizes
 from kraft._core.column_checkpoint import (
     ColumnCheckpoint,
@@ -28,13 +29,6 @@ from kraft._core.column_checkpoint import (
 )
 from kraft._core.snapshot_file import read_snapshot, write_snapshot
 from kraft._core.table import PartitionTable
-
-
-def assert_holds(table: PartitionTable, expected: generate.Expected) -> None:
-    assert table.partition_count == expected.partitions
-    assert table.topic_count == expected.topics
-    assert checks.state_check(table) == expected.state_check
-    assert checks.directory_check(table) == expected.directory_check
 
 
 def replayed(path: Path | str) -> PartitionTable:

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import checks, generate, generate_changes
+from benchmarks import generate, generate_changes
+from benchmarks.checks import assert_holds
 from benchmarks.conftest import Sizes
 from kraft._core.batch import BatchBuilder
 from kraft._core.batch_columns import BatchColumns
@@ -27,14 +28,6 @@ from kraft._core.table import PartitionTable
 from kraft.image.replay import Cluster
 
 PIECE = 16 * generate.RECORDS_PER_BATCH
-
-
-def assert_holds(table: PartitionTable, expected: generate.Expected) -> None:
-    """The table is what the maker of the file says, column by column as sums."""
-    assert table.partition_count == expected.partitions
-    assert table.topic_count == expected.topics
-    assert checks.state_check(table) == expected.state_check
-    assert checks.directory_check(table) == expected.directory_check
 
 
 def decoded(raw: bytes, capacity: int = 0) -> PartitionTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.generate import Expected
 from kraft._core.table import PartitionTable
 from kraft.metadata.partitions import Partitions
 
@@ -14,6 +15,14 @@ Ints = npt.NDArray[np.int32]
 def _weighed(members: Ints) -> int:
     weight = np.arange(1, members.shape[1] + 1)
     return int((np.where(members >= 0, members, 0).astype(np.int64) * weight).sum())
+
+
+def assert_holds(table: PartitionTable, expected: Expected) -> None:
+    """The table is what the maker of the file says, column by column as sums."""
+    assert table.partition_count == expected.partitions
+    assert table.topic_count == expected.topics
+    assert state_check(table) == expected.state_check
+    assert directory_check(table) == expected.directory_check
 
 
 def state_check(table: PartitionTable) -> int:
