@@ -1,0 +1,246 @@
+"""Rows with a past: going back, forgetting, images, deltas, and the index from brokers to rows."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from kraft import records
+from kraft._core.history import TableDelta, TableImage
+from kraft._core.table import PartitionTable
+from kraft.errors import (
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    ReplayError,
+    UnknownTopicOrPartitionError,
+)
+from kraft.records import Record, Uuid
+from tests.property.table_records import apply, batch_of
+
+A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
+TOPIC_A = records.Topic(name="a", topic_id=A)
+TOPIC_B = records.Topic(name="b", topic_id=B)
+REMOVE_A = records.RemoveTopic(topic_id=A)
+
+
+def partition(number: int, topic_id: Uuid = A, replicas: tuple[int, ...] = (1, 2, 3)) -> Record:
+    return records.Partition(
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(replicas),
+        leader=replicas[0],
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+
+
+def change(
+    number: int,
+    leader: int,
+    isr: list[int] | None = None,
+    eligible_leader_replicas: list[int] | None = None,
+) -> records.PartitionChange:
+    return records.PartitionChange(
+        partition_id=number,
+        topic_id=A,
+        leader=leader,
+        isr=isr,
+        eligible_leader_replicas=eligible_leader_replicas,
+        version=2,
+    )
+
+
+def journaled(*log: Record) -> PartitionTable:
+    table = PartitionTable()
+    table.start_journal(0)
+    apply(table, batch_of(log))
+    return table
+
+
+def feed(table: PartitionTable, offset: int, *log: Record) -> None:
+    apply(table, batch_of(log, offset))
+
+
+def test_a_topic_whose_removal_is_taken_back_is_found_by_its_brokers() -> None:
+    # The index was built while the topic was away.
+    table = journaled(TOPIC_A, partition(0), REMOVE_A)
+    assert table.broker_rows(1).tolist() == []
+    table.revert(2)
+    assert table.broker_rows(1).tolist() == [0]
+
+
+def test_an_offset_that_falls_is_refused_as_it_could_not_be_taken_back() -> None:
+    table = journaled(TOPIC_A, partition(0), partition(1))
+    for record in (TOPIC_B, partition(2), partition(0), change(0, 2), REMOVE_A):
+        with pytest.raises(ReplayError, match="lies before a record"):
+            feed(table, 1, record)
+    with pytest.raises(ReplayError, match="lies before a record"):
+        table.apply(batch_of([change(0, 2, isr=[1, 9])], 1))
+    table.revert(1)
+    assert (table.topic_count, table.partition_count) == (1, 0)
+    fresh = PartitionTable()
+    fresh.start_journal(10)
+    with pytest.raises(ReplayError, match="lies before a record"):
+        feed(fresh, 9, TOPIC_A)
+
+
+def test_a_cleared_elr_that_falls_is_refused_too() -> None:
+    table = journaled(TOPIC_A, partition(0), change(0, 1, eligible_leader_replicas=[2]))
+    with pytest.raises(ReplayError, match="ClearElr at offset 0"):
+        table.clear_elr("a", 0)
+    with pytest.raises(ReplayError, match="unknown topic"):
+        table.clear_elr("z", 9)
+
+
+def test_going_back_frees_the_names_of_topics_that_came() -> None:
+    table = journaled(TOPIC_A, partition(0), TOPIC_B, partition(0, B))
+    table.revert(2)
+    assert [table.topic_name(topic) for topic in table.topic_numbers()] == ["a"]
+    feed(table, 2, TOPIC_B, partition(0, B), partition(1, B))
+    assert table.topic_rows(table.topic_number("b")).tolist() == [1, 2]
+
+
+def test_without_a_journal_there_is_no_way_back_and_no_image() -> None:
+    table = PartitionTable()
+    with pytest.raises(OffsetOutOfRangeError, match="nothing"):
+        table.revert(0)
+    with pytest.raises(OffsetOutOfRangeError, match="nothing"):
+        table.image(0)
+
+
+def test_forgetting_inside_a_run_of_new_rows_keeps_the_rest() -> None:
+    table = journaled(TOPIC_A, *(partition(n) for n in range(6)))
+    table.forget(4)
+    assert table.journal_start_offset == 4
+    assert table.journal_length == 1
+    with pytest.raises(OffsetOutOfRangeError, match="reaches back to 4"):
+        table.revert(3)
+    table.revert(5)
+    assert table.partition_count == 4
+    table.revert(4)
+    assert table.partition_count == 3
+
+
+def test_compaction_waits_for_the_journal_and_for_images() -> None:
+    table = journaled(TOPIC_A, partition(0), TOPIC_B, partition(0, B), REMOVE_A)
+    with pytest.raises(ReplayError, match="journal holds changes"):
+        table.compact()
+    image = table.image()
+    table.forget(5)
+    with pytest.raises(InvalidRequestError, match="image as of offset 5"):
+        table.compact()
+    del image
+    table.compact()
+    assert table.is_compact
+    assert (table.row_count, table.topic_numbers()) == (1, [0])
+    assert table.topic_name(0) == "b"
+
+
+def test_a_journal_in_use_is_neither_stopped_nor_begun_anew() -> None:
+    table = journaled(TOPIC_A)
+    image = table.image(0)
+    for stop in (table.stop_journal, lambda: table.start_journal(5)):
+        with pytest.raises(InvalidRequestError, match="image as of offset 0"):
+            stop()
+    assert image.topic_numbers() == []
+    del image
+    table.stop_journal()
+    assert not table.is_journaling
+
+
+def test_an_image_holds_back_forgetting_and_reverting_only_as_long_as_it_lives() -> None:
+    table = journaled(TOPIC_A, partition(0), change(0, 2))
+    image = table.image(2)
+    table.forget(3)
+    assert table.journal_start_offset == 2
+    assert image.partition("a", 0)["leader"] == 1
+    feed(table, 3, change(0, 3))
+    table.revert(2)
+    assert image.partition("a", 0)["leader"] == 1
+    feed(table, 2, change(0, 3))
+    later = table.image()
+    with pytest.raises(InvalidRequestError, match="image as of offset 3"):
+        table.revert(2)
+    assert (image.partition("a", 0)["leader"], later.partition("a", 0)["leader"]) == (1, 3)
+    del image, later
+    gc.collect()
+    table.forget(3)
+    assert (table.journal_start_offset, table.journal_length) == (3, 0)
+
+
+def test_an_image_reads_replicas_as_they_were_before_a_reassignment() -> None:
+    # The oldest entry holds no replicas, as its change left them alone; a later one does.
+    table = journaled(TOPIC_A, partition(0), change(0, 2, isr=[3, 2]))
+    image = table.image(2)
+    feed(table, 3, change(0, -2, isr=[8]).replace(replicas=[7, 8], removing_replicas=[1]))
+    assert image.state_of(0)["replicas"] == [1, 2, 3]
+    assert image.state_of(0)["isr"] == [1, 2, 3]
+    assert table.image().state_of(0)["isr"] == [8]
+
+
+def test_what_came_after_an_image_is_not_in_it() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    image = table.image()
+    feed(table, 2, partition(1), TOPIC_B, partition(0, B))
+    assert image.row_count == 1
+    assert image.topic_number("b") == image.topic_number_by_id(B) == -1
+    assert image.row_of(0, 1) == -1
+    with pytest.raises(UnknownTopicOrPartitionError, match="b-0 as of offset 2"):
+        image.partition("b", 0)
+    with pytest.raises(UnknownTopicOrPartitionError, match="a-1 as of offset 2"):
+        image.partition("a", 1)
+    with pytest.raises(OffsetOutOfRangeError):
+        image.state_of(1)
+    for question in (image.topic_name, image.topic_id_of, image.topic_rows):
+        with pytest.raises(UnknownTopicOrPartitionError, match="number 1"):
+            question(1)
+    with pytest.raises(KeyError):
+        image.column("isr")
+
+
+def test_a_topic_made_again_under_its_name_is_another_topic() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    again = records.Topic(name="a", topic_id=B)
+    feed(table, 2, REMOVE_A, again, partition(0, B, (4, 5)))
+    delta = table.delta(2, 5)
+    assert (delta.topics_removed, delta.topics_added, delta.rows_added) == ([0], [1], [(1, 2)])
+    assert delta.rows_changed.tolist() == []
+    assert delta.before.partition("a", 0)["leader"] == 1
+    assert delta.after.partition("a", 0)["leader"] == 4
+    assert delta.before.topic_number_by_id(A) == 0
+    assert delta.after.topic_number_by_id(A) == -1
+
+
+def test_a_delta_leaves_out_what_came_and_went_within_it() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    feed(
+        table, 2, TOPIC_B, partition(0, B), partition(1), records.RemoveTopic(topic_id=B),
+        partition(2), change(0, 2), change(0, 3), change(1, 2),
+    )  # fmt: skip
+    delta = table.delta(2)
+    assert (delta.since_offset, delta.offset) == (2, 10)
+    assert (delta.topics_added, delta.topics_removed) == ([], [])
+    assert delta.rows_added == [(2, 4)]
+    assert delta.rows_changed.tolist() == [0]
+
+
+def test_a_delta_needs_two_images_of_one_table_in_their_order() -> None:
+    table, other = journaled(TOPIC_A), journaled(TOPIC_A)
+    early, late = table.image(0), table.image(1)
+    assert TableDelta(early, late).topics_added == [0]
+    for before, after in ((late, early), (early, other.image(1))):
+        with pytest.raises(OffsetOutOfRangeError, match="no delta"):
+            TableDelta(before, after)
+    with pytest.raises(OffsetOutOfRangeError, match="no image"):
+        TableImage(table, -1)
+
+
+def test_the_index_follows_a_row_to_brokers_that_are_no_replicas() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    table.ensure_index()
+    feed(table, 2, change(0, -2, isr=[1, 8], eligible_leader_replicas=[9]))
+    assert [table.broker_rows(broker).tolist() for broker in (1, 2, 8, 9)] == [[0]] * 4
+    table.revert(2)
+    assert [table.broker_rows(broker).tolist() for broker in (1, 8, 9)] == [[0], [], []]
