@@ -117,10 +117,13 @@ class Jars:
         jvm: tuple[str, ...] = SMALL_JVM,
         timeout_s: float = 120,
         check: bool = True,
+        log_level: str = "off",
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the class to its end. Where `check`, a failing exit raises with what it said."""
-        # A tool's own notices go nowhere, so that standard error holds only complaints.
-        quiet = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=off",)
+        """Runs the class to its end. Where `check`, a failing exit raises with what it said.
+
+        What it logs at `log_level` and above goes to standard error.
+        """
+        quiet = (f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",)
         result = subprocess.run(
             self.command(main, *arguments, classes=classes, jvm=jvm + quiet),
             capture_output=True,

@@ -24,8 +24,13 @@ PARTS_OF_3 = (
     *("acls", "cluster", "configs", "delegationToken", "features", "producerIds"),
     *("scram", "topics"),
 )
-# The tool says this of every segment that does not begin at offset 0, Kafka's own included.
-_COMPLAINS_OF_FIRST = re.compile(r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n", re.M)
+# What the tools say of Kafka's own files too: of a segment that does not begin at offset 0, and of
+# control records, which are not for the shell.
+_SAID_OF_KAFKA_TOO = re.compile(
+    r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n|"
+    r"^.* Ignoring control record with type \w+ at offset \d+\n",
+    re.MULTILINE,
+)
 
 
 class ComplaintError(RuntimeError):
@@ -73,9 +78,9 @@ def dump(jars: Jars, directory: Path, files: list[Path]) -> dict[Path, str]:
         "org.apache.kafka.tools.DumpLogSegments" if is_4 else "kafka.tools.DumpLogSegments",
         *("--cluster-metadata-decoder", "--files", wanted),
         cwd=directory,
+        log_level="warn",
     )
-    if complaints := _COMPLAINS_OF_FIRST.sub("", said.stderr).strip():
-        raise ComplaintError(f"kafka-dump-log: {complaints}")
+    _check_for_complaints("kafka-dump-log", said.stderr)
     parts = re.split(r"^Dumping (\S+)\n", said.stdout, flags=re.MULTILINE)[1:]
     return {
         Path(name): f"Dumping {name}\n{text}"
@@ -95,6 +100,11 @@ def tree(jars: Jars, directory: Path, file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _check_for_complaints(tool: str, said: str) -> None:
+    if complaints := _SAID_OF_KAFKA_TOO.sub("", said).strip():
+        raise ComplaintError(f"{tool}: {complaints}")
+
+
 def _tree_of(jars: Jars, directory: Path, file: Path, *parts: str) -> str:
     """One run of the shell, again where it printed an empty state.
 
@@ -103,9 +113,9 @@ def _tree_of(jars: Jars, directory: Path, file: Path, *parts: str) -> str:
     """
     for _ in range(SHELL_ATTEMPTS):
         arguments = ("--snapshot", str(file), "tree", *parts)
-        said = jars.run("org.apache.kafka.shell.MetadataShell", *arguments, cwd=directory)
-        if said.stderr.strip():
-            raise ComplaintError(f"kafka-metadata-shell: {said.stderr}")
+        main = "org.apache.kafka.shell.MetadataShell"
+        said = jars.run(main, *arguments, cwd=directory, log_level="warn")
+        _check_for_complaints("kafka-metadata-shell", said.stderr)
         if "offset -1, epoch -1" not in said.stdout:
             return said.stdout
     raise ComplaintError(f"kafka-metadata-shell printed an empty state of {file} each time")

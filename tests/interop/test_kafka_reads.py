@@ -1,0 +1,120 @@
+"""Kafka's own tools read what this package wrote, without complaint, and see the same state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kraft
+from kraft._core.log import Log
+from kraft.controller import fence_broker
+from kraft.metadata.reading import read_records
+from kraft.records import Config, FeatureLevel, NoOp, ProducerIds
+from tests.interop import agreement, keep
+from tests.interop.kafka_jars import KAFKA_3, KAFKA_4, Jars, kafka
+from tests.interop.tool_text import dumped_batches, read_text, tree
+
+pytestmark = pytest.mark.interop
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+SETS = [pytest.param("kafka-4.3", KAFKA_4, id="4.3"), pytest.param("kafka-3.9", KAFKA_3, id="3.9")]
+WHOLE_LOG = f"{keep.METADATA_LOG}/{0:020}.log"
+
+
+def dumped(jars: Jars, path: Path) -> str:
+    """kafka-dump-log of one file; raises where the tool complains."""
+    (said,) = keep.dump(jars, path.parent, [Path(path.name)]).values()
+    return said
+
+
+def check_dumped(jars: Jars, path: Path) -> None:
+    said = dumped(jars, path)
+    batches = dumped_batches(said)
+    assert batches
+    assert all(batch["is_valid"] for batch in batches)
+    agreement.check_dump(list(read_records(memoryview(path.read_bytes()))), said)
+
+
+def without_place(said: str) -> dict[str, Any]:
+    """The shell's tree without where it was read from, and without what 3.9 cannot show."""
+    image: dict[str, Any] = tree(said)["image"]
+    return {
+        part: held for part, held in image.items() if part not in ("provenance", "clientQuotas")
+    }
+
+
+@pytest.mark.parametrize(("name", "release"), SETS)
+def test_a_snapshot_of_a_real_cluster(name: str, release: str, tmp_path: Path) -> None:
+    jars, node = kafka(release), DATA / name / "broker-1"
+    metadata = kraft.open_metadata(node)
+
+    path = metadata.write_snapshot(tmp_path)
+
+    check_dumped(jars, path)
+    said = keep.tree(jars, tmp_path, Path(path.name))
+    agreement.check_tree(metadata, said)
+    # Kafka, reading its own log to the end, shows the same.
+    of_kafka = read_text(DATA / name / "text" / "broker-1" / f"{WHOLE_LOG}.tree.txt")
+    assert without_place(said) == without_place(of_kafka)
+
+
+@pytest.mark.parametrize(("name", "release"), SETS)
+def test_a_log_that_goes_on_where_kafka_stopped(name: str, release: str, tmp_path: Path) -> None:
+    jars, node = kafka(release), DATA / name / "broker-1"
+    directory = tmp_path / keep.METADATA_LOG
+    directory.mkdir()
+    (directory / f"{0:020}.log").write_bytes((node / WHOLE_LOG).read_bytes())
+    metadata = kraft.open_metadata(tmp_path)
+
+    metadata.apply(fence_broker(metadata.cluster, 2).records)
+    metadata.apply(
+        [
+            Config(2, "orders", "retention.ms", "1"),
+            Config(2, "payments", "min.insync.replicas", None),
+            ProducerIds(1, metadata.brokers[1].epoch, metadata.next_producer_id + 1000),
+            FeatureLevel("group.version", 0),
+            NoOp(),
+        ]
+    )
+    with Log.open(directory) as log:
+        metadata.append(log)
+
+    check_dumped(jars, directory / f"{0:020}.log")
+    said = keep.tree(jars, tmp_path, Path(keep.METADATA_LOG, f"{0:020}.log"))
+    agreement.check_tree(metadata, said)
+    assert metadata.brokers[2].fenced
+
+
+def test_a_log_in_segments_with_a_snapshot_before_it(tmp_path: Path) -> None:
+    jars = kafka(KAFKA_4)
+    metadata = kraft.open_metadata(DATA / "kafka-4.3" / "controller-103")
+    directory = tmp_path / keep.METADATA_LOG
+    with Log.open(directory, segment_bytes=16000) as log:
+        log.truncate_fully_and_start_at(metadata.next_offset)
+        snapshot = metadata.write_snapshot(directory)
+        for number in range(200):
+            names = ("retention.ms", "retention.bytes", "segment.ms", "segment.bytes")
+            metadata.apply([Config(2, "orders", name, str(number)) for name in names])
+            metadata.append(log)
+    segments = sorted(directory.glob("*.log"))
+    assert len(segments) >= 3
+
+    for path in (snapshot, *segments):
+        check_dumped(jars, path)
+    check_indexes(jars, directory)
+    assert kraft.open_metadata(tmp_path).configs.topic("orders")["retention.ms"] == "199"
+
+
+def check_indexes(jars: Jars, directory: Path) -> None:
+    """kafka-dump-log of the indexes: sound in themselves, and true of the log beside them."""
+    indexes = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
+    files = ",".join(path.name for path in indexes)
+    main = "org.apache.kafka.tools.DumpLogSegments"
+    for check in ("--index-sanity-check", "--verify-index-only"):
+        said = jars.run(main, check, "--files", files, cwd=directory, log_level="warn")
+        assert said.stderr == ""
+        assert said.stdout.count("Dumping ") == len(indexes)
+        if check == "--index-sanity-check":
+            assert said.stdout.count(" passed sanity check.") == len(indexes)

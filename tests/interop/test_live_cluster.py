@@ -1,0 +1,102 @@
+"""A cluster of Apache Kafka, started here and now.
+
+The package reads what it wrote, and Kafka goes on from what the package wrote.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+import kraft
+from kraft._core.log import Log
+from kraft.metadata.reading import read_records
+from kraft.records import Config
+from tests.interop import agreement, keep, scenario
+from tests.interop.cluster import Cluster, wait_for
+from tests.interop.kafka_jars import KAFKA_4, kafka
+from tests.interop.record import FILTERS, SCRAM, Recording, play, start
+from tests.interop.tool_text import described, read_text
+
+pytestmark = pytest.mark.interop
+
+CONTROLLER = 101
+NODES = {"controller-101": CONTROLLER, "broker-1": 1}
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
+    """One controller and three brokers that were driven, described and stopped."""
+    directory = tmp_path_factory.mktemp("cluster")
+    cluster = Cluster(kafka(KAFKA_4), directory, "bGl2ZSBjbHVzdGVyIG5vdw")
+    cluster.reserve_controllers(CONTROLLER)
+    cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "10000"
+    node = cluster.add_controller(CONTROLLER)
+    node.format(cluster.cluster_id, "--standalone", "-S", SCRAM)
+    try:
+        recording = Recording(start(cluster), tmp_path_factory.mktemp("recorded"))
+        play(recording.stage, scenario.create_topics, scenario.delete_topic)
+        play(recording.stage, scenario.create_partitions, scenario.configure)
+        play(recording.stage, scenario.configure_group, scenario.authorize, scenario.credentials)
+        play(recording.stage, scenario.quotas, scenario.tokens, scenario.reassign)
+        play(recording.stage, scenario.trouble)
+        recording.moment("end", recording.describe_topics)
+        cluster.freeze()
+        recording.keep_nodes(NODES, ())
+        yield recording
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_the_package_reads_what_kafka_wrote(lived: Recording, name: str) -> None:
+    node, text = lived.target / name, lived.target / "text"
+    metadata = kraft.open_metadata(node, at=lived.moments["end"])
+    agreement.check_topics(metadata, read_text(text / "end" / "topics.txt"))
+    for one in FILTERS:
+        agreement.check_filter(metadata, one, read_text(text / "end" / f"topics-{one}.txt"))
+
+    for path in keep.dumpable(lived.target, [name]):
+        records = list(read_records(memoryview((lived.target / path).read_bytes())))
+        agreement.check_dump(records, read_text(text / f"{path}.txt"))
+    for path in keep.shell_readable(node):
+        where = path.relative_to(lived.target)
+        agreement.check_tree(kraft.open_metadata(path), read_text(text / f"{where}.tree.txt"))
+
+
+def test_kafka_goes_on_from_what_the_package_wrote(lived: Recording) -> None:
+    """The controller's log is replaced by the package's snapshot and log, and Kafka starts."""
+    cluster = lived.stage.cluster
+    directory = cluster.nodes[CONTROLLER].metadata_directory / keep.METADATA_LOG
+    metadata = kraft.open_metadata(directory)
+    aside = directory.rename(directory.with_name("aside"))
+    directory.mkdir()
+    metadata.write_snapshot(directory, columns=False)
+    with Log.open(directory) as log:
+        log.truncate_fully_and_start_at(metadata.next_offset)
+        metadata.apply(Config(2, "orders", "retention.ms", "424242"))
+        metadata.append(log)
+    for name in ("quorum-state", "partition.metadata"):
+        shutil.copyfile(aside / name, directory / name)
+    shutil.rmtree(aside)
+
+    for node in cluster.nodes.values():
+        node.start()
+    for node in cluster.nodes.values():
+        node.wait_until_listening()
+    ask = cluster.driver()
+    wait_for("all brokers", lambda: ask("brokers") == [1, 2, 3])
+
+    topics, partitions = described(lived.tool("org.apache.kafka.tools.TopicCommand", "--describe"))
+    assert topics["orders"].configs["retention.ms"] == "424242"
+    assert {name: topic.topic_id for name, topic in topics.items()} == {
+        name: str(topic.id) for name, topic in metadata.topics.items()
+    }
+    assert set(partitions) == {(one.topic, one.partition) for one in metadata.partitions}
+    cluster.freeze()
+    later = kraft.open_metadata(cluster.nodes[CONTROLLER].metadata_directory)
+    assert later.next_offset > metadata.next_offset
+    assert set(later.acls) == set(metadata.acls)
+    assert later.topics["orders"].id == metadata.topics["orders"].id
