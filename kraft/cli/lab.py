@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _SEED_IN_CHECKOUT = Path("tests") / "data" / "kafka-4.3" / "controller-101"
 
 app = typer.Typer(
-    help="Scenarios on clusters of a million partitions.", no_args_is_help=True, epilog=EPILOG
+    help="Scenarios on clusters of a million partitions.",
+    no_args_is_help=True,
+    add_completion=False,
+    epilog=EPILOG,
 )
 
 
@@ -67,20 +70,18 @@ def million(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Grows a real cluster's metadata to a million partitions and runs the life of a cluster on it.
+    """Grows a real cluster's metadata to a million partitions, and lives a cluster's life on it.
 
-    Place and create partitions (encoded, appended to a log, fsynced), fence a broker, lose its
-    rack, bring it back, elect preferred leaders, delete a topic, write a snapshot; then everything
-    is dropped, loaded cold from disk, and compared column by column: exit code 1 where it differs.
+    Places and creates the partitions (decided, encoded, appended to a log, fsynced), fences a broker, loses its rack, brings it back, elects preferred leaders, deletes a topic, writes a snapshot. Then everything is dropped, loaded cold from disk and compared column by column: exit code 1 where it is not the same.
 
     [bold]Examples[/bold]
 
       kraft lab million
 
-      kraft lab million --partitions 10000000 --brokers 1000 --racks 5 --dir /data/lab
+      kraft lab million --partitions 10000000 --brokers 1000 --dir /data/lab
 
       kraft lab million --from /var/lib/kafka/metadata --json
-    """
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.open import print_summary, summary
     from kraft.cli.output import Output, progress
     from kraft.lab.million import run

@@ -231,8 +231,8 @@ def drop_and_load(scenario: Scenario) -> None:
             clock.advance(len(scenario.metadata.partitions))
             scenario.drop()
             gc.collect()
-        for name, use_columns in (("snapshot", False), ("column checkpoint", True)):
-            _load_and_check(scenario, dropped, f"the {name} and the log's tail", use_columns)
+        for name, use_columns in (("snapshot", False), ("columns", True)):
+            _load_and_check(scenario, dropped, f"{name} and the log's tail", use_columns)
     finally:
         shutil.rmtree(aside)
 
@@ -244,7 +244,7 @@ def _load_and_check(
         metadata = open_metadata(scenario.workspace, use_column_cache=use_columns)
         scenario.metadata = metadata
         clock.advance(len(metadata.partitions))
-    with scenario.stage("compare with what was dropped", "partitions") as clock:
+    with scenario.stage("compare with the dropped", "partitions") as clock:
         difference = dropped.first_difference(StateColumns.take(metadata))
         clock.advance(len(metadata.partitions))
     scenario.report.checks.append(Check(name, len(metadata.partitions), difference))

@@ -22,10 +22,11 @@ HEADINGS = ("STAGE", "COUNT", "TIME", "A SECOND", "WRITTEN", "RSS", "B/PARTITION
 class Stage:
     """One stage as measured.
 
-    ``count`` are things of ``unit``, ``records`` those that it wrote. ``parts`` are the seconds of
-    what it is made of: decide, apply, append (which is write and fsync). Sizes are bytes;
-    ``table_size`` is what the partition table holds at the end of the stage, indexes and journal
-    included, of ``partitions`` partitions.
+    ``count`` are things of ``unit``, ``records`` those that it wrote. ``parts`` are the seconds
+    of what it is made of: decide, apply, append (which is write and fsync). Sizes are bytes;
+    ``table_size`` is what the table holds of ``partitions`` partitions at the end of the stage:
+    columns, topics, directories and indexes, without the journal, as nothing is left that it
+    could take back.
     """
 
     name: str

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kraft._core.log import Log
+from kraft._core.table import PartitionTable
 from kraft.controller.decision import Decision, Records
 from kraft.errors import InvalidRequestError
 from kraft.lab.memory import resident_size
@@ -198,7 +199,12 @@ class Scenario:
                 parts=clock.parts,
                 bytes_written=clock.bytes_written,
                 resident_size=resident_size(),
-                table_size=0 if table is None else sum(table.memory_sizes.values()),
+                table_size=0 if table is None else _kept_size(table),
                 partitions=0 if table is None else table.partition_count,
             )
         )
+
+
+def _kept_size(table: PartitionTable) -> int:
+    sizes = table.memory_sizes
+    return sum(sizes.values()) - sizes["journal"]

@@ -35,10 +35,10 @@ STAGE_NAMES = (
     "write its columns",
     "go on: fence two, one is back",
     "put the state aside, drop it",
-    "load the snapshot and the log's tail",
-    "compare with what was dropped",
-    "load the column checkpoint and the log's tail",
-    "compare with what was dropped",
+    "load snapshot and the log's tail",
+    "compare with the dropped",
+    "load columns and the log's tail",
+    "compare with the dropped",
 )
 
 
