@@ -87,8 +87,9 @@ cdef void order_as_hash_set(
 
 
 cdef bint complete_reassignment(PartitionState *target) noexcept nogil:
-    """Ends a reassignment whose replicas to come are all in sync (PartitionReassignmentReplicas);
-    True where it did.
+    """Ends a reassignment (PartitionReassignmentReplicas); True where it did.
+
+    All that it adds must be in sync, and where it takes more than it adds, all that stay.
     """
     cdef int32_t isr[MAX_REPLICAS]
     cdef int32_t replicas[MAX_REPLICAS]
@@ -103,7 +104,11 @@ cdef bint complete_reassignment(PartitionState *target) noexcept nogil:
     )
     if target.removing_count and (isr_count == 0 or replica_count == 0):
         return False
-    if not contains_all(isr, isr_count, replicas, replica_count):
+    if not contains_all(isr, isr_count, target.adding, target.adding_count):
+        return False
+    if target.adding_count < target.removing_count and not contains_all(
+        isr, isr_count, replicas, replica_count
+    ):
         return False
     target.isr_count = copy_list(isr, isr_count, target.isr)
     target.replica_count = copy_list(replicas, replica_count, target.replicas)

@@ -140,13 +140,15 @@ class Rules:
             partition_id=partition.partition_id, topic_id=partition.topic_id
         )
 
-        # A reassignment ends once every replica that is to stay is in sync.
+        # A reassignment ends once all that it adds is in sync; one that leaves the partition with
+        # fewer replicas, once all of them are.
         staying = [replica for replica in replicas if replica not in removing]
         in_sync = [replica for replica in isr if replica not in removing]
         if (
             (removing or adding)
             and not (removing and (not staying or not in_sync))
-            and set(staying) <= set(in_sync)
+            and set(adding) <= set(in_sync)
+            and (len(adding) >= len(removing) or set(staying) <= set(in_sync))
         ):
             replicas, isr, removing, adding = staying, in_sync, [], []
 

@@ -1,0 +1,68 @@
+"""Kafka's own PartitionChangeBuilder, asked afresh what it makes of an event.
+
+`python -m tests.interop.test_election` writes the corpus that `make test` reads without Java.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+
+import pytest
+
+from tests.interop.kafka_jars import KAFKA_4, Jars, MissingToolError, kafka
+from tests.reference.election_cases import (
+    Case,
+    answer_of_kernel,
+    answer_of_twin,
+    generate,
+    is_looked_at,
+    question,
+    read_corpus,
+    write_corpus,
+)
+
+pytestmark = pytest.mark.interop
+
+CORPUS_SEED = 966
+CORPUS_COUNT = 1_000
+
+
+def ask(jars: Jars, cases: list[Case]) -> list[str]:
+    # In Kafka's package, as the classes of reassignments are not public.
+    command = jars.command(
+        "org.apache.kafka.controller.ElectionOracle", classes=jars.compiled("ElectionOracle")
+    )
+    text = "".join(question(case) + "\n" for case in cases)
+    result = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=120, check=True
+    )
+    answers = result.stdout.splitlines()
+    assert len(answers) == len(cases)
+    return answers
+
+
+@pytest.fixture(scope="module")
+def jars() -> Jars:
+    try:
+        return kafka()
+    except MissingToolError as missing:
+        pytest.skip(str(missing))
+
+
+def test_fresh_events_are_answered_as_kafka_answers_them(jars: Jars) -> None:
+    cases = [case for case in generate(random.randrange(2**32), 6_000) if is_looked_at(case)]
+    for case, answer in zip(cases, ask(jars, cases), strict=True):
+        assert answer_of_kernel(case) == answer, question(case)
+        assert answer_of_twin(case) == answer, question(case)
+
+
+def test_the_kept_corpus_is_what_kafka_answers(jars: Jars) -> None:
+    pairs = read_corpus()
+    assert ask(jars, [case for case, _ in pairs]) == [answer for _, answer in pairs]
+
+
+if __name__ == "__main__":
+    made = generate(CORPUS_SEED, CORPUS_COUNT)
+    asked = [case for case in made if is_looked_at(case)]
+    write_corpus(KAFKA_4, CORPUS_SEED, CORPUS_COUNT, ask(kafka(), asked))
