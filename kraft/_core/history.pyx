@@ -56,6 +56,12 @@ cdef int64_t first_entry_behind(TableRows table, int64_t offset) noexcept nogil:
     return low
 
 
+cdef inline int64_t topic_of_row(TableRows table, int64_t row) noexcept nogil:
+    """The number of the row's topic, whether that is alive or not."""
+    cdef int32_t topic = table.topic[row]
+    return topic if topic >= 0 else -1 - topic
+
+
 cdef class TableImage:
     """See ``history.pyi`` for the public face."""
 
@@ -203,9 +209,14 @@ cdef class TableImage:
 
     cdef bint had_topic(self, int64_t topic):
         """Whether a topic was there; `catch_up` came before."""
-        if not 0 <= topic < self.table.topics.ids.count or topic in self.topics_added_since:
+        # Mostly no topic came or went, and then this makes no Python object.
+        if not 0 <= topic < self.table.topics.ids.count:
             return False
-        return self.table.topics.entry(topic).alive or topic in self.topics_removed_since
+        if self.topics_added_since and topic in self.topics_added_since:
+            return False
+        if self.table.topics.entry(topic).alive:
+            return True
+        return bool(self.topics_removed_since) and topic in self.topics_removed_since
 
     cdef object _check_topic(self, int64_t topic):
         if not self.had_topic(topic):
@@ -394,30 +405,34 @@ cdef class TableDelta:
         """One pass over the journal between the two offsets."""
         cdef TableRows table = self.before.table
         cdef const JournalEntry *entry
-        cdef int64_t sequence, row, first, topic
+        cdef int64_t sequence, row, first, end, topic, count = 0
         if self.parts is not None:
             return
         self.before.catch_up()
         self.after.catch_up()
-        changed = []
+        first = self.before.first_entry()
+        end = first
+        while end < table.journal_end() and table.journal_entry(end).offset < self.after.offset:
+            end += 1
         topics = set()
-        for sequence in range(self.before.first_entry(), table.journal_end()):
+        changed = np.empty(end - first, np.int32)
+        cdef int32_t[::1] out = changed
+        for sequence in range(first, end):
             entry = table.journal_entry(sequence)
-            if entry.offset >= self.after.offset:
-                break
             if entry.kind == ROW_CHANGED:
                 if entry.row < self.before.rows_then and self.after.had_topic(
-                    self._topic_of(entry.row)
+                    topic_of_row(table, entry.row)
                 ):
-                    changed.append(entry.row)
+                    out[count] = entry.row
+                    count += 1
             elif entry.kind != ROWS_ADDED:
                 topics.add(entry.row)
-        rows = np.unique(np.array(changed, np.int32))
+        rows = changed[:count] if count < 2 else np.unique(changed[:count])
         rows.flags.writeable = False
         added = []
         first = -1
         for row in range(self.before.rows_then, self.after.rows_then):
-            if not self.after.had_topic(self._topic_of(row)):
+            if not self.after.had_topic(topic_of_row(table, row)):
                 first = -1
             elif first < 0:
                 first = row
@@ -436,10 +451,6 @@ cdef class TableDelta:
                 if self.before.had_topic(topic) and not self.after.had_topic(topic)
             ),
         }
-
-    def _topic_of(self, int64_t row):
-        cdef int32_t topic = self.before.table.topic[row]
-        return topic if topic >= 0 else -1 - topic
 
     @property
     def since_offset(self):
