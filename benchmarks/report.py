@@ -1,7 +1,7 @@
 """The speed table: reads the JSON of one run and prints each row beside its peer and its bar.
 
-``python -m benchmarks.report RUN.json`` prints the table and writes it as ``table.json`` beside the
-run. The exit code is 0 whatever the bars say: a slow machine is not a broken build.
+``python -m benchmarks.report RUN.json`` prints the table and writes it as ``RUN-table.json``
+beside the run. The exit code is 0 whatever the bars say: a slow machine is not a broken build.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> None:
     )
     if run.quick:
         console.print("[bold yellow]a quick run: every benchmark ran, no figure means anything[/]")
-    path.with_name("table.json").write_text(json.dumps(as_json(run), indent=1))
+    path.with_name(f"{path.stem}-table.json").write_text(json.dumps(as_json(run), indent=1))
 
 
 if __name__ == "__main__":
