@@ -17,7 +17,6 @@ lz4 is the LZ4 frame format, zstd the Zstandard frame format, gzip RFC 1952. Cod
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from types import ModuleType
 from typing import Any
@@ -60,6 +59,9 @@ def decompress(codec: int, payload: memoryview, budget: int, *, position: int = 
 def compress(codec: int, payload: bytes) -> bytes:
     """``payload`` as Kafka would frame it under ``codec`` (1 gzip, 2 snappy, 3 lz4, 4 zstd)."""
     if codec == 1:
+        # Here, as metadata is never compressed and every opening would pay for the import.
+        import gzip
+
         return gzip.compress(payload, mtime=0)
     if codec not in (2, 3, 4):
         raise InvalidRequestError(f"codec {codec} does not exist")

@@ -16,15 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, NamedTuple
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft import records
 from kraft._core.table import PartitionTable
 from kraft.errors import KraftError, OffsetOutOfRangeError, ReplayError
 from kraft.image.cluster import ClusterState
 from kraft.records import CONTROL_TYPES, Record, decode_control, decode_value
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _NO_LIMIT = (1 << 63) - 1
 

@@ -23,7 +23,6 @@ how Kafka orders them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -268,6 +267,9 @@ def parse_quorum_state(text: str, path: str | PathLike[str] | None = None) -> Qu
     Every field that ``QuorumStateData.json`` names for the ``data_version`` must be there with
     its type and within its range; fields it does not name are passed over.
     """
+    # Imported here: it is a fifth of what importing kraft costs, and few openings need it.
+    import json
+
     line = text.split("\n", 1)[0]
     try:
         data = json.loads(line, parse_constant=_refuse_constant)

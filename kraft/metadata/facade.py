@@ -15,8 +15,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from typing_extensions import Buffer
-
 from kraft._core.batch import assign_offsets, scan
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.image.cluster import ClusterState
@@ -31,6 +29,7 @@ from kraft.records.batches import encode_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from kraft._core.log import Log
 

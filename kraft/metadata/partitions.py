@@ -130,7 +130,7 @@ class Partitions:
         return out
 
     def replica_matrix(self) -> NDArray[np.int32]:
-        """The replicas of every row, irregular ones included: i32 (n, widest), -1 padded. A copy."""
+        """The replicas of every row, irregular ones too: i32 (n, widest), -1 padded. A copy."""
         replicas = self._table.column("replicas")
         irregular = {
             int(row): self._table.state_of(int(row))["replicas"] for row in self.irregular_rows

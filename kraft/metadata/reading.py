@@ -75,7 +75,7 @@ def batch_records(
     path: str | PathLike[str] | None = None,
 ) -> Iterator[LogRecord]:
     """The records of one batch, as :func:`read_records`."""
-    key = getattr(record_type, "api_key", None)
+    key = None if record_type is None else record_type.schema.api_key
     if record_type is not None and batch.is_control != (record_type in _CONTROL_NAMES.values()):
         return
     for raw in batch.records():
@@ -91,8 +91,11 @@ def batch_records(
                     continue
             else:
                 if key is not None and len(value) > 1 and value[0] == 1 and value[1] != key:
+                    # Both are single bytes, so that a record of another type is not decoded.
                     continue
                 made = decode_value(value)
+                if record_type is not None and type(made) is not record_type:
+                    continue
         except CorruptRecordError as error:
             raise error.at(path=path, offset=raw.offset, position=batch.position) from None
         except KraftError as error:

@@ -1,0 +1,211 @@
+"""Differences by meaning beside a slow, obvious comparison, and the records behind them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import kraft
+from kraft import Metadata
+from kraft.metadata.diff import Cause, Difference, TopicShape
+from kraft.metadata.partitions import PartitionInfo
+from kraft.records import (
+    AbortTransaction,
+    BeginTransaction,
+    ClearElr,
+    Config,
+    EndTransaction,
+    FeatureLevel,
+    Partition,
+    PartitionChange,
+    Record,
+    RemoveTopic,
+    Topic,
+    Uuid,
+)
+from kraft.records.batches import encode_records
+
+DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
+ORDERS, OTHER, D1, D2 = (Uuid(bytes([each]) * 16) for each in (10, 11, 101, 102))
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Metadata:
+    return kraft.open_metadata(DATA / "controller-101")
+
+
+def made(*batches: list[Record]) -> Metadata:
+    """A cluster of these batches, behind the record of offset 0 that sets metadata.version."""
+    metadata = Metadata()
+    metadata.apply(encode_records([FeatureLevel("metadata.version", 30)]))
+    for each in batches:
+        metadata.apply(each)
+    return metadata
+
+
+def partition(number: int, topic: Uuid = ORDERS, **changes: object) -> Partition:
+    record = Partition(
+        number, topic, [1, 2], [1, 2], leader=1, leader_epoch=0, partition_epoch=0,
+        directories=[D1, D2],
+    )  # fmt: skip
+    return record.replace(**changes)
+
+
+def slow_partition_differences(before: Metadata, after: Metadata) -> set[tuple[object, ...]]:
+    """Every field of every partition of the topics that both sides have, one by one."""
+    names = {each.name for each in fields(PartitionInfo)} - {"topic", "partition"}
+    ids = {topic.id for topic in before.topics.values()} & {
+        topic.id for topic in after.topics.values()
+    }
+    common = [{(each.topic, each.partition): each for each in side.partitions
+               if side.topics[each.topic].id in ids} for side in (before, after)]  # fmt: skip
+    found: set[tuple[object, ...]] = set()
+    for key in common[0].keys() | common[1].keys():
+        old, new = (side.get(key) for side in common)
+        if old is None or new is None:
+            found.add((key, "", old, new))
+            continue
+        found |= {
+            (key, name, getattr(old, name), getattr(new, name))
+            for name in names
+            if getattr(old, name) != getattr(new, name)
+        }
+    return found
+
+
+def pairs(kafka: Metadata) -> list[tuple[int, int]]:
+    chosen = random.Random(3)
+    end = kafka.next_offset
+    return [(0, end), *(tuple(sorted(chosen.sample(range(end), 2))) for _ in range(12))]  # type: ignore[misc]
+
+
+def test_partitions_differ_where_the_slow_comparison_says(kafka: Metadata) -> None:
+    for a, b in pairs(kafka):
+        before, after = kafka.at(a), kafka.at(b)
+        found = [each for each in kraft.diff(before, after) if each.kind == "partition"]
+        told = {(each.key, each.field, each.before, each.after) for each in found}
+        assert told == slow_partition_differences(before, after)
+        assert len(told) == len(found)
+
+
+def test_every_difference_of_a_real_cluster_has_a_cause_between_the_two(kafka: Metadata) -> None:
+    for a, b in pairs(kafka):
+        for each in kraft.diff(kafka.at(a), kafka.at(b)):
+            assert each.cause is not None, each
+            assert a <= each.cause.offset < b
+
+
+def test_before_its_cause_a_difference_is_not_there_yet(kafka: Metadata) -> None:
+    a, b = 600, 1800
+    differences = kraft.diff(kafka.at(a), kafka.at(b))
+    for each in random.Random(5).sample(differences, 25):
+        assert each.cause is not None
+        just_after = kafka.at(each.cause.offset + 1)
+        left = [
+            (other.kind, other.key, other.field) for other in kraft.diff(just_after, kafka.at(b))
+        ]
+        assert (each.kind, each.key, each.field) not in left
+        just_before = kafka.at(each.cause.offset)
+        still = [
+            (other.kind, other.key, other.field) for other in kraft.diff(just_before, kafka.at(b))
+        ]
+        assert (each.kind, each.key, each.field) in still or each.kind == "topic"
+
+
+def test_swapped_sides_swap_before_and_after(kafka: Metadata) -> None:
+    before, after = kafka.at(500), kafka.at(1500)
+    there = {(e.kind, repr(e.key), e.field, e.before, e.after) for e in kraft.diff(before, after)}
+    back = {(e.kind, repr(e.key), e.field, e.after, e.before) for e in kraft.diff(after, before)}
+    assert repr(sorted(there, key=repr)) == repr(sorted(back, key=repr))
+
+
+def test_a_topic_made_anew_under_its_name_is_two_differences() -> None:
+    before = made([Topic("orders", ORDERS), partition(0)])
+    after = made([Topic("orders", OTHER), partition(0, OTHER), partition(1, OTHER)])
+    assert kraft.diff(before, after) == [
+        Difference("topic", "orders", "", TopicShape(ORDERS, 1), None),
+        Difference("topic", "orders", "", None, TopicShape(OTHER, 2)),
+    ]
+
+
+def test_a_partition_more_is_one_difference() -> None:
+    before = made([Topic("orders", ORDERS), partition(0)])
+    after = made([Topic("orders", ORDERS), partition(0)], [partition(1)])
+    (only,) = kraft.diff(before, after)
+    assert (only.kind, only.key, only.before) == ("partition", ("orders", 1), None)
+    assert isinstance(only.after, PartitionInfo)
+
+
+def test_the_order_in_which_topics_came_means_nothing() -> None:
+    topics: list[list[Record]] = [
+        [Topic("orders", ORDERS), partition(0), partition(1)],
+        [Topic("other", OTHER), partition(0, OTHER, directories=[D2, D1])],
+    ]
+    assert kraft.diff(made(*topics), made(*reversed(topics))) == []
+
+
+def test_directories_are_compared_by_their_ids() -> None:
+    before = made([Topic("orders", ORDERS), partition(0)])
+    after = made([Topic("orders", ORDERS), partition(0, directories=[D2, D1])])
+    (only,) = kraft.diff(before, after)
+    assert (only.field, only.before, only.after) == ("directories", (D1, D2), (D2, D1))
+
+
+def test_more_replicas_than_the_other_side_has_room_for() -> None:
+    before = made([Topic("orders", ORDERS), partition(0)])
+    wide = partition(0, replicas=[1, 2, 3, 4, 5], directories=[D1, D2, D1, D2, D1])
+    after = made([Topic("orders", ORDERS), wide])
+    found = {each.field: each.after for each in kraft.diff(before, after)}
+    assert found == {"replicas": (1, 2, 3, 4, 5), "directories": (D1, D2, D1, D2, D1)}
+
+
+def written(tmp_path: Path, *batches: list[Record]) -> Metadata:
+    from kraft._core.log import Log
+
+    metadata = made(*batches)
+    with Log.open(tmp_path / "__cluster_metadata-0") as log:
+        metadata.append(log)
+    return kraft.open_metadata(tmp_path)
+
+
+def test_what_a_removed_topic_took_along_was_caused_by_its_removal(tmp_path: Path) -> None:
+    metadata = written(
+        tmp_path,
+        [Topic("orders", ORDERS), partition(0), Config(2, "orders", "retention.ms", "1")],
+        [RemoveTopic(ORDERS)],
+    )
+    topic, config = kraft.diff(metadata.at(4), metadata)
+    assert topic.cause == config.cause == Cause(4, "RemoveTopic")
+    assert str(config).endswith("[RemoveTopic at offset 4]")
+
+
+def test_a_cleared_elr_was_caused_by_clear_elr(tmp_path: Path) -> None:
+    metadata = written(
+        tmp_path,
+        [Topic("orders", ORDERS), partition(0, isr=[1], eligible_leader_replicas=[2])],
+        [ClearElr("other")],
+        [ClearElr("")],
+    )
+    (only,) = [each for each in kraft.diff(metadata.at(3), metadata) if each.field == "elr"]
+    assert only.cause == Cause(4, "ClearElr")
+
+
+def test_records_of_an_aborted_transaction_are_nobodys_cause(tmp_path: Path) -> None:
+    metadata = written(
+        tmp_path,
+        [Topic("orders", ORDERS), partition(0), Config(2, "orders", "retention.ms", "1")],
+        [BeginTransaction(), Config(2, "orders", "retention.ms", "2"), EndTransaction()],
+        [BeginTransaction(), Config(2, "orders", "retention.ms", "3"), AbortTransaction()],
+        [BeginTransaction(), PartitionChange(0, ORDERS, leader=2)],
+    )
+    (only,) = kraft.diff(metadata.at(4), metadata)
+    assert (only.field, only.before, only.after) == ("retention.ms", "1", "2")
+    assert only.cause == Cause(5, "Config")
+
+
+def test_states_of_two_clusters_have_no_causes(kafka: Metadata, tmp_path: Path) -> None:
+    other = written(tmp_path, [Topic("orders", ORDERS), partition(0)])
+    assert not any(each.cause for each in kraft.diff(other, kafka))

@@ -1,0 +1,252 @@
+"""The library as its users meet it: open, look, go back, change, write back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kraft
+from kraft._core.log import Log
+from kraft.errors import (
+    BrokerIdNotRegisteredError,
+    InvalidRequestError,
+    ReplayError,
+    TopicAlreadyExistsError,
+)
+from kraft.metadata.facade import Metadata
+from kraft.records import BeginTransaction, Config, PartitionChange, Topic, Uuid
+
+DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
+CONTROLLER = DATA / "controller-101"
+
+
+def meaning(metadata: Metadata) -> dict[tuple[str, int], object]:
+    """Every partition by its name, whatever row it lies in."""
+    return {(info.topic, info.partition): info for info in metadata.partitions}
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def metadata() -> Metadata:
+    return kraft.open_metadata(CONTROLLER)
+
+
+def test_opening_changes_nothing_on_disk() -> None:
+    before = files(CONTROLLER)
+    metadata = kraft.open_metadata(CONTROLLER)
+    metadata.at(metadata.source.offset_range[0])  # type: ignore[union-attr]
+    assert files(CONTROLLER) == before
+
+
+def test_columns_are_views_of_the_tables_memory(metadata: Metadata) -> None:
+    leader = metadata.partitions.leader
+    assert leader.base is not None
+    assert not leader.flags.writeable
+    assert np.shares_memory(leader, metadata.partitions.leader)
+    assert len(metadata.partitions) == len(leader)
+    with pytest.raises(AttributeError):
+        _ = metadata.partitions.no_such_column
+
+
+def test_matrix_and_members_say_what_each_row_says(metadata: Metadata) -> None:
+    partitions = metadata.partitions
+    isr, replicas = partitions.members("isr"), partitions.replica_matrix()
+    sizes, counts = partitions.isr_size(), partitions.replica_count()
+    for row in range(len(partitions)):
+        info = partitions.row(row)
+        assert tuple(isr[row][: sizes[row]]) == info.isr
+        assert tuple(replicas[row][: counts[row]]) == info.replicas
+        assert metadata.topics[info.topic].rows[info.partition] == row
+
+
+def test_a_fenced_broker_leads_nothing_once_the_records_are_applied(metadata: Metadata) -> None:
+    broker = next(id for id, each in metadata.brokers.items() if not each.fenced)
+    before = meaning(metadata)
+    records = metadata.fence(broker)
+    assert meaning(metadata) == before, "deciding changes nothing"
+    metadata.apply(records)
+    assert broker not in metadata.partitions.leader
+    assert metadata.brokers[broker].fenced
+    metadata.revert(metadata.next_offset - len(records))
+    assert meaning(metadata) == before
+    assert not metadata.brokers[broker].fenced
+
+
+def test_at_gives_every_offset_that_is_there(metadata: Metadata) -> None:
+    first, last = metadata.source.offset_range  # type: ignore[union-attr]
+    for offset in (first, (first + last) // 2, last):
+        past = metadata.at(offset)
+        assert past.next_offset == offset
+        assert meaning(past) == meaning(kraft.open_metadata(CONTROLLER, at=offset))
+    with pytest.raises(kraft.OffsetOutOfRangeError, match=str(last)):
+        metadata.at(last + 1)
+
+
+def test_at_sees_what_was_applied_since(metadata: Metadata) -> None:
+    start = metadata.next_offset
+    metadata.apply(metadata.create_topic("first", 3, 2))
+    middle = metadata.next_offset
+    metadata.apply(metadata.create_topic("second", 1, 1))
+    assert "first" not in metadata.at(start).topics
+    assert "first" in metadata.at(middle).topics
+    assert "second" not in metadata.at(middle).topics
+
+
+def test_a_topic_is_created_grown_and_deleted(metadata: Metadata) -> None:
+    metadata.apply(metadata.create_topic("orders-2", 4, 2, configs={"retention.ms": "1000"}))
+    assert metadata.configs.topic("orders-2") == {"retention.ms": "1000"}
+    with pytest.raises(TopicAlreadyExistsError):
+        metadata.create_topic("orders-2", 1, 1)
+    metadata.apply(metadata.create_partitions("orders-2", 6))
+    assert metadata.topics["orders-2"].partition_count == 6
+    assert metadata.partitions.find("orders-2", 5).isr
+    metadata.apply(metadata.delete_topic("orders-2"))
+    assert "orders-2" not in metadata.topics
+    assert not metadata.configs.topic("orders-2")
+
+
+def test_a_refused_record_leaves_everything_as_it_was(metadata: Metadata) -> None:
+    before, offset = meaning(metadata), metadata.next_offset
+    good = Topic(name="good", topic_id=Uuid(bytes(range(16))))
+    bad = PartitionChange(partition_id=0, topic_id=Uuid(b"\xff" * 16), leader=1)
+    with pytest.raises(ReplayError):
+        metadata.apply([good, bad])
+    assert meaning(metadata) == before
+    assert "good" not in metadata.topics
+    assert metadata.next_offset == offset
+    assert metadata.pending == 0
+
+
+def test_unknown_brokers_are_refused(metadata: Metadata) -> None:
+    with pytest.raises(BrokerIdNotRegisteredError, match="99"):
+        metadata.fence(99)
+
+
+def test_records_come_in_order_and_by_type(metadata: Metadata) -> None:
+    offsets = [each.offset for each in metadata.records()]
+    assert offsets == sorted(offsets)
+    assert offsets[-1] == metadata.next_offset - 1
+    changes = list(metadata.records("PartitionChangeRecord", since=offsets[len(offsets) // 2]))
+    assert changes
+    assert all(isinstance(each.record, PartitionChange) for each in changes)
+    with pytest.raises(InvalidRequestError, match="PartitionChange"):
+        list(metadata.records("NoSuchRecord"))
+
+
+def test_what_was_applied_can_be_written_behind_the_log(tmp_path: Path, metadata: Metadata) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    metadata.apply(metadata.create_topic("written", 5, 2))
+    metadata.apply([Config(resource_type=2, resource_name="written", name="a", value="b")])
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        first, last = metadata.append(log)  # type: ignore[misc]
+        assert last + 1 == metadata.next_offset
+        assert log.synced_offset == metadata.next_offset
+        assert metadata.append(log) is None
+    again = kraft.open_metadata(directory)
+    assert meaning(again) == meaning(metadata)
+    assert again.state == metadata.state
+    assert kraft.open_metadata(directory, at=first).topics.keys() == (
+        kraft.open_metadata(CONTROLLER).topics.keys()
+    )
+
+
+def test_a_log_that_ends_elsewhere_is_refused(tmp_path: Path, metadata: Metadata) -> None:
+    metadata.apply(metadata.create_topic("written", 1, 1))
+    with (
+        Log.open(tmp_path / "log") as log,
+        pytest.raises(InvalidRequestError, match="ends at offset 0"),
+    ):
+        metadata.append(log)
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_a_snapshot_holds_the_state(tmp_path: Path, metadata: Metadata, columns: bool) -> None:
+    metadata.apply(metadata.create_topic("snapshotted", 7, 3))
+    path = metadata.write_snapshot(tmp_path, columns=columns)
+    assert path.name == f"{metadata.next_offset:020d}-{metadata.epoch:010d}.checkpoint"
+    assert path.with_suffix(".columns").exists() == columns
+    again = kraft.open_metadata(path)
+    assert meaning(again) == meaning(metadata)
+    assert again.state == metadata.state
+    assert again.next_offset == metadata.next_offset
+
+
+def test_a_damaged_column_file_is_passed_over(tmp_path: Path, metadata: Metadata) -> None:
+    path = metadata.write_snapshot(tmp_path)
+    columns = path.with_suffix(".columns")
+    damaged = bytearray(columns.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    columns.write_bytes(damaged)
+    assert meaning(kraft.open_metadata(path)) == meaning(metadata)
+
+
+def test_records_of_an_open_transaction_are_not_part_of_the_state(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    before = meaning(metadata)
+    metadata.apply([BeginTransaction(name="half")])
+    metadata.apply(metadata.create_topic("unfinished", 2, 1))
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        metadata.append(log)
+    again = kraft.open_metadata(directory)
+    assert meaning(again) == before
+    assert again.next_offset == metadata.next_offset
+
+
+def test_a_torn_tail_is_left_out_and_reported(tmp_path: Path, metadata: Metadata) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    newest = max((directory / "__cluster_metadata-0").glob("*.log"))
+    size = newest.stat().st_size
+    with newest.open("r+b") as file:
+        file.truncate(size - 5)
+    again = kraft.open_metadata(directory)
+    assert again.source is not None
+    torn = again.source.torn_tail
+    assert torn is not None
+    assert torn.offset == again.next_offset < metadata.next_offset
+    assert newest.stat().st_size == size - 5, "opening never changes a directory"
+
+
+def test_damage_before_valid_batches_is_refused_and_salvaged(tmp_path: Path) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    newest = max((directory / "__cluster_metadata-0").glob("*.log"))
+    with newest.open("r+b") as file:
+        file.seek(newest.stat().st_size // 3)
+        file.write(b"\xff" * 8)
+    with pytest.raises(kraft.DamagedLogError) as refused:
+        kraft.open_metadata(directory)
+    assert refused.value.path is not None
+    assert refused.value.position >= 0
+
+
+def test_arrow_has_a_row_for_each_partition(metadata: Metadata) -> None:
+    pytest.importorskip("pyarrow")
+    table = metadata.to_arrow()
+    by_name = {(row["topic"], row["partition"]): row for row in table.to_pylist()}
+    assert by_name.keys() == meaning(metadata).keys()
+    for key, info in meaning(metadata).items():
+        assert tuple(by_name[key]["isr"]) == info.isr  # type: ignore[attr-defined]
+        assert tuple(by_name[key]["replicas"]) == info.replicas  # type: ignore[attr-defined]
+
+
+def test_importing_kraft_brings_neither_numba_nor_spark_nor_pyarrow() -> None:
+    code = (
+        "import sys, kraft; "
+        "print([m for m in ('numba', 'pyspark', 'pyarrow', 'kio', 'typer', 'jpype')"
+        " if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.strip() == "[]", printed.stderr
