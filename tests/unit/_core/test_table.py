@@ -244,3 +244,14 @@ def test_memory_is_told_by_part() -> None:
     assert sizes["columns"] >= 1000 * 57
     assert sizes["broker_index"] >= 3 * 4 * 1000
     assert sizes["journal"] == 0
+
+
+def test_the_journal_counts_the_whole_rows_that_it_keeps() -> None:
+    sizes = []
+    for last in (change(isr=[1]), change(replicas=list(range(32)), directories=[])):
+        table = PartitionTable()
+        table.start_journal(0)
+        table.apply(batch_of([TOPIC, FIRST, last]))
+        sizes.append(table.memory_sizes["journal"])
+    # Ten numbers, then three replicas and directories, two in the ISR, one in the ELR.
+    assert sizes[1] - sizes[0] == 4 * (10 + 2 * 3 + 2 + 1)
