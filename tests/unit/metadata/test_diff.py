@@ -186,11 +186,12 @@ def test_a_cleared_elr_was_caused_by_clear_elr(tmp_path: Path) -> None:
     metadata = written(
         tmp_path,
         [Topic("orders", ORDERS), partition(0, isr=[1], eligible_leader_replicas=[2])],
+        [Topic("other", OTHER), partition(0, OTHER)],
         [ClearElr("other")],
         [ClearElr("")],
     )
     (only,) = [each for each in kraft.diff(metadata.at(3), metadata) if each.field == "elr"]
-    assert only.cause == Cause(4, "ClearElr")
+    assert only.cause == Cause(6, "ClearElr")
 
 
 def test_records_of_an_aborted_transaction_are_nobodys_cause(tmp_path: Path) -> None:
