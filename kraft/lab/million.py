@@ -83,6 +83,10 @@ def open_seed(scenario: Scenario) -> None:
         metadata = open_metadata(scenario.settings.source)
         scenario.metadata = metadata
         clock.advance(len(metadata.partitions))
+    if metadata.source is not None and metadata.source.is_partial:
+        raise InvalidRequestError(
+            f"{scenario.settings.source} begins in the middle of a log: there is no state to grow"
+        )
     for name, count in (
         ("partitions", len(metadata.partitions) + 1),
         ("brokers", len(metadata.brokers)),

@@ -240,6 +240,15 @@ def test_a_seed_that_is_not_there_is_refused_and_nothing_is_left(
     assert list(temporary_place.iterdir()) == []
 
 
+def test_a_segment_from_the_middle_of_a_log_is_no_seed(
+    kept: tuple[Report, Path], temporary_place: Path
+) -> None:
+    (segment,) = kept[1].rglob("*.log")
+    with pytest.raises(InvalidRequestError, match="begins in the middle of a log"):
+        million.run(small(source=segment), no_bars)
+    assert list(temporary_place.iterdir()) == []
+
+
 def test_what_the_controller_says_against_a_topic_ends_the_run(tmp_path: Path) -> None:
     scenario = Scenario(small(), tmp_path, no_bars)
     million.open_seed(scenario)
