@@ -92,8 +92,10 @@ def _case(dice: random.Random) -> Case:
         topic_id=TOPIC_ID,
     )
     event = dice.choice(
-        ("leaves", "leaves", "shutdown", "returns", "preferred", "unclean", "alter", "reassign")
-        + ("cancel",)
+        (
+            *("leaves", "leaves", "shutdown", "returns", "preferred", "unclean", "alter"),
+            *("reassign", "cancel"),
+        )
     )
     argument: Any = None
     if event in ("leaves", "shutdown"):

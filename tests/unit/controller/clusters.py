@@ -1,0 +1,84 @@
+"""A small cluster that takes decisions as a log would: it stamps their offsets and applies them."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kraft import controller, records
+from kraft._core.batch import assign_offsets
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller import Decision, NewTopic, RegistrationRequest
+from kraft.image import Endpoint, VersionRange
+from kraft.image.replay import Cluster
+from kraft.records import Record, Uuid
+
+LEVEL = 30
+FEATURES = {
+    "metadata.version": VersionRange(7, LEVEL),
+    "eligible.leader.replicas.version": VersionRange(0, 1),
+}
+Response = TypeVar("Response")
+
+
+def directory(broker: int, number: int = 0) -> Uuid:
+    return Uuid(bytes((200, broker, number, 1)) * 4)
+
+
+def registration(broker: int, incarnation: int = 1, **fields: object) -> RegistrationRequest:
+    given: dict[str, object] = {
+        "endpoints": [Endpoint("PLAINTEXT", "localhost", 9092 + broker, 0)],
+        "features": FEATURES,
+        "rack": f"rack-{broker % 3}",
+        "log_dirs": [directory(broker)],
+    } | fields
+    return RegistrationRequest(broker, Uuid(bytes((broker, incarnation)) * 8), **given)  # type: ignore[arg-type]
+
+
+class Lab:
+    """A cluster with as many active brokers as asked for, and a placer."""
+
+    def __init__(self, brokers: int = 4, *, elr: bool = False) -> None:
+        self.cluster = Cluster(journaling=True)
+        self.placer = StripedPlacer(JavaRandom(7))
+        self.write(records.FeatureLevel(name="metadata.version", feature_level=LEVEL))
+        if elr:
+            self.write(
+                records.FeatureLevel(name="eligible.leader.replicas.version", feature_level=1)
+            )
+        for broker in range(brokers):
+            self.do(
+                controller.register_broker(
+                    self.cluster, registration(broker), next_offset=self.cluster.next_offset
+                )
+            )
+            self.do(controller.unfence_broker(self.cluster, broker))
+
+    def write(self, *written: Record) -> None:
+        self.do(Decision(controller.Records.of(written, LEVEL), None))
+
+    def do(self, decision: Decision[Response]) -> Response:
+        batches = decision.records.batches
+        if len(batches):
+            assign_offsets(batches, self.cluster.next_offset, 1)
+            self.cluster.apply(batches)
+        return decision.response
+
+    def create(self, name: str, *assignments: list[int], **configs: str) -> Uuid:
+        topic_id = Uuid(name.encode().ljust(16, b"."))
+        self.do(
+            controller.create_topic(
+                self.cluster,
+                NewTopic(
+                    name,
+                    topic_id,
+                    assignments=dict(enumerate(assignments)),
+                    configs={key.replace("_", "."): value for key, value in configs.items()},
+                ),
+                placer=self.placer,
+            )
+        )
+        return topic_id
+
+    def partition(self, topic: str, partition: int = 0) -> dict[str, object]:
+        table = self.cluster.table
+        return table.state_of(table.row_of(table.topic_number(topic), partition))
