@@ -51,7 +51,7 @@ cdef class ElectionRules:
     cdef Arena broker_slots         # BrokerSlot, a power of two of them
     cdef uint32_t broker_mask
     cdef int64_t broker_count
-    cdef Arena directory_owners     # int32 for each interned directory: its broker, or none, or several
+    cdef Arena directory_owners     # int32 a directory: its broker, none, or several
     cdef int64_t directory_count
     cdef Arena shared_directories   # DirectoryOwner: those that several brokers claim
     cdef Arena directory_bytes      # 16 bytes for each number: the table's, then new ones

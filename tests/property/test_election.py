@@ -237,7 +237,7 @@ def assert_states(table: PartitionTable, partitions: list[Partition]) -> None:
         }
 
 
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = settings(max_examples=40, deadline=None)
 ANY_BROKER = st.sampled_from((*BROKER_IDS, UNREGISTERED))
 
 
