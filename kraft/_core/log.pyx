@@ -361,7 +361,7 @@ cdef class Log:
             )
         if self._closed:
             raise StorageError(f"{self.directory}: the log is closed")
-        if self._active is not None and offset >= self._active.base_offset:
+        if self._active is not None and offset >= self._active.base_offset and not self.gaps:
             found = self._active.read(offset, max_size)
             return memoryview(b"") if found is None else found
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)
@@ -543,7 +543,11 @@ cdef class Log:
 
     cdef int _take_scan(self, LogScan scan) except -1:
         self._segments = scan.segments
-        self._base_offsets = [segment.base_offset for segment in self._segments]
+        end_offset = -1
+        for segment in self._segments:
+            # To a salvaging open a segment's name may claim offsets of the segment before it.
+            self._base_offsets.append(max(segment.base_offset, end_offset))
+            end_offset = max(end_offset, segment.end_offset)
         self._epochs = scan.epochs
         self.torn_tail = scan.torn_tail
         self.gaps = tuple(scan.gaps)

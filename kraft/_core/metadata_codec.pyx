@@ -643,6 +643,9 @@ cdef int decode_tags(StructCodec codec, object made, int version, Cursor *c) exc
             raise corrupt(c, begin, f"a tagged field of {codec.name} is malformed or ends early")
         if <int64_t>tag <= previous:
             raise corrupt(c, begin, f"tag {tag} of {codec.name} follows tag {previous}")
+        if tag > 0x7fffffff:
+            # An int32 in Kafka, whose writer refuses the negative number that this would be.
+            raise corrupt(c, begin, f"tag {tag} of {codec.name} is no tag")
         if size > c.end - p:
             raise corrupt(
                 c, begin, f"tag {tag} of {codec.name} claims {size} of {c.end - p} bytes",

@@ -142,7 +142,7 @@ cdef class TableRows(PartitionColumns):
         self.journal_sequence += first - self.journal_first
         self.journal_first = first
         # Moving the rest down once it is the smaller part keeps the cost in proportion.
-        if first == total or first > total - first:
+        if first and (first == total or first > total - first):
             memmove(entries, entries + first, (total - first) * sizeof(JournalEntry))
             self.journal.size = <size_t>(total - first) * sizeof(JournalEntry)
             self.journal_first = 0
