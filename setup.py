@@ -3,7 +3,8 @@
 Environment switches (all optional):
 
 ``KRAFT_DEBUG=1``      bounds checks, line tracing, no optimisation
-``KRAFT_SANITIZE=1``   address and undefined-behaviour sanitizers, as ``make fuzz`` wants them
+``KRAFT_SANITIZE=1``   address and undefined-behaviour sanitizers, whose reports end the process;
+                       with ``CC=clang`` also coverage for a fuzzer, as ``make fuzz`` wants it
 ``KRAFT_PORTABLE=1``   no ``-march=native``: for wheels that travel to other machines
 ``KRAFT_MODULES=a,b``  build only these modules of the core
 """
@@ -31,13 +32,17 @@ macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
 if DEBUG:
     compile_args += ["-O0", "-g"]
     macros += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
+elif SANITIZE:
+    compile_args += ["-O1", "-g"]
 else:
     compile_args += ["-O3", "-fno-semantic-interposition"]
     if not switched_on("KRAFT_PORTABLE"):
         compile_args += ["-march=native"]
 if SANITIZE:
-    sanitizers = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
-    compile_args += sanitizers
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    if "clang" in os.environ.get("CC", ""):
+        sanitizers += ["-fsanitize=fuzzer-no-link"]
+    compile_args += [*sanitizers, "-fno-omit-frame-pointer"]
     link_args += sanitizers
 
 chosen = {name for name in os.environ.get("KRAFT_MODULES", "").split(",") if name}
