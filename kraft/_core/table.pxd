@@ -22,6 +22,8 @@ cdef struct ApplyCursor:
     const uint8_t *last_topic_id
     int64_t last_topic
     bint is_whole               # every record lies within start_offset and end_offset
+    int64_t next_delta          # the lowest offset delta that the next record may have
+    int64_t last_delta          # the highest
     int32_t next_partition      # of last_topic, whose row would be the next; -1: not known
 
 

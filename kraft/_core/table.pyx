@@ -65,6 +65,7 @@ cdef enum Stop:
     NEEDS_ROWS = 3              # a new partition, and no room: to be tried again
     RECORD_MALFORMED = -1001
     FRAME_VERSION = -1002
+    OFFSET_OUT_OF_PLACE = -1003
 
 
 cdef inline const uint8_t *spread_list(const ArrayView *view, int32_t *out) noexcept nogil:
@@ -216,6 +217,8 @@ cdef class PartitionTable(TableRows):
                 cursor.last_topic_id = NULL
                 cursor.last_topic = -1
                 cursor.next_partition = -1
+                cursor.next_delta = 0
+                cursor.last_delta = header.last_offset_delta
                 cursor.is_whole = (
                     header.base_offset >= start_offset
                     and header.base_offset + header.last_offset_delta < end_offset
@@ -303,6 +306,11 @@ cdef class PartitionTable(TableRows):
                 "a record breaks the layout of its batch", path=path, offset=cursor.offset,
                 position=position,
             )
+        if stop == OFFSET_OUT_OF_PLACE:
+            raise CorruptRecordError(
+                f"a record's offset delta {cursor.frame.offset_delta} does not ascend within its "
+                "batch", path=path, offset=cursor.base_offset, position=position,
+            )
         if stop == FRAME_VERSION:
             get_uvarint(
                 cursor.frame.value, cursor.frame.value + cursor.frame.value_size, &frame_version
@@ -347,6 +355,9 @@ cdef class PartitionTable(TableRows):
             p = next_record(cursor.p, cursor.end, &cursor.frame)
             if p == NULL or cursor.frame.value_size < 3:
                 return RECORD_MALFORMED
+            if not cursor.next_delta <= cursor.frame.offset_delta <= cursor.last_delta:
+                return OFFSET_OUT_OF_PLACE
+            cursor.next_delta = <int64_t>cursor.frame.offset_delta + 1
             cursor.p = p
             cursor.records_left -= 1
             cursor.offset = cursor.base_offset + cursor.frame.offset_delta
@@ -378,6 +389,7 @@ cdef class PartitionTable(TableRows):
                     self.record_counts[<int>PARTITION_KEY] -= 1
                     cursor.p = cursor.record
                     cursor.records_left += 1
+                    cursor.next_delta = cursor.frame.offset_delta
                 if result != 0:
                     return result
             elif api_key == PARTITION_CHANGE_KEY:
@@ -416,6 +428,8 @@ cdef class PartitionTable(TableRows):
             return cursor.last_topic
         cursor.last_topic = self.topics.ids.find(topic_id)
         cursor.last_topic_id = topic_id if cursor.last_topic >= 0 else NULL
+        # What row would be the next was known of another topic.
+        cursor.next_partition = -1
         return cursor.last_topic
 
     cdef int64_t intern_directory(self, const uint8_t *uuid) noexcept nogil:
@@ -514,7 +528,10 @@ cdef class PartitionTable(TableRows):
                 if p[0] >= 0x80:
                     return 0
             p += 1
-        if delta & 1 or p[0] != 1:
+        if (
+            delta & 1 or p[0] != 1
+            or not cursor.next_delta <= <int64_t>(delta >> 1) <= cursor.last_delta
+        ):
             return 0
         p += 1
         raw = p[0]
@@ -609,6 +626,7 @@ cdef class PartitionTable(TableRows):
         self.leader_recovery_state[row] = 0
         self.record_counts[<int>PARTITION_KEY] += 1
         cursor.next_partition += 1
+        cursor.next_delta = <int64_t>(delta >> 1) + 1
         cursor.p = stop
         cursor.records_left -= 1
         return 1

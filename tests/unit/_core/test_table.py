@@ -255,3 +255,40 @@ def test_the_journal_counts_the_whole_rows_that_it_keeps() -> None:
         sizes.append(table.memory_sizes["journal"])
     # Ten numbers, then three replicas and directories, two in the ISR, one in the ELR.
     assert sizes[1] - sizes[0] == 4 * (10 + 2 * 3 + 2 + 1)
+
+
+@pytest.mark.parametrize("journaling", [False, True])
+@pytest.mark.parametrize("between", ["change", "partition"])
+def test_records_of_another_topic_in_between_do_not_lend_it_the_next_row(
+    between: str, journaling: bool
+) -> None:
+    # The short way for a topic's next partition must know whose next one it was.
+    other = Uuid(b"b" * 16)
+    plain_one = FIRST.replace(directories=[], eligible_leader_replicas=None, version=0)
+    of_other = plain_one.replace(topic_id=other)
+    middle = of_other if between == "partition" else change(topic_id=other, leader=7)
+    table = PartitionTable()
+    if journaling:
+        table.start_journal(0)
+    log = [TOPIC.replace(name="b", topic_id=other), of_other, TOPIC, plain_one, middle]
+    log += [of_other.replace(partition_id=1, leader=8), plain_one.replace(partition_id=1, leader=9)]
+    table.apply(batch_of(log))
+    assert table.topic_rows(0).tolist() == [0, 2]
+    assert table.topic_rows(1).tolist() == [1, 3]
+    assert table.column("leader").tolist()[2:] == [8, 9]
+
+
+@pytest.mark.parametrize("delta", [-1, 0, 9])
+@pytest.mark.parametrize("journaling", [False, True])
+def test_offsets_within_a_batch_ascend_and_stay_within_it(delta: int, journaling: bool) -> None:
+    log = [TOPIC, *(FIRST.replace(partition_id=n) for n in range(4))]
+    good = bytes(batch_of(log, 100))
+    # The frame of the last record: two bytes of length, attributes, timestamp delta, offset delta.
+    place = good.rindex(b"\x00\x00\x08\x01")
+    bad = good[: place + 2] + bytes([((delta << 1) ^ (delta >> 7)) & 0xFF]) + good[place + 3 :]
+    table = PartitionTable()
+    if journaling:
+        table.start_journal(100)
+    with pytest.raises(CorruptRecordError, match="offset delta"):
+        table.apply(bad, verify_crc=False)
+    assert table.partition_count == 3
