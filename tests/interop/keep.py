@@ -13,28 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.interop.cluster import Node
-from tests.interop.kafka_jars import Jars
 
 METADATA_LOG = "__cluster_metadata-0"
 INDEX_ENTRY_SIZE = {".index": 8, ".timeindex": 12}
 COMPRESSED_FROM_SIZE = 4096
-SHELL_ATTEMPTS = 20
-# The shell of 3.9 fails on a quota of a default entity, so there clientQuotas is left out.
-PARTS_OF_3 = (
-    *("acls", "cluster", "configs", "delegationToken", "features", "producerIds"),
-    *("scram", "topics"),
-)
-# What the tools say of Kafka's own files too: of a segment that does not begin at offset 0, and of
-# control records, which are not for the shell.
-_SAID_OF_KAFKA_TOO = re.compile(
-    r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n|"
-    r"^.* Ignoring control record with type \w+ at offset \d+\n",
-    re.MULTILINE,
-)
-
-
-class ComplaintError(RuntimeError):
-    """One of Kafka's tools is not content with a file."""
 
 
 def keep_node(node: Node, target: Path) -> None:
@@ -68,57 +50,6 @@ def write_text(path: Path, text: str) -> None:
         path.write_bytes(data)
     else:
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(data, 9, mtime=0))
-
-
-def dump(jars: Jars, directory: Path, files: list[Path]) -> dict[Path, str]:
-    """kafka-dump-log of each file, which are named relative to `directory`."""
-    wanted = ",".join(str(one) for one in files)
-    is_4 = jars.version.startswith("4")
-    said = jars.run(
-        "org.apache.kafka.tools.DumpLogSegments" if is_4 else "kafka.tools.DumpLogSegments",
-        *("--cluster-metadata-decoder", "--files", wanted),
-        cwd=directory,
-        log_level="warn",
-    )
-    _check_for_complaints("kafka-dump-log", said.stderr)
-    parts = re.split(r"^Dumping (\S+)\n", said.stdout, flags=re.MULTILINE)[1:]
-    return {
-        Path(name): f"Dumping {name}\n{text}"
-        for name, text in zip(parts[::2], parts[1::2], strict=True)
-    }
-
-
-def tree(jars: Jars, directory: Path, file: Path) -> str:
-    """The whole state as kafka-metadata-shell prints it of a snapshot, or a log from offset 0."""
-    if jars.version.startswith("4"):
-        return _tree_of(jars, directory, file, "/")
-    lines = ["image:"]
-    for part in PARTS_OF_3:
-        # The provenance comes first, so that no part is of an earlier state.
-        said = _tree_of(jars, directory, file, "/image/provenance", f"/image/{part}")
-        lines += [f"  {part}:", *(f"    {line}" for line in said.splitlines()[1:])]
-    return "\n".join(lines) + "\n"
-
-
-def _check_for_complaints(tool: str, said: str) -> None:
-    if complaints := _SAID_OF_KAFKA_TOO.sub("", said).strip():
-        raise ComplaintError(f"{tool}: {complaints}")
-
-
-def _tree_of(jars: Jars, directory: Path, file: Path, *parts: str) -> str:
-    """One run of the shell, again where it printed an empty state.
-
-    The shell may run its command before its first state is published; the provenance of what it
-    prints then has offset -1.
-    """
-    for _ in range(SHELL_ATTEMPTS):
-        arguments = ("--snapshot", str(file), "tree", *parts)
-        main = "org.apache.kafka.shell.MetadataShell"
-        said = jars.run(main, *arguments, cwd=directory, log_level="warn")
-        _check_for_complaints("kafka-metadata-shell", said.stderr)
-        if "offset -1, epoch -1" not in said.stdout:
-            return said.stdout
-    raise ComplaintError(f"kafka-metadata-shell printed an empty state of {file} each time")
 
 
 def dumpable(directory: Path, names: Iterable[str]) -> list[Path]:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop import kafka_jars, keep, scenario
+from tests.interop import kafka_jars, keep, scenario, tools
 from tests.interop.cluster import (
     ADMIN_PASSWORD,
     ADMIN_USER,
@@ -147,14 +147,14 @@ class Recording:
         for name, node_id in nodes.items():
             keep.keep_node(self.stage.cluster.nodes[node_id], self.target / name)
         names = [*nodes, *extra]
-        dumps = keep.dump(jars, self.target, keep.dumpable(self.target, names))
+        dumps = tools.dump(jars, self.target, keep.dumpable(self.target, names))
         for path, said in dumps.items():
             keep.write_text(self.target / "text" / f"{path}.txt", said)
         for name in nodes:
             for path in keep.shell_readable(self.target / name):
                 where = path.relative_to(self.target)
-                said = keep.tree(jars, self.target, where)
-                keep.write_text(self.target / "text" / f"{where}.tree.txt", said)
+                text = self.target / "text" / f"{where}.tree.txt"
+                keep.write_text(text, tools.tree(jars, path))
         self.check_moments("".join(dumps.values()))
         manifest = {
             "kafka": jars.version,

@@ -12,7 +12,7 @@ from kraft._core.log import Log
 from kraft.controller import fence_broker
 from kraft.metadata.reading import read_records
 from kraft.records import Config, FeatureLevel, NoOp, ProducerIds
-from tests.interop import agreement, keep
+from tests.interop import agreement, keep, tools
 from tests.interop.kafka_jars import KAFKA_3, KAFKA_4, Jars, kafka
 from tests.interop.tool_text import dumped_batches, read_text, tree
 
@@ -25,7 +25,7 @@ WHOLE_LOG = f"{keep.METADATA_LOG}/{0:020}.log"
 
 def dumped(jars: Jars, path: Path) -> str:
     """kafka-dump-log of one file; raises where the tool complains."""
-    (said,) = keep.dump(jars, path.parent, [Path(path.name)]).values()
+    (said,) = tools.dump(jars, path.parent, [Path(path.name)]).values()
     return said
 
 
@@ -53,7 +53,7 @@ def test_a_snapshot_of_a_real_cluster(name: str, release: str, tmp_path: Path) -
     path = metadata.write_snapshot(tmp_path)
 
     check_dumped(jars, path)
-    said = keep.tree(jars, tmp_path, Path(path.name))
+    said = tools.tree(jars, path)
     agreement.check_tree(metadata, said)
     # Kafka, reading its own log to the end, shows the same.
     of_kafka = read_text(DATA / name / "text" / "broker-1" / f"{WHOLE_LOG}.tree.txt")
@@ -82,7 +82,7 @@ def test_a_log_that_goes_on_where_kafka_stopped(name: str, release: str, tmp_pat
         metadata.append(log)
 
     check_dumped(jars, directory / f"{0:020}.log")
-    said = keep.tree(jars, tmp_path, Path(keep.METADATA_LOG, f"{0:020}.log"))
+    said = tools.tree(jars, directory / f"{0:020}.log")
     agreement.check_tree(metadata, said)
     assert metadata.brokers[2].fenced
 

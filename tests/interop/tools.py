@@ -1,0 +1,153 @@
+"""Kafka's own reading tools: kafka-dump-log and kafka-metadata-shell, and whether they complain.
+
+A complaint is anything that they say on standard error, warnings and errors of their log included,
+which they do not say of Kafka's own files as well; it raises ComplaintError.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE, Popen
+from types import TracebackType
+from typing import Self
+
+from tests.interop.kafka_jars import SMALL_JVM, Jars
+
+# For a million partitions: a compiler that optimizes, and room for the shell's image of them.
+LARGE_JVM = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+WARNINGS = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+SHELL_LOAD_TIMEOUT_S = 120.0
+# The shell of 3.9 fails on a quota of a default entity, so there clientQuotas is left out.
+PARTS_OF_3 = (
+    *("acls", "cluster", "configs", "delegationToken", "features", "producerIds"),
+    *("provenance", "scram", "topics"),
+)
+# What they say of Kafka's own files too: of a segment that does not begin at 0, and of control
+# records, which are not for the shell.
+_SAID_OF_KAFKA_TOO = re.compile(
+    r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n|"
+    r"^.* Ignoring control record with type \w+ at offset \d+\n",
+    re.MULTILINE,
+)
+
+
+class ComplaintError(RuntimeError):
+    """One of Kafka's tools is not content with a file."""
+
+
+def check_for_complaints(tool: str, said: str) -> None:
+    if complaints := _SAID_OF_KAFKA_TOO.sub("", said).strip():
+        raise ComplaintError(f"{tool}: {complaints}")
+
+
+def dump_log_class(jars: Jars) -> str:
+    package = "org.apache.kafka.tools" if jars.version.startswith("4") else "kafka.tools"
+    return f"{package}.DumpLogSegments"
+
+
+def dump(jars: Jars, directory: Path, files: list[Path]) -> dict[Path, str]:
+    """kafka-dump-log of each file; they are named relative to `directory`, and so is the text."""
+    wanted = ("--cluster-metadata-decoder", "--files", ",".join(map(str, files)))
+    said = jars.run(dump_log_class(jars), *wanted, cwd=directory, log_level="warn")
+    check_for_complaints("kafka-dump-log", said.stderr)
+    parts = re.split(r"^Dumping (\S+)\n", said.stdout, flags=re.MULTILINE)[1:]
+    return {
+        Path(name): f"Dumping {name}\n{text}"
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def dump_lines(jars: Jars, file: Path) -> Iterator[str]:
+    """kafka-dump-log of one large file, line by line as it comes."""
+    command = jars.command(
+        dump_log_class(jars),
+        *("--cluster-metadata-decoder", "--files", file),
+        jvm=(*LARGE_JVM, WARNINGS),
+    )
+    with tempfile.TemporaryFile("w+") as errors:
+        with Popen(command, stdout=PIPE, stderr=errors, text=True) as process:
+            assert process.stdout is not None
+            yield from process.stdout
+        errors.seek(0)
+        check_for_complaints("kafka-dump-log", errors.read())
+
+
+class MetadataShell:
+    """kafka-metadata-shell on a snapshot, or on a log that begins at offset 0; a context manager.
+
+    Given a command as argument the shell may run it before its first state is published, and print
+    an empty state. So it is asked over its standard input: for the provenance until that names an
+    offset, and only then for more.
+    """
+
+    _PROMPT = ">> "
+    _END = "no-such-node"  # what the shell says of it marks the end of an answer
+
+    def __init__(self, jars: Jars, file: Path, jvm: tuple[str, ...] = SMALL_JVM) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed by __exit__
+        options = (*jvm, WARNINGS, "-Dorg.jline.terminal.dumb=true")
+        main = "org.apache.kafka.shell.MetadataShell"
+        command = jars.command(main, "--snapshot", file, jvm=options)
+        self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=self._errors, text=True)
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + SHELL_LOAD_TIMEOUT_S
+        while time.monotonic() < deadline:
+            said = list(self.ask("tree /image/provenance"))
+            if said[-1].startswith("offset ") and not said[-1].startswith("offset -1"):
+                return self
+            time.sleep(0.1)
+        self._process.kill()
+        raise ComplaintError("kafka-metadata-shell: no state came of the file")
+
+    def ask(self, command: str) -> Iterator[str]:
+        """The lines that the shell prints for the command, as they come; all must be taken."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{command}\nls {self._END}\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            while line.startswith(self._PROMPT):
+                line = line[len(self._PROMPT) :]
+            if self._END in line:
+                return
+            if line != "\n":
+                yield line.rstrip("\n")
+        self._errors.seek(0)
+        raise ComplaintError(f"kafka-metadata-shell ended at {command!r}: {self._errors.read()}")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ends the shell; says its complaints where nothing else went wrong."""
+        assert self._process.stdin is not None
+        if kind is not None:
+            self._process.kill()
+        self._process.communicate("exit\n")
+        self._errors.seek(0)
+        said = self._errors.read()
+        self._errors.close()
+        if kind is None:
+            check_for_complaints("kafka-metadata-shell", said)
+
+
+def tree(jars: Jars, file: Path) -> str:
+    """The whole state as the shell prints it."""
+    with MetadataShell(jars, file) as shell:
+        if jars.version.startswith("4"):
+            return _joined(shell.ask("tree /"))
+        lines = ["image:"]
+        for part in PARTS_OF_3:
+            lines += [f"  {part}:", *(f"    {line}" for line in shell.ask(f"tree /image/{part}"))]
+        return _joined(iter(lines))
+
+
+def _joined(lines: Iterator[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
