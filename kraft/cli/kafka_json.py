@@ -12,13 +12,19 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
+from kraft._core.metadata_codec import FieldSpec
 from kraft.image.diff import HIDDEN
 from kraft.records import CONTROL_TYPES, Config, Record, Struct, UserScramCredential, Uuid
+
+_Convert = Callable[[Any, int], Any]
+
+# Equal to no value of a field.
+_NEVER = object()
 
 _SCRAM_SECRETS = ("salt", "storedKey", "serverKey")
 _CONTROL = frozenset(CONTROL_TYPES.values())
@@ -33,6 +39,7 @@ _SECRET_SETTING = re.compile(
 _NO_SECRET = frozenset({"password.encoder.iterations", "password.encoder.key.length"})
 
 
+@cache
 def type_name(record_type: type[Record]) -> str:
     """``PARTITION_CHANGE_RECORD``; control records go by their class: ``LeaderChange``."""
     name = record_type.__name__
@@ -102,25 +109,48 @@ def json_value(value: Any) -> Any:
 
 def _struct(struct: Struct, version: int) -> dict[str, Any]:
     data = {}
-    for name, spec in type(struct).schema.specs.items():
-        if not spec.since <= version <= spec.until:
-            continue
+    for name, shown_as, default, convert in _fields(type(struct), version):
         value = getattr(struct, name)
-        if spec.tag >= 0 and value == _default(type(struct), name):
+        if value == default:
             continue
-        if spec.kind == "struct" and value is not None:
-            value = (
-                [_struct(item, version) for item in value]
-                if spec.is_array
-                else _struct(value, version)
-            )
-        data[camel_case(name)] = json_value(value) if spec.kind != "struct" else value
+        if convert is not None and value is not None:
+            value = convert(value, version)
+        data[shown_as] = value
     return data
 
 
 @cache
-def _default(struct_type: type[Struct], name: str) -> Any:
-    return getattr(struct_type(), name)
+def _fields(
+    struct_type: type[Struct], version: int
+) -> tuple[tuple[str, str, Any, _Convert | None], ...]:
+    """Of each field in this version: its name, Kafka's, the value that is not shown, how it is."""
+    at_default = struct_type()
+    return tuple(
+        (
+            name,
+            camel_case(name),
+            getattr(at_default, name) if spec.tag >= 0 else _NEVER,
+            _conversion(spec),
+        )
+        for name, spec in struct_type.schema.specs.items()
+        if spec.since <= version <= spec.until
+    )
+
+
+def _conversion(spec: FieldSpec) -> _Convert | None:
+    if spec.kind == "struct":
+        if spec.is_array:
+            return lambda value, version: [_struct(item, version) for item in value]
+        return _struct
+    if spec.kind == "uuid":
+        return _uuids if spec.is_array else lambda value, version: str(value)
+    if spec.kind in ("bytes", "float64"):
+        return lambda value, version: json_value(value)
+    return None
+
+
+def _uuids(value: list[Uuid], version: int) -> list[str]:
+    return [str(item) for item in value]
 
 
 def _newest(struct: Struct) -> int:
