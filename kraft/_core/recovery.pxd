@@ -29,7 +29,8 @@ cdef class LogScan:
     cdef str _scan_segment(self, Segment segment)
     cdef object _judge(self, Segment segment, list later, str reason)
     cdef object _find_behind(
-        self, Segment segment, list later, int64_t least_offset, int32_t least_epoch
+        self, Segment segment, list later, int64_t least_offset, int32_t least_epoch,
+        bint to_read_on,
     )
     cdef int64_t _find_batch(
         self, Segment segment, int64_t total, int64_t start, int64_t least_offset,

@@ -203,8 +203,8 @@ cdef class LogScan:
         )
         if not (
             damaged
-            or self._find_behind(segment, later, self.next_offset, -1)
-            or self._find_behind(None, later, 0, -1)
+            or self._find_behind(segment, later, self.next_offset, -1, False)
+            or self._find_behind(None, later, 0, -1, False)
         ):
             self._cut_tail(segment, later, reason)
             return None
@@ -213,7 +213,7 @@ cdef class LogScan:
                 f"{reason}, and whole batches follow: opening with salvage reads past it",
                 path=segment.path, offset=self.next_offset, position=self._position,
             )
-        found = self._find_behind(segment, later, self.next_offset, self.last_epoch)
+        found = self._find_behind(segment, later, self.next_offset, self.last_epoch, True)
         if self._crc_budget < 0:
             found = None
         skipped, position, offset = found or (0, self._total, -1)
@@ -224,9 +224,14 @@ cdef class LogScan:
         return found
 
     cdef object _find_behind(
-        self, Segment segment, list later, int64_t least_offset, int32_t least_epoch
+        self, Segment segment, list later, int64_t least_offset, int32_t least_epoch,
+        bint to_read_on,
     ):
-        """The first batch that may still come, in `segment` from here on and in the later ones."""
+        """The first batch that may still come, in `segment` from here on and in the later ones.
+
+        `to_read_on` passes over those that lie before the offset that their segment is named by:
+        they are damage, and no index could hold them.
+        """
         cdef BatchHeader header
         cdef Segment other
         cdef int64_t position
@@ -242,7 +247,9 @@ cdef class LogScan:
                 other.mapped()
                 self._crc_budget += other.size
                 position = self._find_batch(
-                    other, other.size, 0, least_offset, least_epoch, &header
+                    other, other.size, 0,
+                    max(least_offset, other.base_offset) if to_read_on else least_offset,
+                    least_epoch, &header,
                 )
             finally:
                 other.close()
