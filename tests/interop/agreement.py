@@ -26,7 +26,6 @@ from tests.interop.tool_text import (
     tree,
 )
 
-ELR_FEATURE = "eligible.leader.replicas.version"
 CONFIG_KINDS = {"TOPIC": 2, "BROKER": 4, "CLIENT_METRICS": 16, "GROUP": 32}
 SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 RECOVERY_STATES = ("RECOVERED", "RECOVERING")
@@ -229,7 +228,8 @@ def as_dumped(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_dumped(one) for one in value]
     if isinstance(value, Struct):
-        return {camel_case(name): as_dumped(getattr(value, name)) for name in value.schema.specs}
+        names = type(value).schema.specs
+        return {camel_case(name): as_dumped(getattr(value, name)) for name in names}
     return value
 
 

@@ -81,28 +81,25 @@ class PlainPartitions:
             return [self._irregular_one(int(row)) for row in rows]
         partitions = self._partitions
         replicas = _lists(self._replicas[rows])
-        return [
-            PlainPartition(*one, [], [], state)
-            for one, state in zip(
-                zip(
-                    partitions.partition[rows].tolist(),
-                    partitions.leader[rows].tolist(),
-                    partitions.leader_epoch[rows].tolist(),
-                    partitions.partition_epoch[rows].tolist(),
-                    replicas,
-                    *(_lists(held[rows]) for held in self._lists.values()),
-                    [
-                        [self._directory[number] for number in numbers[: len(held)]]
-                        for numbers, held in zip(
-                            partitions.directories[rows].tolist(), replicas, strict=True
-                        )
-                    ],
-                    strict=True,
-                ),
-                partitions.leader_recovery_state[rows].tolist(),
-                strict=True,
-            )
+        numbers = partitions.directories[rows].tolist()
+        directories = [
+            [self._directory[number] for number in some[: len(held)]]
+            for some, held in zip(numbers, replicas, strict=True)
         ]
+        nothing: list[list[int]] = [[] for _ in rows]
+        columns = (
+            partitions.partition[rows].tolist(),
+            partitions.leader[rows].tolist(),
+            partitions.leader_epoch[rows].tolist(),
+            partitions.partition_epoch[rows].tolist(),
+            replicas,
+            *(_lists(held[rows]) for held in self._lists.values()),
+            directories,
+            nothing,
+            nothing,
+            partitions.leader_recovery_state[rows].tolist(),
+        )
+        return list(map(PlainPartition._make, zip(*columns, strict=True)))
 
     def _irregular_one(self, row: int) -> PlainPartition:
         info = self._partitions.row(row)

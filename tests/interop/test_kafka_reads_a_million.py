@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import kraft
-from kraft.lab.million import Settings, run
+from kraft.lab.million import run
+from kraft.lab.scenario import Settings
 from kraft.metadata.directory import METADATA_LOG
 from kraft.metadata.facade import Metadata
 from tests.interop.kafka_jars import KAFKA_4, kafka
@@ -30,7 +31,7 @@ RECORD = re.compile(r'^\| offset: (\d+) .*? payload: {"type":"(\w+)_RECORD"')
 
 
 @contextmanager
-def no_bar(_description: str, _total: float | None) -> Iterator[Callable[[float], None]]:
+def no_bar(description: str, total: float | None) -> Iterator[Callable[[float], None]]:
     yield lambda done: None
 
 
