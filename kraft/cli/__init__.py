@@ -66,6 +66,9 @@ def _ending_well(run: Callable[[], Any]) -> Any:
         # Nobody reads any more. What is still buffered must not fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(BROKEN_PIPE) from None
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

@@ -256,6 +256,8 @@ class _Text:
         begin, dash, epoch = name.partition(".")[0].partition("-")
         if name.endswith(".checkpoint") and dash:
             sys.stdout.write(f"Snapshot end offset: {int(begin)}, epoch: {int(epoch)}\n")
+        elif name == "bootstrap.checkpoint":
+            sys.stdout.write("KRaft bootstrap snapshot\n")
         elif begin.isdigit():
             sys.stdout.write(f"Log starting offset: {int(begin)}\n")
 

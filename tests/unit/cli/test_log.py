@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.cli.conftest import (
     CONTROLLER,
     DATA,
     METADATA_LOG,
+    SETS,
     Run,
     kept_text,
     write_log,
@@ -24,24 +26,25 @@ ORDERS, OTHER = Uuid(b"orders----------"), Uuid(b"other-----------")
 
 def dumpable() -> list[Path]:
     return [
-        path.relative_to(DATA)
-        for node in (CONTROLLER, BROKER)
-        for path in sorted((node / METADATA_LOG).glob("*"))
+        path.relative_to(DATA.parent)
+        for name in SETS
+        for path in sorted((DATA.parent / name).glob("*/**/*"))
         if path.suffix in (".log", ".checkpoint") and path.stat().st_size
     ]
 
 
-def without_the_path(text: str) -> list[str]:
-    return text.splitlines()[1:]
-
-
 @pytest.mark.parametrize("name", dumpable(), ids=str)
 def test_a_file_is_printed_to_the_letter_as_kafka_prints_it(kraft: Run, name: Path) -> None:
-    ran = kraft("log", "dump", DATA / name, "--show-secrets")
+    ran = kraft("log", "dump", DATA.parent / name, "--show-secrets")
     assert ran.code == 0
-    assert ran.out.startswith(f"Dumping {DATA / name}\n")
-    kafka = kept_text(DATA / "text" / f"{name}.txt")
-    assert without_the_path(ran.out) == without_the_path(kafka)
+    assert ran.lines[0] == f"Dumping {DATA.parent / name}"
+    recorded, *inside = name.parts
+    kafka = kept_text(DATA.parent / recorded / "text" / f"{'/'.join(inside)}.txt").splitlines()
+    ours = ran.lines
+    if recorded == "kafka-3.9":
+        # The tool of 3.9 does not look into a LeaderChange.
+        ours = [re.sub(r"LeaderChange: .*", "controlType: LEADER_CHANGE(2)", line) for line in ours]
+    assert ours[1:] == kafka[1:]
 
 
 def test_without_being_asked_no_secret_is_printed(kraft: Run) -> None:
