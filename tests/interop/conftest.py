@@ -13,7 +13,7 @@ import pytest
 from tests.interop import kafka_jars
 
 # So that a difference between the package and Kafka's tools is shown in full.
-pytest.register_assert_rewrite("tests.interop.agreement")
+pytest.register_assert_rewrite("tests.interop.agreement", "tests.interop.end_agreement")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -235,7 +235,7 @@ def record_3(cluster: Cluster, target: Path) -> Recording:
     upgrade(stage, "metadata.version", 7)  # 3.3-IV3
     play(stage, scenario.authorize, scenario.fence)
     upgrade(stage, "metadata.version", 14)  # 3.6-IV2: SCRAM and tokens
-    play(stage, scenario.credentials, scenario.admin_credential, scenario.tokens)
+    play(stage, scenario.credentials, scenario.admin_credential, scenario.tokens, scenario.fence)
     upgrade(stage, "metadata.version", 21)  # 3.9-IV0: directories
     play(stage, scenario.create_many, scenario.configure, scenario.log_directories)
     play(stage, scenario.reassign, scenario.lose_directory, scenario.unclean_election)

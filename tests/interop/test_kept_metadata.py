@@ -15,6 +15,8 @@ import kraft
 from kraft.metadata.reading import read_records
 from kraft.records.values import decode_value, encode_value
 from tests.interop import agreement
+from tests.interop.end_agreement import check_end
+from tests.interop.schemas import kept
 from tests.interop.tool_text import read_text
 from tests.unit.image.metadata_files import record_values
 
@@ -77,6 +79,28 @@ def test_the_topics_are_as_kafka_topics_described_them(node: Path, moment: str, 
     agreement.check_topics(metadata, read_text(text / "topics.txt"))
     for one in FILTERS:
         agreement.check_filter(metadata, one, read_text(text / f"topics-{one}.txt"))
+
+
+@pytest.mark.parametrize(
+    ("node", "moment", "end"), [one for one in MOMENTS if one.values[1] == "end"]
+)
+def test_everything_else_is_as_the_tools_said_at_the_end(node: Path, moment: str, end: int) -> None:
+    metadata = kraft.open_metadata(node, at=end)
+    text = node.parent / "text" / moment
+    is_4 = node.parent.name.startswith("kafka-4")
+    check_end(metadata, lambda name: read_text(text / f"{name}.txt"), is_4=is_4)
+
+
+def test_every_record_of_kafka_is_in_the_recordings_in_every_version() -> None:
+    seen = {
+        (type(one.record).__name__, one.record.version)
+        for path in FILES
+        for one in read_records(memoryview(path.read_bytes()))
+    }
+    for one in kept("4.3.1")["record_types"]:
+        name = one["class"].removesuffix("Record")
+        for version in range(one["lowest"], one["highest"] + 1):
+            assert (name, version) in seen
 
 
 @pytest.mark.parametrize("path", TREES, ids=name_of)
