@@ -10,6 +10,8 @@ partition_leader_epoch lie outside the CRC: a sealed buffer gets both by `assign
 Rules: ``clients/.../record/DefaultRecordBatch.java``, ``DefaultRecord.java``, KIP-98, KIP-534.
 """
 
+cimport cython
+
 import numpy as np
 from kraft._core.checksum import crc32c as _crc32c
 
@@ -117,6 +119,9 @@ cdef void write_batch_header(uint8_t *p, const BatchRow *row) noexcept nogil:
     store_u32(p + 57, <uint32_t>row.record_count)
 
 
+# The collector of cycles would drop _block before __dealloc__ asks who owns the rows. No cycle leads
+# through a table, so there is nothing for it to clear.
+@cython.no_gc_clear
 cdef class BatchTable:
     def __dealloc__(self):
         if self._block is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,20 @@ def test_split_gives_whole_batches_without_copying() -> None:
     assert [len(piece) for piece in split(data, 1)] == [len(one)] * 3
     data[0] = 0x7F
     assert pieces[0][0] == 0x7F
+
+
+def test_columns_outlive_a_table_that_went_in_a_cycle() -> None:
+    """The collector of cycles once freed the rows under the columns, and again with them."""
+    data = ours() * 20
+    columns = []
+    for _ in range(50):
+        cycle: list[Any] = [scan(data)]
+        cycle.append(cycle)
+        columns.append(cycle[0].positions)
+        del cycle
+    gc.collect()
+    wanted = [number * len(ours()) for number in range(20)]
+    assert all(column.tolist() == wanted for column in columns)
 
 
 def test_build_refuses_rows_outside_the_buffer() -> None:
