@@ -287,7 +287,8 @@ cdef class NameMap(HashSlots):
         cdef int64_t number = self.count
         if self.make_room() < 0:
             return -1
-        if arena_reserve(&self.text, size) < 0 or arena_reserve(&self.ends, 8) < 0:
+        # One byte more, as an empty name must be somewhere too: memcpy and memcmp take no NULL.
+        if arena_reserve(&self.text, <size_t>size + 1) < 0 or arena_reserve(&self.ends, 8) < 0:
             return -1
         memcpy(self.text.data + self.text.size, name, size)
         self.text.size += size
