@@ -13,7 +13,7 @@ help:
 	@echo "make lint     ruff, mypy, cython-lint, the floors of the house"
 	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make bench    the speed table: this package beside its peers"
-	@echo "make fuzz     the parsers under a fuzzer, SECONDS=60 by default"
+	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
 	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
 
 $(VENV)/.installed: pyproject.toml
@@ -56,6 +56,10 @@ lint: build
 	PATH=$(BIN):$$PATH $(BIN)/cython-lint kraft/_core
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+fuzz: SECONDS ?= 60
+fuzz:
+	$(PYTHON) tests/fuzz/run.py --seconds $(SECONDS) $(if $(TARGETS),--targets $(TARGETS))
 
 clean:
 	rm -rf build $(VENV) kraft/_core/*.so kraft/_core/*.c

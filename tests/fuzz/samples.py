@@ -1,0 +1,84 @@
+"""What Kafka wrote, in pieces small enough to begin fuzzing with: the seeds of every target.
+
+Owns the choice from ``tests/data`` and the size of a piece. A fuzzer is fast on small inputs, so
+logs and snapshots are cut at batches into pieces of a few KiB.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from kraft import records
+from kraft._core.batch import split
+from kraft._core.batch_records import iterate
+from kraft.records import Uuid
+from kraft.records.values import encode_value
+from tests.reference.random_tables import batches_of, random_records
+
+DATA = Path(__file__).parents[1] / "data"
+PIECE_SIZE = 6 * 1024
+_ZERO = Uuid(bytes(16))
+
+
+def files(pattern: str) -> list[Path]:
+    """Files of the recorded clusters that are not empty, in the order of their paths."""
+    return sorted(path for path in DATA.glob(f"kafka-*/**/{pattern}") if path.stat().st_size)
+
+
+def pieces(path: Path, size: int = PIECE_SIZE) -> Iterator[bytes]:
+    """The file in runs of whole batches of at most ``size`` bytes, where a batch is not larger."""
+    for piece in split(path.read_bytes(), size):
+        yield bytes(piece)
+
+
+def log_pieces() -> Iterator[bytes]:
+    """The first pieces of every recorded segment and snapshot."""
+    for path in files("*.log") + files("*.checkpoint"):
+        for number, piece in enumerate(pieces(path)):
+            if number < 3:
+                yield piece
+
+
+def small_logs() -> Iterator[bytes]:
+    """Batches from offset 0: the beginnings of Kafka's logs, and tables of every shape of row."""
+    for path in files("00000000000000000000.log") + files("*.checkpoint"):
+        yield next(pieces(path, 12 * 1024))
+    for seed in range(8):
+        log = random_records(seed, topics=4)
+        yield bytes(batches_of([encode_value(record) for record in log + changes_of(log)]))
+
+
+def changes_of(log: list[records.Record]) -> list[records.Record]:
+    """A PartitionChange of every kind for the partitions that a list of records makes."""
+    changes: list[records.Record] = []
+    made = [record for record in log if isinstance(record, records.Partition)]
+    for number, partition in enumerate(made):
+        change = records.PartitionChange(
+            partition_id=partition.partition_id, topic_id=partition.topic_id, version=2
+        )
+        kinds: tuple[dict[str, object], ...] = (
+            {"leader": -1},
+            {"isr": partition.replicas[:1]},
+            {"replicas": [7, 8, 9, 10], "directories": [_ZERO] * 4, "isr": [7]},
+            {"adding_replicas": [44], "removing_replicas": partition.replicas[-1:]},
+            {"eligible_leader_replicas": partition.replicas[1:], "last_known_elr": [3]},
+            {"leader_recovery_state": 1, "leader": partition.replicas[0]},
+        )
+        changes.append(change.replace(**kinds[number % len(kinds)]))
+    return changes
+
+
+def values() -> list[bytes]:
+    """Record values in Kafka's bytes: of each type in each version, and of the recorded logs."""
+    with gzip.open(DATA / "record-corpus-4.3.jsonl.gz", "rt") as lines:
+        entries = [json.loads(line) for line in lines]
+    found = dict.fromkeys(bytes.fromhex(entry["value"]) for entry in entries if "value" in entry)
+    for path in files("*.checkpoint"):
+        for batch in iterate(path.read_bytes()):
+            for record in batch:
+                if record.value is not None and not batch.is_control:
+                    found[record.value] = None
+    return [value for value in found if len(value) <= 4096]

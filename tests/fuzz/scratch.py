@@ -1,0 +1,29 @@
+"""Directories that a target writes its input into: in memory where there is room for them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+_MEMORY = "/dev/shm"
+
+
+@cache
+def _home() -> Path:
+    directory = tempfile.mkdtemp(
+        prefix="kraft-fuzz-", dir=_MEMORY if os.path.isdir(_MEMORY) else None
+    )
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+def scratch(name: str = "input") -> Path:
+    """An empty directory of this name; what lay there from the input before is gone."""
+    directory = _home() / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory

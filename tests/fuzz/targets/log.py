@@ -1,0 +1,122 @@
+"""A log directory of one or two segments: opened for reading, whole or salvaging, then for writing.
+
+Opening for reading changes nothing in the directory. What a writing open left behind opens again
+without a torn tail, and with the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kraft._core.log import Log
+from kraft._core.partition_directory import segment_file
+from kraft.errors import DamagedLogError, KraftError
+from tests.fuzz import samples
+from tests.fuzz.scratch import scratch
+
+# flags, the permille of the bytes that go to the first segment (u16)
+PREFIX = 3
+HOLDS_BATCHES = True
+
+_SALVAGE = 1
+_BASE_FROM_BYTES = 2
+_BESIDE = 4
+_WRITE = 8
+
+
+def seeds() -> Iterator[bytes]:
+    for number, path in enumerate(samples.files("*.log")):
+        for flags in (_BASE_FROM_BYTES, _BASE_FROM_BYTES | _SALVAGE | _BESIDE, 0x0A):
+            piece = next(samples.pieces(path, 4096 + 1024 * (number % 3)))
+            yield bytes((flags, 1, 244)) + piece
+
+
+def run(data: bytes) -> None:
+    if len(data) < PREFIX:
+        return
+    flags, content = data[0], data[PREFIX:]
+    cut = len(content) * min(int.from_bytes(data[1:3], "big"), 1000) // 1000
+    directory = scratch("log")
+    _lay(directory, content[:cut], content[cut:], flags)
+    before = _content(directory)
+    found = _read(directory, salvage=bool(flags & _SALVAGE))
+    assert _content(directory) == before, "reading changed the directory"
+    if flags & _SALVAGE and found is not None:
+        _read(directory, salvage=False)
+    if flags & _WRITE:
+        _write(directory)
+
+
+def _lay(directory: Path, first: bytes, second: bytes, flags: int) -> None:
+    """The segments, named by what their first batch says or by chance."""
+    for number, content in enumerate((first, second)):
+        base = int.from_bytes(content[:8], "big") if flags & _BASE_FROM_BYTES else number * 10
+        if number and not content:
+            continue
+        base = base if base < 1 << 63 else number
+        path = Path(segment_file(str(directory), base, ".log"))
+        path.write_bytes(content)
+        if flags & _BESIDE:
+            path.with_suffix(".index").write_bytes(content[:24])
+            path.with_suffix(".timeindex").write_bytes(content[5:29])
+            (directory / "leader-epoch-checkpoint").write_bytes(content[:40])
+
+
+def _content(directory: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.iterdir()}
+
+
+def _read(directory: Path, *, salvage: bool) -> list[bytes] | None:
+    """The batches of the log, None where it is refused."""
+    try:
+        log = Log.open(directory, read_only=True, salvage=salvage)
+    except DamagedLogError:
+        if salvage:
+            raise
+        return None
+    except KraftError:
+        return None
+    with log:
+        return _batches(log)
+
+
+def _batches(log: Log) -> list[bytes]:
+    found, offset = [], log.log_start_offset
+    assert log.log_start_offset <= log.log_end_offset
+    for batch in log.batches():
+        assert batch.base_offset >= offset
+        assert batch.last_offset >= batch.base_offset
+        if len(found) < 50:
+            fetched = log.fetch(batch.base_offset, 1)
+            assert bytes(fetched) == bytes(batch.data), "a fetch gives another batch"
+            inside = log.fetch(batch.last_offset, 1)
+            assert bytes(inside) == bytes(batch.data)
+            log.epoch_at(batch.base_offset)
+            log.end_offset_for_epoch(batch.epoch)
+        found.append(bytes(batch.data))
+        offset = batch.last_offset + 1
+    assert offset <= log.log_end_offset
+    if log.log_end_offset < (1 << 63) - 1:
+        assert len(log.fetch(log.log_end_offset, 100)) == 0
+    assert len(log.gaps) == 0 or log.read_only
+    return found
+
+
+def _write(directory: Path) -> None:
+    try:
+        log = Log.open(directory)
+    except KraftError:
+        return
+    with log:
+        batches, end = _batches(log), log.log_end_offset
+    with Log.open(directory) as log:
+        assert log.torn_tail is None, "a tail is torn twice"
+        assert log.log_end_offset == end
+        assert _batches(log) == batches
+        middle = log.log_start_offset + (end - log.log_start_offset) // 2
+        cut = log.truncate_to(middle)
+        assert cut <= middle
+        assert _batches(log) == batches[: len(_batches(log))]
+    with Log.open(directory, read_only=True) as log:
+        assert log.log_end_offset == cut

@@ -1,0 +1,106 @@
+"""``Cluster.apply``: whole logs replayed, reverted, and carried over in a snapshot.
+
+A live cluster (with a journal) that refuses a call is as it was before it; what it says of itself
+as snapshot records makes a cluster that equals it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kraft._core.batch import BatchBuilder, scan
+from kraft.errors import KraftError, OffsetOutOfRangeError
+from kraft.image.replay import Cluster
+from kraft.records import Partition, record_version
+from kraft.records.batches import encode_records
+from tests.fuzz import samples
+from tests.reference.random_tables import meaning
+
+PREFIX = 2
+HOLDS_BATCHES = True
+
+_JOURNALING = 1
+
+
+def seeds() -> Iterator[bytes]:
+    for log in samples.small_logs():
+        yield b"\x01\x03" + log
+        yield b"\x00\x00" + log
+    for piece in samples.log_pieces():
+        yield b"\x01\x00" + piece
+
+
+def run(data: bytes) -> None:
+    if len(data) < 2:
+        return
+    flags, cut, buffer = data[0], data[1], data[2:]
+    cluster = Cluster(journaling=bool(flags & _JOURNALING))
+    batches = scan(buffer, verify_crc=False)
+    number = cut % (len(batches) + 1)
+    position = int(batches.positions[number]) if number < len(batches) else len(buffer)
+    if not _apply(cluster, buffer[:position]):
+        return
+    middle = cluster.next_offset
+    before = said(cluster)
+    applied = _apply(cluster, buffer[position:])
+    if applied:
+        _snapshot(cluster)
+    if not flags & _JOURNALING:
+        return
+    if not applied and cluster.next_offset == middle:
+        assert said(cluster) == before, "a refused call left something behind"
+    after = said(cluster)
+    try:
+        cluster.revert(min(middle, cluster.next_offset))
+    except OffsetOutOfRangeError:
+        # Within a transaction that was aborted since.
+        return
+    if cluster.next_offset == middle:
+        assert said(cluster) == before, "reverted, and not what it was"
+    if applied:
+        assert _apply(cluster, buffer[position:])
+        assert said(cluster) == after, "applied again, and not what it was"
+    cluster.drop_open_transaction()
+    cluster.forget(cluster.next_offset)
+    repr(cluster)
+
+
+def said(cluster: Cluster) -> dict[str, Any]:
+    """All that a cluster says, as plain objects."""
+    quorum = cluster.state.quorum
+    return {
+        "topics": meaning(cluster.table),
+        "maps": [repr(dict(each)) for each in cluster.state.journaled_maps()],
+        "quorum": repr(quorum),
+        "offsets": (cluster.next_offset, cluster.stable_offset, cluster.transaction_name),
+    }
+
+
+def _apply(cluster: Cluster, buffer: bytes) -> bool:
+    try:
+        cluster.apply(buffer, verify_crc=False)
+    except KraftError:
+        return False
+    return True
+
+
+def _snapshot(cluster: Cluster) -> None:
+    """The snapshot's records make an equal cluster, where the metadata.version can say it."""
+    state, level = cluster.state, cluster.state.metadata_version
+    try:
+        before = encode_records(state.snapshot_records_before_topics(), metadata_version=level)
+        after = encode_records(state.snapshot_records_after_topics(), metadata_version=level)
+        version = record_version(Partition, level)
+    except KraftError:
+        return
+    topics = BatchBuilder()
+    cluster.table.encode_snapshot(topics, version=version)
+    copy = Cluster()
+    end_offset = max(cluster.next_offset, 1)
+    copy.apply_snapshot(b"".join((before, topics.finish(), after)), end_offset=end_offset)
+    for mine, theirs in zip(
+        cluster.state.journaled_maps(), copy.state.journaled_maps(), strict=True
+    ):
+        assert {*mine} == {*theirs}, "the snapshot has other keys"
+    assert {*meaning(copy.table)} == {*meaning(cluster.table)}
