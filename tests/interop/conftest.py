@@ -22,7 +22,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     try:
         kafka_jars.javac()
-        kafka_jars.kafka()
+        for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3):
+            kafka_jars.kafka(release)
+        kafka_jars.schemas()
     except kafka_jars.MissingToolError as missing:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.exit(f"the tests against Apache Kafka cannot run: {missing}", returncode=1)
