@@ -119,8 +119,8 @@ cdef void write_batch_header(uint8_t *p, const BatchRow *row) noexcept nogil:
     store_u32(p + 57, <uint32_t>row.record_count)
 
 
-# The collector of cycles would drop _block before __dealloc__ asks who owns the rows. No cycle leads
-# through a table, so there is nothing for it to clear.
+# The collector of cycles would drop _block before __dealloc__ asks who owns the rows. No cycle
+# leads through a table, so there is nothing for it to clear.
 @cython.no_gc_clear
 cdef class BatchTable:
     def __dealloc__(self):
