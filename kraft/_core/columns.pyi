@@ -16,8 +16,11 @@ class PartitionColumns:
     irregular_count: int
     """Rows whose truth lies in the side table."""
 
-    def __init__(self, *, capacity: int = 0, stride: int = 3) -> None:
-        """Raises ValueError for a stride that is not 1 to 8, or a negative capacity."""
+    def __init__(self, *, capacity: int = 0, stride: int = 3, populate: bool = False) -> None:
+        """Room for ``capacity`` rows; ``populate`` makes its memory resident now instead of at the
+        first touch of each page. Raises ValueError for a stride that is not 1 to 8, or a negative
+        capacity.
+        """
 
     def column(self, name: str) -> NDArray[Any]:
         """A read-only view of a column, ``row_count`` long, not copied; KeyError for other names.

@@ -143,11 +143,14 @@ cdef inline bint pack_list(
 cdef class PartitionColumns:
     """Rows and their memory; ``PartitionTable`` adds what the rows mean."""
 
-    def __cinit__(self, *, int64_t capacity=0, int stride=3, **_):
+    def __cinit__(self, *, int64_t capacity=0, int stride=3, bint populate=False, **_):
         if not 1 <= stride <= MAX_STRIDE:
             raise ValueError(f"a stride lies between 1 and {MAX_STRIDE}, not at {stride}")
         self.arrays = {}
         self._allocate(capacity, stride)
+        if populate:
+            for array in self.arrays.values():
+                array.fill(0)
 
     def __dealloc__(self):
         cdef int64_t index

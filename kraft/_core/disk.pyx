@@ -166,7 +166,8 @@ cdef int fill_view(
     view.ndim = 1
     view.format = NULL
     if flags & PyBUF_FORMAT:
-        # Whoever asks for a format reads one; Cython's own memoryviews do so without looking for NULL.
+        # Whoever asks for a format reads one; Cython's own memoryviews do so without looking for
+        # NULL.
         view.format = b"B"
     view.shape = shape if flags & PyBUF_ND else NULL
     view.strides = strides if (flags & PyBUF_STRIDES) == PyBUF_STRIDES else NULL

@@ -1,4 +1,4 @@
-"""The cluster around the partitions, and Kafka's rules for one: what `kraft._core.election` builds on."""
+"""The cluster around the partitions, and Kafka's rules for one of them."""
 
 class ElectionRules:
     """See `kraft._core.election.ElectionContext`, which is what there is to use."""

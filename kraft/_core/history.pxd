@@ -17,7 +17,7 @@ cdef struct OverlaidRow:
 cdef class TableImage:
     cdef TableRows table
     cdef readonly int64_t offset
-    cdef int64_t seen               # the journal entry from which on nothing was looked at yet; -1: all
+    cdef int64_t seen               # the journal entry from which on nothing was seen; -1: all
     cdef int64_t seen_reverts
     cdef int64_t rows_then          # -1: not known yet
     cdef Arena slots                # OverlaidRow, a power of two of them, at most half full

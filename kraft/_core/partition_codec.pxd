@@ -6,8 +6,8 @@
 #
 #   Topic (2)            name compact string | topicId uuid | tags
 #   Partition (3)        partitionId i32 | topicId uuid | replicas [i32] | isr [i32]
-#                        | removingReplicas [i32] | addingReplicas [i32] | leader i32 | leaderEpoch i32 | partitionEpoch i32
-#                        | directories [uuid] (v1+)
+#                        | removingReplicas [i32] | addingReplicas [i32] | leader i32
+#                        | leaderEpoch i32 | partitionEpoch i32 | directories [uuid] (v1+)
 #                        | tags: 0 leaderRecoveryState i8, 1 elr [i32] (v2+), 2 lastKnownElr (v2+)
 #   PartitionChange (5)  partitionId i32 | topicId uuid | tags: 0 isr, 1 leader i32, 2 replicas,
 #                        3 removingReplicas, 4 addingReplicas, 5 leaderRecoveryState i8,
@@ -165,10 +165,10 @@ cdef inline const uint8_t *get_array(
 
 cdef inline const uint8_t *skip_tags(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """Steps over a tagged section whose tags are all unknown."""
-    cdef uint32_t count = 0, tag = 0, size = 0, index
+    cdef uint32_t count = 0, tag = 0, size = 0, _index
     cdef int64_t last = -1
     p = get_uvarint(p, end, &count)
-    for index in range(count):
+    for _index in range(count):
         p = get_uvarint(p, end, &tag)
         p = get_uvarint(p, end, &size)
         if p == NULL or <int64_t>tag <= last or <uint64_t>size > <uint64_t>(end - p):

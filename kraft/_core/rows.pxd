@@ -52,10 +52,11 @@ cdef class TableRows(PartitionColumns):
     cdef readonly int64_t partition_count
     cdef Arena journal              # JournalEntry, oldest first
     cdef int64_t journal_first      # the first entry in `journal` that is still wanted
-    cdef readonly int64_t journal_sequence  # number of the entry at `journal_first` since the beginning
+    cdef readonly int64_t journal_sequence  # number of the entry at `journal_first`, ever counted
     cdef readonly bint is_journaling
     cdef readonly int64_t journal_start_offset  # revert reaches back to here
-    cdef int64_t revert_count       # reverts give sequence numbers out again; whoever kept some asks this
+    # Reverts give sequence numbers out again; whoever kept some asks this.
+    cdef int64_t revert_count
     cdef list images                # weak references to the TableImages that may be alive
 
     cdef JournalEntry *record(self, int64_t offset, int32_t kind, int32_t row) noexcept nogil

@@ -501,22 +501,26 @@ cdef class TableRows(PartitionColumns):
                     continue
                 name = self.topics.names.name(topic, &name_size)
                 number = fresh.add_topic(name, name_size, self.topic_id(topic), 0)
+                if number < 0:
+                    failed = <int>number
+                    break
                 count = 0
                 pairs = self.rows_of_topic(topic, &count)
-                if number < 0 or (pairs == NULL and count):
-                    failed = 1
+                if pairs == NULL and count:
+                    failed = NO_MEMORY
                     break
                 for index in range(count):
                     self.load_row(pairs[2 * index + 1], &state)
                     row = fresh.append_row(<int32_t>number, pairs[2 * index], 0)
                     if row < 0 or fresh.store_row(row, &state) < 0:
-                        failed = 1
+                        failed = NO_MEMORY
                         break
                 free(pairs)
                 if failed:
                     break
         if failed:
-            raise MemoryError("no memory to compact the table")
+            # A mapped checkpoint may hold a name or an id twice: no CRC of it says so.
+            raise refusal(failed, "the table cannot be compacted")
         self.blocks, fresh.blocks = fresh.blocks, self.blocks
         self.free_blocks, fresh.free_blocks = fresh.free_blocks, self.free_blocks
         self.irregular_count = fresh.irregular_count

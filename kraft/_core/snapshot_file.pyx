@@ -52,7 +52,6 @@ cdef enum:
     FOOTER_TYPE = 4
     HEADER_SIZE = 11
     FOOTER_SIZE = 3
-    SMALLEST_PARTITION = 47     # bytes of a framed Partition record without replicas
 
 cdef object NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 
@@ -333,7 +332,6 @@ cdef class SnapshotReader:
     cdef readonly object path
     cdef readonly object info
     cdef int64_t _last_offset
-    cdef int64_t _row_bound
 
     def __init__(self, source, *, disk=None):
         name = None
@@ -359,7 +357,7 @@ cdef class SnapshotReader:
         """
         cdef const uint8_t[::1] view = self._data
         cdef int64_t size = view.shape[0], position = 0, next_offset = 0, last = 0
-        cdef int64_t records = 0, controls = 0, batches = 0, data_bytes = 0, timestamp_ms
+        cdef int64_t records = 0, controls = 0, batches = 0, timestamp_ms
         cdef const uint8_t *data = &view[0] if size else NULL
         cdef BatchHeader header
         cdef RecordFrame frame
@@ -386,7 +384,6 @@ cdef class SnapshotReader:
                 controls += header.record_count
             else:
                 records += header.record_count
-                data_bytes += header.batch_length
             batches += 1
             next_offset = header.base_offset + header.last_offset_delta + 1
             last = position
@@ -404,7 +401,6 @@ cdef class SnapshotReader:
                 last, next_offset - 1,
             )
         self._last_offset = next_offset - 1
-        self._row_bound = min(records, data_bytes // SMALLEST_PARTITION)
         self.info = SnapshotInfo(
             -1 if name is None else name[0], epoch, timestamp_ms, records, controls, batches, size
         )
@@ -455,7 +451,6 @@ cdef class SnapshotReader:
             if on_control is not None:
                 on_control(offset, epoch, type_, value)
 
-        table.reserve_rows(self._row_bound)
         table.apply(
             self._data, on_record=on_record, on_control=control,
             on_topic_removed=on_topic_removed, path=self.path,

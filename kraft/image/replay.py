@@ -52,6 +52,8 @@ class Cluster:
         self.next_offset = 0
         self.transaction_start: int | None = None
         self.transaction_name: str | None = None
+        # Where the state ends short of `next_offset`: see drop_open_transaction.
+        self.dropped_transaction: int | None = None
         self._snapshot_offset: int | None = None
         self._journaling = journaling
         self._closed: list[_Transaction] = []
@@ -199,6 +201,7 @@ class Cluster:
             end = self.next_offset
             self.revert(start)
             self.next_offset = end
+            self.dropped_transaction = start
             self._end_transaction()
         return start
 

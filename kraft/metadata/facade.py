@@ -24,7 +24,7 @@ from kraft.metadata.partitions import Partitions, Topics
 from kraft.metadata.reading import LogRecord, read_records, record_type_named
 from kraft.metadata.snapshots import save_snapshot
 from kraft.metadata.source import MetadataSource
-from kraft.records import Record
+from kraft.records import METADATA_VERSION, Record
 from kraft.records.batches import encode_records
 
 if TYPE_CHECKING:
@@ -253,7 +253,8 @@ class Metadata(Decisions):
         return encode_records(
             cast("Iterable[Record]", encoded),
             timestamp_ms=timestamp_ms,
-            metadata_version=self.metadata_version,
+            # Before the first FeatureLevel nothing says which versions are meant: the newest are.
+            metadata_version=self.metadata_version if METADATA_VERSION in self.features else None,
         )
 
     @property
@@ -281,6 +282,8 @@ class Metadata(Decisions):
             _, last = log.append(batches)
         log.sync()
         self._pending.clear()
+        # What is written is not taken back any more.
+        self.cluster.forget(self.next_offset)
         return first, last
 
     def write_snapshot(

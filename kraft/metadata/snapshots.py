@@ -77,6 +77,12 @@ def save_snapshot(
             f"the transaction of offset {cluster.transaction_start} is open: "
             "a snapshot ends before it"
         )
+    if cluster.dropped_transaction is not None:
+        raise InvalidRequestError(
+            f"the log ends inside the transaction of offset {cluster.dropped_transaction}: open it "
+            f"with at={cluster.dropped_transaction}, as a snapshot holds all records before its end"
+        )
+    Path(directory).mkdir(parents=True, exist_ok=True)
     state, level = cluster.state, cluster.state.metadata_version
     before, after = _encoded_rest(state)
     path = write_snapshot(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kraft._core.table import PartitionTable
 
 from kraft import records
 from kraft._core.batch import BatchBuilder, assign_offsets
 from kraft._core.batch_records import iterate
 from kraft._core.election import ElectionContext
+from kraft._core.table import PartitionTable
 from kraft.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError
 from kraft.records import Uuid
 from kraft.records.batches import encode_records

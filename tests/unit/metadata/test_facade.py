@@ -19,7 +19,7 @@ from kraft.errors import (
     TopicAlreadyExistsError,
 )
 from kraft.metadata.facade import Metadata
-from kraft.records import BeginTransaction, Config, PartitionChange, Topic, Uuid
+from kraft.records import BeginTransaction, Config, FeatureLevel, PartitionChange, Topic, Uuid
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 CONTROLLER = DATA / "controller-101"
@@ -202,6 +202,17 @@ def test_records_of_an_open_transaction_are_not_part_of_the_state(
     again = kraft.open_metadata(directory)
     assert meaning(again) == before
     assert again.next_offset == metadata.next_offset
+    with pytest.raises(InvalidRequestError, match="inside the transaction"):
+        again.write_snapshot(tmp_path)
+
+
+def test_an_empty_cluster_takes_its_first_records(tmp_path: Path) -> None:
+    empty = Metadata()
+    empty.apply([FeatureLevel(name="metadata.version", feature_level=30)])
+    empty.apply([Topic(name="first", topic_id=Uuid(bytes(range(16))))])
+    assert empty.metadata_version == 30
+    path = empty.write_snapshot(tmp_path / "new")
+    assert "first" in kraft.open_metadata(path).topics
 
 
 def test_a_torn_tail_is_left_out_and_reported(tmp_path: Path, metadata: Metadata) -> None:

@@ -1,0 +1,107 @@
+# Lists as they lie in a record's bytes, on their way into a row; and the small cache of directory
+# ids.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from kraft._core.partition_codec cimport ArrayView
+from kraft._core.wire cimport load_u32
+
+cdef enum:
+    # Small enough to stay in the first-level cache beside the ids of a thousand directories.
+    DIRECTORY_CACHE_SIZE = 4096
+
+
+cdef inline const uint8_t *spread_list(const ArrayView *view, int32_t *out) noexcept nogil:
+    cdef int32_t index
+    for index in range(view.count):
+        out[index] = <int32_t>load_u32(view.items + 4 * index)
+    return view.items
+
+
+cdef inline bint pack_view(
+    const ArrayView *list_, const ArrayView *replicas, uint32_t *packed
+) noexcept nogil:
+    """A list in a record as slots of the replicas in the same record; False where it has no such
+    form.
+    """
+    cdef uint32_t result = 0
+    cdef int32_t index, slot
+    cdef const uint8_t *member
+    if list_.count > 8:
+        return False
+    for index in range(list_.count):
+        member = list_.items + 4 * index
+        # Nearly always the list is in the replicas' order, so the same place is tried first.
+        if index < replicas.count and memcmp(member, replicas.items + 4 * index, 4) == 0:
+            result |= <uint32_t>(index + 1) << (4 * index)
+            continue
+        for slot in range(replicas.count):
+            if memcmp(member, replicas.items + 4 * slot, 4) == 0:
+                result |= <uint32_t>(slot + 1) << (4 * index)
+                break
+        else:
+            return False
+    packed[0] = result
+    return True
+
+
+cdef inline bint pack_members(
+    const ArrayView *list_, const int32_t *replicas, int32_t stride, uint32_t *packed
+) noexcept nogil:
+    """A list in a record as slots of a row's replicas; False where it has no such form."""
+    cdef uint32_t result = 0
+    cdef int32_t index, slot, member
+    if list_.count > 8:
+        return False
+    for index in range(list_.count):
+        member = <int32_t>load_u32(list_.items + 4 * index)
+        if member < 0:
+            return False
+        for slot in range(stride):
+            if replicas[slot] == member:
+                result |= <uint32_t>(slot + 1) << (4 * index)
+                break
+        else:
+            return False
+    packed[0] = result
+    return True
+
+
+cdef inline uint64_t raw_word(const uint8_t *p) noexcept nogil:
+    """Eight bytes in the machine's order: for comparing, never for their value."""
+    cdef uint64_t word
+    memcpy(&word, p, 8)
+    return word
+
+
+cdef inline bint is_uuid(const uint8_t *left, const uint8_t *right) noexcept nogil:
+    return raw_word(left + 8) == raw_word(right + 8) and raw_word(left) == raw_word(right)
+
+
+cdef inline uint16_t *cache_pair(uint16_t *cache, const uint8_t *uuid) noexcept nogil:
+    """The two neighbouring places of the directory cache where a uuid may stand."""
+    # The last bytes of a uuid are random in every version that Kafka makes.
+    cdef uint64_t low = raw_word(uuid + 8)
+    return &cache[((low >> 52) ^ (low >> 32)) & (DIRECTORY_CACHE_SIZE - 2)]
+
+
+cdef inline int64_t cached_directory(
+    uint16_t *cache, const uint8_t *ids, const uint8_t *uuid
+) noexcept nogil:
+    """The number of a directory id if it was met lately, else -1."""
+    cdef const uint16_t *pair = cache_pair(cache, uuid)
+    if pair[0] and is_uuid(ids + 16 * <uint64_t>(pair[0] - 1), uuid):
+        return pair[0] - 1
+    if pair[1] and is_uuid(ids + 16 * <uint64_t>(pair[1] - 1), uuid):
+        return pair[1] - 1
+    return -1
+
+
+cdef inline bint all_migrating(const ArrayView *directories) noexcept nogil:
+    """Whether no directory is known: Kafka then makes as many of them as there are replicas."""
+    cdef int64_t index
+    for index in range(16 * <int64_t>directories.count):
+        if directories.items[index]:
+            return False
+    return True
