@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORE_SOURCES := $(wildcard kraft/_core/*.pyx kraft/_core/*.pxd) setup.py
-STAMP := $(VENV)/.built-$(if $(filter-out 0,$(KRAFT_DEBUG)),debug,release)
+KIND := $(if $(filter-out 0,$(KRAFT_DEBUG)),debug,release)
+STAMP := $(VENV)/.built-$(KIND)
+# A build of the other kind leaves files that look up to date.
+OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop bench bench-quick fuzz clean
 
@@ -24,8 +27,8 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 $(STAMP): $(VENV)/.installed $(CORE_SOURCES)
+	$(BIN)/python setup.py -q build_ext --inplace -j 2 $(if $(OTHER_KIND),--force)
 	rm -f $(VENV)/.built-*
-	$(BIN)/python setup.py -q build_ext --inplace $(if $(filter-out 0,$(KRAFT_DEBUG)),--force) -j 2
 	touch $@
 
 build: $(STAMP)

@@ -10,6 +10,7 @@ Environment switches (all optional):
 """
 
 import os
+import sys
 from pathlib import Path
 
 import numpy
@@ -63,6 +64,9 @@ setup(
     ext_modules=cythonize(
         extensions,
         nthreads=os.cpu_count() or 1,
+        quiet=True,
+        # `build_ext --force` is how a build of another kind takes the place of this one.
+        force="--force" in sys.argv,
         compiler_directives={
             "language_level": "3",
             "boundscheck": DEBUG,
