@@ -1,0 +1,106 @@
+"""``PartitionTable`` beside the slow, obvious twin of the tests: the same records, the same end.
+
+What one takes the other takes, and then both say the same. Records of other types mean nothing to
+either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kraft import records
+from kraft._core.batch import validate
+from kraft._core.batch_records import iterate
+from kraft._core.table import PartitionTable
+from kraft._core.wire import Reader
+from kraft.errors import CorruptRecordError, KraftError, UnsupportedVersionError
+from kraft.records import Record, decode_value
+from tests.fuzz import samples
+from tests.reference.table_twin import RefusedError, State, TableTwin, plain
+
+PREFIX = 1
+HOLDS_BATCHES = True
+
+_TOPIC_TYPES = (records.Topic, records.RemoveTopic)
+_PARTITION_TYPES = (records.Partition, records.PartitionChange)
+_TOPIC_KEYS = {made.schema.api_key for made in _TOPIC_TYPES}
+_PARTITION_KEYS = {made.schema.api_key for made in _PARTITION_TYPES}
+
+
+def seeds() -> Iterator[bytes]:
+    for number, log in enumerate(samples.small_logs()):
+        yield bytes((number % 8,)) + log
+
+
+def run(data: bytes) -> None:
+    if not data:
+        return
+    buffer = data[1:]
+    try:
+        validate(buffer, verify_crc=False)
+    except KraftError:
+        return
+    table = PartitionTable(stride=1 + data[0] % 8)
+    try:
+        table.apply(buffer, verify_crc=False)
+        refusal = None
+    except KraftError as error:
+        refusal = error
+    twin = TableTwin()
+    try:
+        for record in _table_records(buffer):
+            twin.apply(record)
+    except (KraftError, RefusedError) as reason:
+        assert refusal is not None, f"the table takes what the twin refuses: {reason!r}"
+        return
+    assert refusal is None, f"the table refuses what the twin takes: {refusal!r}"
+    said = plain(table)
+    assert said["topics"] == twin.topics
+    assert said["partitions"].keys() == twin.partitions.keys()
+    for key, state in said["partitions"].items():
+        assert state == _in_32_bits(twin.partitions[key]), key
+
+
+def _table_records(buffer: bytes) -> Iterator[Record]:
+    """The records of the table's types; raises for one that is malformed."""
+    for batch in iterate(buffer, verify_crc=False):
+        if batch.codec != "none":
+            raise CorruptRecordError("metadata is not compressed")
+        for raw in batch:
+            if batch.is_control:
+                if len(raw.key or b"") != 4 or raw.value is None:
+                    raise CorruptRecordError("a control record breaks its layout")
+                continue
+            if raw.value is None:
+                raise CorruptRecordError("a metadata record has no value")
+            try:
+                made = decode_value(raw.value)
+            except KraftError as error:
+                # A Topic or RemoveTopic of a later version is handed over like any other record.
+                key = _api_key(raw.value)
+                if key in _PARTITION_KEYS or (
+                    key in _TOPIC_KEYS and not isinstance(error, UnsupportedVersionError)
+                ):
+                    raise
+                continue
+            if isinstance(made, _TOPIC_TYPES + _PARTITION_TYPES):
+                yield made
+
+
+def _api_key(value: bytes) -> int:
+    """The key in the frame of a value that was refused; raises where the frame is at fault."""
+    reader = Reader(value)
+    if reader.read_uvarint() != 1:
+        raise CorruptRecordError("an unknown version of the frame")
+    key = reader.read_uvarint()
+    reader.read_uvarint()
+    return key
+
+
+def _in_32_bits(state: State) -> State:
+    """The twin counts epochs without end, Java and the table in 32 bits."""
+    epochs = {
+        name: (state[name] + (1 << 31)) % (1 << 32) - (1 << 31)
+        for name in ("leader_epoch", "partition_epoch")
+    }
+    return {**state, **epochs}
