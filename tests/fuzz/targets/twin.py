@@ -47,10 +47,8 @@ def run(data: bytes) -> None:
     except KraftError as error:
         refusal = error
     twin = TableTwin()
-    try:
-        for record in _table_records(buffer):
-            twin.apply(record)
-    except (KraftError, RefusedError) as reason:
+    reason = _replay(twin, buffer)
+    if reason is not None:
         assert refusal is not None, f"the table takes what the twin refuses: {reason!r}"
         return
     assert refusal is None, f"the table refuses what the twin takes: {refusal!r}"
@@ -59,6 +57,16 @@ def run(data: bytes) -> None:
     assert said["partitions"].keys() == twin.partitions.keys()
     for key, state in said["partitions"].items():
         assert state == _in_32_bits(twin.partitions[key]), key
+
+
+def _replay(twin: TableTwin, buffer: bytes) -> Exception | None:
+    """Why the twin refuses the records; None where it takes them all."""
+    try:
+        for record in _table_records(buffer):
+            twin.apply(record)
+    except (KraftError, RefusedError) as reason:
+        return reason
+    return None
 
 
 def _table_records(buffer: bytes) -> Iterator[Record]:
