@@ -31,7 +31,7 @@ CORPORA = ROOT / "fuzz-corpus"
 LOGS = HOME / "logs"
 FINDINGS = HOME / "findings"
 
-TARGETS = ("batch", "values", "table", "twin", "replay", "log", "checkpoint", "text")
+TARGETS = ("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text")
 SANITIZERS = "-fsanitize=address,undefined,fuzzer-no-link"
 MISSING = 2
 

@@ -6,7 +6,7 @@ either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kraft import records
 from kraft._core.batch import validate
@@ -20,6 +20,9 @@ from tests.reference.table_twin import RefusedError, State, TableTwin, plain
 
 PREFIX = 1
 HOLDS_BATCHES = True
+
+# The most entries of one list that a row of the table holds (``partition_codec.pxd``).
+MAX_REPLICAS = 64
 
 _TOPIC_TYPES = (records.Topic, records.RemoveTopic)
 _PARTITION_TYPES = (records.Partition, records.PartitionChange)
@@ -63,10 +66,17 @@ def _replay(twin: TableTwin, buffer: bytes) -> Exception | None:
     """Why the twin refuses the records; None where it takes them all."""
     try:
         for record in _table_records(buffer):
+            if any(isinstance(each, list) and len(each) > MAX_REPLICAS for each in _fields(record)):
+                return UnsupportedVersionError("a list is longer than a row can be")
             twin.apply(record)
     except (KraftError, RefusedError) as reason:
         return reason
     return None
+
+
+def _fields(record: Record) -> Iterable[object]:
+    """The fields but for the directories, which are as many as the replicas or refused."""
+    return (value for name, value in record.to_dict().items() if name != "directories")
 
 
 def _table_records(buffer: bytes) -> Iterator[Record]:
@@ -100,8 +110,9 @@ def _api_key(value: bytes) -> int:
     reader = Reader(value)
     if reader.read_uvarint() != 1:
         raise CorruptRecordError("an unknown version of the frame")
-    key = reader.read_uvarint()
-    reader.read_uvarint()
+    key, version = reader.read_uvarint(), reader.read_uvarint()
+    if version > 0x7FFF:
+        raise CorruptRecordError("no version is as large")
     return key
 
 
