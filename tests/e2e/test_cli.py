@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.signals import heed_interrupts
+
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3"
 CONTROLLER, BROKER = DATA / "controller-101", DATA / "broker-1"
 KRAFT = [sys.executable, "-c", "from kraft.cli import main; main()"]
@@ -123,7 +125,9 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
 
 def test_ctrl_c_ends_it_with_130() -> None:
     command = [*KRAFT, "log", "dump", str(BROKER)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+    ) as process:
         assert process.stdout is not None
         # The dump is larger than a pipe holds, so it waits for a reader when the signal comes.
         process.stdout.readline()

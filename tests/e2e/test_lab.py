@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.signals import heed_interrupts
+
 COMMAND = [sys.executable, "-c", "from kraft.cli import main; main()", "lab", "million"]
 SMALL = ["--partitions", "5000", "--brokers", "12"]
 
@@ -127,6 +129,7 @@ def test_a_run_that_is_stopped_says_so_in_one_line_and_leaves_nothing(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
     try:
         give_up = time.monotonic() + 30

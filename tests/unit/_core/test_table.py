@@ -109,7 +109,8 @@ def test_many_wide_rows_widen_the_stride_and_a_journal_survives_it() -> None:
                           eligible_leader_replicas=None) for n in range(1, 40)]  # fmt: skip
     table = PartitionTable()
     table.start_journal(0)
-    table.apply(batch_of([TOPIC, FIRST, change(isr=[1]), *wide]))
+    table.apply(batch_of([TOPIC, FIRST, change(isr=[1])]))
+    table.apply(batch_of(wide, 3))
     assert (table.stride, table.irregular_count) == (3, 39)
     table.apply(batch_of([change(isr=[3])], 42))
     assert (table.stride, table.irregular_count) == (5, 0)
@@ -120,6 +121,16 @@ def test_many_wide_rows_widen_the_stride_and_a_journal_survives_it() -> None:
     table.revert(2)
     assert table.state_of(0)["isr"] == [2, 1]
     assert table.partition_count == 1
+
+
+def test_a_cold_load_looks_for_the_stride_before_it_begins() -> None:
+    wide = [FIRST.replace(partition_id=n, replicas=[1, 2, 3, 4, 5], isr=[5, 1], directories=[],
+                          eligible_leader_replicas=None) for n in range(1, 40)]  # fmt: skip
+    table = PartitionTable()
+    table.apply(batch_of([TOPIC, FIRST, *wide]))
+    assert (table.stride, table.irregular_count) == (5, 0)
+    assert table.state_of(7)["isr"] == [5, 1]
+    assert table.state_of(0)["replicas"] == FIRST.replicas
 
 
 def test_other_records_are_handed_over_in_their_place() -> None:
