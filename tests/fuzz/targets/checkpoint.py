@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgpack
 
-from kraft._core.batch import BatchBuilder, split
+from kraft._core.batch import ATTRIBUTE_CONTROL, BatchBuilder, scan, split, validate
 from kraft._core.checksum import crc32c
 from kraft._core.column_checkpoint import (
     MAGIC,
@@ -28,7 +28,7 @@ from kraft._core.column_checkpoint import (
     load_columns,
     save_columns,
 )
-from kraft._core.snapshot_file import SnapshotReader, read_snapshot, write_snapshot
+from kraft._core.snapshot_file import SnapshotReader, SnapshotWriter, read_snapshot, write_snapshot
 from kraft._core.table import PartitionTable
 from kraft.errors import KraftError
 from kraft.image.replay import Cluster
@@ -67,6 +67,7 @@ def run(data: bytes) -> None:
 
 
 def _snapshot(content: bytes) -> None:
+    _written_from_batches(content)
     cluster = Cluster()
     try:
         reader = SnapshotReader(content)
@@ -85,6 +86,25 @@ def _snapshot(content: bytes) -> None:
     loaded = load_columns(path)
     assert isinstance(loaded, ColumnCheckpoint), loaded
     assert meaning(loaded.table) == said
+
+
+def _written_from_batches(content: bytes) -> None:
+    """Batches taken over into a snapshot are sound, and as many records as there were."""
+    with SnapshotWriter(
+        scratch(), 100, 1, last_contained_log_timestamp_ms=1, timestamp_ms=2
+    ) as writer:
+        try:
+            for batch in split(content, 1):
+                if not scan(batch, verify_crc=False).attributes[0] & ATTRIBUTE_CONTROL:
+                    writer.append_batches(batch)
+        except KraftError:
+            return
+        path = writer.finish()
+    written = validate(Path(path).read_bytes(), dense=True)
+    expected = scan(content, verify_crc=False)
+    is_data = expected.attributes & ATTRIBUTE_CONTROL == 0
+    assert SnapshotReader(path).info.record_count == expected.record_counts[is_data].sum()
+    assert written.record_counts.sum() == expected.record_counts[is_data].sum() + 2
 
 
 def _write(directory: Path, end_offset: int, table: PartitionTable) -> str:

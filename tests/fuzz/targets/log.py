@@ -46,6 +46,7 @@ def run(data: bytes) -> None:
         _read(directory, salvage=False)
     if flags & _WRITE:
         _write(directory)
+        _append(content)
 
 
 def _lay(directory: Path, first: bytes, second: bytes, flags: int) -> None:
@@ -82,7 +83,8 @@ def _read(directory: Path, *, salvage: bool) -> list[bytes] | None:
 
 
 def _batches(log: Log) -> list[bytes]:
-    found, offset = [], log.log_start_offset
+    found: list[bytes] = []
+    offset = log.log_start_offset
     assert log.log_start_offset <= log.log_end_offset
     for batch in log.batches():
         assert batch.base_offset >= offset
@@ -120,3 +122,22 @@ def _write(directory: Path) -> None:
         assert _batches(log) == batches[: len(_batches(log))]
     with Log.open(directory, read_only=True) as log:
         assert log.log_end_offset == cut
+
+
+def _append(content: bytes) -> None:
+    """Bytes from elsewhere are appended as they are, to a log that begins there, or refused."""
+    directory = scratch("appended")
+    with Log.open(directory) as log:
+        log.truncate_fully_and_start_at(min(int.from_bytes(content[:8], "big"), 1 << 62))
+        start = log.log_end_offset
+        try:
+            first, last = log.append(content, verify_crc=True)
+        except KraftError:
+            assert log.log_end_offset == start, "a refused append moved the end"
+            assert log.size == 0
+            return
+        assert (first, last + 1) == (start, log.log_end_offset) or not content
+        assert b"".join(_batches(log)) == content
+    with Log.open(directory, read_only=True) as log:
+        assert log.torn_tail is None
+        assert b"".join(_batches(log)) == content, "what was appended is not there"
