@@ -76,7 +76,8 @@ class Log:
         elsewhere. `sync` calls `sync()` at the end.
 
         Raises CorruptRecordError (nothing was written) where the bytes are not such batches,
-        RecordTooLargeError where a batch is larger than a segment, StorageError.
+        RecordTooLargeError where a batch is larger than a segment, StorageError, ValueError for an
+        empty buffer.
         """
 
     def sync(self) -> None:

@@ -46,7 +46,8 @@ def run(data: bytes) -> None:
         _read(directory, salvage=False)
     if flags & _WRITE:
         _write(directory)
-        _append(content)
+        if content:
+            _append(content)
 
 
 def _lay(directory: Path, first: bytes, second: bytes, flags: int) -> None:
@@ -136,7 +137,7 @@ def _append(content: bytes) -> None:
             assert log.log_end_offset == start, "a refused append moved the end"
             assert log.size == 0
             return
-        assert (first, last + 1) == (start, log.log_end_offset) or not content
+        assert (first, last + 1) == (start, log.log_end_offset)
         assert b"".join(_batches(log)) == content
     with Log.open(directory, read_only=True) as log:
         assert log.torn_tail is None
