@@ -51,7 +51,7 @@ BUILT = {".so", ".c", ".pyc"}
 
 LIMITS = (
     "-max_len=65536",
-    "-timeout=10",
+    "-timeout=25",
     "-rss_limit_mb=2048",
     "-malloc_limit_mb=512",
     "-print_final_stats=1",
