@@ -14,6 +14,7 @@ from libc.string cimport memcpy
 import numpy as np
 cimport numpy as cnp
 
+from kraft._core.batch cimport append_record
 from kraft._core.broker_index cimport BrokerRows
 from kraft._core.columns cimport IRREGULAR
 from kraft._core.partition_codec cimport (
@@ -29,6 +30,26 @@ from kraft.errors import (
 )
 
 cnp.import_array()
+
+
+cdef inline uint8_t *put_lists(
+    uint8_t *p, const int32_t *replicas, int32_t replica_count, uint32_t isr, int32_t isr_count
+) noexcept nogil:
+    """Replicas, ISR, and the two empty lists of a partition that is not being reassigned."""
+    cdef int32_t slot
+    p[0] = <uint8_t>(replica_count + 1)
+    p += 1
+    for slot in range(replica_count):
+        store_u32(p + 4 * slot, <uint32_t>replicas[slot])
+    p += 4 * replica_count
+    p[0] = <uint8_t>(isr_count + 1)
+    p += 1
+    for slot in range(isr_count):
+        store_u32(p + 4 * slot, <uint32_t>replicas[((isr >> (4 * slot)) & 15) - 1])
+    p += 4 * isr_count
+    p[0] = 1
+    p[1] = 1
+    return p + 2
 
 
 cdef class PartitionTable(ReplayedRows):
@@ -87,7 +108,9 @@ cdef class PartitionTable(ReplayedRows):
         size = 3 + 20 + 1 + 4 * replica_count + 1 + 4 * isr_count + 2 + 12 + 1
         if version >= 1:
             size += 1 + 16 * replica_count
-        p = builder.add_value(size)
+        p = append_record(
+            builder, builder.next_offset, builder.timestamp_ms, NULL, -1, NULL, size, 0, NULL, 0, 0
+        )
         if p == NULL:
             return NULL
         p[0] = 1
@@ -95,23 +118,15 @@ cdef class PartitionTable(ReplayedRows):
         p[2] = <uint8_t>version
         store_u32(p + 3, <uint32_t>self.partition[row])
         memcpy(p + 7, self.topic_id(self.topic[row]), 16)
-        p[23] = <uint8_t>(replica_count + 1)
-        p += 24
-        for slot in range(replica_count):
-            store_u32(p, <uint32_t>replicas[slot])
-            p += 4
-        p[0] = <uint8_t>(isr_count + 1)
-        p += 1
-        while packed:
-            store_u32(p, <uint32_t>replicas[(packed & 15) - 1])
-            packed >>= 4
-            p += 4
-        p[0] = 1
-        p[1] = 1
-        store_u32(p + 2, <uint32_t>self.leader[row])
-        store_u32(p + 6, <uint32_t>self.leader_epoch[row])
-        store_u32(p + 10, <uint32_t>self.partition_epoch[row])
-        p += 14
+        if likely(replica_count == 3 and isr_count == 3):
+            # The usual numbers, as constants: the compiler then lays the loops out flat.
+            p = put_lists(p + 23, replicas, 3, packed, 3)
+        else:
+            p = put_lists(p + 23, replicas, replica_count, packed, isr_count)
+        store_u32(p, <uint32_t>self.leader[row])
+        store_u32(p + 4, <uint32_t>self.leader_epoch[row])
+        store_u32(p + 8, <uint32_t>self.partition_epoch[row])
+        p += 12
         if version >= 1:
             p[0] = <uint8_t>(replica_count + 1)
             p += 1
