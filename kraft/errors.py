@@ -1,8 +1,8 @@
 """One family of exceptions, each tied to the error code that Kafka would answer with.
 
 Owns the mapping exception -> code (``clients/.../common/protocol/Errors.java``). Everything that
-kraft raises on bad
-input or a refused operation derives from :class:`KraftError`; anything else that escapes is a bug.
+kraft raises on bad input or a refused operation derives from :class:`KraftError`; anything else
+that escapes is a bug.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ class CorruptRecordError(KraftError):
     """Bytes that are not what they claim to be.
 
     Carries where: ``path`` (None for bytes in memory), ``offset`` (the log offset, -1 where
-    unknown) and
-    ``position`` (the byte position in the file or buffer, -1 where unknown).
+    unknown) and ``position`` (the byte position in the file or buffer, -1 where unknown).
     """
 
     kafka_code = 2

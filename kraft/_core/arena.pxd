@@ -1,6 +1,6 @@
 # A growing piece of memory in C, for tables that no Python object ever views: it may move when it
-# grows. It can begin as
-# borrowed memory (a mapped checkpoint) and becomes its own on the first growth.
+# grows. It can begin as borrowed memory (a mapped checkpoint) and becomes its own on the first
+# growth.
 
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc, realloc

@@ -1,10 +1,8 @@
 """CRC-32C, from the ``crc32c`` package's compiled module.
 
 The package's ``__init__`` also imports ``importlib.metadata``, ``argparse`` and its command line,
-which costs half of the
-time that importing kraft may take; so the compiled module is loaded by itself. Where the package is
-laid out otherwise,
-it is imported as usual.
+which costs half of the time that importing kraft may take; so the compiled module is loaded by
+itself. Where the package is laid out otherwise, it is imported as usual.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from kraft._core.partition_codec cimport PartitionState
 cdef enum:
     MAX_STRIDE = 8
     # In the `isr` column: the row's truth lies in the side table, its number there in the `elr`
-    # column. As a packed
-    # list this would name slot 14, which no stride has.
+    # column. As a packed list this would name slot 14, which no stride has.
     IRREGULAR = 0xFFFFFFFF
 
 
@@ -33,8 +32,8 @@ cdef class PartitionColumns:
     cdef Arena free_blocks             # u32 numbers of free blocks
     cdef readonly int64_t irregular_count
     # What a table mapped without verification still owes before anything goes over its rows: a
-    # callable that takes the
-    # table and raises where the columns contradict themselves. None where nothing is owed.
+    # callable that takes the table and raises where the columns contradict themselves. None where
+    # nothing is owed.
     cdef object pending_check
 
     cdef object _allocate(self, int64_t capacity, int stride)

@@ -15,8 +15,7 @@
 #   RemoveTopic (9)      topicId uuid | tags
 #
 # A parsed record is a *view*: counts, and pointers into the bytes that were checked. Source of the
-# layouts: the schemas
-# under common/metadata in kafka-metadata-4.3.1.jar.
+# layouts: the schemas under common/metadata in kafka-metadata-4.3.1.jar.
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -70,8 +69,7 @@ cdef enum CodecReason:
 
 
 # One partition, spread out. Only the first `*_count` entries of a list are set; directories are
-# interned numbers, one for
-# each replica.
+# interned numbers, one for each replica.
 cdef struct PartitionState:
     int32_t leader
     int32_t leader_epoch
@@ -93,9 +91,8 @@ cdef struct PartitionState:
 
 
 # What one PartitionChange record says: which fields (bits of ChangeField), the leader
-# (NO_LEADER_CHANGE where not named)
-# and the recovery state (-1 where not named). The values of the lists are those of the state after
-# the change.
+# (NO_LEADER_CHANGE where not named) and the recovery state (-1 where not named). The values of the
+# lists are those of the state after the change.
 cdef struct PartitionChange:
     uint32_t fields
     int32_t leader
@@ -196,8 +193,8 @@ cdef int parse_remove_topic(
 ) noexcept nogil
 
 # Emitters: the size first, then the bytes into space of just that size. `directory_ids` holds 16
-# bytes for each interned
-# number. The ELR lists of a Partition record are written where they are not empty (version 2).
+# bytes for each interned number. The ELR lists of a Partition record are written where they are not
+# empty (version 2).
 cdef int32_t size_of_partition(const PartitionState *state, int32_t version) noexcept nogil
 
 cdef uint8_t *put_partition(

@@ -1,9 +1,8 @@
 """From the bytes of record batches to rows, with no Python object a record and without the GIL.
 
 Owns the walk over batches and records: the order, the offsets, and where the walk stops for
-somebody
-else. Records of other types are handed to a callback in their place in the order, so that one
-replay serves partitions and everything else. Nearly every record of a snapshot is the next
+somebody else. Records of other types are handed to a callback in their place in the order, so that
+one replay serves partitions and everything else. Nearly every record of a snapshot is the next
 partition of the topic at hand, in a regular form: ``apply_like_last`` takes those in one straight
 line. What a record does to a row is in ``record_rows``, byte layouts are in ``partition_codec``.
 """

@@ -3,8 +3,7 @@ them.
 
 Owns the way out (``encode_*``, from columns to finished batches without the GIL) and the questions
 that people ask. The way in is below: batches in ``replayed_rows``, single records in
-``record_rows``,
-history in ``rows``, storage in ``columns``.
+``record_rows``, history in ``rows``, storage in ``columns``.
 """
 
 from libc.stdint cimport uint32_t

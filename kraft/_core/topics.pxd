@@ -7,8 +7,7 @@ from kraft._core.intern cimport NameMap, UuidMap
 
 
 # `row_count` rows from `first_row` on hold the partitions from `first_partition` on: the topic's
-# extent. Partitions outside
-# of it are scattered (RowMap). `max_partition` bounds both.
+# extent. Partitions outside of it are scattered (RowMap). `max_partition` bounds both.
 cdef struct TopicEntry:
     int32_t first_row
     int32_t first_partition

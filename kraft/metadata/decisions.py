@@ -1,10 +1,8 @@
 """``Decisions``: what Kafka's controller would write, asked of a ``Metadata``.
 
 Owns nothing: each method hands the cluster to the function of ``kraft.controller`` that knows the
-rule and
-gives the records back. Nothing changes until they are applied. ``kraft.controller`` is imported
-when the
-first of them is called, so that opening and reading costs nothing of it.
+rule and gives the records back. Nothing changes until they are applied. ``kraft.controller`` is
+imported when the first of them is called, so that opening and reading costs nothing of it.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ class Decisions:
 
     def fence(self, broker_id: int) -> Records:
         """The broker's session has ended: its partitions get other leaders, it leaves every ISR and
-        is
-        fenced.
+        is fenced.
 
         Raises :class:`BrokerIdNotRegisteredError`.
         """
@@ -67,8 +64,7 @@ class Decisions:
         ``placer``.
 
         A random ``topic_id`` and a placer with a random seed stand in where none is given. Raises
-        the error
-        that Kafka would answer with, such as :class:`TopicAlreadyExistsError`.
+        the error that Kafka would answer with, such as :class:`TopicAlreadyExistsError`.
         """
         from kraft.controller import NewTopic, create_topic
 
@@ -106,8 +102,7 @@ class Decisions:
 
     def elect_leaders(self, election: Literal["preferred", "unclean"] = "preferred") -> Records:
         """Preferred replicas lead again wherever they can; or leaderless partitions of topics that
-        allow
-        unclean elections get a leader. All partitions at once, without Kafka's limit a run.
+        allow unclean elections get a leader. All at once, without Kafka's limit a run.
         """
         from kraft.controller import balance_leaders, elect_unclean_leaders
 

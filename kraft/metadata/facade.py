@@ -1,11 +1,9 @@
 """``Metadata``: a cluster's metadata as a library object, and ``open_metadata``, which makes one.
 
 Owns the ties between the state (``Cluster``), the bytes it came from (``MetadataSource``) and the
-batches that
-were applied since and are not written yet. Deciding (``fence`` and its like) never changes the
-state: it returns
-the records that Kafka's controller would write, ``apply`` makes them take effect, ``append`` writes
-them.
+batches that were applied since and are not written yet. Deciding (``fence`` and its like) never
+changes the state: it returns the records that Kafka's controller would write, ``apply`` makes them
+take effect, ``append`` writes them.
 """
 
 from __future__ import annotations
@@ -42,24 +40,21 @@ def open_metadata(
     use_column_cache: bool = True,
 ) -> Metadata:
     """Opens the metadata of a Kafka cluster: a ``log.dir``, a ``__cluster_metadata-0`` directory,
-    one ``.log``
-    segment or one ``.checkpoint``.
+    one ``.log`` segment or one ``.checkpoint``.
 
     The state is that of all records that are there, or with ``at`` of those below that offset;
-    records of an
-    open or aborted metadata transaction are not part of it. Nothing on disk is changed. A log does
-    not say how
-    much of it was committed: the last records may be ones that a leader had not committed yet.
+    records of an open or aborted metadata transaction are not part of it. Nothing on disk is
+    changed. A log does not say how much of it was committed: the last records may be ones that a
+    leader had not committed yet.
 
     ``salvage`` reads past damage that valid batches follow (``Metadata.source.gaps`` names it).
     ``use_column_cache`` lets a column checkpoint beside the snapshot stand in for decoding it,
     after checking it.
 
     Raises :class:`StorageError` where nothing of the kind lies at ``path``,
-    :class:`CorruptRecordError` (with
-    file, offset and byte position) for malformed bytes, :class:`DamagedLogError` for damage that
-    valid batches
-    follow, :class:`OffsetOutOfRangeError` for an ``at`` that is not there any more.
+    :class:`CorruptRecordError` (with file, offset and byte position) for malformed bytes,
+    :class:`DamagedLogError` for damage that valid batches follow, :class:`OffsetOutOfRangeError`
+    for an ``at`` that is not there any more.
     """
     source = MetadataSource(path, salvage=salvage)
     cluster, began = source.load(at, use_column_cache=use_column_cache)
@@ -212,8 +207,7 @@ class Metadata(Decisions):
         """Every record that is there from offset ``since`` on, control records included.
 
         Those of the log, then those applied since; of a lone checkpoint, those in it. ``type``
-        keeps one type,
-        by class or by Kafka's name.
+        keeps one type, by class or by Kafka's name.
         """
         wanted = record_type_named(type) if isinstance(type, str) else type
         start = 0 if since is None else since
@@ -231,8 +225,7 @@ class Metadata(Decisions):
         """Makes records take effect: typed ones, a decision of this class, or encoded batches.
 
         They get the next offsets and the present epoch; the offset of the first is returned. When
-        one
-        contradicts the state nothing is applied and :class:`ReplayError` is raised.
+        one contradicts the state nothing is applied and :class:`ReplayError` is raised.
         """
         first = self.next_offset
         batches = self._encode(records, timestamp_ms)
@@ -266,8 +259,7 @@ class Metadata(Decisions):
         """Writes what was applied since opening to ``log``, fsynced; (first, last) offset, or None.
 
         The log must end where the applied records begin. Raises :class:`InvalidRequestError` where
-        it does
-        not, :class:`StorageError` where the disk refuses.
+        it does not, :class:`StorageError` where the disk refuses.
         """
         if not self._pending:
             return None
@@ -297,10 +289,8 @@ class Metadata(Decisions):
         path.
 
         ``columns`` puts a column checkpoint beside it, from which the next opening is faster; it is
-        a cache
-        and may be deleted at any time. ``timestamp_ms`` is the append time of the last record in it
-        (default:
-        that of the log it came from). Raises :class:`StorageError`,
+        a cache and may be deleted at any time. ``timestamp_ms`` is the append time of the last
+        record in it (default: that of the log it came from). Raises :class:`StorageError`,
         :class:`UnsupportedVersionError`.
         """
         if timestamp_ms is None:

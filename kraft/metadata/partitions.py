@@ -1,8 +1,7 @@
 """``Partitions`` and ``Topics``: the partition table as people read it.
 
 Owns nothing: every column is a read-only view of the table's memory, nothing is copied. Read by
-library
-users, the command line and the lab.
+library users, the command line and the lab.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ class Partitions:
     """Every partition, one row each.
 
     The columns are numpy arrays over the table's own memory (read-only, no copy), ``n`` rows long
-    and, for
-    ``replicas`` and ``directories``, ``stride`` slots wide:
+    and, for ``replicas`` and ``directories``, ``stride`` slots wide:
 
     - ``topic``, ``partition``: i32. ``topic`` is a number, see :attr:`TopicInfo.number`.
     - ``leader``, ``leader_epoch``, ``partition_epoch``: i32; leader -1 is none.
@@ -73,8 +71,7 @@ class Partitions:
     Rows whose lists do not fit (a reassignment in flight, more replicas than the stride) have ``isr
     ==
     IRREGULAR``; their lists come from :meth:`row` or :meth:`replica_matrix`. Rows of removed topics
-    are
-    dead until compaction and have ``topic < 0``; :attr:`live` masks them.
+    are dead until compaction and have ``topic < 0``; :attr:`live` masks them.
     """
 
     def __init__(self, table: PartitionTable) -> None:

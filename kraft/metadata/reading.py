@@ -1,8 +1,7 @@
 """Records out of batches, one by one, for people: the log dump, ``Metadata.records``.
 
 Owns the walk over batches and the filter by type that decodes only what is asked for. The bulk path
-from
-batches to columns is ``PartitionTable.apply``.
+from batches to columns is ``PartitionTable.apply``.
 """
 
 from __future__ import annotations

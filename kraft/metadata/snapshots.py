@@ -2,11 +2,9 @@
 beside them.
 
 Owns what goes into a snapshot and in which order (``MetadataImage.write``): features, brokers and
-controllers,
-topics with their partitions, then the rest. The file formats are ``kraft._core.snapshot_file``
-(Kafka's, the
-truth) and ``kraft._core.column_checkpoint`` (a cache of the same state that is mapped instead of
-replayed).
+controllers, topics with their partitions, then the rest. The file formats are
+``kraft._core.snapshot_file`` (Kafka's, the truth) and ``kraft._core.column_checkpoint`` (a cache of
+the same state that is mapped instead of replayed).
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 in them.
 
 Owns which snapshot and which stretch of the log make the state as of an offset, and how damage is
-met: a
-torn tail is left out and reported, damage that valid batches follow is refused unless salvaging.
-Nothing is
-ever written. Fed by ``directory`` (names) and ``kraft._core.log`` / ``kraft._core.snapshot_file``
-(bytes).
+met: a torn tail is left out and reported, damage that valid batches follow is refused unless
+salvaging. Nothing is ever written. Fed by ``directory`` (names) and ``kraft._core.log`` /
+``kraft._core.snapshot_file`` (bytes).
 """
 
 from __future__ import annotations
@@ -174,10 +172,8 @@ class MetadataSource:
         began.
 
         That is the end offset of the snapshot loaded, 0 where there was none. Records of a
-        transaction
-        that is open at that point are not part of it. Raises :class:`OffsetOutOfRangeError`, naming
-        the
-        range, and :class:`CorruptRecordError`.
+        transaction that is open at that point are not part of it. Raises
+        :class:`OffsetOutOfRangeError`, naming the range, and :class:`CorruptRecordError`.
         """
         first, last = self.offset_range
         if at is not None and not first <= at <= last:
