@@ -26,7 +26,8 @@ MAX_REPLICAS = 64
 
 _TOPIC_TYPES = (records.Topic, records.RemoveTopic)
 _PARTITION_TYPES = (records.Partition, records.PartitionChange)
-_TOPIC_KEYS = {made.schema.api_key for made in _TOPIC_TYPES}
+# The table looks into a NoOp too, of which nothing comes.
+_TOPIC_KEYS = {made.schema.api_key for made in (*_TOPIC_TYPES, records.NoOp)}
 _PARTITION_KEYS = {made.schema.api_key for made in _PARTITION_TYPES}
 
 
