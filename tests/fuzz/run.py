@@ -30,6 +30,8 @@ PYTHON = HOME / "venv" / "bin" / "python"
 CORPORA = ROOT / "fuzz-corpus"
 LOGS = HOME / "logs"
 FINDINGS = HOME / "findings"
+# Targets that write files do it here, where there is such a place.
+MEMORY = Path("/dev/shm")
 
 TARGETS = ("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text")
 SANITIZERS = "-fsanitize=address,undefined,fuzzer-no-link"
@@ -200,10 +202,13 @@ def fuzz(target: str, seconds: int) -> Outcome:
         *(*LIMITS, f"-max_total_time={seconds}", f"-artifact_prefix={FINDINGS}/{target}-"),
     ]
     began = time.monotonic()
-    with log.open("wb") as out:
-        ended = subprocess.run(
-            command, cwd=TREE, env=environment, stdout=out, stderr=subprocess.STDOUT
-        )
+    # The fuzzer ends without clearing up behind itself.
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as scratch:
+        environment["TMPDIR"] = scratch
+        with log.open("wb") as out:
+            ended = subprocess.run(
+                command, cwd=TREE, env=environment, stdout=out, stderr=subprocess.STDOUT
+            )
     told = log.read_text(errors="replace")
     finding = ""
     if ended.returncode:

@@ -1,22 +1,17 @@
-"""Directories that a target writes its input into: in memory where there is room for them."""
+"""Directories that a target writes its input into, below ``TMPDIR`` (``run.py`` says which)."""
 
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
 
-_MEMORY = "/dev/shm"
-
 
 @cache
 def _home() -> Path:
-    directory = tempfile.mkdtemp(
-        prefix="kraft-fuzz-", dir=_MEMORY if os.path.isdir(_MEMORY) else None
-    )
+    directory = tempfile.mkdtemp(prefix="kraft-fuzz-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
 
