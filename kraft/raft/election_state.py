@@ -1,0 +1,92 @@
+"""What a node must remember of elections: epoch, leader, vote; the content of ``quorum-state``.
+
+    data_version 0 (kraft.version 0)
+    {"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,
+     "currentVoters":[{"voterId":1}],"data_version":0}
+    data_version 1
+    {"leaderId":1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"<base64 uuid>","data_version":1}
+
+-1 and the zero uuid stand for none. A leader and a vote may both be there: the vote survives every
+change inside its epoch. Sources: Kafka's ``ElectionState``, ``FileQuorumStateStore``,
+``QuorumStateData.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike
+
+from kraft.errors import CorruptRecordError
+from kraft.raft.voters import ReplicaKey
+from kraft.records import ZERO_UUID, Uuid
+
+FILE_NAME = "quorum-state"
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """An epoch, who leads it (-1: not known) and for whom this node voted in it."""
+
+    epoch: int = 0
+    leader_id: int = NO_LEADER
+    voted: ReplicaKey | None = None
+
+    def to_bytes(self, kraft_version: int, voter_ids: Iterable[int] = ()) -> bytes:
+        """The file's content; ``voter_ids`` stand in the form of kraft.version 0 only."""
+        voted_id = -1 if self.voted is None else self.voted.id
+        content: dict[str, object]
+        if kraft_version == 0:
+            content = {
+                "clusterId": "",
+                "leaderId": self.leader_id,
+                "leaderEpoch": self.epoch,
+                "votedId": voted_id,
+                "appliedOffset": 0,
+                "currentVoters": [{"voterId": id} for id in sorted(voter_ids)],
+                "data_version": 0,
+            }
+        else:
+            directory_id = self.voted.directory_id if self.voted is not None else None
+            content = {
+                "leaderId": self.leader_id,
+                "leaderEpoch": self.epoch,
+                "votedId": voted_id,
+                "votedDirectoryId": str(directory_id or ZERO_UUID),
+                "data_version": 1,
+            }
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(
+        cls, content: bytes, *, path: str | PathLike[str] | None = None
+    ) -> ElectionState:
+        """Raises CorruptRecordError where the content is not that of a quorum-state file."""
+        try:
+            fields = json.loads(content)
+            version = _integer(fields, "data_version")
+            if version not in (0, 1):
+                raise ValueError(f"unknown data_version {version}")
+            epoch, leader_id = _integer(fields, "leaderEpoch"), _integer(fields, "leaderId")
+            voted_id = _integer(fields, "votedId")
+            if epoch < 0 or leader_id < -1 or voted_id < -1:
+                raise ValueError("an epoch below 0, or an id below -1")
+            directory_id = None
+            if version == 1:
+                directory_id = Uuid.parse(fields.get("votedDirectoryId", str(ZERO_UUID)))
+                directory_id = None if directory_id == ZERO_UUID else directory_id
+            if voted_id == -1 and directory_id is not None:
+                raise ValueError("a voted directory without a voted id")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CorruptRecordError(f"malformed quorum-state: {error}", path=path) from error
+        voted = ReplicaKey(voted_id, directory_id) if voted_id >= 0 else None
+        return cls(epoch, leader_id, voted)
+
+
+def _integer(fields: dict[str, object], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}, not an integer")
+    return value

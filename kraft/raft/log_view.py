@@ -1,0 +1,190 @@
+"""What the state machine knows of its log: offsets, epochs, snapshots, and who votes as of where.
+
+Owns a mirror of the log without its bytes. A node changes it together with the writes that it asks
+for, so that it is always ahead of the disk; ``durable_end_offset`` is how far the disk is known to
+be. Whatever leaves the node about the log is held until that is true of the disk.
+
+Voter sets and kraft.version take effect where they are appended, committed or not, and are undone
+with the log's end (Kafka's ``KRaftControlRecordStateMachine``, ``VoterSetHistory``, KIP-853).
+
+Invariants: start <= durable end <= end; epochs ascend; snapshots ascend; the high watermark never
+falls and is never cut off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kraft._core.batch_records import iterate
+from kraft._core.epoch_cache import EpochCache, EpochEndOffset
+from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.voters import VoterSet
+from kraft.records import control
+
+BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
+
+
+class VotersAt(NamedTuple):
+    """The voters from the record at ``offset`` on; -1: from a snapshot, or the static ones."""
+
+    offset: int
+    voters: VoterSet
+
+
+class LevelAt(NamedTuple):
+    """The kraft.version from the record at ``offset`` on."""
+
+    offset: int
+    level: int
+
+
+@dataclass(slots=True)
+class LogView:
+    """See the module's docstring; offsets are log offsets, ends exclusive."""
+
+    static_voters: VoterSet = field(default_factory=VoterSet)
+    start_offset: int = 0
+    end_offset: int = 0
+    durable_end_offset: int = 0
+    epochs: EpochCache = field(default_factory=EpochCache)
+    #: Ids of the snapshots on disk, ascending, with their sizes in bytes.
+    snapshots: dict[OffsetAndEpoch, int] = field(default_factory=dict)
+    high_watermark: int = -1
+    _voters: list[VotersAt] = field(default_factory=list)
+    _levels: list[LevelAt] = field(default_factory=list)
+
+    # -- voters
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._voters[-1].voters if self._voters else self.static_voters
+
+    @property
+    def voters_offset(self) -> int:
+        """The offset of the record that named the voters; -1 where none of the log did."""
+        return self._voters[-1].offset if self._voters else -1
+
+    @property
+    def kraft_version(self) -> int:
+        return self._levels[-1].level if self._levels else 0
+
+    def load_snapshot_voters(self, voters: VoterSet | None, kraft_version: int) -> None:
+        """The log begins with this snapshot: what its control records say is where all starts."""
+        self._voters = [VotersAt(-1, voters)] if voters is not None else []
+        self._levels = [LevelAt(-1, kraft_version)] if kraft_version else []
+
+    def replay_control_batch(self, batch: memoryview | bytes | bytearray) -> None:
+        """Takes in what a control batch in the log says of voters and kraft.version."""
+        for record_batch in iterate(batch, verify_crc=False):
+            for record in record_batch:
+                if record.control_type not in (5, 6):
+                    continue
+                value = record.value
+                assert value is not None
+                decoded = control.decode_control(record.control_type, value)
+                if isinstance(decoded, control.KRaftVersion):
+                    self._levels.append(LevelAt(record.offset, decoded.kraft_version))
+                elif isinstance(decoded, control.KRaftVoters):
+                    self._voters.append(VotersAt(record.offset, VoterSet.from_record(decoded)))
+
+    def is_voters_committed(self) -> bool:
+        return self.voters_offset < self.high_watermark or self.voters_offset == -1
+
+    # -- the log's ends
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, or of the snapshot that the empty log begins with; 0."""
+        if self.epochs.epochs:
+            return self.epochs.last_epoch
+        latest = self.latest_snapshot
+        return latest.epoch if latest is not None else 0
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch | None:
+        return next(reversed(self.snapshots)) if self.snapshots else None
+
+    @property
+    def earliest_snapshot(self) -> OffsetAndEpoch | None:
+        return next(iter(self.snapshots)) if self.snapshots else None
+
+    def append(self, base_offset: int, end_offset: int, epoch: int) -> None:
+        """Batches of one epoch were appended, from the log's end on."""
+        assert base_offset == self.end_offset < end_offset, (base_offset, self.end_offset)
+        assert epoch >= self.last_epoch, (epoch, self.last_epoch)
+        if epoch > self.epochs.last_epoch:
+            self.epochs.assign(epoch, base_offset)
+        self.end_offset = end_offset
+
+    def truncate(self, end_offset: int) -> None:
+        """The log's end was cut off; never below the high watermark (KAFKA-12460)."""
+        assert max(self.high_watermark, self.start_offset) <= end_offset <= self.end_offset, (
+            f"truncation to {end_offset} below high watermark {self.high_watermark} "
+            f"or log start {self.start_offset}"
+        )
+        self.end_offset = end_offset
+        self.durable_end_offset = min(self.durable_end_offset, end_offset)
+        # The epochs go with the log: what is left of them would contradict the next leader's
+        # (KAFKA-10706).
+        self.epochs.truncate_from_end(end_offset)
+        while self._voters and self._voters[-1].offset >= end_offset:
+            self._voters.pop()
+        while self._levels and self._levels[-1].offset >= end_offset:
+            self._levels.pop()
+
+    def begin_at(self, snapshot_id: OffsetAndEpoch, size: int) -> None:
+        """A downloaded snapshot took the place of everything."""
+        self.start_offset = self.end_offset = self.durable_end_offset = snapshot_id.offset
+        self.epochs.clear()
+        self.snapshots = {snapshot_id: size}
+        self.high_watermark = max(self.high_watermark, snapshot_id.offset)
+
+    def add_snapshot(self, snapshot_id: OffsetAndEpoch, size: int) -> None:
+        assert snapshot_id.offset <= self.high_watermark, (snapshot_id, self.high_watermark)
+        self.snapshots[snapshot_id] = size
+        self.snapshots = dict(sorted(self.snapshots.items()))
+
+    def clean(self, log_start_offset: int, earliest: OffsetAndEpoch) -> None:
+        """Only snapshots move the log's start (KAFKA-14238)."""
+        assert earliest in self.snapshots and log_start_offset <= earliest.offset, (
+            log_start_offset,
+            earliest,
+        )
+        self.snapshots = {id: size for id, size in self.snapshots.items() if id >= earliest}
+        if log_start_offset > self.start_offset:
+            self.start_offset = log_start_offset
+            self.epochs.truncate_from_start(log_start_offset)
+
+    # -- reconciliation
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
+        """The largest epoch at or below ``epoch`` that the log knows, and where it ends.
+
+        As Kafka's ``KafkaMetadataLog.endOffsetForEpoch``: where the log does not reach back so far,
+        the earliest snapshot answers.
+        """
+        found = self.epochs.end_offset_for(epoch, self.end_offset)
+        earliest = self.earliest_snapshot
+        if found is not None and found.end_offset > self.start_offset:
+            return found
+        if earliest is not None and earliest.offset == self.start_offset:
+            return EpochEndOffset(earliest.epoch, earliest.offset)
+        return EpochEndOffset(self.last_epoch, self.end_offset) if found is None else found
+
+    def is_snapshot_needed(self, offset: int, last_fetched_epoch: int) -> bool:
+        """Whether a fetcher has to begin with a snapshot (``validateOffsetAndEpoch``)."""
+        earliest = self.earliest_snapshot
+        if earliest is None or (offset == 0 and self.start_offset == 0):
+            return False
+        return (
+            offset < self.start_offset
+            or (offset == self.start_offset and last_fetched_epoch != self._start_epoch(offset))
+            or last_fetched_epoch < earliest.epoch
+        )
+
+    def _start_epoch(self, offset: int) -> int:
+        ids = list(self.snapshots)
+        at = bisect_left(ids, (offset, -1))
+        return ids[at].epoch if at < len(ids) and ids[at].offset == offset else -1
