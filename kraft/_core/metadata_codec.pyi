@@ -1,71 +1,16 @@
-"""Message schemas interpreted in C: bytes <-> typed Python objects."""
+"""Metadata and control records: bytes <-> typed Python objects."""
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import Any, Literal, dataclass_transform
 
-class Uuid(bytes):
-    """16 bytes whose text is Kafka's: URL-safe base64 without padding, 22 characters."""
-
-    def __new__(cls, value: bytes | bytearray | memoryview | Iterable[int] = ...) -> Self:
-        """Raise ValueError unless ``value`` has 16 bytes."""
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The uuid that Kafka prints as ``text``; raise ValueError for anything else."""
-
-ZERO_UUID: Uuid
-
-class FieldSpec:
-    """One line of a schema, as `field` was told it."""
-
-    kind: str
-    is_array: bool
-    default: Any
-    since: int
-    until: int
-    tag: int
-    nullable: bool
-    of: type[Struct] | None
-
-def field(
-    kind: str,
-    default: Any = ...,
-    *,
-    since: int = 0,
-    until: int = ...,
-    tag: int = -1,
-    nullable: bool = False,
-    of: type[Struct] | None = None,
-) -> Any:
-    """One line of a schema: the field's type on the wire and the versions that have it.
-
-    ``kind`` is bool, int8, int16, uint16, int32, int64, float64, uuid, string, bytes or struct;
-    ``[]`` before it makes an array. ``default`` stands in where the field was not given or is not
-    part of the version read; without it 0, "", b"", the zero uuid or an empty array. ``of`` names
-    the class of a struct.
-    """
+from kraft._core.message_schema import StructBase, StructSchema
 
 def attribute(*, default: Any, kw_only: Literal[True]) -> Any:
     """For type checkers only: an attribute that is not part of the schema."""
 
-class StructCodec:
-    """The schema of one struct in all its versions; a class has it as ``schema``."""
+class StructCodec(StructSchema):
+    """One struct in all its versions, both ways; a class has it as ``schema``."""
 
-    name: str
-    api_key: int
-    lowest_version: int
-    highest_version: int
-    specs: dict[str, FieldSpec]
-
-    def __init__(
-        self,
-        type: type[Struct],
-        specs: dict[str, FieldSpec],
-        *,
-        api_key: int = -1,
-        versions: tuple[int, int] = ...,
-    ) -> None: ...
-    def check_version(self, version: int) -> None:
-        """Raise UnsupportedVersionError for a version that the schema does not have."""
     def decode(
         self,
         buffer: bytes | bytearray | memoryview,
@@ -103,6 +48,7 @@ class RecordCodec:
         that is not at its default, InvalidRecordError for a value of the wrong type or range.
         """
 
+@dataclass_transform(eq_default=True, field_specifiers=(attribute,))
 class StructType(type):
     """Makes a class body of `field(...)` lines into slots and a codec."""
 
@@ -118,18 +64,7 @@ class StructType(type):
         versions: tuple[int, int] = ...,
     ) -> StructType: ...
 
-@dataclass_transform(eq_default=True, field_specifiers=(attribute,))
-class StructBase(metaclass=StructType):
-    """Slots, equality over all fields, a repr that leaves out tagged fields at their default."""
-
-    __match_args__: ClassVar[tuple[str, ...]]
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with these fields changed."""
-    def to_dict(self) -> dict[str, Any]:
-        """Fields by name, nested structs as dicts, uuids as they are."""
-
-class Struct(StructBase):
+class Struct(StructBase, metaclass=StructType):
     """A part of a record.
 
     ``unknown_tagged_fields`` holds what a newer writer added: tag -> payload, None for nothing.

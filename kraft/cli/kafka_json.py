@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from kraft._core.metadata_codec import FieldSpec
+from kraft._core.message_schema import FieldSpec
 from kraft.image.diff import HIDDEN
 from kraft.records import CONTROL_TYPES, Config, Record, Struct, UserScramCredential, Uuid
 

@@ -4,7 +4,8 @@
 that batches need takes longer to import than all of this.
 """
 
-from kraft._core.metadata_codec import ZERO_UUID, Record, Struct, Uuid
+from kraft._core.message_schema import ZERO_UUID, Uuid
+from kraft._core.metadata_codec import Record, Struct
 from kraft.records.classes import (
     AbortTransaction,
     AccessControlEntry,

@@ -13,7 +13,8 @@ Source: the JSON schemas in ``common/metadata`` of the ``kafka-metadata`` jar.
 
 from __future__ import annotations
 
-from kraft._core.metadata_codec import Record, Struct, Uuid, field
+from kraft._core.message_schema import Uuid, field
+from kraft._core.metadata_codec import Record, Struct
 
 
 class Endpoint(Struct):

@@ -14,7 +14,8 @@ VotersRecord. Kafka reads and writes version 0 only, whatever a LeaderChange say
 
 from __future__ import annotations
 
-from kraft._core.metadata_codec import Record, Struct, Uuid, field
+from kraft._core.message_schema import Uuid, field
+from kraft._core.metadata_codec import Record, Struct
 from kraft.errors import CorruptRecordError, InvalidRecordError, UnsupportedVersionError
 
 

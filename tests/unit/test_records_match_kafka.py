@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kraft._core.metadata_codec import FieldSpec
+from kraft._core.message_schema import FieldSpec
 from kraft.records import (
     LATEST_PRODUCTION,
     MINIMUM_VERSION,

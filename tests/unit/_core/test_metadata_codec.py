@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from kraft._core.metadata_codec import ZERO_UUID, Record, RecordCodec, Struct, Uuid, field
+from kraft._core.message_schema import ZERO_UUID, Uuid, field
+from kraft._core.metadata_codec import Record, RecordCodec, Struct
 from kraft.errors import (
     BudgetExceededError,
     CorruptRecordError,

@@ -1,0 +1,1 @@
+"""Bytes -> typed objects, by the plan of a schema; for the other modules of the core."""
