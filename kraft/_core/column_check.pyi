@@ -14,9 +14,10 @@ def adopt_extents(table: PartitionTable, path: str) -> None:
 class ColumnCheck:
     """The check of every row that such a table owes; called with the table, once.
 
-    ``sections`` are the arrays of the file by name. Raises CorruptRecordError where a row is not of
-    the topic and partition that its place says, a packed list names a slot that there is not, a
-    directory is unknown or an irregular row's block is unsound; then the table is as it was.
+    ``sections`` are the arrays of the file by name. Raises CorruptRecordError where a topic or
+    directory is not found by its own name or id, a row is not of the topic and partition that its
+    place says, a packed list names a slot that there is not, a directory is unknown or an irregular
+    row's block is unsound; then the table is as it was.
     """
 
     def __init__(self, sections: dict[str, NDArray[np.generic]], path: str) -> None: ...

@@ -2,21 +2,23 @@
 
 Owns two checks. `adopt_extents` runs at once and costs as much as there are topics: their rows
 lie one behind the other and fill the table, so that finding a row stays inside of it.
-`ColumnCheck` is one pass over the columns: each row is of the topic and partition that its place
-says, packed lists name slots that there are, directories are known, irregular rows have sound
-blocks. A table mapped without verification owes it (`PartitionColumns.ensure_checked`) until
-something goes over its rows.
+`ColumnCheck` is one pass over the columns: every topic and directory is found by its own name and
+id, each row is of the topic and partition that its place says, packed lists name slots that there
+are, directories are known, irregular rows have sound blocks. A table mapped without verification
+owes it (`PartitionColumns.ensure_checked`) until something goes over its rows.
 
-Invariant: behind both checks no value in a column can lead a kernel outside of its memory. Fed by
+Invariants: behind both checks no value in a column can lead a kernel outside of its memory, and
+what is looked up is what the columns hold: no name or id is hidden or twice there. Fed by
 ``column_checkpoint``.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from kraft._core.arena cimport arena_reserve
 from kraft._core.columns cimport IRREGULAR, packed_fault
+from kraft._core.intern cimport NameMap, UuidMap
 from kraft._core.partition_codec cimport MAX_REPLICAS
 from kraft._core.table cimport PartitionTable
 from kraft._core.topics cimport TopicEntry
@@ -89,9 +91,13 @@ cdef class ColumnCheck:
         cdef int64_t[::1] ends = self._sections["irregular_ends"]
         cdef int32_t[::1] words = self._sections["irregular_blocks"]
         cdef int64_t count = irregular_rows.shape[0]
+        cdef NameMap names = table.topics.names
+        cdef UuidMap ids = table.topics.ids, directories = table.directories_seen
         cdef const char *reason
         with nogil:
-            reason = row_fault(table)
+            reason = slot_fault(names, ids, directories)
+            if reason == NULL:
+                reason = row_fault(table)
             if reason == NULL and count:
                 reason = block_fault(
                     table, &irregular_rows[0], &ends[0], &words[0] if words.shape[0] else NULL,
@@ -103,6 +109,34 @@ cdef class ColumnCheck:
             raise CorruptRecordError(reason.decode(), path=self._path)
         if count:
             adopt_blocks(table, &ends[0], &words[0], count)
+
+
+cdef const char *slot_fault(NameMap names, UuidMap ids, UuidMap directories) noexcept nogil:
+    """NULL, or which hash map does not lead every key back to its own number.
+
+    The maps were taken over with as many slots in use as they have entries; where each entry is
+    found, no slot is left for anything else, and no key is there twice.
+    """
+    cdef const uint8_t *name
+    cdef int32_t size = 0
+    cdef int64_t number
+    for number in range(names.count):
+        name = names.name(number, &size)
+        if names.find(name, size) != number:
+            return "a topic is not found by its name, or another one has the same"
+    if not finds_all(ids):
+        return "a topic is not found by its id, or another one has the same"
+    if not finds_all(directories):
+        return "a directory is not found by its id, or another one has the same"
+    return NULL
+
+
+cdef bint finds_all(UuidMap ids) noexcept nogil:
+    cdef int64_t number
+    for number in range(ids.count):
+        if ids.find(ids.keys.data + 16 * number) != number:
+            return False
+    return True
 
 
 cdef const char *row_fault(PartitionTable table) noexcept nogil:

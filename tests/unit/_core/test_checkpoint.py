@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from kraft._core.batch import BatchBuilder, scan
+from kraft._core.checksum import crc32c
 from kraft._core.column_checkpoint import (
     SECTIONS,
     ColumnCheckpoint,
@@ -431,3 +437,69 @@ def test_flipped_bits_in_columns_are_found_or_do_no_harm(tmp_path: Path, seed: i
     assert found > FLIPS // 2
     assert refused_late > FLIPS // 20
     assert meaning(loaded(path).table) == expected
+
+
+def reseal(columns: Path, name: str, damage: Callable[[NDArray[Any]], None]) -> None:
+    """Changes one section of a column checkpoint and makes every CRC-32C fit it again."""
+    raw = bytearray(columns.read_bytes())
+    (size,) = struct.unpack_from("<I", raw, 8)
+    header = msgpack.unpackb(raw[16 : 16 + size])
+    section = next(section for section in header["sections"] if section[0] == name)
+    _, dtype, shape, position, length, _ = section
+    damage(np.ndarray(shape, dtype, raw, position))
+    section[5] = crc32c(raw[position : position + length])
+    packed = msgpack.packb(header)
+    raw[:8192] = (raw[:8] + struct.pack("<II", len(packed), crc32c(packed)) + packed).ljust(
+        8192, b"\0"
+    )
+    columns.write_bytes(raw)
+
+
+def swap_two(slots: NDArray[Any]) -> None:
+    first, second = np.flatnonzero(slots)[:2]
+    slots[first], slots[second] = slots[second], slots[first]
+
+
+def name_one_twice(slots: NDArray[Any]) -> None:
+    first, second = np.flatnonzero(slots)[:2]
+    slots[second] = slots[first]
+
+
+def move_one_away(slots: NDArray[Any]) -> None:
+    """To an empty slot that no search for it comes by: the one right before the slot it left."""
+    start = next(i for i in range(1, len(slots)) if slots[i] and not slots[i - 1])
+    slots[start - 1], slots[start] = slots[start], 0
+
+
+@pytest.mark.parametrize("damage", [swap_two, name_one_twice, move_one_away])
+@pytest.mark.parametrize("slots", ["topic_name_slots", "topic_id_slots", "directory_id_slots"])
+def test_slots_under_which_a_number_is_not_found_are_refused_though_every_crc_fits(
+    tmp_path: Path, slots: str, damage: Callable[[NDArray[Any]], None]
+) -> None:
+    table = random_table(11, topics=30)
+    path = write(tmp_path, table)
+    columns = Path(save_columns(path, table))
+    reseal(columns, slots, lambda section: None)
+    assert meaning(loaded(path).table) == meaning(table)
+    reseal(columns, slots, damage)
+    assert "not found" in rejection(path)
+    mapped = load_columns(path, verify=False)
+    if isinstance(mapped, ColumnCheckpoint):
+        with pytest.raises(CorruptRecordError, match="not found"):
+            mapped.table.ensure_checked()
+
+
+def test_two_topics_of_one_name_are_refused_though_every_crc_fits(tmp_path: Path) -> None:
+    table = PartitionTable()
+    ids = [Uuid(bytes([n]) * 16) for n in (1, 2)]
+    table.apply(
+        batches_of([encode_value(Topic(name, ids[n])) for n, name in enumerate(("ab", "cd"))])
+    )
+    path = write(tmp_path, table)
+    columns = Path(save_columns(path, table))
+
+    def rename(text: NDArray[Any]) -> None:
+        text[2:] = text[:2]
+
+    reseal(columns, "topic_name_text", rename)
+    assert "not found" in rejection(path)
