@@ -66,6 +66,7 @@ cdef enum CodecReason:
     CODEC_TOO_MANY_REPLICAS = -2
     CODEC_UNSUPPORTED_VERSION = -3
     CODEC_DIRECTORY_COUNT = -4
+    CODEC_TAG_VERSION = -5
 
 
 # One partition, spread out. Only the first `*_count` entries of a list are set; directories are
@@ -161,16 +162,17 @@ cdef inline const uint8_t *get_array(
 
 
 cdef inline const uint8_t *skip_tags(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Steps over a tagged section whose tags are all unknown."""
+    """Steps over a tagged section whose tags are all unknown. A tag is an i32 that is not negative.
+    """
     cdef uint32_t count = 0, tag = 0, size = 0, _index
-    cdef int64_t last = -1
+    cdef int32_t last = -1
     p = get_uvarint(p, end, &count)
     for _index in range(count):
         p = get_uvarint(p, end, &tag)
         p = get_uvarint(p, end, &size)
-        if p == NULL or <int64_t>tag <= last or <uint64_t>size > <uint64_t>(end - p):
+        if p == NULL or <int32_t>tag <= last or <uint64_t>size > <uint64_t>(end - p):
             return NULL
-        last = tag
+        last = <int32_t>tag
         p += size
     return p
 

@@ -17,6 +17,7 @@ def reason_text(int reason):
         CODEC_MALFORMED: "the record's bytes end early or break its layout",
         CODEC_TOO_MANY_REPLICAS: f"a replica list is longer than {MAX_REPLICAS}",
         CODEC_UNSUPPORTED_VERSION: "the record's version is newer than this package knows",
+        CODEC_TAG_VERSION: "a tagged field is not part of the record's version",
         CODEC_DIRECTORY_COUNT: "there are not as many directories as replicas",
     }.get(reason, f"unknown reason {reason}")
 
@@ -29,7 +30,7 @@ cdef int parse_partition(
     const uint8_t *p, const uint8_t *end, int32_t version, PartitionView *out
 ) noexcept nogil:
     cdef uint32_t tag_count = 0, tag = 0, size = 0, _index
-    cdef int64_t last_tag = -1
+    cdef int32_t last_tag = -1
     cdef const uint8_t *payload_end
     if version > 2:
         return CODEC_UNSUPPORTED_VERSION
@@ -63,18 +64,20 @@ cdef int parse_partition(
         for _index in range(tag_count):
             p = get_uvarint(p, end, &tag)
             p = get_uvarint(p, end, &size)
-            if p == NULL or <int64_t>tag <= last_tag or <uint64_t>size > <uint64_t>(end - p):
+            if p == NULL or <int32_t>tag <= last_tag or <uint64_t>size > <uint64_t>(end - p):
                 return CODEC_MALFORMED
-            last_tag = tag
+            last_tag = <int32_t>tag
             payload_end = p + size
             if tag == 0:
                 if size != 1:
                     return CODEC_MALFORMED
                 out.leader_recovery_state = <int8_t>p[0]
                 p += 1
-            elif tag == 1 and version >= 2:
+            elif tag <= 2 and version < 2:
+                return CODEC_TAG_VERSION
+            elif tag == 1:
                 p = get_array(p, payload_end, 4, &out.elr)
-            elif tag == 2 and version >= 2:
+            elif tag == 2:
                 p = get_array(p, payload_end, 4, &out.last_known_elr)
             else:
                 p = payload_end
@@ -106,7 +109,7 @@ cdef int parse_change(
     const uint8_t *p, const uint8_t *end, int32_t version, ChangeView *out
 ) noexcept nogil:
     cdef uint32_t tag_count = 0, tag = 0, size = 0, _index
-    cdef int64_t last_tag = -1
+    cdef int32_t last_tag = -1
     cdef const uint8_t *payload_end
     cdef ArrayView *list_
     if version > 2:
@@ -123,9 +126,9 @@ cdef int parse_change(
     for _index in range(tag_count):
         p = get_uvarint(p, end, &tag)
         p = get_uvarint(p, end, &size)
-        if p == NULL or <int64_t>tag <= last_tag or <uint64_t>size > <uint64_t>(end - p):
+        if p == NULL or <int32_t>tag <= last_tag or <uint64_t>size > <uint64_t>(end - p):
             return CODEC_MALFORMED
-        last_tag = tag
+        last_tag = <int32_t>tag
         payload_end = p + size
         list_ = NULL
         if tag == 0:
@@ -150,11 +153,13 @@ cdef int parse_change(
             if out.leader_recovery_state != -1:
                 out.fields |= CHANGE_RECOVERY
             p += 1
-        elif tag == 6 and version >= 2:
+        elif tag <= 8 and version < (1 if tag == 8 else 2):
+            return CODEC_TAG_VERSION
+        elif tag == 6:
             list_ = &out.elr
-        elif tag == 7 and version >= 2:
+        elif tag == 7:
             list_ = &out.last_known_elr
-        elif tag == 8 and version >= 1:
+        elif tag == 8:
             p = get_array(p, payload_end, 16, &out.directories)
             if p == NULL:
                 return CODEC_MALFORMED

@@ -12,6 +12,7 @@ from kraft import records
 from kraft._core.batch import BatchBuilder
 from kraft._core.partition_codec import reason_text
 from kraft._core.table import PartitionTable
+from kraft._core.wire import Writer
 from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.records import Uuid, decode_value
 from kraft.records.values import encode_value
@@ -199,8 +200,58 @@ def test_any_other_name_is_taken(name: str) -> None:
     assert table.topic_number(name) == 0
 
 
+def tagged(value: bytes, tag: int, payload: bytes) -> bytes:
+    """A record value that ends in an empty tagged section, with one tagged field in it."""
+    assert value[-1] == 0
+    writer = Writer()
+    for part in (1, tag, len(payload)):
+        writer.write_uvarint(part)
+    return value[:-1] + writer.getvalue() + payload
+
+
+PLAIN = records.Partition(partition_id=3, topic_id=TOPIC_ID, replicas=[4], isr=[4], leader=4)
+CHANGE = records.PartitionChange(partition_id=3, topic_id=TOPIC_ID)
+ONE_BROKER = b"\2\0\0\0\4"
+
+
+@pytest.mark.parametrize(
+    ("record", "version", "tag", "payload"),
+    [
+        (PLAIN, 0, 1, ONE_BROKER),
+        (PLAIN, 1, 2, ONE_BROKER),
+        (CHANGE, 0, 8, b"\2" + DIRECTORY),
+        (CHANGE, 1, 6, ONE_BROKER),
+        (CHANGE, 1, 7, ONE_BROKER),
+    ],
+)
+def test_a_tag_of_a_later_version_is_refused_and_not_stepped_over(
+    record: records.Record, version: int, tag: int, payload: bytes
+) -> None:
+    # Kafka refuses it too ("Tag 1 is not valid for version 0"): to pass over it would lose an ELR.
+    value = tagged(encode_value(record, version), tag, payload)
+    with pytest.raises(CorruptRecordError, match="version"):
+        decode_value(value)
+    with pytest.raises(CorruptRecordError, match="version"):
+        with_topic(encode_value(PLAIN), value)
+
+
+@pytest.mark.parametrize("tag", [1 << 31, (1 << 32) - 1])
+@pytest.mark.parametrize(
+    "record", [PLAIN, CHANGE, TOPIC, records.RemoveTopic(topic_id=TOPIC_ID), records.NoOp()]
+)
+def test_a_tag_that_no_kafka_can_write_is_refused_as_the_object_codec_does(
+    record: records.Record, tag: int
+) -> None:
+    value = tagged(encode_value(record), tag, b"x")
+    with pytest.raises(CorruptRecordError):
+        decode_value(value)
+    before = [] if isinstance(record, records.Topic) else [encode_value(TOPIC), encode_value(PLAIN)]
+    with pytest.raises(CorruptRecordError):
+        table_of(*before, value)
+
+
 def test_reasons_have_words() -> None:
-    assert len({reason_text(reason) for reason in range(-4, 0)}) == 4
+    assert len({reason_text(reason) for reason in range(-5, 0)}) == 5
     assert reason_text(-99) == "unknown reason -99"
 
 
