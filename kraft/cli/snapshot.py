@@ -19,7 +19,6 @@ from kraft.cli.options import AtOption, FromOption, JsonOption, MetadataPath
 if TYPE_CHECKING:
     from kraft.metadata.diff import Difference
     from kraft.metadata.directory import SnapshotFile
-    from kraft.metadata.facade import Metadata
     from kraft.metadata.source import MetadataSource
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
@@ -76,9 +75,7 @@ def write(
         )
     _create(to)
     with progress("writing", None, shown=len(metadata.partitions) >= _MANY):
-        written = metadata.write_snapshot(
-            to, columns=not no_columns, timestamp_ms=_last_timestamp_ms(metadata, at)
-        )
+        written = metadata.write_snapshot(to, columns=not no_columns)
     files = [written] if no_columns else [written, Path(columns_path(written))]
     document = {
         "endOffset": metadata.next_offset,
@@ -221,20 +218,6 @@ def _open_transaction(source: MetadataSource | None, at: int | None) -> int | No
         for piece in source.slices():
             census.add(piece.data, end_offset=at)
     return census.open_transaction
-
-
-def _last_timestamp_ms(metadata: Metadata, at: int | None) -> int | None:
-    """When the last record of a state as of ``at`` was appended; None: the library knows."""
-    from kraft._core.batch_records import iterate
-
-    source = metadata.source
-    if at is None or source is None or not source.log_start_offset < at <= source.log_end_offset:
-        return None
-    piece = next(source.slices(at - 1))
-    for batch in iterate(piece.data, verify_crc=False):
-        if batch.last_offset >= at - 1:
-            return batch.max_timestamp
-    return None
 
 
 def _verified(snapshot: SnapshotFile) -> dict[str, Any]:

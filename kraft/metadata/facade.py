@@ -80,6 +80,10 @@ class Metadata(Decisions):
         self.first_offset = first_offset
         self.partitions = Partitions(self.cluster.table)
         self.topics = Topics(self.cluster.table)
+        # The source speaks of what lies below, and no revert goes there.
+        self._opened_at = self.cluster.next_offset
+        # Of what was applied since and is not pending.
+        self._settled_timestamp_ms = -1
         # (first offset, bytes) of each batch that was applied and is not written.
         self._pending: list[tuple[int, memoryview]] = []
 
@@ -183,6 +187,7 @@ class Metadata(Decisions):
         for first, batches in self._pending:
             if first < offset:
                 cluster.apply(batches, end_offset=offset)
+                past._settled_timestamp_ms = _newest_timestamp_ms(batches)
         cluster.drop_open_transaction()
         return past
 
@@ -224,8 +229,9 @@ class Metadata(Decisions):
     def apply(self, records: Buffer | Record | Iterable[Record], *, timestamp_ms: int = 0) -> int:
         """Makes records take effect: typed ones, a decision of this class, or encoded batches.
 
-        They get the next offsets and the present epoch; the offset of the first is returned. When
-        one contradicts the state nothing is applied and :class:`ReplayError` is raised.
+        They get the next offsets and the present epoch; the offset of the first is returned. Typed
+        records are appended as of ``timestamp_ms``; what is encoded keeps the time that it has.
+        When one contradicts the state nothing is applied and :class:`ReplayError` is raised.
         """
         first = self.next_offset
         batches = self._encode(records, timestamp_ms)
@@ -273,6 +279,10 @@ class Metadata(Decisions):
         for _, batches in self._pending:
             _, last = log.append(batches)
         log.sync()
+        self._settled_timestamp_ms = max(
+            self._settled_timestamp_ms,
+            *(_newest_timestamp_ms(batches) for _, batches in self._pending),
+        )
         self._pending.clear()
         # What is written is not taken back any more.
         self.cluster.forget(self.next_offset)
@@ -290,12 +300,11 @@ class Metadata(Decisions):
 
         ``columns`` puts a column checkpoint beside it, from which the next opening is faster; it is
         a cache and may be deleted at any time. ``timestamp_ms`` is the append time of the last
-        record in it (default: that of the log it came from). Raises :class:`StorageError`,
-        :class:`UnsupportedVersionError`.
+        record in it (default: what the log it came from says of that record, or what ``apply`` was
+        told). Raises :class:`StorageError`, :class:`UnsupportedVersionError`.
         """
         if timestamp_ms is None:
-            timestamp_ms = self.source.last_timestamp_ms if self.source is not None else -1
-            timestamp_ms = max(timestamp_ms, self.quorum.last_contained_log_timestamp_ms, 0)
+            timestamp_ms = self._last_timestamp_ms()
         return save_snapshot(
             directory,
             self.cluster,
@@ -303,6 +312,18 @@ class Metadata(Decisions):
             timestamp_ms=timestamp_ms,
             columns=columns,
         )
+
+    def _last_timestamp_ms(self) -> int:
+        """When the last record of the state was appended: as the log it came from says, else its
+        snapshot, and as was told of what was applied since.
+        """
+        opened = -1
+        if self.source is not None:
+            opened = self.source.timestamp_ms_before(self._opened_at)
+        if opened < 0:
+            opened = self.quorum.last_contained_log_timestamp_ms
+        applied = [_newest_timestamp_ms(batches) for _, batches in self._pending]
+        return max(opened, self._settled_timestamp_ms, *applied, 0)
 
     def to_arrow(self) -> pa.Table:
         """The partitions as an Arrow table (the extra ``kraft[arrow]``), names and lists spread
@@ -317,3 +338,7 @@ class Metadata(Decisions):
             f"Metadata(next_offset={self.next_offset}, brokers={len(self.brokers)}, "
             f"topics={len(self.topics)}, partitions={len(self.partitions)})"
         )
+
+
+def _newest_timestamp_ms(batches: memoryview) -> int:
+    return int(scan(batches, verify_crc=False).max_timestamps.max())

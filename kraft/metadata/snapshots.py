@@ -20,7 +20,14 @@ from kraft.errors import InvalidRequestError
 from kraft.image.cluster import ClusterState
 from kraft.image.replay import Cluster
 from kraft.metadata.directory import SnapshotFile
-from kraft.records import Partition, Record, control_type, encode_control, record_version
+from kraft.records import (
+    Partition,
+    Record,
+    SnapshotHeader,
+    control_type,
+    encode_control,
+    record_version,
+)
 from kraft.records.batches import encode_control_records, encode_records
 
 
@@ -36,7 +43,14 @@ def load_snapshot(snapshot: SnapshotFile, *, use_column_cache: bool = True) -> C
         columns = load_columns(snapshot.path)
         if not isinstance(columns, ColumnsRejected):
             cluster = Cluster(table=columns.table)
-            cluster.apply_snapshot(columns.records, end_offset=end_offset, path=snapshot.path)
+            header = SnapshotHeader(
+                last_contained_log_timestamp=columns.last_contained_log_timestamp_ms
+            )
+            with cluster.loading_snapshot(end_offset) as callbacks:
+                # The columns hold no header; with it come the epoch and the time of the last
+                # record.
+                cluster.state.apply_control(header, max(end_offset - 1, 0), columns.epoch)
+                cluster.table.apply(columns.records, path=snapshot.path, **callbacks)
             return cluster
     cluster = Cluster()
     reader = SnapshotReader(snapshot.path)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from os import PathLike, fspath
 from typing import NamedTuple
 
+from kraft._core.batch_records import iterate
 from kraft._core.disk import OsDisk
 from kraft._core.log import Log
 from kraft._core.recovery import Gap, LogScan, TornTail
@@ -104,13 +105,20 @@ class MetadataSource:
         source = self.log if self.log is not None else self._scan
         return () if source is None else tuple(source.gaps)
 
-    @property
-    def last_timestamp_ms(self) -> int:
-        """The newest timestamp in the log; -1 where there is none."""
-        segments = self.log.segments if self.log is not None else ()
-        if self._scan is not None:
-            segments = tuple(self._scan.segments)
-        return max((segment.max_timestamp for segment in segments), default=-1)
+    def timestamp_ms_before(self, offset: int) -> int:
+        """When the last batch of the log that begins below ``offset`` was appended; -1 where there
+        is none.
+
+        That is what Kafka tells of a state: ``MetadataProvenance.lastContainedLogTimeMs``.
+        """
+        newest = -1
+        # Behind a gap that salvaging left, the batch before `offset` may lie anywhere before it.
+        for data, _, _ in self.slices(0 if self.gaps else max(offset - 1, 0)):
+            for batch in iterate(data, verify_crc=False):
+                if batch.base_offset >= offset:
+                    return newest
+                newest = batch.max_timestamp
+        return newest
 
     @property
     def offset_range(self) -> tuple[int, int]:

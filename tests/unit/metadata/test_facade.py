@@ -12,6 +12,7 @@ import pytest
 
 import kraft
 from kraft._core.log import Log
+from kraft._core.snapshot_file import SnapshotReader
 from kraft.errors import (
     BrokerIdNotRegisteredError,
     InvalidRequestError,
@@ -23,6 +24,7 @@ from kraft.records import BeginTransaction, Config, FeatureLevel, PartitionChang
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 CONTROLLER = DATA / "controller-101"
+STATIC_QUORUM = DATA.parent / "kafka-3.9" / "controller-101"
 
 
 def meaning(metadata: Metadata) -> dict[tuple[str, int], object]:
@@ -178,6 +180,63 @@ def test_a_snapshot_holds_the_state(tmp_path: Path, metadata: Metadata, columns:
     assert meaning(again) == meaning(metadata)
     assert again.state == metadata.state
     assert again.next_offset == metadata.next_offset
+
+
+def timestamp_of(snapshot: Path) -> int:
+    return SnapshotReader(snapshot).info.last_contained_log_timestamp_ms
+
+
+def test_a_snapshot_says_when_the_last_record_in_it_was_appended(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    appended = {record.offset: record.timestamp_ms for record in metadata.records()}
+    # Of each stretch of records that were appended at once, the state behind the last one.
+    ends = [at for at in range(20, max(appended) + 1) if appended[at] != appended[at - 1]]
+    assert len(ends) > 3
+    for at in (ends[0], ends[len(ends) // 2], ends[-1]):
+        opened = kraft.open_metadata(CONTROLLER, at=at).write_snapshot(tmp_path / f"opened-{at}")
+        assert timestamp_of(opened) == appended[at - 1]
+        seen = metadata.at(at).write_snapshot(tmp_path / f"seen-{at}")
+        assert timestamp_of(seen) == appended[at - 1]
+    newest = metadata.write_snapshot(tmp_path / "newest")
+    assert timestamp_of(newest) == appended[max(appended)]
+
+
+@pytest.mark.parametrize("seed", [CONTROLLER, STATIC_QUORUM])
+@pytest.mark.parametrize("columns", [True, False])
+def test_a_snapshot_without_its_log_keeps_the_time_and_the_epoch_that_it_has(
+    tmp_path: Path, seed: Path, columns: bool
+) -> None:
+    metadata = kraft.open_metadata(seed)
+    alone = metadata.write_snapshot(tmp_path, timestamp_ms=1_234_567, columns=columns)
+    opened = kraft.open_metadata(alone)
+    assert opened.epoch == metadata.epoch > 0
+    again = opened.write_snapshot(tmp_path / "again")
+    assert again.name == alone.name
+    assert timestamp_of(again) == 1_234_567
+
+
+def test_records_applied_since_count_for_the_time_of_a_snapshot(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    before = metadata.next_offset
+    log_time = timestamp_of(metadata.write_snapshot(tmp_path / "before"))
+    later, latest = (
+        Topic(name=name, topic_id=Uuid(name.encode() * 4)) for name in ("late", "last")
+    )
+    metadata.apply(later, timestamp_ms=log_time + 10)
+    behind_first = metadata.next_offset
+    metadata.apply(latest, timestamp_ms=log_time + 20)
+    assert timestamp_of(metadata.write_snapshot(tmp_path / "all")) == log_time + 20
+    assert timestamp_of(metadata.at(before).write_snapshot(tmp_path / "0")) == log_time
+    assert timestamp_of(metadata.at(behind_first).write_snapshot(tmp_path / "1")) == log_time + 10
+    metadata.revert(behind_first)
+    assert timestamp_of(metadata.write_snapshot(tmp_path / "2")) == log_time + 10
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        metadata.append(log)
+    assert timestamp_of(metadata.write_snapshot(tmp_path / "3")) == log_time + 10
 
 
 def test_a_damaged_column_file_is_passed_over(tmp_path: Path, metadata: Metadata) -> None:
