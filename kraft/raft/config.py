@@ -42,6 +42,8 @@ class RaftConfig:
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 8 * 1024 * 1024
     max_batch_size: int = 8 * 1024 * 1024
+    #: Appends that may wait for the disk before a leader refuses more.
+    max_unwritten_appends: int = 1000
     observer_session_ms: int = 300_000
 
     @property

@@ -13,7 +13,6 @@ falls and is never cut off.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,6 +88,14 @@ class LogView:
                 elif isinstance(decoded, control.KRaftVoters):
                     self._voters.append(VotersAt(record.offset, VoterSet.from_record(decoded)))
 
+    @staticmethod
+    def check_control_batches(batches: list[memoryview]) -> None:
+        """Raises CorruptRecordError (or UnsupportedVersionError) for a control record that could
+        not be taken in.
+        """
+        for batch in batches:
+            LogView().replay_control_batch(batch)
+
     def is_voters_committed(self) -> bool:
         return self.voters_offset < self.high_watermark or self.voters_offset == -1
 
@@ -148,10 +155,8 @@ class LogView:
 
     def clean(self, log_start_offset: int, earliest: OffsetAndEpoch) -> None:
         """Only snapshots move the log's start (KAFKA-14238)."""
-        assert earliest in self.snapshots and log_start_offset <= earliest.offset, (
-            log_start_offset,
-            earliest,
-        )
+        assert earliest in self.snapshots, earliest
+        assert log_start_offset <= earliest.offset, (log_start_offset, earliest)
         self.snapshots = {id: size for id, size in self.snapshots.items() if id >= earliest}
         if log_start_offset > self.start_offset:
             self.start_offset = log_start_offset
@@ -162,16 +167,16 @@ class LogView:
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """The largest epoch at or below ``epoch`` that the log knows, and where it ends.
 
-        As Kafka's ``KafkaMetadataLog.endOffsetForEpoch``: where the log does not reach back so far,
-        the earliest snapshot answers.
+        As Kafka's ``KafkaMetadataLog.endOffsetForEpoch``: an epoch before the log's first one ends
+        where the oldest snapshot does, and is then that snapshot's.
         """
         found = self.epochs.end_offset_for(epoch, self.end_offset)
+        if found is None:
+            return EpochEndOffset(self.last_epoch, self.end_offset)
         earliest = self.earliest_snapshot
-        if found is not None and found.end_offset > self.start_offset:
-            return found
-        if earliest is not None and earliest.offset == self.start_offset:
+        if earliest is not None and earliest.offset == found.end_offset and found.epoch == epoch:
             return EpochEndOffset(earliest.epoch, earliest.offset)
-        return EpochEndOffset(self.last_epoch, self.end_offset) if found is None else found
+        return found
 
     def is_snapshot_needed(self, offset: int, last_fetched_epoch: int) -> bool:
         """Whether a fetcher has to begin with a snapshot (``validateOffsetAndEpoch``)."""
@@ -180,11 +185,6 @@ class LogView:
             return False
         return (
             offset < self.start_offset
-            or (offset == self.start_offset and last_fetched_epoch != self._start_epoch(offset))
+            or (offset == self.start_offset and last_fetched_epoch != earliest.epoch)
             or last_fetched_epoch < earliest.epoch
         )
-
-    def _start_epoch(self, offset: int) -> int:
-        ids = list(self.snapshots)
-        at = bisect_left(ids, (offset, -1))
-        return ids[at].epoch if at < len(ids) and ids[at].offset == offset else -1

@@ -1,0 +1,371 @@
+"""Following: fetch from the leader, cut what diverges, take its snapshot where the log ends too
+early.
+
+Owns the follower's and observer's side of Fetch and FetchSnapshot, BeginQuorumEpoch and
+EndQuorumEpoch as they are received, and what a follower tells its leader of itself
+(UpdateRaftVoter, auto join). Sources: KIP-595, 630, 853, 1186; Kafka's ``KafkaRaftClient``
+(``handleFetchResponse``, ``pollFollower``), KAFKA-12460, KAFKA-14618, KAFKA-18723.
+"""
+
+from __future__ import annotations
+
+from kraft._core.batch import ATTRIBUTE_CONTROL, scan
+from kraft.errors import CorruptRecordError
+from kraft.raft.messages import (
+    DUPLICATE_VOTER,
+    INCONSISTENT_CLUSTER_ID,
+    INVALID_REQUEST,
+    INVALID_VOTER_KEY,
+    NONE,
+    REQUEST_TIMED_OUT,
+    SNAPSHOT_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    VOTER_NOT_FOUND,
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    LogSlice,
+    OffsetAndEpoch,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    SnapshotSlice,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
+from kraft.raft.messages import FENCED_LEADER_EPOCH as FENCED
+from kraft.raft.ready import (
+    DropSnapshotDownload,
+    InstallSnapshot,
+    Role,
+    SnapshotStored,
+    StoreSnapshotChunk,
+)
+from kraft.raft.roles import SnapshotDownload
+from kraft.raft.state import NodeState
+
+
+class Following(NodeState):
+    """The duties of whoever does not lead."""
+
+    # -- fetching
+
+    def fetch_request(self) -> FetchRequest:
+        return FetchRequest(
+            self.config.cluster_id,
+            self.config.replica,
+            self.epoch,
+            self.log.end_offset,
+            self.log.last_epoch,
+            self.config.fetch_max_wait_ms,
+            self.config.fetch_max_bytes,
+            self.log.high_watermark,
+        )
+
+    def fetch_from_best_node(self) -> None:
+        """From the leader; from any bootstrap server while the leader does not answer, to find a
+        newer one.
+        """
+        download = self.download
+        if download is not None and download.is_installing:
+            return
+        connection = self._connections.get(self.leader_id)
+        if connection is not None and connection.has_timed_out:
+            connection.has_timed_out = False
+            self.fetch_from_bootstrap(self.fetch_request())
+        elif connection is not None and connection.backoff_until_ms > self.now_ms:
+            self.fetch_from_bootstrap(self.fetch_request())
+        elif not self.has_request_in_flight():
+            request: FetchRequest | FetchSnapshotRequest
+            if download is None:
+                request = self.fetch_request()
+            else:
+                request = FetchSnapshotRequest(
+                    self.config.cluster_id,
+                    self.config.replica,
+                    self.epoch,
+                    download.snapshot_id,
+                    download.position,
+                    self.config.fetch_max_bytes,
+                )
+            leader = self.endpoint_of(self.leader_id)
+            self.send_request(self.leader_id, leader, request, is_leaders=False)
+
+    def note_leader_alive(self) -> None:
+        """A good answer of the leader came in: the fetch timer starts anew."""
+        following = self.following
+        if following is not None:
+            following.fetch_deadline_ms = self.now_ms + self.config.fetch_timeout_ms
+            following.has_fetched = True
+
+    def handle_fetch_response(
+        self, source: int, request: FetchRequest, response: FetchResponse
+    ) -> None:
+        if self.role is not Role.FOLLOWER or request.epoch > self.epoch:
+            return
+        if response.error != NONE:
+            self.back_off(source)
+            return
+        log = self.log
+        if request.offset != log.end_offset or self.download is not None:
+            # The log has changed since the question was asked.
+            return
+        if response.diverging_epoch is not None:
+            self._truncate_to_common_end(response)
+        elif response.snapshot_id is not None:
+            if not self._begin_download(response.snapshot_id):
+                self.back_off(source)
+                return
+        else:
+            records = response.records
+            assert not isinstance(records, LogSlice)
+            if len(records) and not self._append_fetched(records):
+                # Damaged on its way, or not what was asked for: asked for again (KAFKA-18723).
+                self.back_off(source)
+                return
+            if response.high_watermark >= 0:
+                self.commit(min(response.high_watermark, log.end_offset))
+        self.note_leader_alive()
+
+    def _truncate_to_common_end(self, response: FetchResponse) -> None:
+        diverging = response.diverging_epoch
+        assert diverging is not None
+        own = self.log.end_offset_for_epoch(diverging.epoch)
+        if own.epoch == diverging.epoch:
+            end_offset = min(own.end_offset, diverging.end_offset)
+        else:
+            # This log has nothing of that epoch: what is later than the epochs before it goes.
+            end_offset = own.end_offset
+        self.truncate_log(min(end_offset, self.log.end_offset))
+
+    def _append_fetched(self, records: bytes | memoryview) -> bool:
+        """Appends the sound batches of this epoch or earlier; False where the first is not sound
+        or not the next.
+        """
+        log = self.log
+        table = scan(records, verify_crc=True)
+        end, epoch, next_offset = 0, log.last_epoch, log.end_offset
+        appends: list[tuple[int, int, int]] = []
+        controls: list[tuple[int, int]] = []
+        for base_offset, delta, batch_epoch, length, attributes in zip(
+            table.base_offsets.tolist(),
+            table.last_offset_deltas.tolist(),
+            table.partition_leader_epochs.tolist(),
+            table.batch_lengths.tolist(),
+            table.attributes.tolist(),
+            strict=True,
+        ):
+            if base_offset != next_offset or not epoch <= batch_epoch <= self.epoch:
+                break
+            epoch, next_offset = batch_epoch, base_offset + delta + 1
+            appends.append((base_offset, next_offset, batch_epoch))
+            if attributes & ATTRIBUTE_CONTROL:
+                controls.append((end, end + length + 12))
+            end += length + 12
+        if not appends:
+            return False
+        view = memoryview(records)
+        first_offset = log.end_offset
+        try:
+            log.check_control_batches([view[start:stop] for start, stop in controls])
+        except CorruptRecordError:
+            return False
+        for base_offset, end_offset, batch_epoch in appends:
+            log.append(base_offset, end_offset, batch_epoch)
+        self.write_append(first_offset, log.end_offset, view[:end] if end < len(view) else records)
+        for start, stop in controls:
+            log.replay_control_batch(view[start:stop])
+        return True
+
+    # -- snapshots
+
+    def _begin_download(self, snapshot_id: OffsetAndEpoch) -> bool:
+        if snapshot_id.offset < 0 or snapshot_id.epoch < 0:
+            return False
+        if snapshot_id in self.log.snapshots or snapshot_id.offset <= self.log.high_watermark:
+            # Nothing that is committed here is given up for what the leader has.
+            return False
+        self.download = SnapshotDownload(snapshot_id)
+        return True
+
+    def handle_fetch_snapshot_response(
+        self, source: int, request: FetchSnapshotRequest, response: FetchSnapshotResponse
+    ) -> None:
+        download = self.download
+        if self.role is not Role.FOLLOWER or download is None or download.is_installing:
+            return
+        if request.snapshot_id != download.snapshot_id or request.position != download.position:
+            return
+        if response.error != NONE:
+            if response.error == SNAPSHOT_NOT_FOUND:
+                self._drop_download()
+            self.back_off(source)
+            return
+        data = response.data
+        assert not isinstance(data, SnapshotSlice)
+        size = response.size
+        if (
+            response.snapshot_id != download.snapshot_id
+            or response.position != download.position
+            or size < download.position + len(data)
+            or (not len(data) and download.position < size)
+        ):
+            self._drop_download()
+            self.back_off(source)
+            return
+        if len(data):
+            self.write(StoreSnapshotChunk(download.snapshot_id, download.position, data))
+        download.position += len(data)
+        download.size = size
+        if download.position == size:
+            download.is_installing = True
+            self.write(InstallSnapshot(download.snapshot_id))
+        self.note_leader_alive()
+
+    def _drop_download(self) -> None:
+        assert self.download is not None
+        self.write(DropSnapshotDownload(self.download.snapshot_id))
+        self.download = None
+
+    def handle_snapshot_stored(self, event: SnapshotStored) -> None:
+        log = self.log
+        if not event.is_installed:
+            if event.snapshot_id not in log.snapshots:
+                log.add_snapshot(event.snapshot_id, event.size)
+            return
+        assert self.role is not Role.LEADER, "a leader never loads a snapshot"
+        download = self.download
+        assert download is not None, event
+        assert download.snapshot_id == event.snapshot_id, event
+        self.download = None
+        log.begin_at(event.snapshot_id, event.size)
+        log.load_snapshot_voters(event.voters, event.kraft_version)
+        self._cut_unwritten(event.snapshot_id.offset)
+        self._ready.committed = log.high_watermark
+
+    # -- what leaders say
+
+    def handle_begin_quorum_epoch(self, request: BeginQuorumEpochRequest, reply_to: int) -> None:
+        error = NONE
+        if self.is_foreign_cluster(request.cluster_id):
+            self.respond(reply_to, BeginQuorumEpochResponse(INCONSISTENT_CLUSTER_ID))
+            return
+        if request.epoch < self.epoch:
+            error = FENCED
+        elif request.leader_id < 0 or request.leader_id == self.config.node_id:
+            error = INVALID_REQUEST
+        else:
+            self.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)
+            voter = request.voter
+            if voter is not None and (
+                voter.id != self.config.node_id
+                or voter.directory_id not in (None, self.config.directory_id)
+            ):
+                error = INVALID_VOTER_KEY
+        self.respond(
+            reply_to,
+            BeginQuorumEpochResponse(
+                error, self.epoch, self.leader_id, self.endpoints_of(self.leader_id)
+            ),
+        )
+
+    def handle_end_quorum_epoch(self, request: EndQuorumEpochRequest, reply_to: int) -> None:
+        error = NONE
+        if self.is_foreign_cluster(request.cluster_id):
+            self.respond(reply_to, EndQuorumEpochResponse(INCONSISTENT_CLUSTER_ID))
+            return
+        if request.epoch < self.epoch:
+            error = FENCED
+        elif request.leader_id < 0 or request.leader_id == self.config.node_id:
+            error = INVALID_REQUEST
+        else:
+            self.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)
+            following = self.following
+            if following is not None and self.leader_id == request.leader_id:
+                wait_ms = self._handover_wait_ms(request)
+                following.fetch_deadline_ms = min(
+                    following.fetch_deadline_ms, self.now_ms + wait_ms
+                )
+        self.respond(
+            reply_to,
+            EndQuorumEpochResponse(
+                error, self.epoch, self.leader_id, self.endpoints_of(self.leader_id)
+            ),
+        )
+
+    def _handover_wait_ms(self, request: EndQuorumEpochRequest) -> int:
+        """The best candidate begins at once, the others wait so that it may win."""
+        longest = self.config.election_backoff_max_ms
+        candidates = [candidate.id for candidate in request.preferred_candidates]
+        if self.config.node_id not in candidates:
+            return longest
+        position = candidates.index(self.config.node_id)
+        if position == 0:
+            return 0
+        shortest = longest >> (len(candidates) - 1)
+        return min(longest, shortest << (position - 1))
+
+    # -- what a follower says of itself
+
+    def tell_leader_of_voter(self) -> bool:
+        """UpdateRaftVoter where the leader's picture of this voter is old; whether it was sent."""
+        assert self.following is not None
+        if self.log.kraft_version == 0:
+            if self.following.has_updated_leader:
+                return False
+        else:
+            entry = self.voters.get(self.config.node_id)
+            if entry is None or (
+                entry.endpoints == self.config.endpoints
+                and entry.kraft_versions == self.config.kraft_versions
+            ):
+                return False
+        request = UpdateRaftVoterRequest(
+            self.config.cluster_id,
+            self.epoch,
+            self.config.replica,
+            self.config.endpoints,
+            self.config.kraft_versions,
+        )
+        leader = self.endpoint_of(self.leader_id)
+        return self.send_request(self.leader_id, leader, request, is_leaders=False)
+
+    def handle_update_voter_response(
+        self, source: int, request: UpdateRaftVoterRequest, response: UpdateRaftVoterResponse
+    ) -> None:
+        if self.following is None or request.epoch != self.epoch:
+            return
+        if response.error in (NONE, UNSUPPORTED_VERSION):
+            self.following.has_updated_leader = True
+        if response.error == NONE:
+            self.note_leader_alive()
+
+    def join_voters(self) -> bool:
+        """Auto join (KIP-853, 4.2): an old directory of this id goes, then this one comes."""
+        old = self.voters.get(self.config.node_id)
+        request: RemoveRaftVoterRequest | AddRaftVoterRequest
+        if old is not None:
+            request = RemoveRaftVoterRequest(self.config.cluster_id, old.key)
+        else:
+            request = AddRaftVoterRequest(
+                self.config.cluster_id,
+                self.config.request_timeout_ms,
+                self.config.replica,
+                self.config.endpoints,
+                ack_when_committed=False,
+            )
+        leader = self.endpoint_of(self.leader_id)
+        return self.send_request(self.leader_id, leader, request, is_leaders=False)
+
+    def handle_join_response(
+        self, source: int, response: AddRaftVoterResponse | RemoveRaftVoterResponse
+    ) -> None:
+        expected = (NONE, REQUEST_TIMED_OUT, DUPLICATE_VOTER, VOTER_NOT_FOUND)
+        if response.error not in expected:
+            self.back_off(source)

@@ -1,0 +1,427 @@
+"""What a raft node is, whatever its role: identity, log, epoch, role, requests in flight, and what
+waits for the disk.
+
+Owns the change of roles (by the table in ``transitions``), the rule of what may be said before what
+is durable, and the connections to other nodes, with one request in flight for each. The duties of
+the roles build on it: ``elections``, ``following``, ``leadership``, ``reconfiguration``; ``node``
+joins them.
+
+Invariants: the epoch never goes back; a vote is given once in an epoch; whatever speaks of an
+epoch, a vote or the log's end leaves the node only when that is on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kraft.raft.config import RaftConfig
+from kraft.raft.election_state import NO_LEADER, ElectionState
+from kraft.raft.log_view import LogView
+from kraft.raft.messages import Request, Response
+from kraft.raft.ready import (
+    AppendBatches,
+    DropSnapshotDownload,
+    Ready,
+    Role,
+    RoleChange,
+    Send,
+    SendRequest,
+    SendResponse,
+    TruncateLog,
+    Write,
+    WriteElectionState,
+)
+from kraft.raft.roles import Candidacy, Following, Leadership, SnapshotDownload
+from kraft.raft.transitions import TRANSITIONS, Cause, Timer
+from kraft.raft.voters import Endpoint, ReplicaKey, VoterSet
+
+NEVER = float("inf")
+
+
+class InFlight(NamedTuple):
+    """A request that waits for its response."""
+
+    destination: int
+    request: Request
+    deadline_ms: float
+
+
+class Connection:
+    """What is known of the way to one other node."""
+
+    __slots__ = ("backoff_until_ms", "correlation", "has_timed_out")
+
+    def __init__(self) -> None:
+        #: Of the request in flight, 0 where there is none.
+        self.correlation = 0
+        self.backoff_until_ms = 0.0
+        self.has_timed_out = False
+
+
+class NodeState:
+    """See the module's docstring. ``draw`` gives numbers from [0, 1)."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        log: LogView,
+        election: ElectionState,
+        draw: Callable[[], float],
+        now_ms: float,
+    ) -> None:
+        self.config = config
+        self.log = log
+        self.now_ms = now_ms
+        self.role = Role.UNATTACHED
+        self.epoch = election.epoch
+        self.leader_id = NO_LEADER
+        self.leader_endpoints: tuple[Endpoint, ...] = ()
+        self.voted: ReplicaKey | None = election.voted
+        self.election_deadline_ms = NEVER
+        self.candidacy: Candidacy | None = None
+        self.leadership: Leadership | None = None
+        self.following: Following | None = None
+        self.download: SnapshotDownload | None = None
+        self.unacked_resignation: set[int] = set()
+        self.preferred_candidates: tuple[ReplicaKey, ...] = ()
+        self.shutdown_deadline_ms = NEVER
+        self._draw = draw
+        self._ready = Ready()
+        self._connections: dict[int, Connection] = {}
+        self._in_flight: dict[int, InFlight] = {}
+        self._last_correlation = 0
+        self._write_sequence = 0
+        self._written_sequence = 0
+        self._state_sequence = 0
+        self._held: deque[tuple[int, Send]] = deque()
+        self._unwritten_ends: deque[tuple[int, int]] = deque()
+        self._last_role_change: RoleChange | None = None
+
+    # -- what the roles' duties supply to each other
+
+    def become_leader(self, candidacy: Candidacy) -> None:
+        raise NotImplementedError
+
+    def _leave_leadership(self) -> None:
+        raise NotImplementedError
+
+    def note_committed(self, high_watermark: int) -> None:
+        raise NotImplementedError
+
+    def fail_voter_change(self, leadership: Leadership) -> None:
+        raise NotImplementedError
+
+    # -- who votes
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.log.voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self.config.can_vote and self.log.voters.is_voter(self.config.replica)
+
+    @property
+    def is_leader(self) -> bool:
+        return self.role is Role.LEADER
+
+    def is_shutting_down(self) -> bool:
+        return self.shutdown_deadline_ms != NEVER
+
+    def endpoints_of(self, id: int) -> tuple[Endpoint, ...]:
+        """Where a node listens, as far as it is known: the leader's own word, or the voters'."""
+        if id == self.config.node_id:
+            return self.config.endpoints
+        if id == self.leader_id and self.leader_endpoints:
+            return self.leader_endpoints
+        voter = self.voters.get(id)
+        return voter.endpoints if voter is not None else ()
+
+    def endpoint_of(self, id: int) -> Endpoint | None:
+        return pick_endpoint(self.endpoints_of(id), self.config.listener)
+
+    # -- roles
+
+    def transition(
+        self,
+        cause: Cause,
+        *,
+        epoch: int | None = None,
+        leader_id: int | None = None,
+        leader_endpoints: tuple[Endpoint, ...] = (),
+        voted: ReplicaKey | None = None,
+    ) -> None:
+        """Changes the role as the table says. What is not given stays as it is in this epoch."""
+        rule = TRANSITIONS.get((self.role, cause))
+        assert rule is not None, f"no way from {self.role.name}: {cause.value}"
+        new_epoch = self.epoch if epoch is None else epoch
+        assert new_epoch >= self.epoch, (new_epoch, self.epoch)
+        if new_epoch > self.epoch:
+            self.epoch = new_epoch
+            self.voted = None
+            self.leader_id, self.leader_endpoints = NO_LEADER, ()
+        if voted is not None:
+            assert self.voted is None or self.voted == voted, (self.voted, voted)
+            self.voted = voted
+        if leader_id is not None:
+            assert self.leader_id in (NO_LEADER, leader_id), (self.leader_id, leader_id)
+            self.leader_id = leader_id
+            self.leader_endpoints = leader_endpoints or self.leader_endpoints
+        self._leave_role(rule.target)
+        self.role = rule.target
+        if rule.timer is Timer.DRAWN:
+            self.election_deadline_ms = self.now_ms + self._drawn_timeout()
+        elif rule.timer is Timer.NONE:
+            self.election_deadline_ms = NEVER
+        if rule.persists:
+            self._write_election_state()
+
+    def _drawn_timeout(self) -> float:
+        return self.config.election_timeout_ms * (1.0 + self._draw())
+
+    def _leave_role(self, target: Role) -> None:
+        self.candidacy = None
+        if self.role is Role.LEADER:
+            self._leave_leadership()
+        self.following = None
+        if self.download is not None and not self.download.is_installing:
+            self.write(DropSnapshotDownload(self.download.snapshot_id))
+            self.download = None
+
+    def _write_election_state(self) -> None:
+        voted = self.voted
+        state = WriteElectionState(
+            self.epoch,
+            self.leader_id,
+            -1 if voted is None else voted.id,
+            None if voted is None else voted.directory_id,
+            self.log.kraft_version,
+        )
+        to_write = self._ready.to_write
+        if to_write and isinstance(to_write[-1], WriteElectionState):
+            to_write[-1] = state
+        else:
+            self.write(state)
+        self._state_sequence = self._write_sequence + 1
+
+    @property
+    def election_state(self) -> ElectionState:
+        return ElectionState(self.epoch, self.leader_id, self.voted)
+
+    # -- the disk
+
+    def write(self, write: Write) -> None:
+        self._ready.to_write.append(write)
+
+    def write_append(
+        self, base_offset: int, end_offset: int, batches: memoryview | bytes | bytearray
+    ) -> None:
+        """Asks for the append of batches that the log's view has taken in already."""
+        self.write(AppendBatches(base_offset, end_offset, batches))
+        self._unwritten_ends.append((self._write_sequence + 1, end_offset))
+
+    def truncate_log(self, end_offset: int) -> None:
+        self.log.truncate(end_offset)
+        self.write(TruncateLog(end_offset))
+        self._cut_unwritten(end_offset)
+
+    def _cut_unwritten(self, end_offset: int) -> None:
+        self._unwritten_ends = deque(
+            (sequence, min(end, end_offset)) for sequence, end in self._unwritten_ends
+        )
+
+    def note_written(self, sequence: int) -> None:
+        """Everything up to ``sequence`` is durable: the log's end follows, what was held goes."""
+        self._written_sequence = max(self._written_sequence, sequence)
+        ends = self._unwritten_ends
+        while ends and ends[0][0] <= sequence:
+            end_offset = ends.popleft()[1]
+            if end_offset > self.log.durable_end_offset:
+                self.log.durable_end_offset = min(end_offset, self.log.end_offset)
+        held = self._held
+        while held and held[0][0] <= sequence:
+            self._ready.to_send.append(held.popleft()[1])
+
+    # -- messages
+
+    def send_request(
+        self, destination: int, endpoint: Endpoint | None, request: Request, *, is_leaders: bool
+    ) -> bool:
+        """Sends a request where the way is free; False where it is not.
+
+        ``is_leaders``: it speaks of the epoch alone, and does not wait for the log's end.
+        """
+        if endpoint is None or not self.is_reachable(destination):
+            return False
+        connection = self._connections.setdefault(destination, Connection())
+        self._last_correlation += 1
+        correlation = connection.correlation = self._last_correlation
+        connection.has_timed_out = False
+        deadline_ms = self.now_ms + self.config.request_timeout_ms
+        self._in_flight[correlation] = InFlight(destination, request, deadline_ms)
+        self._send(SendRequest(destination, endpoint, request, correlation), is_leaders)
+        return True
+
+    def respond(self, reply_to: int, response: Response, *, is_leaders: bool = False) -> None:
+        self._send(SendResponse(reply_to, response), is_leaders)
+
+    def _send(self, send: Send, is_leaders: bool) -> None:
+        if is_leaders:
+            sequence = self._state_sequence
+        else:
+            # What this step writes has the next sequence.
+            sequence = self._write_sequence + (1 if self._ready.to_write else 0)
+        if sequence <= self._written_sequence:
+            self._ready.to_send.append(send)
+        elif not self._held or self._held[-1][0] <= sequence:
+            self._held.append((sequence, send))
+        else:
+            self._held = deque(sorted([*self._held, (sequence, send)], key=lambda held: held[0]))
+
+    def is_reachable(self, destination: int) -> bool:
+        """Whether a request may go there now: none is in flight, and no backoff runs."""
+        connection = self._connections.get(destination)
+        return connection is None or (
+            not connection.correlation and connection.backoff_until_ms <= self.now_ms
+        )
+
+    def has_request_in_flight(self) -> bool:
+        return bool(self._in_flight)
+
+    def take_in_flight(self, correlation: int) -> InFlight | None:
+        """The request that ``correlation`` answers; None where it has been given up."""
+        in_flight = self._in_flight.pop(correlation, None)
+        if in_flight is not None:
+            self._connections[in_flight.destination].correlation = 0
+        return in_flight
+
+    def back_off(self, destination: int) -> None:
+        connection = self._connections.setdefault(destination, Connection())
+        connection.backoff_until_ms = self.now_ms + self.config.retry_backoff_ms
+
+    def give_up_late_requests(self) -> None:
+        for correlation, in_flight in list(self._in_flight.items()):
+            if in_flight.deadline_ms <= self.now_ms:
+                self.take_in_flight(correlation)
+                self._connections[in_flight.destination].has_timed_out = True
+
+    def forget_connections(self) -> None:
+        """A new epoch: requests of the old one no longer stand in the way (as in Kafka)."""
+        self._in_flight.clear()
+        self._connections.clear()
+
+    def fetch_from_bootstrap(self, request: Request) -> None:
+        """Sends a request to any bootstrap server that can be reached, one at a time."""
+        if self._in_flight:
+            return
+        servers = [
+            (id, endpoint) for id, endpoint in self.bootstrap_servers() if self.is_reachable(id)
+        ]
+        if servers:
+            id, endpoint = servers[int(self._draw() * len(servers))]
+            self.send_request(id, endpoint, request, is_leaders=False)
+
+    def bootstrap_servers(self) -> list[tuple[int, Endpoint]]:
+        """controller.quorum.bootstrap.servers under ids from -2 down, else the static voters."""
+        servers = [
+            (-2 - index, endpoint) for index, endpoint in enumerate(self.config.bootstrap_servers)
+        ]
+        if not servers:
+            for voter in self.config.static_voters:
+                endpoint = voter.endpoint(self.config.listener)
+                if endpoint is not None:
+                    servers.append((voter.id, endpoint))
+        own = {(endpoint.host, endpoint.port) for endpoint in self.config.endpoints}
+        return [
+            (id, endpoint)
+            for id, endpoint in servers
+            if id != self.config.node_id and (endpoint.host, endpoint.port) not in own
+        ]
+
+    # -- rules that requests and responses share
+
+    def is_foreign_cluster(self, cluster_id: str | None) -> bool:
+        return cluster_id is not None and cluster_id != self.config.cluster_id
+
+    def see_epoch(self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]) -> None:
+        """Takes in an epoch and leader that somebody named, where they are news.
+
+        Two leaders in one epoch, or a leader that this node does not know itself to be, are what
+        must never happen: an assertion.
+        """
+        if leader_id == self.config.node_id:
+            assert epoch < self.epoch or (epoch == self.epoch and self.leader_id == leader_id), (
+                f"node {leader_id} is said to lead epoch {epoch}, and does not in {self.epoch}"
+            )
+            return
+        if leader_id >= 0 and not leader_endpoints:
+            voter = self.voters.get(leader_id)
+            leader_endpoints = voter.endpoints if voter is not None else ()
+        if epoch > self.epoch:
+            if leader_id >= 0:
+                self._learn_leader(epoch, leader_id, leader_endpoints)
+            else:
+                self.transition(Cause.HIGHER_EPOCH, epoch=epoch)
+            self.forget_connections()
+        elif epoch == self.epoch and leader_id >= 0:
+            assert self.leader_id in (NO_LEADER, leader_id), (
+                f"epoch {epoch} is led by {self.leader_id} and by {leader_id}"
+            )
+            if self.leader_id == NO_LEADER or len(leader_endpoints) > len(self.leader_endpoints):
+                self._learn_leader(epoch, leader_id, leader_endpoints)
+
+    def _learn_leader(
+        self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]
+    ) -> None:
+        if not leader_endpoints:
+            # Without an endpoint there is nobody to follow: the epoch counts, the leader does not.
+            if epoch > self.epoch:
+                self.transition(Cause.HIGHER_EPOCH, epoch=epoch)
+            return
+        self.transition(
+            Cause.LEADER_LEARNED,
+            epoch=epoch,
+            leader_id=leader_id,
+            leader_endpoints=leader_endpoints,
+        )
+        self.following = Following(self.now_ms, self.config)
+
+    # -- the answer of a step
+
+    def commit(self, high_watermark: int) -> None:
+        """Raises the high watermark; it never falls."""
+        if high_watermark > self.log.high_watermark:
+            assert high_watermark <= self.log.end_offset, (high_watermark, self.log.end_offset)
+            self.log.high_watermark = high_watermark
+            self._ready.committed = high_watermark
+
+    def finish_step(self) -> Ready:
+        ready, self._ready = self._ready, Ready()
+        if ready.to_write:
+            self._write_sequence += 1
+        ready.write_sequence = self._write_sequence
+        is_active = self.leadership is not None and self.leadership.is_active
+        # A leader that resigned is not announced any more (KAFKA-17333).
+        leader_id = NO_LEADER if self.role is Role.RESIGNED else self.leader_id
+        change = self._last_role_change
+        if (
+            change is None
+            or change.role is not self.role
+            or change.epoch != self.epoch
+            or change.leader_id != leader_id
+            or change.is_active != is_active
+        ):
+            self._last_role_change = ready.role_change = RoleChange(
+                self.role, self.epoch, leader_id, is_active
+            )
+        return ready
+
+
+def pick_endpoint(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | None:
+    """The endpoint of a listener; one that came without its listener's name serves as well."""
+    for endpoint in endpoints:
+        if endpoint.name == listener:
+            return endpoint
+    return endpoints[0] if endpoints else None
