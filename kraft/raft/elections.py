@@ -109,7 +109,7 @@ class Elections(NodeState):
         self.candidacy.record(self.config.node_id, True)
 
     def become_candidate(self) -> None:
-        self.transition(Cause.WON, epoch=self.epoch + 1, voted=self.config.replica)
+        self.transition(Cause.WON, epoch=self.epoch + 1, voted=self.replica)
         self.forget_connections()
         self.candidacy = Candidacy(self.voters, is_pre_vote=False)
         self.candidacy.record(self.config.node_id, True)
@@ -129,7 +129,7 @@ class Elections(NodeState):
                 VoteRequest(
                     self.config.cluster_id,
                     self.epoch,
-                    self.config.replica,
+                    self.replica,
                     voter.key,
                     self.log.last_epoch,
                     self.log.end_offset,

@@ -59,7 +59,7 @@ class Following(NodeState):
     def fetch_request(self) -> FetchRequest:
         return FetchRequest(
             self.config.cluster_id,
-            self.config.replica,
+            self.replica,
             self.epoch,
             self.log.end_offset,
             self.log.last_epoch,
@@ -88,7 +88,7 @@ class Following(NodeState):
             else:
                 request = FetchSnapshotRequest(
                     self.config.cluster_id,
-                    self.config.replica,
+                    self.replica,
                     self.epoch,
                     download.snapshot_id,
                     download.position,
@@ -329,7 +329,7 @@ class Following(NodeState):
         request = UpdateRaftVoterRequest(
             self.config.cluster_id,
             self.epoch,
-            self.config.replica,
+            self.replica,
             self.config.endpoints,
             self.config.kraft_versions,
         )
@@ -356,7 +356,7 @@ class Following(NodeState):
             request = AddRaftVoterRequest(
                 self.config.cluster_id,
                 self.config.request_timeout_ms,
-                self.config.replica,
+                self.replica,
                 self.config.endpoints,
                 ack_when_committed=False,
             )

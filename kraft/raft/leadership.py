@@ -392,7 +392,7 @@ class Leading(NodeState):
         voter_keys = {voter.key for voter in self.voters}
         observers = [key for key in leadership.replicas if key not in voter_keys]
         if not self.is_voter:
-            observers.append(self.config.replica)
+            observers.append(self.replica)
         nodes: dict[int, tuple[Endpoint, ...]] = {
             voter.id: voter.endpoints for voter in self.voters
         }

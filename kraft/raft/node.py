@@ -366,24 +366,25 @@ class Node(Elections, Following, Reconfiguration):
                 leadership.begin_epoch_at_ms,
                 leadership.accumulator.drain_at_ms,
             )
-            if leadership.waiting:
-                wake = min(wake, min(w.deadline_ms for w in leadership.waiting.values()))
+            for waiting in leadership.waiting.values():
+                wake = min(wake, waiting.deadline_ms)
             if leadership.change is not None:
                 wake = min(wake, leadership.change.deadline_ms)
         elif role is Role.FOLLOWER:
-            following = self.following
-            assert following is not None
             if self.is_voter and (self.download is None or not self.download.is_installing):
-                wake = min(wake, following.fetch_deadline_ms)
+                assert self.following is not None
+                wake = min(wake, self.following.fetch_deadline_ms)
         elif role is Role.RESIGNED or (self.is_voter and self.download is None):
             wake = min(wake, self.election_deadline_ms)
-        if self._in_flight:
-            wake = min(wake, min(sent.deadline_ms for sent in self._in_flight.values()))
-        if role is not Role.LEADER or self.leadership is None:
+        now_ms = self.now_ms
+        for sent in self._in_flight.values():
+            if sent.deadline_ms < wake:
+                wake = sent.deadline_ms
+        if role is not Role.LEADER:
             for connection in self._connections.values():
-                if connection.backoff_until_ms > self.now_ms:
-                    wake = min(wake, connection.backoff_until_ms)
-        return wake if wake > self.now_ms else self.now_ms + 1.0
+                if now_ms < connection.backoff_until_ms < wake:
+                    wake = connection.backoff_until_ms
+        return wake if wake > now_ms else now_ms + 1.0
 
 
 _HANDLERS: dict[type, Callable[..., None]] = {

@@ -275,9 +275,7 @@ class Reconfiguration(Leading):
         told = []
         for voter in voters:
             if voter.id == self.config.node_id:
-                told.append(
-                    Voter(self.config.replica, self.config.endpoints, self.config.kraft_versions)
-                )
+                told.append(Voter(self.replica, self.config.endpoints, self.config.kraft_versions))
                 continue
             versions = leadership.told_versions.get(voter.id, VersionRange())
             directory = leadership.told_directories.get(voter.id)

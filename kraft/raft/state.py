@@ -72,6 +72,7 @@ class NodeState:
         now_ms: float,
     ) -> None:
         self.config = config
+        self.replica = config.replica
         self.log = log
         self.now_ms = now_ms
         self.role = Role.UNATTACHED
@@ -97,7 +98,9 @@ class NodeState:
         self._state_sequence = 0
         self._held: deque[tuple[int, Send]] = deque()
         self._unwritten_ends: deque[tuple[int, int]] = deque()
-        self._last_role_change: RoleChange | None = None
+        self._announced: tuple[Role, int, int, bool] | None = None
+        self._voters_seen: VoterSet | None = None
+        self._is_voter = False
 
     # -- what the roles' duties supply to each other
 
@@ -121,7 +124,11 @@ class NodeState:
 
     @property
     def is_voter(self) -> bool:
-        return self.config.can_vote and self.log.voters.is_voter(self.config.replica)
+        voters = self.log.voters
+        if voters is not self._voters_seen:
+            self._voters_seen = voters
+            self._is_voter = self.config.can_vote and voters.is_voter(self.replica)
+        return self._is_voter
 
     @property
     def is_leader(self) -> bool:
@@ -402,20 +409,14 @@ class NodeState:
         if ready.to_write:
             self._write_sequence += 1
         ready.write_sequence = self._write_sequence
-        is_active = self.leadership is not None and self.leadership.is_active
+        leadership, role = self.leadership, self.role
+        is_active = leadership is not None and leadership.is_active
         # A leader that resigned is not announced any more (KAFKA-17333).
-        leader_id = NO_LEADER if self.role is Role.RESIGNED else self.leader_id
-        change = self._last_role_change
-        if (
-            change is None
-            or change.role is not self.role
-            or change.epoch != self.epoch
-            or change.leader_id != leader_id
-            or change.is_active != is_active
-        ):
-            self._last_role_change = ready.role_change = RoleChange(
-                self.role, self.epoch, leader_id, is_active
-            )
+        leader_id = NO_LEADER if role is Role.RESIGNED else self.leader_id
+        announced = (role, self.epoch, leader_id, is_active)
+        if announced != self._announced:
+            self._announced = announced
+            ready.role_change = RoleChange(*announced)
         return ready
 
 
