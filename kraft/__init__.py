@@ -5,9 +5,11 @@ The map of the house, from the ground up::
     kraft.errors      one exception family, each with Kafka's error code
     kraft._core       bytes and columns, compiled
     kraft.records     every metadata record, typed
+    kraft.raft        the quorum, as a pure state machine
     kraft.image       committed records -> the state of a cluster
     kraft.controller  requests -> the records that Kafka's controller would write
     kraft.metadata    a metadata directory as a library object
+    kraft.server      a node, its configuration and its directories
     kraft.lab         million-partition scenarios
     kraft.cli         the ``kraft`` command
 

@@ -1,53 +1,79 @@
-r"""Java's ``.properties`` text, read into a dictionary.
+r"""Java's ``.properties`` text, read and written.
 
-Owns the line format in which Kafka keeps ``meta.properties`` (``java.util.Properties``, as
-``PropertiesUtils`` loads it): comments begin with ``#`` or ``!``; the key ends at the first
-unescaped ``=``, ``:`` or blank; a line that ends in a backslash goes on in the next; ``\t \n \r
-\f \uXXXX`` are escapes and any other escaped character stands for itself. A later line of the
-same key wins.
+Owns the line format in which Kafka keeps ``meta.properties`` and its configuration
+(``java.util.Properties``, as ``PropertiesUtils`` and ``Utils.loadProps`` load it): comments begin
+with ``#`` or ``!``; the key ends at the first unescaped ``=``, ``:`` or blank; a line that ends in
+a backslash goes on in the next; ``\t \n \r \f \uXXXX`` are escapes and any other escaped character
+stands for itself. A later line of the same key wins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from os import PathLike
+from typing import NamedTuple
 
 from kraft.errors import CorruptRecordError
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN_ESCAPES = {character: f"\\{letter}" for letter, character in _ESCAPES.items()}
 
 
-def parse_properties(text: str, path: str | PathLike[str] | None = None) -> dict[str, str]:
-    """The keys and values of ``text``; raises :class:`CorruptRecordError` on a broken
-    ``\\uXXXX``.
+class Property(NamedTuple):
+    """One entry of a file; ``line`` is that on which it begins, from 1 on."""
+
+    key: str
+    value: str
+    line: int
+
+
+def read_properties(text: str, path: str | PathLike[str] | None = None) -> Iterator[Property]:
+    """The entries of ``text`` in their order, keys that come again included; raises
+    :class:`CorruptRecordError` on a broken ``\\uXXXX``.
     """
-    properties: dict[str, str] = {}
-    for line in _logical_lines(text):
+    for number, line in _logical_lines(text):
         end = _key_end(line)
         rest = line[end:].lstrip(_BLANKS)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_BLANKS)
-        properties[_unescape(line[:end], path)] = _unescape(rest, path)
-    return properties
+        yield Property(_unescape(line[:end], path), _unescape(rest, path), number)
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without leading blanks, comments left out, continued lines joined."""
+def parse_properties(text: str, path: str | PathLike[str] | None = None) -> dict[str, str]:
+    """The keys and values of ``text``; raises as :func:`read_properties` does."""
+    return {key: value for key, value, _ in read_properties(text, path)}
+
+
+def property_line(key: str, value: str) -> str:
+    """The line that reads back as this entry; ASCII whatever stands in it, so that no reader's
+    encoding matters.
+    """
+    return f"{_escape(key, blanks=True)}={_escape(value, blanks=False)}\n"
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without leading blanks, comments left out, continued lines joined; with the number of
+    the first.
+    """
     joined = ""
     continued = False
-    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+    start = 0
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for number, line in enumerate(lines, 1):
         line = line.lstrip(_BLANKS)
+        if not continued:
+            start = number
         if not continued and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         continued = backslashes % 2 == 1
         joined += line[:-1] if continued else line
         if not continued:
-            yield joined
+            yield start, joined
             joined = ""
     if joined:
-        yield joined
+        yield start, joined
 
 
 def _key_end(line: str) -> int:
@@ -82,4 +108,22 @@ def _unescape(text: str, path: str | PathLike[str] | None) -> str:
             position += 4
         else:
             out.append(_ESCAPES.get(escape, escape))
+    # Two escapes may be the halves of one character, as Java's text is of 16-bit units.
+    units = "".join(out).encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "surrogatepass")
+
+
+def _escape(text: str, *, blanks: bool) -> str:
+    """``blanks``: all of them, as a key needs it; a value needs only the leading one."""
+    out: list[str] = []
+    for position, character in enumerate(text):
+        if character in _WRITTEN_ESCAPES:
+            out.append(_WRITTEN_ESCAPES[character])
+        elif character in "\\=:#!" or (character == " " and (blanks or position == 0)):
+            out.append(f"\\{character}")
+        elif " " <= character <= "~":
+            out.append(character)
+        else:
+            units = character.encode("utf-16-be")
+            out.extend(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
     return "".join(out)

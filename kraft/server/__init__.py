@@ -1,0 +1,1 @@
+"""A node: network, disk and event loop around the pure layers, and its configuration."""
