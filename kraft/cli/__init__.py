@@ -31,6 +31,7 @@ _COMMANDS: dict[str, str] = {
     "topics": "kraft.cli.topics",
     "brokers": "kraft.cli.brokers",
     "snapshot": "kraft.cli.snapshot",
+    "storage": "kraft.cli.storage",
     "lab": "kraft.cli.lab",
 }
 
@@ -101,7 +102,7 @@ def _kraft(
 ) -> None:
     """Kafka's metadata, opened: what a KRaft controller or broker keeps in its metadata directory.
 
-    Nothing in a directory that is opened is ever changed.
+    Nothing in a directory that is opened is ever changed; `storage format` makes new ones.
     """
 
 

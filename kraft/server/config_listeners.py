@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.records import Uuid
 from kraft.server.config_values import RefusedError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -23,6 +24,9 @@ NON_ROUTABLE_HOST = "0.0.0.0"
 _HOST = r"[0-9a-zA-Z\-%._:]"
 _LISTENER = re.compile(rf"(.*)://\[?({_HOST}*)\]?:(-?[0-9]{{1,10}})", re.ASCII)
 _ADDRESS = re.compile(rf"(?:[0-9a-zA-Z\-%._]*://)?\[?({_HOST}+)\]?:([0-9]{{1,10}})", re.ASCII)
+_INITIAL_CONTROLLER = re.compile(
+    rf"([0-9]{{1,10}})@(?:\[({_HOST}+)\]|([^:\[\]@]+)):([0-9]{{1,10}}):(.*)", re.ASCII
+)
 _VOTER_ID = re.compile(r"[+]?[0-9]{1,10}", re.ASCII)
 
 
@@ -95,6 +99,19 @@ def read_address(text: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
+def written_host(host: str) -> str:
+    """The host as Kafka writes it into a voter's record: IPv6 addresses in full, the rest as is."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4 or address.scope_id is not None:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
+
+
 def read_voters(entries: Iterable[str], listener: str) -> VoterSet:
     """The static voters of ``id@host:port`` entries. Raises RefusedError.
 
@@ -110,4 +127,27 @@ def read_voters(entries: Iterable[str], listener: str) -> VoterSet:
         if id in voters:
             raise RefusedError(f"each id once: {id} stands twice")
         voters[id] = Voter(ReplicaKey(id), (Endpoint(listener, host, port),))
+    return VoterSet(voters.values())
+
+
+def read_initial_controllers(text: str, listener: str) -> VoterSet:
+    """The voters of ``id@host:port:directory,…``, as a command line names them. Raises
+    RefusedError.
+    """
+    voters: dict[int, Voter] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        match = _INITIAL_CONTROLLER.fullmatch(entry)
+        if match is None or int(match[1]) >= 1 << 31 or int(match[4]) >= 1 << 16:
+            raise RefusedError(f"id@host:port:directory, which {entry!r:.100} is not")
+        try:
+            directory_id = Uuid.parse(match[5])
+        except ValueError:
+            raise RefusedError(f"a directory id of 22 characters, not {match[5]!r:.40}") from None
+        id, host = int(match[1]), written_host(match[2] or match[3])
+        if id in voters:
+            raise RefusedError(f"each id once: {id} stands twice")
+        endpoint = Endpoint(listener, host, int(match[4]))
+        voters[id] = Voter(ReplicaKey(id, directory_id), (endpoint,), VersionRange(0, 1))
+    if not voters:
+        raise RefusedError("at least one id@host:port:directory")
     return VoterSet(voters.values())

@@ -62,7 +62,7 @@ def fingerprint(directory: Path) -> dict[str, tuple[str, int]]:
 def test_help_lists_the_commands_and_what_exit_codes_mean() -> None:
     ran = kraft("--help")
     assert ran.returncode == 0
-    for command in ("open", "log", "topics", "brokers", "snapshot", "lab"):
+    for command in ("open", "log", "topics", "brokers", "snapshot", "storage", "lab"):
         assert f" {command} " in ran.stdout
     assert "Exit codes" in ran.stdout
 
@@ -72,6 +72,7 @@ def test_help_lists_the_commands_and_what_exit_codes_mean() -> None:
     [
         *(["open"], ["log", "dump"], ["topics", "describe"], ["brokers", "list"]),
         *(["snapshot", "write"], ["snapshot", "verify"], ["snapshot", "diff"]),
+        *(["storage", "format"], ["storage", "info"], ["storage", "version-mapping"]),
     ],
     ids=" ".join,
 )

@@ -1,0 +1,124 @@
+"""SCRAM credentials for a cluster that is about to be formatted, from their text to records.
+
+    SCRAM-SHA-256=[name=alice,password=alice-secret,iterations=8192,salt="N3E="]
+    SCRAM-SHA-512=[name=alice,salt="N3E=",saltedpassword="YCE="]
+
+Owns the syntax of ``--add-scram`` (Kafka's ``ScramParser``) and the derivation of the stored and
+the server key (RFC 5802, section 3). The password goes no further than this module. Salt and salted
+password are base64; without a salt one is drawn.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kraft.errors import InvalidRequestError
+from kraft.records import UserScramCredential
+
+DEFAULT_ITERATIONS = 4096
+_SALT_SIZE = 24
+
+
+class Mechanism(NamedTuple):
+    """A SCRAM mechanism; ``type`` is its number in records."""
+
+    type: int
+    hash_name: str
+    min_iterations: int = 4096
+    max_iterations: int = 16384
+
+
+MECHANISMS = {"SCRAM-SHA-256": Mechanism(1, "sha256"), "SCRAM-SHA-512": Mechanism(2, "sha512")}
+
+
+def draw_salt() -> bytes:
+    return secrets.token_bytes(_SALT_SIZE)
+
+
+def parse_scram(text: str, *, draw: Callable[[], bytes] = draw_salt) -> UserScramCredential:
+    """The record of one credential. Raises InvalidRequestError; what it says names no secret."""
+    name, equals, rest = text.strip().partition("=")
+    mechanism = MECHANISMS.get(name)
+    if not equals or mechanism is None:
+        raise InvalidRequestError(
+            f"a SCRAM credential begins with one of {', '.join(MECHANISMS)} and an equals sign, "
+            f"not with {name!r:.40}"
+        )
+    if not (rest.startswith("[") and rest.endswith("]")):
+        raise InvalidRequestError(f"{name}= is followed by [name=…,password=…] in brackets")
+    fields = _fields(rest[1:-1])
+    user, iterations = fields.pop("name", None), fields.pop("iterations", None)
+    salt_text, password = fields.pop("salt", None), fields.pop("password", None)
+    salted_text = fields.pop("saltedpassword", None)
+    if user is None:
+        raise InvalidRequestError("a SCRAM credential needs a name")
+    if fields:
+        raise InvalidRequestError(
+            f"unknown in the SCRAM credential of {user}: {', '.join(sorted(fields))}; known are "
+            "name, password, iterations, salt and saltedpassword"
+        )
+    count = _iterations(user, iterations, mechanism)
+    salt = None if salt_text is None else _base64(user, "salt", salt_text)
+    if password is not None:
+        salt = draw() if salt is None else salt
+        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, count)
+    elif salted_text is None:
+        raise InvalidRequestError(f"the SCRAM credential of {user} needs a password")
+    elif salt is None:
+        raise InvalidRequestError(
+            f"the saltedpassword of {user} needs the salt that it was made of"
+        )
+    else:
+        salted = _base64(user, "saltedpassword", salted_text)
+    client_key = hmac.digest(salted, b"Client Key", mechanism.hash_name)
+    return UserScramCredential(
+        name=user,
+        mechanism=mechanism.type,
+        salt=salt,
+        stored_key=hashlib.new(mechanism.hash_name, client_key).digest(),
+        server_key=hmac.digest(salted, b"Server Key", mechanism.hash_name),
+        iterations=count,
+    )
+
+
+def _fields(text: str) -> dict[str, str]:
+    """``key=value,…``; a value may stand in double quotes. A comma always parts."""
+    fields: dict[str, str] = {}
+    entries = text.split(",")
+    while entries and not entries[-1]:
+        del entries[-1]
+    for place, entry in enumerate(entries, 1):
+        key, equals, value = entry.partition("=")
+        if not equals:
+            # Not the entry itself: it may be the half of a password that has a comma in it.
+            raise InvalidRequestError(f"no equals sign in entry {place} of a SCRAM credential")
+        if len(value) >= 2 and value[0] == value[-1] == '"':
+            value = value[1:-1]
+        fields[key] = value
+    return fields
+
+
+def _iterations(user: str, text: str | None, mechanism: Mechanism) -> int:
+    if text is None:
+        return DEFAULT_ITERATIONS
+    allowed = f"{mechanism.min_iterations} to {mechanism.max_iterations}"
+    count = int(text) if re.fullmatch(r"\+?[0-9]{1,9}", text, re.ASCII) else -1
+    if not mechanism.min_iterations <= count <= mechanism.max_iterations:
+        raise InvalidRequestError(
+            f"the iterations of {user} are {text!r:.20}, allowed is {allowed}"
+        )
+    return count
+
+
+def _base64(user: str, name: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequestError(f"the {name} of {user} is not base64") from None
