@@ -114,7 +114,9 @@ class Following(NodeState):
             return
         log = self.log
         if request.offset != log.end_offset or self.download is not None:
-            # The log has changed since the question was asked.
+            # The log has changed since the question was asked, but the leader is there: an
+            # observer in mid-download would else ask around for ever.
+            self.note_leader_alive()
             return
         if response.diverging_epoch is not None:
             self._truncate_to_common_end(response)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kraft._core.batch_records import iterate
 from kraft._core.epoch_cache import EpochCache, EpochEndOffset
 from kraft.raft.messages import OffsetAndEpoch
-from kraft.raft.voters import VoterSet
+from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.records import control
 
 BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
@@ -98,6 +98,19 @@ class LogView:
 
     def is_voters_committed(self) -> bool:
         return self.voters_offset < self.high_watermark or self.voters_offset == -1
+
+    def was_voter(self, key: ReplicaKey) -> bool:
+        """Whether the replica votes by the latest voters, or by those before them.
+
+        Further back need not be looked: a change is made once the one before is committed.
+        """
+        latest = self.voters
+        for at in reversed(self._voters):
+            if at.voters.is_voter(key):
+                return True
+            if at.offset < self.high_watermark or at.voters != latest:
+                return False
+        return self.static_voters.is_voter(key)
 
     # -- the log's ends
 

@@ -278,7 +278,7 @@ class Node(Elections, Following, Reconfiguration):
 
     def _may_stand(self) -> bool:
         """Voters only, and not while a snapshot takes the place of the log."""
-        return self.is_voter and self.download is None
+        return self.is_electable and self.download is None
 
     def _poll_prospective(self) -> None:
         if self.election_deadline_ms <= self.now_ms and not self.is_shutting_down():
@@ -318,12 +318,14 @@ class Node(Elections, Following, Reconfiguration):
         assert following is not None
         if self.is_shutting_down():
             return
+        if (
+            following.fetch_deadline_ms <= self.now_ms
+            and (self.download is None or not self.download.is_installing)
+            and self.is_electable
+        ):
+            self.become_prospective(Cause.FETCH_TIMEOUT)
+            return
         if self.is_voter:
-            if following.fetch_deadline_ms <= self.now_ms and (
-                self.download is None or not self.download.is_installing
-            ):
-                self.become_prospective(Cause.FETCH_TIMEOUT)
-                return
             is_sent = False
             if following.update_voter_at_ms <= self.now_ms and not self._in_flight:
                 is_sent = self.tell_leader_of_voter()
@@ -371,10 +373,10 @@ class Node(Elections, Following, Reconfiguration):
             if leadership.change is not None:
                 wake = min(wake, leadership.change.deadline_ms)
         elif role is Role.FOLLOWER:
-            if self.is_voter and (self.download is None or not self.download.is_installing):
+            if self.is_electable and (self.download is None or not self.download.is_installing):
                 assert self.following is not None
                 wake = min(wake, self.following.fetch_deadline_ms)
-        elif role is Role.RESIGNED or (self.is_voter and self.download is None):
+        elif role is Role.RESIGNED or (self.is_electable and self.download is None):
             wake = min(wake, self.election_deadline_ms)
         now_ms = self.now_ms
         for sent in self._in_flight.values():

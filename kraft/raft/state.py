@@ -131,6 +131,23 @@ class NodeState:
         return self._is_voter
 
     @property
+    def is_electable(self) -> bool:
+        """Whether it stands for election where nobody leads.
+
+        Voters do, and who was one before a change that may not be committed: it can hold the only
+        copy of that change, and then nobody else can win (Ongaro's thesis, 4.2.2). It does not
+        count itself, and steps down when its removal is committed.
+        """
+        if self.is_voter:
+            return True
+        log = self.log
+        return (
+            self.config.can_vote
+            and not log.is_voters_committed()
+            and log.was_voter(self.config.replica)
+        )
+
+    @property
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
 
@@ -176,14 +193,15 @@ class NodeState:
             assert self.leader_id in (NO_LEADER, leader_id), (self.leader_id, leader_id)
             self.leader_id = leader_id
             self.leader_endpoints = leader_endpoints or self.leader_endpoints
+        if rule.persists:
+            # First, as what the old role still has to say names the new epoch.
+            self._write_election_state()
         self._leave_role(rule.target)
         self.role = rule.target
         if rule.timer is Timer.DRAWN:
             self.election_deadline_ms = self.now_ms + self._drawn_timeout()
         elif rule.timer is Timer.NONE:
             self.election_deadline_ms = NEVER
-        if rule.persists:
-            self._write_election_state()
 
     def _drawn_timeout(self) -> float:
         return self.config.election_timeout_ms * (1.0 + self._draw())

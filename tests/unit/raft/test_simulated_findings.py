@@ -1,0 +1,184 @@
+"""What the simulation found in the state machine, each as the shortest story that shows it."""
+
+from typing import Any
+
+from kraft.raft.config import RaftConfig
+from kraft.raft.election_state import ElectionState
+from kraft.raft.log_view import LogView
+from kraft.raft.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    OffsetAndEpoch,
+    VoteRequest,
+    VoteResponse,
+)
+from kraft.raft.node import Node
+from kraft.raft.ready import (
+    Ready,
+    RequestReceived,
+    ResponseReceived,
+    Role,
+    SendRequest,
+    SendResponse,
+    WriteElectionState,
+    Written,
+)
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.records import Uuid
+from kraft.records.batches import encode_control_records
+
+LISTENER = "CONTROLLER"
+
+
+def directory(id: int) -> Uuid:
+    return Uuid(bytes([1, *[0] * 14, id]))
+
+
+def voters(*ids: int, are_static: bool = False) -> VoterSet:
+    return VoterSet(
+        Voter(
+            ReplicaKey(id, None if are_static else directory(id)),
+            (Endpoint(LISTENER, f"n{id}", 9000 + id),),
+            VersionRange(0, 1),
+        )
+        for id in ids
+    )
+
+
+class Story:
+    """A node whose disk does at once what it is asked to, unless told otherwise."""
+
+    def __init__(
+        self, id: int, log: LogView, election: ElectionState, static: VoterSet | None = None
+    ) -> None:
+        config = RaftConfig(
+            node_id=id,
+            directory_id=directory(id),
+            cluster_id="c",
+            endpoints=(Endpoint(LISTENER, f"n{id}", 9000 + id),),
+            static_voters=static or VoterSet(),
+            bootstrap_servers=(Endpoint(LISTENER, "bootstrap", 9001),),
+            append_linger_ms=0,
+        )
+        self.now = 0.0
+        self.node = Node(config, log, election, lambda: 0.0, 0.0)
+        self.sent: list[Any] = []
+
+    def step(self, event: Any = None, *, is_durable: bool = True) -> Ready:
+        ready = self.node.step(event, self.now)
+        self.sent = list(ready.to_send)
+        if ready.to_write and is_durable:
+            self.sent += self.node.step(Written(ready.write_sequence), self.now).to_send
+        return ready
+
+    def wait(self, ms: float) -> Ready:
+        self.now += ms
+        return self.step()
+
+    def answer_votes(self) -> None:
+        """Everybody who was asked for a vote grants it."""
+        for send in self.sent:
+            if isinstance(send, SendRequest) and isinstance(send.request, VoteRequest):
+                granted = VoteResponse(0, send.request.epoch, is_granted=True)
+                self.step(ResponseReceived(send.correlation, granted))
+
+    def requests(self) -> list[Any]:
+        return [send.request for send in self.sent if isinstance(send, SendRequest)]
+
+
+def test_a_leader_that_hears_of_a_later_epoch_speaks_of_it_once_that_is_on_disk() -> None:
+    """Whoever waits for records is told that they must look elsewhere, and in which epoch."""
+    both = voters(1, 2, are_static=True)
+    leader = Story(1, LogView(static_voters=both), ElectionState(), both)
+    leader.wait(1000)
+    leader.answer_votes()
+    leader.answer_votes()
+    assert leader.node.role is Role.LEADER
+    fetch = FetchRequest("c", ReplicaKey(2), 1, leader.node.log.end_offset, 1, max_wait_ms=500)
+    leader.step(RequestReceived(fetch, 1))
+    leader.step(RequestReceived(fetch, 2))
+    assert leader.sent == []
+
+    vote = VoteRequest("c", 7, ReplicaKey(2), ReplicaKey(1), 0, 0)
+    ready = leader.step(RequestReceived(vote, 3), is_durable=False)
+
+    assert [type(write) for write in ready.to_write] == [WriteElectionState]
+    assert ready.to_send == []
+    told = leader.node.step(Written(ready.write_sequence), leader.now).to_send
+    answers = {send.reply_to: send.response for send in told if isinstance(send, SendResponse)}
+    assert sorted(answers) == [1, 2, 3]
+    assert all(answer.epoch == 7 for answer in answers.values())
+
+
+def test_an_observer_whose_download_was_interrupted_goes_on_with_it() -> None:
+    """A chunk is lost, the fetch timeout runs out: the leader's next good answer must count."""
+    static = voters(1, are_static=True)
+    log = LogView(static_voters=static)
+    observer = Story(4, log, ElectionState(1, 1), static)
+    snapshot_id = OffsetAndEpoch(100, 1)
+    to_snapshot = FetchResponse(0, 1, 1, high_watermark=120, snapshot_id=snapshot_id)
+    observer.step()
+    (fetch,) = observer.sent
+    observer.step(ResponseReceived(fetch.correlation, to_snapshot))
+    (chunk,) = observer.sent
+    assert isinstance(chunk.request, FetchSnapshotRequest)
+    observer.step(
+        ResponseReceived(
+            chunk.correlation,
+            FetchSnapshotResponse(0, 1, 1, (), snapshot_id, size=10, position=0, data=b"12345"),
+        )
+    )
+    assert [request.position for request in observer.requests()] == [5]
+
+    observer.wait(2500)
+    for _ in range(2):  # Two servers are asked where the leader is: it was silent, and too long.
+        (fetch,) = observer.sent
+        assert isinstance(fetch.request, FetchRequest)
+        observer.step(ResponseReceived(fetch.correlation, to_snapshot))
+
+    assert [request.position for request in observer.requests()] == [5]
+
+
+def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None:
+    """Of two voters it alone has the record that removes it: the other's log is too short to win.
+
+    It does not count its own vote, and steps down once the removal is committed.
+    """
+    log = LogView()
+    log.load_snapshot_voters(voters(1, 3), 1)
+    log.append(0, 1, 3)
+    removal = encode_control_records([voters(3).to_record()], base_offset=1, epoch=3)
+    log.append(1, 2, 3)
+    log.replay_control_batch(removal)
+    log.durable_end_offset = 2
+    removed = Story(1, log, ElectionState(3, 1, ReplicaKey(1, directory(1))))
+    assert removed.node.role is Role.RESIGNED
+    removed.wait(1000)
+
+    removed.wait(3000)
+    assert removed.node.role is Role.PROSPECTIVE
+    assert [send.destination for send in removed.sent] == [3]
+    removed.answer_votes()
+    assert removed.node.role is Role.CANDIDATE
+    removed.answer_votes()
+    assert removed.node.role is Role.LEADER
+
+    end_offset, epoch = removed.node.log.end_offset, removed.node.epoch
+    fetch = FetchRequest("c", ReplicaKey(3, directory(3)), epoch, end_offset, epoch)
+    removed.step(RequestReceived(fetch, 1))
+    assert removed.node.log.high_watermark == end_offset
+    assert removed.node.role is Role.RESIGNED
+
+
+def test_a_node_whose_removal_is_committed_does_not_stand() -> None:
+    log = LogView()
+    log.load_snapshot_voters(voters(1, 3), 1)
+    log.append(0, 1, 3)
+    log.replay_control_batch(encode_control_records([voters(3).to_record()], epoch=3))
+    log.durable_end_offset, log.high_watermark = 1, 1
+    removed = Story(1, log, ElectionState(3))
+    removed.wait(10_000)
+    assert removed.node.role is Role.UNATTACHED
+    assert removed.node.is_electable is False
