@@ -1,0 +1,1 @@
+"""Whole clusters in virtual time: every fault, every invariant, one seed one history."""

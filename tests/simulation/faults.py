@@ -1,0 +1,327 @@
+"""What happens to a simulated cluster: crashes, cuts, slow and full disks, and its operators.
+
+Owns the choice of the next trouble and its undoing. `heal` takes everything back, so that the
+cluster must get on with its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
+from kraft.raft.messages import (
+    AddRaftVoterRequest,
+    DescribeQuorumRequest,
+    RemoveRaftVoterRequest,
+    UpdateKRaftVersionRequest,
+)
+from kraft.raft.ready import Resign, Role, Shutdown, SnapshotsCleaned, SnapshotStored
+from kraft.raft.voters import Endpoint
+from tests.simulation.cluster import Cluster
+from tests.simulation.machine import Machine, new_directory
+from tests.simulation.storage import Storage
+
+MOST_VOTERS = 5
+
+
+class Faults:
+    """See the module's docstring; ``begin`` lets them come, ``heal`` ends them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.random = cluster.random
+        self._phase = 0
+        self._mean_ms = 0.0
+        self._has_moved = self._is_on = False
+        table: list[tuple[int, Callable[[], None]]] = [
+            (14, self.crash_one),
+            (8, self.crash_leader),
+            (2, self.crash_all),
+            (8, self.cut_in_two),
+            (6, self.isolate_leader),
+            (6, self.cut_one_way),
+            (4, self.reconnect),
+            (5, self.slow_disk),
+            (3, self.full_disk),
+            (6, self.pause),
+            (20, self.snapshot),
+            (10, self.clean_snapshots),
+            (16, self.change_voters),
+            (3, self.upgrade),
+            (3, self.resign),
+            (4, self.shut_down),
+            (4, self.wipe_observer),
+            (1, self.describe),
+        ]
+        self._weights = [weight for weight, _ in table]
+        self._faults = [fault for _, fault in table]
+
+    def begin(self, mean_ms: float) -> None:
+        self._phase += 1
+        self._mean_ms = mean_ms
+        self._has_moved, self._is_on = False, True
+        self._next(self._phase)
+
+    def _next(self, phase: int, _b: None = None, _c: None = None) -> None:
+        if phase != self._phase:
+            return
+        self.random.choices(self._faults, self._weights)[0]()
+        wait_ms = self.random.expovariate(1.0 / self._mean_ms)
+        self.cluster.at(self.cluster.now + wait_ms, self._next, phase)
+
+    def heal(self) -> None:
+        """No fault from here on: all paths are open, all disks good, all nodes up."""
+        self._phase += 1
+        self._is_on = False
+        cluster = self.cluster
+        cluster.blocked.clear()
+        cluster.forward()
+        for machine in cluster.machines.values():
+            machine.slow_until = 0.0
+            machine.is_disk_full = False
+            machine.paused_until = 0.0
+            if not machine.is_up or machine.is_shutting_down:
+                cluster.at(cluster.now + cluster.draw() * 100.0, self._restart, machine)
+
+    def _restart(self, machine: Machine, _b: None = None, _c: None = None) -> None:
+        """Starts what is down, and ends what takes too long to shut down."""
+        if machine.is_up and not machine.is_shutting_down:
+            return
+        self.cluster.crash(machine)
+        if self.random.random() < 0.2:
+            # The wall clock was set meanwhile.
+            machine.clock_base += (self.random.random() - 0.5) * 120_000.0
+        if self._is_on and self.random.random() < 0.1:
+            self._move(machine)
+        self.cluster.start(machine)
+
+    def _restart_later(self, machine: Machine) -> None:
+        wait_ms = 10.0 + self.random.random() ** 2 * 5000.0
+        self.cluster.at(self.cluster.now + wait_ms, self._restart, machine)
+
+    def _up(self) -> list[Machine]:
+        return [machine for machine in self.cluster.machines.values() if machine.is_up]
+
+    def _any_up(self) -> Machine | None:
+        up = self._up()
+        return self.random.choice(up) if up else None
+
+    # -- nodes that stop
+
+    def crash_one(self) -> None:
+        machine = self._any_up()
+        if machine is not None:
+            self.cluster.crash(machine)
+            self._restart_later(machine)
+
+    def crash_leader(self) -> None:
+        machine = self.cluster.leader()
+        if machine is not None:
+            self.cluster.crash(machine)
+            self._restart_later(machine)
+
+    def crash_all(self) -> None:
+        self.cluster.counts["power_failures"] += 1
+        for machine in self._up():
+            self.cluster.crash(machine)
+            self._restart_later(machine)
+
+    def shut_down(self) -> None:
+        machine = self.cluster.leader() if self.random.random() < 0.5 else self._any_up()
+        if machine is not None and not machine.is_shutting_down:
+            machine.is_shutting_down = True
+            self.cluster.step(machine, Shutdown(timeout_ms=self.random.choice((500, 5000))))
+            self._restart_later(machine)
+
+    def wipe_observer(self) -> None:
+        """An observer gets a new disk; nobody counts on what it held."""
+        cluster = self.cluster
+        voting = set()
+        for machine in cluster.machines.values():
+            voters = machine.storage.last.voters
+            if voters is not None:
+                voting |= voters.ids
+            voting |= machine.config.static_voters.ids
+            if machine.is_up:
+                voting |= machine.node.log.voters.ids
+        idle = [machine for machine in cluster.machines.values() if machine.id not in voting]
+        if idle:
+            machine = self.random.choice(idle)
+            cluster.crash(machine)
+            machine.wipe(
+                Storage(machine.id, cluster.history, machine.config.static_voters),
+                new_directory(self.random),
+            )
+            cluster.counts["wiped_disks"] += 1
+            self._restart_later(machine)
+
+    def pause(self) -> None:
+        """A node stands still, as in a long collection or a suspended machine."""
+        machine = self.cluster.leader() if self.random.random() < 0.4 else self._any_up()
+        if machine is not None:
+            self.cluster.counts["pauses"] += 1
+            machine.paused_until = self.cluster.now + 50.0 + self.random.random() ** 2 * 6000.0
+
+    # -- disks
+
+    def slow_disk(self) -> None:
+        machine = self._any_up()
+        if machine is not None:
+            self.cluster.counts["slow_disks"] += 1
+            machine.slow_until = self.cluster.now + self.random.random() * 4000.0
+
+    def full_disk(self) -> None:
+        """The next write fails, and the node stops."""
+        machine = self._any_up()
+        if machine is not None:
+            machine.is_disk_full = True
+
+    # -- the network
+
+    def cut_in_two(self) -> None:
+        ids = list(self.cluster.machines)
+        self.random.shuffle(ids)
+        half = set(ids[: self.random.randrange(len(ids) + 1)])
+        for one in ids:
+            for other in ids:
+                if (one in half) != (other in half):
+                    self.cluster.blocked.add((one, other))
+        self.cluster.counts["partitions"] += 1
+        self._reconnect_later()
+
+    def isolate_leader(self) -> None:
+        machine = self.cluster.leader()
+        if machine is None:
+            return
+        ways = self.random.randrange(3)
+        for other in self.cluster.machines:
+            if other != machine.id:
+                if ways != 1:
+                    self.cluster.blocked.add((machine.id, other))
+                if ways != 2:
+                    self.cluster.blocked.add((other, machine.id))
+        self.cluster.counts["isolated_leaders"] += 1
+        self._reconnect_later()
+
+    def cut_one_way(self) -> None:
+        ids = list(self.cluster.machines)
+        for _ in range(1 + self.random.randrange(3)):
+            one, other = self.random.choice(ids), self.random.choice(ids)
+            if one != other:
+                self.cluster.blocked.add((one, other))
+        self.cluster.counts["one_way_partitions"] += 1
+        self._reconnect_later()
+
+    def _reconnect_later(self) -> None:
+        wait_ms = 100.0 + self.random.random() * 5000.0
+        self.cluster.at(self.cluster.now + wait_ms, self.reconnect)
+
+    def reconnect(self, _a: None = None, _b: None = None, _c: None = None) -> None:
+        self.cluster.blocked.clear()
+
+    def _move(self, machine: Machine) -> None:
+        """A voter of a dynamic quorum comes back at another address; one at a time."""
+        config = machine.config
+        if self._has_moved or config.static_voters.ids or not config.endpoints:
+            return
+        self._has_moved = True
+        old = config.endpoints[0]
+        port = 9000 + (old.port - 9000) % 100 + 100 * (1 + self.random.randrange(9))
+        self.cluster.move(machine, Endpoint(old.name, old.host, port))
+        self.cluster.counts["moved_nodes"] += 1
+
+    # -- snapshots
+
+    def snapshot(self) -> None:
+        """A node makes a snapshot at the end of a committed batch."""
+        machine = self._any_up()
+        if machine is None or machine.paused_until > self.cluster.now:
+            return
+        storage = machine.storage
+        latest = next(reversed(storage.snapshots), BOOTSTRAP_SNAPSHOT)
+        first = storage.index_of(latest.offset)
+        end = storage.index_of(machine.verified_offset)
+        if end > first:
+            back = int(self.random.random() ** 3 * (end - first))
+            id = storage.add_snapshot(storage.entries[end - 1 - back])
+            self.cluster.counts["snapshots_made"] += 1
+            size = len(storage.snapshots[id].content)
+            self.cluster.step(machine, SnapshotStored(id, size))
+
+    def clean_snapshots(self) -> None:
+        """All but the latest snapshots go, and the log before them, in whole segments or not."""
+        machine = self._any_up()
+        if machine is None or machine.paused_until > self.cluster.now:
+            return
+        storage = machine.storage
+        keep = 1 + self.random.randrange(2)
+        kept = list(storage.snapshots)[-keep:]
+        if not kept or kept[0].offset <= storage.start_offset:
+            return
+        start_offset = kept[0].offset
+        if self.random.random() < 0.4:
+            last = storage.index_of(start_offset)
+            entries = storage.entries[:last]
+            if entries:
+                start_offset = self.random.choice(entries).base_offset
+        earliest = storage.clean(keep, start_offset)
+        storage.check_snapshot_at_log_start()
+        self.cluster.counts["log_starts_advanced"] += 1
+        self.cluster.step(machine, SnapshotsCleaned(storage.start_offset, earliest))
+        storage.check_snapshot_at_log_start()
+
+    # -- operators
+
+    def change_voters(self) -> None:
+        """A voter is added or removed, the leader itself included."""
+        cluster, random = self.cluster, self.random
+        leader = cluster.leader()
+        if leader is None:
+            return
+        voters = leader.node.log.voters
+        cluster_id = leader.config.cluster_id
+        others = [
+            machine
+            for machine in cluster.machines.values()
+            if machine.id not in voters.ids and machine.config.can_vote
+        ]
+        if others and len(voters) < MOST_VOTERS and random.random() < 0.6:
+            machine = random.choice(others)
+            cluster.ask(
+                leader,
+                AddRaftVoterRequest(
+                    cluster_id,
+                    random.choice((100, 2000)),
+                    machine.config.replica,
+                    machine.config.endpoints,
+                    ack_when_committed=random.random() < 0.6,
+                ),
+            )
+            cluster.counts["voters_to_add"] += 1
+        elif len(voters) > 1:
+            voter = random.choice(list(voters))
+            if random.random() < 0.25:
+                voter = voters.get(leader.id) or voter
+            if leader.node.log.kraft_version and voter.id == leader.id:
+                cluster.counts["leaders_to_remove"] += 1
+            cluster.ask(leader, RemoveRaftVoterRequest(cluster_id, voter.key))
+
+    def upgrade(self) -> None:
+        """kraft.version 0 -> 1."""
+        leader = self.cluster.leader()
+        if leader is None or not leader.config.bootstrap_servers:
+            return
+        if leader.node.log.kraft_version == 0:
+            level = self.random.choice((1, 1, 1, 2))
+            self.cluster.ask(leader, UpdateKRaftVersionRequest(level))
+
+    def resign(self) -> None:
+        leader = self.cluster.leader()
+        if leader is not None and leader.role is Role.LEADER:
+            self.cluster.counts["resign_requests"] += 1
+            self.cluster.step(leader, Resign(leader.epoch))
+
+    def describe(self) -> None:
+        machine = self._any_up()
+        if machine is not None:
+            self.cluster.ask(machine, DescribeQuorumRequest())

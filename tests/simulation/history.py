@@ -1,0 +1,184 @@
+"""Everything that any node of a simulated cluster ever wrote: one tree of batches.
+
+Owns the batches of all nodes, each once. A node's log is a list of references into this tree, so
+that two logs which hold the same batch share all that is before it, and "the logs match" is an
+identity test. Owns too the one branch that is committed, and the invariants over both, each checked
+at the batch that is new: its cost does not grow with the log.
+
+Fed by `storage` (a batch reached a disk) and by `invariants` (a high watermark moved).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from kraft._core.batch_records import iterate
+from kraft.raft.voters import VoterSet
+from kraft.records import control
+
+#: base offset, batch length, epoch, magic, CRC, attributes, last offset delta.
+_HEADER = Struct(">qiibIhi")
+_CONTROL = 0x20
+_LENGTH_END = 12
+
+
+class Violation(Exception):  # noqa: N818 - a finding about the code under test, not an error
+    """An invariant, by name, did not hold."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        self.invariant = invariant
+        self.detail = detail
+        super().__init__(f"{invariant}: {detail}")
+
+
+class Entry:
+    """A batch behind the batch before it, with what the log says of voters at its end."""
+
+    __slots__ = (
+        "base_offset",
+        "data",
+        "end_offset",
+        "epoch",
+        "era",
+        "is_committed",
+        "is_control",
+        "level",
+        "previous",
+        "voters",
+        "voters_entry",
+    )
+
+    def __init__(
+        self,
+        previous: Entry | None,
+        base_offset: int,
+        end_offset: int,
+        epoch: int,
+        data: bytes,
+        is_control: bool,
+    ) -> None:
+        self.previous = previous
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.epoch = epoch
+        self.data = data
+        self.is_control = is_control
+        self.is_committed = False
+        #: How often faults had stopped when it was first written.
+        self.era = 0
+        self.voters: VoterSet | None = None if previous is None else previous.voters
+        self.level: int = 0 if previous is None else previous.level
+        #: The batch that last changed who votes.
+        self.voters_entry: Entry | None = None if previous is None else previous.voters_entry
+
+    def __repr__(self) -> str:
+        return f"[{self.base_offset},{self.end_offset})@{self.epoch}"
+
+
+class History:
+    """See the module's docstring. ``root`` is what every log begins with: nothing, offset 0."""
+
+    def __init__(self, voters: VoterSet | None, level: int) -> None:
+        self.root = Entry(None, 0, 0, 0, b"", False)
+        self.root.voters, self.root.level = voters, level
+        self.root.is_committed = True
+        self.committed = self.root
+        self._entries: dict[tuple[int, int], Entry] = {}
+        self._epoch_starts: dict[int, int] = {}
+        #: The committed batches by where they end.
+        self.committed_at: dict[int, Entry] = {0: self.root}
+        self.voter_changes = 0
+        self.era = 0
+
+    # -- a batch is written
+
+    def append(self, last: Entry, data: bytes | bytearray | memoryview) -> list[Entry]:
+        """The entries of batches that were put behind ``last``."""
+        entries = []
+        position, size = 0, len(data)
+        unpack, known = _HEADER.unpack_from, self._entries
+        while position < size:
+            base, length, epoch, _, _, attributes, delta = unpack(data, position)
+            end = position + length + _LENGTH_END
+            batch = bytes(data[position:end]) if position or end < size else bytes(data)
+            entry = known.get((base, epoch))
+            if entry is None:
+                entry = Entry(
+                    last, base, base + delta + 1, epoch, batch, bool(attributes & _CONTROL)
+                )
+                self._check_new(last, entry)
+                known[base, epoch] = entry
+            elif entry.previous is not last:
+                raise Violation(
+                    "logs_match", f"{entry} follows {entry.previous} here and {last} there"
+                )
+            elif entry.data != batch:
+                raise Violation("logs_match", f"{entry} has different bytes on two nodes")
+            entries.append(entry)
+            last = entry
+            position = end
+        return entries
+
+    def _check_new(self, last: Entry, entry: Entry) -> None:
+        base, epoch = entry.base_offset, entry.epoch
+        entry.era = self.era
+        if base != last.end_offset or epoch < last.epoch or entry.end_offset <= base:
+            raise Violation("logs_match", f"{entry} was put behind {last}")
+        if epoch > last.epoch:
+            start = self._epoch_starts.setdefault(epoch, base)
+            if start != base:
+                raise Violation("logs_match", f"epoch {epoch} begins at {start} and at {base}")
+        if entry.is_control:
+            self._read_control(entry)
+
+    def _read_control(self, entry: Entry) -> None:
+        for batch in iterate(entry.data):
+            for record in batch:
+                type = record.control_type
+                if type not in (5, 6):
+                    continue
+                value = record.value
+                assert value is not None
+                decoded = control.decode_control(type, value)
+                if isinstance(decoded, control.KRaftVersion):
+                    entry.level = decoded.kraft_version
+                elif isinstance(decoded, control.KRaftVoters):
+                    self._change_voters(entry, VoterSet.from_record(decoded))
+
+    def _change_voters(self, entry: Entry, voters: VoterSet) -> None:
+        """One voter at a time, and only where the change before is committed (KIP-853)."""
+        before = entry.voters
+        entry.voters = voters
+        if before is None:
+            return
+        old = {voter.key for voter in before}
+        new = {voter.key for voter in voters}
+        if old == new:
+            return
+        if {key.id for key in old} == {key.id for key in new} and any(
+            key.directory_id is None for key in old
+        ):
+            return
+        if len(old - new) + len(new - old) > 1:
+            raise Violation("one_voter_change_at_a_time", f"{before} became {voters} in {entry}")
+        changed = entry.voters_entry
+        if changed is not None and not changed.is_committed:
+            raise Violation(
+                "one_voter_change_at_a_time", f"{entry} follows the uncommitted change {changed}"
+            )
+        entry.voters_entry = entry
+        self.voter_changes += 1
+
+    # -- a batch is committed
+
+    def commit(self, entry: Entry) -> None:
+        """A high watermark passed ``entry`` for the first time."""
+        committed = self.committed
+        if entry.previous is not committed:
+            raise Violation(
+                "committed_never_lost_or_changed",
+                f"{entry} behind {entry.previous} was committed; committed before was {committed}",
+            )
+        entry.is_committed = True
+        self.committed = entry
+        self.committed_at[entry.end_offset] = entry

@@ -1,0 +1,263 @@
+"""What must be true of a cluster after every event, by name.
+
+Owns the checks over roles, votes, high watermarks and what is said to others; those over batches
+are in `history`, those over a disk in `storage`. Each looks only at what has changed:
+
+at_most_one_leader_per_epoch, epoch_never_goes_back, high_watermark_never_goes_back,
+high_watermark_at_batch_end, high_watermark_waits_for_the_epoch, majority_holds_committed,
+committed_never_lost_or_changed, leader_has_all_committed, acknowledged_is_committed, logs_match,
+leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole, vote_once_per_epoch,
+one_voter_change_at_a_time, durable_before_visible, commit_within_10_seconds,
+everyone_catches_up_within_10_seconds, no_assertion_fails.
+
+Fed by `cluster`, which calls it before anything leaves a machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kraft.raft.messages import (
+    AddRaftVoterResponse,
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    LogSlice,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from kraft.raft.ready import InstallSnapshot, Role, RoleChange, StoreSnapshotChunk, Write
+from kraft.raft.voters import ReplicaKey
+from tests.simulation.history import Entry, History, Violation
+from tests.simulation.machine import Machine
+
+
+class Checks:
+    """See the module's docstring."""
+
+    def __init__(
+        self, history: History, machines: dict[int, Machine], counts: Counter[str]
+    ) -> None:
+        self.history = history
+        self.machines = machines
+        self.counts = counts
+        self._leaders: dict[int, int] = {}
+        self._named_leaders: dict[int, int] = {}
+        self._votes: dict[tuple[int, bytes, int], ReplicaKey] = {}
+
+    # -- roles
+
+    def role_changed(self, machine: Machine, change: RoleChange) -> None:
+        epoch, counts = change.epoch, self.counts
+        if epoch < machine.epoch:
+            raise Violation(
+                "epoch_never_goes_back", f"{machine} went from {machine.epoch} to {change}"
+            )
+        if change.leader_id >= 0:
+            named = self._named_leaders.setdefault(epoch, change.leader_id)
+            if named != change.leader_id:
+                raise Violation(
+                    "at_most_one_leader_per_epoch",
+                    f"{machine} follows {change.leader_id} in epoch {epoch}, others {named}",
+                )
+        if change.role is Role.LEADER and machine.role is not Role.LEADER:
+            leader_id = self._leaders.setdefault(epoch, machine.id)
+            # An election that was won and never got to the disk has not been.
+            if leader_id != machine.id or machine.storage.led_epoch >= epoch:
+                raise Violation(
+                    "at_most_one_leader_per_epoch",
+                    f"{machine} becomes leader of epoch {epoch}, which n{leader_id} has led",
+                )
+            committed = self.history.committed
+            if not machine.queued and not machine.writing and not machine.storage.holds(committed):
+                raise Violation(
+                    "leader_has_all_committed",
+                    f"{machine} leads epoch {epoch} with a log that ends at "
+                    f"{machine.storage.last}; committed is {committed}",
+                )
+            counts["elections"] += 1
+        elif change.role is not machine.role:
+            counts["became_" + change.role.name.lower()] += 1
+        if machine.role is Role.LEADER and change.role is not Role.LEADER:
+            machine.waiting_acks.clear()
+        machine.role, machine.epoch, machine.leader_id = change.role, epoch, change.leader_id
+        machine.is_active = change.is_active
+
+    # -- what is committed
+
+    def committed(self, machine: Machine, high_watermark: int) -> None:
+        if high_watermark < machine.high_watermark:
+            raise Violation(
+                "high_watermark_never_goes_back",
+                f"{machine} went from {machine.high_watermark} to {high_watermark}",
+            )
+        machine.high_watermark = high_watermark
+        self.verify(machine)
+        waiting = machine.waiting_acks
+        while waiting and waiting[0][0] < high_watermark:
+            last_offset, epoch, value = waiting.popleft()
+            entry = machine.storage.entry_at(last_offset)
+            if entry is None or entry.epoch != epoch or value not in entry.data:
+                raise Violation(
+                    "acknowledged_is_committed",
+                    f"{machine} took an append to {last_offset} in epoch {epoch}: {entry}",
+                )
+            self.counts["acknowledged"] += 1
+
+    def verify(self, machine: Machine) -> None:
+        """Holds what the machine has on disk below its high watermark against what is committed."""
+        high_watermark, storage = machine.high_watermark, machine.storage
+        if machine.verified_offset >= high_watermark:
+            return
+        entries = storage.entries
+        index = storage.index_of(machine.verified_offset)
+        count = len(entries)
+        newest: Entry | None = None
+        new = []
+        while index < count:
+            entry = entries[index]
+            if entry.end_offset > high_watermark:
+                if entry.base_offset < high_watermark:
+                    raise Violation(
+                        "high_watermark_at_batch_end",
+                        f"{high_watermark} of {machine} lies within {entry}",
+                    )
+                break
+            if not entry.is_committed:
+                new.append(entry)
+            newest = entry
+            index += 1
+        if new:
+            self._check_new_commit(machine, new[-1])
+            for entry in new:
+                self.history.commit(entry)
+        if newest is not None:
+            machine.verified_offset = newest.end_offset
+        if machine.role is Role.LEADER and machine.verified_offset < high_watermark:
+            raise Violation(
+                "durable_before_visible",
+                f"{machine} commits up to {high_watermark}, its disk ends at {storage.end_offset}",
+            )
+
+    def _check_new_commit(self, machine: Machine, entry: Entry) -> None:
+        if machine.role is not Role.LEADER:
+            raise Violation(
+                "majority_holds_committed", f"{machine}, no leader, was first to commit {entry}"
+            )
+        if entry.epoch != machine.epoch:
+            raise Violation(
+                "high_watermark_waits_for_the_epoch",
+                f"{machine}, leader of epoch {machine.epoch}, committed {entry}",
+            )
+        voters = machine.node.log.voters
+        holding = 0
+        for voter in voters:
+            other = self.machines.get(voter.key.id)
+            if other is None:
+                continue
+            directory_id = voter.key.directory_id
+            if directory_id is not None and directory_id != other.config.directory_id:
+                continue
+            holding += other.storage.holds(entry)
+        if holding * 2 <= len(voters):
+            raise Violation(
+                "majority_holds_committed",
+                f"{machine} committed {entry}, which {holding} of {voters} hold",
+            )
+        self.counts["commits"] += 1
+
+    # -- what is written and said
+
+    def writes(self, machine: Machine, writes: list[Write]) -> None:
+        for write in writes:
+            kind = type(write)
+            if kind is InstallSnapshot or kind is StoreSnapshotChunk:
+                if machine.role is Role.LEADER:
+                    raise Violation("leader_never_loads_a_snapshot", f"{machine}: {write!r}")
+                self.counts["snapshot_chunks"] += 1
+
+    def request(self, machine: Machine, request: Request) -> None:
+        kind = type(request)
+        storage = machine.storage
+        if kind is FetchRequest:
+            if request.epoch > storage.election.epoch or request.offset > storage.end_offset:
+                self._not_durable(machine, request)
+        elif kind is VoteRequest:
+            if request.epoch > storage.election.epoch or request.last_offset > storage.end_offset:
+                self._not_durable(machine, request)
+            if not request.is_pre_vote:
+                self._vote(machine, request.epoch, machine.config.replica, request)
+                self.counts["vote_requests"] += 1
+            else:
+                self.counts["pre_vote_requests"] += 1
+        elif (
+            kind is BeginQuorumEpochRequest or kind is FetchSnapshotRequest
+        ) and request.epoch > storage.election.epoch:
+            self._not_durable(machine, request)
+
+    def response(self, machine: Machine, request: Request, response: Response) -> None:
+        kind = type(response)
+        storage = machine.storage
+        if kind is FetchResponse:
+            if response.epoch > storage.election.epoch:
+                self._not_durable(machine, response)
+            if response.high_watermark > self.history.committed.end_offset:
+                raise Violation(
+                    "acknowledged_is_committed",
+                    f"{machine} tells the high watermark {response.high_watermark}, "
+                    f"committed is {self.history.committed}",
+                )
+            if type(response.records) is LogSlice:
+                response.records = storage.read(response.records)
+            if response.diverging_epoch is not None:
+                self.counts["diverging_fetches"] += 1
+            elif response.snapshot_id is not None:
+                self.counts["snapshot_fetches"] += 1
+        elif kind is VoteResponse:
+            if response.epoch > storage.election.epoch:
+                self._not_durable(machine, response)
+            assert type(request) is VoteRequest
+            if request.is_pre_vote:
+                self.counts[
+                    "pre_votes_granted" if response.is_granted else "pre_votes_refused"
+                ] += 1
+            elif response.is_granted:
+                self.counts["votes_granted"] += 1
+                self._vote(machine, request.epoch, request.candidate, request)
+            else:
+                self.counts["votes_refused"] += 1
+        elif (
+            kind is not AddRaftVoterResponse
+            and getattr(response, "epoch", -1) > storage.election.epoch
+        ):
+            self._not_durable(machine, response)
+
+    def _vote(
+        self, machine: Machine, epoch: int, candidate: ReplicaKey, request: VoteRequest
+    ) -> None:
+        """A vote is told: it must be on disk, and the only one of this replica in the epoch."""
+        election = machine.storage.election
+        if election.epoch < epoch or (
+            election.epoch == epoch
+            and (election.voted is None or election.voted.id != candidate.id)
+        ):
+            raise Violation(
+                "durable_before_visible",
+                f"{machine} votes for {candidate} in {epoch}, its disk says {election}",
+            )
+        key = (machine.id, machine.config.directory_id, epoch)
+        voted = self._votes.setdefault(key, candidate)
+        if voted != candidate:
+            raise Violation(
+                "vote_once_per_epoch", f"{machine} voted for {voted} and {candidate} in {epoch}"
+            )
+
+    def _not_durable(self, machine: Machine, message: object) -> None:
+        storage = machine.storage
+        raise Violation(
+            "durable_before_visible",
+            f"{machine} says {message!r}; on disk are {storage.election} and {storage.last}",
+        )

@@ -1,0 +1,112 @@
+"""One simulated computer: a disk, a clock that is off, and a node while it runs.
+
+Owns what outlives the node (disk, identity, settings), and what the driver keeps for its present
+life: requests to be answered, writes queued for the disk, what the checks have seen of it. Changed
+by `cluster` and `faults`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+from kraft.raft.config import RaftConfig
+from kraft.raft.messages import Request
+from kraft.raft.node import Node
+from kraft.raft.ready import Role, Write
+from kraft.records import Uuid
+from tests.simulation.storage import Storage
+
+
+class Origin(NamedTuple):
+    """Who sent a request, in which of its lives; a client has no machine."""
+
+    machine: Machine | None
+    life: int
+    correlation: int
+
+
+class Asked(NamedTuple):
+    """A request that a machine has not answered yet."""
+
+    origin: Origin
+    request: Request
+
+
+class Job(NamedTuple):
+    """Writes that the disk does before one sync."""
+
+    writes: list[Write]
+    sequence: int
+
+
+def new_directory(random: Random) -> Uuid:
+    return Uuid(b"\1" + random.randbytes(15))
+
+
+class Machine:
+    """See the module's docstring. ``id`` is the node's; times are the simulation's, in ms."""
+
+    def __init__(self, config: RaftConfig, storage: Storage) -> None:
+        self.id = config.node_id
+        self.config = config
+        self.storage = storage
+        self.life = 0
+        self.is_up = False
+        self.node: Node = None  # type: ignore[assignment]
+        # What the node's clock says is ``clock_base + now * clock_rate``.
+        self.clock_base = 1_700_000_000_000.0
+        self.clock_rate = 1.0
+        self.paused_until = 0.0
+        self.slow_until = 0.0
+        self.is_disk_full = False
+        self.knows_pre_vote = True
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """Forgets what only the process knew."""
+        self.epoch = self.storage.election.epoch
+        self.role = Role.UNATTACHED
+        self.leader_id = -1
+        self.is_active = False
+        self.high_watermark = -1
+        self.verified_offset = 0
+        self.wake_at = self.timer_at = float("inf")
+        self.queued: list[Job] = []
+        self.writing: Job | None = None
+        self.asked: dict[int, Asked] = {}
+        #: Appends that the client waits for: last offset, epoch, a value.
+        self.waiting_acks: deque[tuple[int, int, bytes]] = deque()
+        self.is_shutting_down = False
+        self.is_shut_down = False
+
+    def __repr__(self) -> str:
+        return f"n{self.id}"
+
+    def start(self, make_node: Callable[..., Node], draw: Callable[[], float], now: float) -> None:
+        self.begin_life()
+        self.life += 1
+        self.is_up = True
+        self.is_disk_full = False
+        self.node = make_node(
+            self.config,
+            self.storage.boot(),
+            self.storage.election,
+            draw,
+            self.clock_base + now * self.clock_rate,
+        )
+
+    def local_ms(self, now: float) -> float:
+        return self.clock_base + now * self.clock_rate
+
+    def global_ms(self, local_ms: float) -> float:
+        """When the node's clock will have reached ``local_ms``, rounding included."""
+        return (local_ms - self.clock_base) / self.clock_rate + 0.001
+
+    def wipe(self, storage: Storage, directory_id: Uuid) -> None:
+        """A new, empty disk in the place of the old one."""
+        self.storage = storage
+        self.config = replace(self.config, directory_id=directory_id)
