@@ -1,6 +1,6 @@
 # What one partition record does to the rows; see record_rows.pyx.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kraft._core.batch cimport RecordFrame
 from kraft._core.partition_codec cimport ChangeView, PartitionState, PartitionView
@@ -32,7 +32,7 @@ cdef struct ApplyCursor:
 
 
 cdef class RecordRows(TableRows):
-    cdef uint16_t *directory_cache      # directory number + 1 by bits of the uuid; 0: empty
+    cdef uint64_t *directory_cache      # see record_views
     # How many irregular rows there must be before a wider stride is thought of again.
     cdef int64_t worth_a_look
 

@@ -17,8 +17,8 @@ from kraft._core.partition_codec cimport (
     DIRECTORY_MIGRATING,
 )
 from kraft._core.record_views cimport (
-    DIRECTORY_CACHE_SIZE, all_migrating, cache_pair, cached_directory, pack_members, pack_view,
-    spread_list,
+    DIRECTORY_CACHE_SIZE, all_migrating, cached_directory, directory_place, pack_members, pack_view,
+    raw_word, spread_list,
 )
 from kraft._core.rows cimport NO_MEMORY, UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from kraft._core.topics cimport TopicEntry
@@ -32,7 +32,7 @@ cdef class RecordRows(TableRows):
     """Rows that single records change; see the module's docstring."""
 
     def __cinit__(self, **_):
-        self.directory_cache = <uint16_t *>calloc(DIRECTORY_CACHE_SIZE, sizeof(uint16_t))
+        self.directory_cache = <uint64_t *>calloc(DIRECTORY_CACHE_SIZE, sizeof(uint64_t))
         if self.directory_cache == NULL:
             raise MemoryError("no memory for the directory cache")
 
@@ -52,14 +52,13 @@ cdef class RecordRows(TableRows):
     cdef int64_t intern_directory(self, const uint8_t *uuid) noexcept nogil:
         """The number of a directory id; a small cache stands in front of the hash map."""
         cdef int64_t number = cached_directory(self.directory_cache, self.directory_ids(), uuid)
-        cdef uint16_t *pair
+        cdef uint64_t low = raw_word(uuid + 8)
+        cdef uint64_t *place = &self.directory_cache[directory_place(low)]
         if number >= 0:
             return number
         number = self.directories_seen.intern(uuid)
-        if 0 <= number < 0xFFFF:
-            pair = cache_pair(self.directory_cache, uuid)
-            pair[1] = pair[0]
-            pair[0] = <uint16_t>(number + 1)
+        if 0 <= number <= 0xFFFF:
+            place[0] = place[0] << 32 | low >> 48 << 16 | <uint64_t>number
         return number
 
     cdef int apply_partition(self, ApplyCursor *cursor, const PartitionView *view) noexcept nogil:
@@ -87,14 +86,13 @@ cdef class RecordRows(TableRows):
         return self.replace_row(row, &state, cursor.offset)
 
     cdef void expect_next(self, ApplyCursor *cursor) noexcept nogil:
-        """After a new row: the partition that `apply_like_last` may take, if the next record has
-        it.
-        """
+        """After a new row: the partition that a run may begin with, if the next record has it."""
         cdef const TopicEntry *entry = self.topics.entry(cursor.last_topic)
         cursor.next_partition = -1
         if (
             cursor.is_whole and not self.is_indexed
-            and entry.first_row + entry.row_count == self.row_count
+            and entry.partition_count == entry.row_count
+            and (entry.row_count == 0 or entry.first_row + entry.row_count == self.row_count)
         ):
             cursor.next_partition = entry.first_partition + entry.row_count
 

@@ -3,14 +3,14 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from kraft._core.batch cimport BatchHeader
-from kraft._core.record_rows cimport ApplyCursor, RecordRows
+from kraft._core.partition_runs cimport PartitionRuns
+from kraft._core.record_rows cimport ApplyCursor
 
 
-cdef class ReplayedRows(RecordRows):
+cdef class ReplayedRows(PartitionRuns):
     cdef int64_t record_counts[64]
 
     cdef int apply_run(self, ApplyCursor *cursor) noexcept nogil
-    cdef int apply_like_last(self, ApplyCursor *cursor) noexcept nogil
     cdef int64_t _rows_in(self, const uint8_t *data, int64_t size) noexcept nogil
     cdef int _stride_for(self, const uint8_t *data, int64_t size) noexcept nogil
     cdef object _control_batch(self, ApplyCursor *cursor, const BatchHeader *header, on_control,

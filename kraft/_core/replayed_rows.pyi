@@ -5,9 +5,9 @@ from os import PathLike
 
 from typing_extensions import Buffer
 
-from kraft._core.record_rows import RecordRows
+from kraft._core.partition_runs import PartitionRuns
 
-class ReplayedRows(RecordRows):
+class ReplayedRows(PartitionRuns):
     """Rows that batches are applied to; ``PartitionTable`` is the class to use."""
 
     def apply(

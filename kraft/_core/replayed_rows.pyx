@@ -3,11 +3,11 @@
 Owns the walk over batches and records: the order, the offsets, and where the walk stops for
 somebody else. Records of other types are handed to a callback in their place in the order, so that
 one replay serves partitions and everything else. Nearly every record of a snapshot is the next
-partition of the topic at hand, in a regular form: ``apply_like_last`` takes those in one straight
-line. What a record does to a row is in ``record_rows``, byte layouts are in ``partition_codec``.
+partition of the topic at hand, in a regular form: ``partition_runs`` takes those. What a record
+does to a row is in ``record_rows``, byte layouts are in ``partition_codec``.
 """
 
-from libc.stdint cimport int32_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, uint32_t
 
 from kraft._core.batch cimport (
     BATCH_OVERHEAD, CODEC_MASK, CONTROL_FLAG, CRC_START, LOG_OVERHEAD, BatchHeader, RecordFrame,
@@ -15,14 +15,12 @@ from kraft._core.batch cimport (
 )
 from kraft._core.columns cimport MAX_STRIDE
 from kraft._core.partition_codec cimport (
-    CODEC_MALFORMED, CODEC_UNSUPPORTED_VERSION, DIRECTORY_MIGRATING, NO_OP_KEY,
-    PARTITION_CHANGE_KEY, PARTITION_KEY, REMOVE_TOPIC_KEY, TOPIC_KEY, ArrayView, ChangeView,
-    PartitionView, parse_change, parse_partition, parse_remove_topic, parse_topic, skip_tags,
+    CODEC_MALFORMED, CODEC_UNSUPPORTED_VERSION, NO_OP_KEY, PARTITION_CHANGE_KEY, PARTITION_KEY,
+    REMOVE_TOPIC_KEY, TOPIC_KEY, ChangeView, PartitionView, parse_change, parse_partition,
+    parse_remove_topic, parse_topic, skip_tags,
 )
 from kraft._core.record_rows cimport NEEDS_ROWS
-from kraft._core.record_views cimport cached_directory, is_uuid, pack_view
 from kraft._core.rows cimport NO_MEMORY, UNKNOWN_TOPIC
-from kraft._core.topics cimport TopicEntry
 from kraft._core.wire cimport get_uvarint, likely, load_u32
 
 from kraft._core.batch import reason_text as batch_reason_text
@@ -48,52 +46,7 @@ cdef enum Stop:
     OFFSET_OUT_OF_PLACE = -1003
 
 
-cdef inline int32_t take_lists(
-    const uint8_t *members, int32_t replica_count, const uint8_t *isr_at, int32_t isr_count,
-    const uint8_t *directories_at, int32_t *replicas, uint32_t *directories, uint32_t *isr,
-    uint16_t *directory_cache, const uint8_t *ids,
-) noexcept nogil:
-    """The lists of a regular record into a row; how many replicas got their directory, -1 where the
-    record is not regular after all.
-    """
-    cdef int32_t slot, broker
-    cdef int64_t number
-    cdef uint32_t packed = 0
-    cdef ArrayView list_, all_replicas
-    cdef bint is_everyone = isr_count == replica_count
-    for slot in range(replica_count):
-        broker = <int32_t>load_u32(members + 4 * slot)
-        if broker < 0:
-            return -1
-        replicas[slot] = broker
-        packed |= <uint32_t>(slot + 1) << (4 * slot)
-    # Nearly always the ISR is all replicas in their order.
-    if is_everyone:
-        for slot in range(replica_count):
-            if load_u32(isr_at + 4 * slot) != load_u32(members + 4 * slot):
-                is_everyone = False
-    if is_everyone:
-        isr[0] = packed
-    else:
-        list_.items = isr_at
-        list_.count = isr_count
-        all_replicas.items = members
-        all_replicas.count = replica_count
-        if not pack_view(&list_, &all_replicas, isr):
-            return -1
-    if directories_at == NULL:
-        for slot in range(replica_count):
-            directories[slot] = DIRECTORY_MIGRATING
-        return replica_count
-    for slot in range(replica_count):
-        number = cached_directory(directory_cache, ids, directories_at + 16 * slot)
-        if number < 0:
-            return slot
-        directories[slot] = <uint32_t>number
-    return replica_count
-
-
-cdef class ReplayedRows(RecordRows):
+cdef class ReplayedRows(PartitionRuns):
     """Rows that batches are applied to; see the module's docstring."""
 
     def apply(self, buffer, *, int64_t start_offset=0, int64_t end_offset=0x7FFFFFFFFFFFFFFF,
@@ -311,18 +264,20 @@ cdef class ReplayedRows(RecordRows):
         cdef const uint8_t *name = NULL
         cdef const uint8_t *topic_id = NULL
         cdef uint32_t frame_version = 0, api_key = 0, version = 0
-        cdef int32_t name_size = 0
+        cdef int32_t name_size = 0, left
         cdef int64_t topic
         cdef PartitionView partition
         cdef ChangeView change
         cdef int result
         while cursor.records_left > 0:
             if cursor.next_partition >= 0:
-                result = self.apply_like_last(cursor)
-                if result > 0:
-                    continue
+                left = cursor.records_left
+                result = self.apply_partitions(cursor)
+                self.record_counts[<int>PARTITION_KEY] += left - cursor.records_left
                 if result < 0:
                     return result
+                if cursor.records_left == 0:
+                    break
             cursor.record = cursor.p
             p = next_record(cursor.p, cursor.end, &cursor.frame)
             if p == NULL or cursor.frame.value_size < 3:
@@ -376,6 +331,9 @@ cdef class ReplayedRows(RecordRows):
                 topic = self.add_topic(name, name_size, topic_id, cursor.offset)
                 if topic < 0:
                     return <int>topic
+                cursor.last_topic = topic
+                cursor.last_topic_id = topic_id
+                self.expect_next(cursor)
             elif api_key == REMOVE_TOPIC_KEY and version == 0:
                 if parse_remove_topic(body, end, &topic_id) < 0:
                     return CODEC_MALFORMED
@@ -393,160 +351,6 @@ cdef class ReplayedRows(RecordRows):
             else:
                 return FOREIGN_RECORD
         return BATCH_DONE if cursor.p == cursor.end else RECORD_MALFORMED
-
-    cdef int apply_like_last(self, ApplyCursor *cursor) noexcept nogil:
-        """Applies a run of what nearly every record of a snapshot is: the topic's next partition,
-        in a regular form.
-
-        That is a Partition record of at most `stride` replicas, none coming or going, without tags.
-        1 if there was one at least, 0 where there was none (nothing was done then), or a negative
-        Refusal. Every byte that the general parsers look at is looked at here too. What changes
-        with each record is kept in locals, and told to the table once, behind the run.
-        """
-        cdef const uint8_t *p = cursor.p
-        cdef const uint8_t *end = cursor.end
-        cdef const uint8_t *value
-        cdef const uint8_t *stop
-        cdef const uint8_t *isr_at
-        cdef const uint8_t *ids = self.directory_ids()
-        cdef uint32_t raw, delta, version, isr
-        cdef int32_t slot, replica_count, isr_count, value_size
-        cdef int32_t left = cursor.records_left, partition = cursor.next_partition
-        cdef int32_t topic = <int32_t>cursor.last_topic
-        cdef int64_t next_delta = cursor.next_delta
-        cdef int64_t row = self.row_count, first_row = row, number, appended
-        cdef int stride = self.stride, result = 0
-        cdef bint is_journaling = self.is_journaling
-        cdef TopicEntry *entry
-        # The smallest such record takes 64 bytes; its sizes are held against the end once known.
-        while left > 0 and end - p >= 64 and row < self.capacity:
-            raw = p[0]
-            p += 1
-            if raw >= 0x80:
-                raw = (raw & 0x7F) | (<uint32_t>p[0] << 7)
-                if p[0] >= 0x80:
-                    break
-                p += 1
-            stop = p + (raw >> 1)
-            if raw & 1 or p[0] or p[1] or stop > end:
-                break
-            p += 2
-            delta = p[0]
-            p += 1
-            if delta >= 0x80:
-                delta = (delta & 0x7F) | (<uint32_t>(p[0] & 0x7F) << 7)
-                if p[0] >= 0x80:
-                    p += 1
-                    delta |= <uint32_t>p[0] << 14
-                    if p[0] >= 0x80:
-                        break
-                p += 1
-            if (
-                delta & 1 or p[0] != 1
-                or not next_delta <= <int64_t>(delta >> 1) <= cursor.last_delta
-            ):
-                break
-            p += 1
-            raw = p[0]
-            p += 1
-            if raw >= 0x80:
-                raw = (raw & 0x7F) | (<uint32_t>p[0] << 7)
-                if p[0] >= 0x80:
-                    break
-                p += 1
-            value = p
-            value_size = <int32_t>(raw >> 1)
-            replica_count = <int32_t>value[23] - 1
-            # 42 bytes are those of no replicas and an empty ISR; each count below is at most
-            # `stride`.
-            if (
-                raw & 1 or stop != value + value_size + 1 or value_size < 42 + 4 * replica_count
-                or value[value_size] or value[value_size - 1]
-                or value[0] != 1 or value[1] != PARTITION_KEY or value[2] > 2
-                or replica_count < 0 or replica_count > stride
-                or <int32_t>load_u32(value + 3) != partition
-                or not is_uuid(value + 7, cursor.last_topic_id)
-            ):
-                break
-            version = value[2]
-            isr_at = value + 24 + 4 * replica_count
-            isr_count = <int32_t>isr_at[0] - 1
-            isr_at += 1
-            p = isr_at + 4 * isr_count + 2
-            if (
-                isr_count < 0 or isr_count > replica_count
-                or value_size != (p - value) + 13 + (1 + 16 * replica_count if version else 0)
-                or (p - 2)[0] != 1 or (p - 1)[0] != 1
-                or (version and p[12] != replica_count + 1)
-            ):
-                break
-            isr = 0
-            if likely(replica_count == 3):
-                # The usual number, as a constant: the compiler then lays its loops out flat.
-                number = take_lists(
-                    value + 24, 3, isr_at, isr_count, p + 13 if version else NULL,
-                    self.replicas + row * stride, self.directories + row * stride, &isr,
-                    self.directory_cache, ids,
-                )
-            else:
-                number = take_lists(
-                    value + 24, replica_count, isr_at, isr_count, p + 13 if version else NULL,
-                    self.replicas + row * stride, self.directories + row * stride, &isr,
-                    self.directory_cache, ids,
-                )
-            if number != replica_count:
-                if number < 0:
-                    break
-                # A directory that was not met lately, and perhaps more behind it.
-                for slot in range(<int32_t>number, replica_count):
-                    number = self.intern_directory(p + 13 + 16 * slot)
-                    if number < 0:
-                        result = NO_MEMORY
-                        break
-                    self.directories[row * stride + slot] = <uint32_t>number
-                if result < 0:
-                    break
-                ids = self.directory_ids()
-            for slot in range(replica_count, stride):
-                self.replicas[row * stride + slot] = -1
-                self.directories[row * stride + slot] = DIRECTORY_MIGRATING
-            if is_journaling:
-                appended = self.append_row(topic, partition, cursor.base_offset + (delta >> 1))
-                if appended < 0:
-                    result = <int>appended
-                    break
-            else:
-                self.topic[row] = topic
-                self.partition[row] = partition
-            self.leader[row] = <int32_t>load_u32(p)
-            self.leader_epoch[row] = <int32_t>load_u32(p + 4)
-            self.partition_epoch[row] = <int32_t>load_u32(p + 8)
-            self.isr[row] = isr
-            self.elr[row] = 0
-            self.last_known_elr[row] = 0
-            self.leader_recovery_state[row] = 0
-            row += 1
-            partition += 1
-            left -= 1
-            next_delta = <int64_t>(delta >> 1) + 1
-            cursor.p = stop
-            p = stop
-        if row > first_row:
-            if not is_journaling:
-                entry = self.topics.entry(topic)
-                entry.row_count += <int32_t>(row - first_row)
-                entry.partition_count += <int32_t>(row - first_row)
-                entry.max_partition = max(entry.max_partition, partition - 1)
-                self.row_count = row
-                self.partition_count += row - first_row
-            self.record_counts[<int>PARTITION_KEY] += row - first_row
-            cursor.records_left = left
-            cursor.next_delta = next_delta
-        # Whatever ended the run goes the general way, which says what to expect then.
-        cursor.next_partition = -1
-        if result < 0:
-            return result
-        return 1 if row > first_row else 0
 
     @property
     def counts_by_key(self):
