@@ -1,0 +1,184 @@
+"""Size-delimited frames out of a socket's bytes.
+
+Owns the receive buffer of one connection. Small frames share a buffer of 64 KiB and are handed out
+as bytes of their own; a frame that does not fit there gets a buffer that grows with what arrives,
+never with what its size claims, and is handed out without a copy. While a connection is held
+(its last request is not answered yet) bytes are read on, so that a closed peer is noticed, until
+a whole frame waits; then reading pauses, and the peer's own socket buffer fills.
+
+`listener` and `connections` build on it. The layout of a frame is drawn in ``wire``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+SMALL_BUFFER_SIZE = 64 * 1024
+# A buffer for a large frame begins with this much and grows fourfold.
+_LARGE_BUFFER_SIZE = 256 * 1024
+# Responses up to this size are joined and written at once: the copy is cheaper than a system call.
+_JOINED_SIZE = 64 * 1024
+
+Piece = bytes | memoryview
+
+
+class FrameProtocol(asyncio.BufferedProtocol):
+    """The frames of one connection; a subclass says what becomes of them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_frame_size: int) -> None:
+        self._loop = loop
+        self._max_frame_size = max_frame_size
+        self.transport: asyncio.Transport | None = None
+        self.last_active = loop.time()
+        #: When the first byte of a frame came that is not whole yet, else None.
+        self.frame_begun: float | None = None
+        self._buffer = bytearray(SMALL_BUFFER_SIZE)
+        self._view = memoryview(self._buffer)
+        self._begin = 0
+        self._end = 0
+        self._is_held = False
+        self._is_taking = False
+        self._is_reading_paused = False
+
+    # -- what a subclass says
+
+    def frame_received(self, frame: Piece) -> None:
+        """A frame without its size; ``frame`` belongs to the receiver."""
+        raise NotImplementedError
+
+    def frame_refused(self, reason: str) -> None:
+        """The bytes are no frame that is taken; nothing more is read."""
+        raise NotImplementedError
+
+    def size_limit(self, start: memoryview) -> int:
+        """The largest frame of those that begin so (up to 2 bytes of it are there)."""
+        return self._max_frame_size
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family != getattr(socket, "AF_UNIX", None):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        self.last_active = self._loop.time()
+        self._take_frames()
+
+    def eof_received(self) -> bool:
+        return False
+
+    # -- holding
+
+    def hold(self) -> None:
+        """Hand out no more frames until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Go on, from the event loop: never within the call."""
+        self._is_held = False
+        if self._end > self._begin:
+            self._loop.call_soon(self._take_frames)
+
+    def close(self) -> None:
+        """Close at once; what is not sent yet is dropped."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def write(self, pieces: list[Piece]) -> None:
+        """Send the pieces, one behind the other; large ones are not copied."""
+        assert self.transport is not None
+        if self.transport.is_closing():
+            return
+        if len(pieces) > 1 and sum(map(len, pieces)) > _JOINED_SIZE:
+            for piece in pieces:
+                self.transport.write(piece)
+        else:
+            self.transport.write(b"".join(pieces))
+
+    # -- frames
+
+    def _take_frames(self) -> None:
+        if self._is_taking:
+            return
+        self._is_taking = True
+        try:
+            while self._take_frame():
+                pass
+        finally:
+            self._is_taking = False
+
+    def _take_frame(self) -> bool:
+        """Hand out the next frame; False where there is none, or it must wait."""
+        assert self.transport is not None
+        if self.transport.is_closing():
+            return False
+        begin, available = self._begin, self._end - self._begin
+        if available < 4:
+            self._wait_for(4, available)
+            return False
+        size = int.from_bytes(self._view[begin : begin + 4], "big", signed=True)
+        if not 0 <= size <= self.size_limit(self._view[begin + 4 : min(self._end, begin + 6)]):
+            self.frame_refused(f"a frame of {size} bytes")
+            return False
+        if available < 4 + size:
+            self._wait_for(4 + size, available)
+            return False
+        if self._is_held:
+            if not self._is_reading_paused:
+                self._is_reading_paused = True
+                self.transport.pause_reading()
+            return False
+        self.frame_begun = None
+        self.frame_received(self._cut(begin + 4, begin + 4 + size))
+        return True
+
+    def _cut(self, begin: int, end: int) -> Piece:
+        """The frame at these bytes, which leaves the buffer."""
+        if len(self._buffer) == SMALL_BUFFER_SIZE:
+            frame: Piece = bytes(self._view[begin:end])
+            self._begin = end
+            if end == self._end:
+                self._begin = self._end = 0
+            return frame
+        # A buffer for a large frame holds that frame and nothing else.
+        frame = self._view[begin:end].toreadonly()
+        self._renew(SMALL_BUFFER_SIZE, 0)
+        return frame
+
+    def _wait_for(self, size: int, available: int) -> None:
+        """Make room for more of a frame of which ``available`` bytes are there."""
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            assert self.transport is not None
+            self.transport.resume_reading()
+        if available == 0:
+            self._begin = self._end = 0
+            self.frame_begun = None
+            return
+        if self.frame_begun is None:
+            self.frame_begun = self.last_active
+        capacity = len(self._buffer)
+        if size > capacity:
+            if self._end == capacity or capacity == SMALL_BUFFER_SIZE:
+                wanted = max(_LARGE_BUFFER_SIZE, 4 * available)
+                self._renew(min(wanted, size), available)
+        elif self._begin + size > capacity:
+            self._view[:available] = bytes(self._view[self._begin : self._end])
+            self._begin, self._end = 0, available
+
+    def _renew(self, capacity: int, available: int) -> None:
+        """Go on in a new buffer, with the bytes of the frame that has begun."""
+        buffer = bytearray(capacity)
+        view = memoryview(buffer)
+        view[:available] = self._view[self._begin : self._begin + available]
+        self._buffer, self._view = buffer, view
+        self._begin, self._end = 0, available
