@@ -155,14 +155,9 @@ class Following(NodeState):
         end, epoch, next_offset = 0, log.last_epoch, log.end_offset
         appends: list[tuple[int, int, int]] = []
         controls: list[tuple[int, int]] = []
-        for base_offset, delta, batch_epoch, length, attributes in zip(
-            table.base_offsets.tolist(),
-            table.last_offset_deltas.tolist(),
-            table.partition_leader_epochs.tolist(),
-            table.batch_lengths.tolist(),
-            table.attributes.tolist(),
-            strict=True,
-        ):
+        # All fields of all headers by one call, as a call for each column costs 3 us.
+        for header in table.array.tolist():
+            _, base_offset, _, _, _, length, batch_epoch, _, delta, _, _, attributes, _, _ = header
             if base_offset != next_offset or not epoch <= batch_epoch <= self.epoch:
                 break
             epoch, next_offset = batch_epoch, base_offset + delta + 1

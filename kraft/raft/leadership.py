@@ -249,10 +249,11 @@ class Leading(NodeState):
 
     def note_voter_seen(self, leadership: Leadership, id: int) -> None:
         """Check quorum: the timer starts anew once enough voters were heard (KAFKA-15489)."""
-        if id not in self.voters.ids or id == self.config.node_id:
+        voters = self.voters
+        if id not in voters.ids or id == self.config.node_id:
             return
         leadership.seen.add(id)
-        needed = self.voters.majority - (1 if self.is_voter else 0)
+        needed = voters.majority - (1 if self.is_voter else 0)
         if len(leadership.seen) >= needed:
             leadership.seen.clear()
             leadership.check_quorum_deadline_ms = self.now_ms + self.config.check_quorum_timeout_ms
@@ -266,12 +267,14 @@ class Leading(NodeState):
         if leadership is None:
             return
         replicas = leadership.replicas
+        own_id = self.config.node_id if self.is_voter else -1
         ends = []
         for voter in self.voters:
-            if voter.id == self.config.node_id and self.is_voter:
+            key = voter.key
+            if key.id == own_id:
                 ends.append(self.log.durable_end_offset)
             else:
-                progress = replicas.get(voter.key)
+                progress = replicas.get(key)
                 ends.append(-1 if progress is None else progress.end_offset)
         if not ends:
             return
