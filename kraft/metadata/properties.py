@@ -64,7 +64,9 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         line = line.lstrip(_BLANKS)
         if not continued:
             start = number
-        if not continued and (not line or line[0] in "#!"):
+        # As in Java, a backslash alone on its line does not begin an entry yet.
+        if not joined and (not line or line[0] in "#!"):
+            continued = False
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         continued = backslashes % 2 == 1

@@ -126,9 +126,10 @@ class CheckedConfig:
                 text = given.values[name]
                 if "config.providers" in given.values and "${" in text:
                     given.fail(name, "takes its value from a config provider; write it out here")
-                values[name.replace(".", "_")] = read_setting(
-                    rule, text, given.where.get(name, str(given.path))
-                )
+                value = read_setting(rule, text, given.where.get(name, str(given.path)))
+                values[name.replace(".", "_")] = value
+                if rule.is_set and len(rule.entries(text)) != len(value):
+                    self.warnings.append(f"{name} has an entry twice; it counts once")
             elif rule.default is MISSING:
                 given.fail(name, f"is missing; it must be given: {rule.kind.value}")
         settings = Settings(**values)

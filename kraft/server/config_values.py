@@ -38,8 +38,8 @@ class RefusedError(ValueError):
 class Setting(NamedTuple):
     """One setting; ``default`` is MISSING where a value must be given.
 
-    ``lowest`` bounds a number. A list with ``is_set`` has entries, none of them empty, none twice;
-    ``allowed`` are the entries or the values that may be.
+    ``lowest`` bounds a number. A list with ``is_set`` has entries, none of them empty, and each
+    counts once; ``allowed`` are the entries or the values that may be.
     """
 
     name: str
@@ -56,17 +56,22 @@ class Setting(NamedTuple):
         if self.lowest is not None and value < self.lowest:
             raise RefusedError(f"at least {self.lowest}")
         if self.is_set:
+            value = tuple(dict.fromkeys(value))
             self._check_set(value)
         elif self.allowed and value not in self.allowed:
             raise RefusedError(f"one of {', '.join(self.allowed)}")
         return value
 
+    def entries(self, text: str) -> tuple[str, ...]:
+        """The entries of a list as they are written, those that come again included."""
+        return _list(text.strip(_BLANKS))
+
     def _check_set(self, values: tuple[str, ...]) -> None:
         of = f" of {', '.join(self.allowed)}" if self.allowed else ""
         if not values:
             raise RefusedError(f"at least one{of}")
-        if "" in values or len(set(values)) != len(values):
-            raise RefusedError("a list without empty entries, and none of them twice")
+        if "" in values:
+            raise RefusedError("a list without empty entries")
         if self.allowed and not set(values) <= set(self.allowed):
             raise RefusedError(f"one or more{of}")
 
@@ -124,10 +129,14 @@ def _integer(kind: Kind, bits: int) -> Callable[[str], int]:
     return read
 
 
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(_COMMA.split(text)) if text else ()
+
+
 _READ: dict[Kind, Callable[[str], Any]] = {
     Kind.BOOLEAN: _boolean,
     Kind.INT: _integer(Kind.INT, 32),
     Kind.LONG: _integer(Kind.LONG, 64),
     Kind.STRING: lambda text: text,
-    Kind.LIST: lambda text: tuple(_COMMA.split(text)) if text else (),
+    Kind.LIST: _list,
 }

@@ -75,12 +75,8 @@ public final class ConfigOracle {
 
     /** One value as the definition of its setting reads it, validator included. */
     private static Object value(String name, String text) {
-        ConfigDef.ConfigKey key = KafkaConfig.configDef().configKeys().get(name);
-        Object value = ConfigDef.parseType(name, text, key.type);
-        if (key.validator != null) {
-            key.validator.ensureValid(name, value);
-        }
-        return value;
+        ConfigDef one = new ConfigDef().define(KafkaConfig.configDef().configKeys().get(name));
+        return one.parse(Map.of(name, text)).get(name);
     }
 
     private static Object config(JsonNode settings) {
