@@ -85,13 +85,14 @@ class MetadataVersion(IntEnum):
     def from_text(cls, text: str, *, unstable: bool = False) -> MetadataVersion:
         """The level named ``4.3-IV0``, or the newest of the release ``4.3`` or ``4.3.1``.
 
-        Levels that are not for production are known only where ``unstable`` is set. Raises
-        UnsupportedVersionError.
+        Levels that are not for production are known only where ``unstable`` is set, and only by
+        their own names. Raises UnsupportedVersionError.
         """
         known = [version for version in cls if unstable or version.is_production]
         release = ".".join(text.split(".")[:2])
         for version in reversed(known):
-            if text == version.text or ("-" not in text and release == version.short_text):
+            is_release = version.is_production and release == version.short_text
+            if text == version.text or ("-" not in text and is_release):
                 return version
         raise UnsupportedVersionError(
             f"unknown metadata.version {text!r}: known are {', '.join(v.text for v in known)}"

@@ -61,7 +61,10 @@ def test_an_unknown_text_is_refused_with_the_known_ones(text: str) -> None:
 
 
 def test_a_level_that_is_not_for_production_is_known_on_request() -> None:
-    assert MetadataVersion.from_text("4.4", unstable=True) == 31
+    assert MetadataVersion.from_text("4.4-IV0", unstable=True) == 31
+    for text, unstable in (("4.4-IV0", False), ("4.4", True)):
+        with pytest.raises(UnsupportedVersionError, match=r"unknown metadata\.version"):
+            MetadataVersion.from_text(text, unstable=unstable)
     assert MetadataVersion.from_level(31).text == "4.4-IV0"
     assert not MetadataVersion.from_level(31).is_production
     for level in (0, 32, -1):
