@@ -32,6 +32,7 @@ _COMMANDS: dict[str, str] = {
     "brokers": "kraft.cli.brokers",
     "snapshot": "kraft.cli.snapshot",
     "storage": "kraft.cli.storage",
+    "quorum": "kraft.cli.quorum",
     "lab": "kraft.cli.lab",
 }
 

@@ -1,0 +1,365 @@
+"""``kraft quorum``: what a running quorum says of itself, and changes to its voters.
+
+The words and columns are those of Kafka's ``kafka-metadata-quorum``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.exits import EPILOG
+from kraft.cli.options import JsonOption
+from kraft.errors import InvalidConfigError, StorageError
+
+if TYPE_CHECKING:
+    from kraft.raft.messages import DescribeQuorumResponse, ReplicaState
+    from kraft.raft.voters import Endpoint, ReplicaKey
+    from kraft.server.quorum_client import Address, QuorumClient
+
+app = typer.Typer(
+    help="A running quorum: its state, and its voters.",
+    no_args_is_help=True,
+    add_completion=False,
+    epilog=EPILOG,
+)
+
+REPLICATION_COLUMNS = (
+    *("NodeId", "DirectoryId", "LogEndOffset", "Lag"),
+    *("LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"),
+)
+
+ControllersOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-controller",
+        metavar="HOST:PORT,…",
+        help="Controllers to begin with; the leader is found through any of them.",
+        show_default=False,
+    ),
+]
+ClientConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Properties of the client: request.timeout.ms, client.id; security.protocol must be "
+        "PLAINTEXT.",
+        show_default=False,
+    ),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+]
+
+
+@app.callback()
+def _quorum() -> None:
+    """A running quorum: its state, and its voters."""
+
+
+@app.command(epilog=EPILOG)
+def describe(
+    bootstrap_controller: ControllersOption,
+    status: Annotated[bool, typer.Option("--status", help="The quorum as a whole.")] = False,
+    replication: Annotated[
+        bool, typer.Option("--replication", help="How far each replica is.")
+    ] = False,
+    human_readable: Annotated[
+        bool, typer.Option("--human-readable", help="Times as how long ago.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="The pause of --watch.")
+    ] = 1.0,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """The state of the quorum, as its leader sees it.
+
+    [bold]Examples[/bold]
+
+      kraft quorum describe --status --bootstrap-controller localhost:9093
+
+      kraft quorum describe --replication --watch --bootstrap-controller localhost:9093
+    """
+    from kraft.cli.output import Output
+
+    if status == replication:
+        raise typer.BadParameter("one of --status and --replication is wanted")
+    if human_readable and not replication:
+        raise typer.BadParameter("--human-readable goes with --replication")
+    output = Output(as_json=as_json)
+    with _client(_addresses(bootstrap_controller), command_config) as client:
+        while True:
+            if status:
+                cluster_id = client.describe_cluster().cluster_id
+                _show_status(output, cluster_id, client.describe_quorum(), watch)
+            else:
+                now_ms = time.time_ns() // 1_000_000 if human_readable else None
+                _show_replication(output, client.describe_quorum(), now_ms, watch)
+            if not watch:
+                return
+            time.sleep(interval)
+
+
+@app.command("add-controller", epilog=EPILOG)
+def add_controller(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            *("--command-config", "--config", "-c"),
+            metavar="FILE",
+            help="The configuration of the controller to add; its directory must be formatted.",
+            show_default=False,
+        ),
+    ] = None,
+    bootstrap_controller: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,…",
+            help="Controllers to begin with. Default: controller.quorum.bootstrap.servers of FILE.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Make a controller a voter. It must be running and have caught up with the leader.
+
+    [bold]Examples[/bold]
+
+      kraft quorum add-controller -c controller-4.properties --bootstrap-controller localhost:9093
+    """
+    if config is None:
+        raise typer.BadParameter("the configuration of the controller to add is wanted: -c FILE")
+    voter, endpoints, servers = _controller_of(config)
+    if bootstrap_controller is not None:
+        servers = _addresses(bootstrap_controller)
+    if not servers:
+        raise typer.BadParameter(
+            "--bootstrap-controller is wanted: the file names no "
+            "controller.quorum.bootstrap.servers"
+        )
+    if not dry_run:
+        with _client(servers, None) as client:
+            client.add_voter(voter, endpoints)
+    print(
+        f"{'DRY RUN of adding' if dry_run else 'Added'} controller {voter.id} with directory id "
+        f"{voter.directory_id!s} and endpoints: {', '.join(map(_endpoint_text, endpoints))}"
+    )
+
+
+@app.command("remove-controller", epilog=EPILOG)
+def remove_controller(
+    bootstrap_controller: ControllersOption,
+    controller_id: Annotated[
+        int, typer.Option("--controller-id", "-i", min=0, help="The id of the voter.")
+    ],
+    controller_directory_id: Annotated[
+        str,
+        typer.Option(
+            "--controller-directory-id",
+            "-d",
+            metavar="UUID",
+            help="The id of its directory, as --status tells it.",
+        ),
+    ],
+    dry_run: DryRunOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Make a controller a voter no longer; it may be down.
+
+    [bold]Examples[/bold]
+
+      kraft quorum remove-controller --controller-id 4 --controller-directory-id
+      QxGcFvKcSqS8rXpRkTJEmA --bootstrap-controller localhost:9093
+    """
+    from kraft.raft.voters import ReplicaKey
+    from kraft.records import Uuid
+
+    try:
+        directory_id = Uuid.parse(controller_directory_id)
+    except ValueError as error:
+        raise typer.BadParameter(f"--controller-directory-id: {error}") from error
+    voter = ReplicaKey(controller_id, directory_id)
+    addresses = _addresses(bootstrap_controller)
+    if not dry_run:
+        with _client(addresses, command_config) as client:
+            client.remove_voter(voter)
+    print(
+        f"{'DRY RUN of removing' if dry_run else 'Removed'} KRaft controller {controller_id} "
+        f"with directory id {directory_id!s}"
+    )
+
+
+# -- what is shown
+
+
+def status_fields(cluster_id: str, quorum: DescribeQuorumResponse) -> dict[str, Any]:
+    """The fields of --status, in Kafka's order; voters and observers as objects."""
+    leader = _leader(quorum)
+    slowest = min(quorum.voters, key=lambda voter: voter.log_end_offset)
+    times = (leader.last_caught_up_timestamp_ms, slowest.last_caught_up_timestamp_ms)
+    lag_ms = times[0] - times[1] if min(times) >= 0 else -1
+    return {
+        "ClusterId": cluster_id,
+        "LeaderId": quorum.leader_id,
+        "LeaderEpoch": quorum.epoch,
+        "HighWatermark": quorum.high_watermark,
+        "MaxFollowerLag": leader.log_end_offset - slowest.log_end_offset,
+        "MaxFollowerLagTimeMs": 0 if slowest is leader else lag_ms,
+        "CurrentVoters": [_replica(quorum, state) for state in quorum.voters],
+        "CurrentObservers": [_replica(quorum, state) for state in quorum.observers],
+    }
+
+
+def replication_rows(quorum: DescribeQuorumResponse, now_ms: int | None) -> list[list[object]]:
+    """The rows of --replication: the leader, the followers, the observers.
+
+    With ``now_ms`` the timestamps are told as how long before it they were.
+    """
+    from kraft.records import ZERO_UUID
+
+    leader = _leader(quorum)
+    followers = [voter for voter in quorum.voters if voter is not leader]
+    groups = (([leader], "Leader"), (followers, "Follower"), (quorum.observers, "Observer"))
+
+    def told(timestamp_ms: int) -> object:
+        if timestamp_ms < 0 or now_ms is None:
+            return timestamp_ms
+        return f"{max(now_ms - timestamp_ms, 0)} ms ago"
+
+    return [
+        [
+            state.key.id,
+            str(state.key.directory_id or ZERO_UUID),
+            state.log_end_offset,
+            leader.log_end_offset - state.log_end_offset,
+            told(state.last_fetch_timestamp_ms),
+            told(state.last_caught_up_timestamp_ms),
+            status,
+        ]
+        for group, status in groups
+        for state in group
+    ]
+
+
+def _show_status(
+    output: Any, cluster_id: str, quorum: DescribeQuorumResponse, is_watched: bool
+) -> None:
+    fields = status_fields(cluster_id, quorum)
+    if output.as_json:
+        output.document(fields)
+        return
+    _clear(output, is_watched)
+    for name, value in fields.items():
+        print(f"{name + ':':<24}{json.dumps(value) if isinstance(value, list) else value}")
+
+
+def _show_replication(
+    output: Any, quorum: DescribeQuorumResponse, now_ms: int | None, is_watched: bool
+) -> None:
+    rows = replication_rows(quorum, now_ms)
+    if output.as_json:
+        output.document([dict(zip(REPLICATION_COLUMNS, row, strict=True)) for row in rows])
+        return
+    _clear(output, is_watched)
+    output.table("", REPLICATION_COLUMNS, rows)
+
+
+def _clear(output: Any, is_watched: bool) -> None:
+    """A terminal that is watched begins anew; into a pipe one state follows another."""
+    if is_watched and output.is_terminal:
+        print("\033[H\033[2J", end="")
+
+
+def _leader(quorum: DescribeQuorumResponse) -> ReplicaState:
+    from kraft.server.quorum_client import QuorumUnreachableError
+
+    for voter in quorum.voters:
+        if voter.key.id == quorum.leader_id:
+            return voter
+    # A leader that is being removed leads on until its removal is committed.
+    raise QuorumUnreachableError(f"the leader, {quorum.leader_id}, is none of the voters")
+
+
+def _replica(quorum: DescribeQuorumResponse, state: ReplicaState) -> dict[str, Any]:
+    made: dict[str, Any] = {"id": state.key.id}
+    if state.key.directory_id is not None:
+        made["directoryId"] = str(state.key.directory_id)
+    if quorum.nodes.get(state.key.id):
+        made["endpoints"] = [_endpoint_text(at) for at in quorum.nodes[state.key.id]]
+    return made
+
+
+def _endpoint_text(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.name}://{host}:{endpoint.port}"
+
+
+# -- what is read
+
+
+def _addresses(text: str) -> list[Address]:
+    """``host:port,…``; raises a usage error."""
+    from kraft.server.config_listeners import read_address
+    from kraft.server.config_values import RefusedError
+
+    try:
+        addresses = [read_address(part.strip()) for part in text.split(",") if part.strip()]
+    except RefusedError as error:
+        raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
+    if not addresses:
+        raise typer.BadParameter("--bootstrap-controller names no controller")
+    return addresses
+
+
+def _client(servers: list[Address], config: Path | None) -> QuorumClient:
+    from kraft.server.quorum_client import QuorumClient
+
+    if config is None:
+        return QuorumClient(servers)
+    from kraft.metadata.properties import read_properties
+
+    try:
+        text = config.read_text("latin-1")
+    except OSError as error:
+        raise InvalidConfigError(f"cannot read {config}: {error.strerror}") from error
+    given = {key: value for key, value, _ in read_properties(text, config)}
+    protocol = given.get("security.protocol", "PLAINTEXT")
+    if protocol != "PLAINTEXT":
+        raise InvalidConfigError(f"{config}: security.protocol {protocol} is not supported")
+    timeout = given.get("request.timeout.ms", "30000")
+    if not timeout.isdigit() or not 0 < int(timeout) < 1 << 31:
+        raise InvalidConfigError(f"{config}: request.timeout.ms is {timeout!r}")
+    client_id = given.get("client.id", "kraft-quorum")
+    return QuorumClient(servers, timeout_s=int(timeout) / 1000, client_id=client_id)
+
+
+def _controller_of(
+    path: Path,
+) -> tuple[ReplicaKey, tuple[Endpoint, ...], list[Address]]:
+    """The voter that the configuration describes, its endpoints, and where its quorum is."""
+    from kraft.raft.voters import ReplicaKey
+    from kraft.server.config import ServerConfig
+    from kraft.server.meta_properties import LogDirectories
+
+    config = ServerConfig.load(path)
+    if not config.is_controller:
+        raise InvalidConfigError(f"{path}: process.roles has no controller")
+    directory = config.metadata_log_dir
+    loaded = LogDirectories.load_all([directory])
+    if directory in loaded.failed:
+        raise StorageError(loaded.failed[directory])
+    found = loaded.formatted.get(directory)
+    if found is None or found.directory_id is None or found.cluster_id is None:
+        what = "is not formatted" if found is None else "has no directory.id or cluster.id"
+        raise StorageError(f"{directory} {what}: only a formatted controller can be added")
+    loaded.check(node_id=config.node_id)
+    raft = config.raft(found.directory_id, found.cluster_id)
+    servers = [(at.host, at.port) for at in config.bootstrap_servers]
+    return ReplicaKey(config.node_id, found.directory_id), raft.endpoints, servers

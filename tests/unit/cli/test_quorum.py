@@ -1,0 +1,147 @@
+"""``kraft quorum``: in the words of kafka-metadata-quorum, from nodes that answer on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kraft.cli.exits import REFUSED, USAGE
+from kraft.raft import messages as m
+from kraft.raft.voters import Endpoint, ReplicaKey
+from kraft.server.config import ServerConfig
+from kraft.server.storage_format import FormatRequest, format_storage
+from tests.unit.cli.conftest import Run
+from tests.unit.server.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
+
+
+def at(nodes: RunningNodes) -> tuple[str, str]:
+    """A follower: the leader is found."""
+    return "--bootstrap-controller", f"127.0.0.1:{nodes.ports[0]}"
+
+
+def test_status_is_told_in_kafkas_words(kraft: Run) -> None:
+    with RunningNodes() as nodes:
+        ran = kraft("quorum", "describe", "--status", *at(nodes))
+        voters = ", ".join(
+            f'{{"id": {id}, "directoryId": "{DIRECTORIES[id]!s}", '
+            f'"endpoints": ["CONTROLLER://127.0.0.1:{port}"]}}'
+            for id, port in nodes.ports.items()
+        )
+    assert ran.lines == [
+        f"ClusterId:              {CLUSTER_ID}",
+        "LeaderId:               1",
+        "LeaderEpoch:            7",
+        "HighWatermark:          95",
+        "MaxFollowerLag:         101",
+        "MaxFollowerLagTimeMs:   -1",
+        f"CurrentVoters:          [{voters}]",
+        'CurrentObservers:       [{"id": 4}]',
+    ]
+
+
+def test_replication_lists_leader_followers_observers(kraft: Run) -> None:
+    with RunningNodes() as nodes:
+        ran = kraft("quorum", "describe", "--replication", *at(nodes))
+        document = kraft("quorum", "describe", "--replication", "--json", *at(nodes)).json
+    header, *rows = [line.split() for line in ran.lines]
+    assert header == [
+        *("NodeId", "DirectoryId", "LogEndOffset", "Lag"),
+        *("LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"),
+    ]
+    assert rows == [
+        ["1", str(DIRECTORIES[1]), "100", "0", "10000", "10000", "Leader"],
+        ["0", str(DIRECTORIES[0]), "90", "10", "9000", "8000", "Follower"],
+        ["2", str(DIRECTORIES[2]), "-1", "101", "-1", "-1", "Follower"],
+        ["4", "A" * 22, "97", "3", "9900", "9800", "Observer"],
+    ]
+    assert [row["Status"] for row in document] == ["Leader", "Follower", "Follower", "Observer"]
+
+
+def test_times_can_be_told_as_how_long_ago(kraft: Run) -> None:
+    with RunningNodes() as nodes:
+        ran = kraft("quorum", "describe", "--replication", "--human-readable", *at(nodes))
+    assert "ms ago" in ran.lines[1]
+    assert "-1" in ran.lines[3].split()
+
+
+def test_one_of_status_and_replication_is_wanted(kraft: Run) -> None:
+    for words in ((), ("--status", "--replication")):
+        ran = kraft("quorum", "describe", *words, "--bootstrap-controller", "a:1")
+        assert ran.code == USAGE
+        assert "one of --status and --replication" in ran.err
+
+
+def test_nobody_there_is_refused_with_the_address(kraft: Run, tmp_path: Path) -> None:
+    hasty = tmp_path / "client.properties"
+    hasty.write_text("request.timeout.ms=200\n")
+    there = ("--bootstrap-controller", "127.0.0.1:1", "--command-config", hasty)
+    ran = kraft("quorum", "describe", "--status", *there)
+    assert ran.code == REFUSED
+    assert ran.err.startswith("error: ")
+    assert "127.0.0.1:1" in ran.err
+
+
+def test_a_protocol_that_is_not_spoken_is_refused(kraft: Run, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\n")
+    there = ("--bootstrap-controller", "127.0.0.1:1", "--command-config", config)
+    ran = kraft("quorum", "describe", "--status", *there)
+    assert ran.code == REFUSED
+    assert "security.protocol SSL is not supported" in ran.err
+
+
+def formatted_controller(directory: Path, port: int) -> tuple[Path, ReplicaKey]:
+    """The configuration of controller 4, whose directory is formatted."""
+    path = directory / "controller.properties"
+    path.write_text(
+        "process.roles=controller\nnode.id=4\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=CONTROLLER://127.0.0.1:9999\nlog.dirs={directory / 'data'}\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:{port}\n"
+    )
+    config = ServerConfig.load(path)
+    request = FormatRequest(cluster_id=CLUSTER_ID, has_no_initial_controllers=True)
+    report = format_storage(config, request, timestamp_ms=0)
+    return path, ReplicaKey(4, report.formatted[0].directory_id)
+
+
+def done(request: m.Request) -> m.Response:
+    name = type(request).__name__.replace("Request", "Response")
+    response: m.Response = getattr(m, name)(0)
+    return response
+
+
+def test_a_controller_is_added_from_its_own_configuration(kraft: Run, tmp_path: Path) -> None:
+    with RunningNodes(answer=done) as nodes:
+        path, key = formatted_controller(tmp_path, nodes.ports[0])
+        dry = kraft("quorum", "add-controller", "-c", path, "--dry-run")
+        assert nodes.asked == []
+        ran = kraft("quorum", "add-controller", "-c", path)
+    said = (
+        f"controller 4 with directory id {key.directory_id!s} and endpoints: "
+        "CONTROLLER://127.0.0.1:9999"
+    )
+    assert dry.lines == [f"DRY RUN of adding {said}"]
+    assert ran.lines == [f"Added {said}"]
+    id, request = nodes.asked[-1]
+    assert isinstance(request, m.AddRaftVoterRequest)
+    assert (id, request.voter) == (1, key)
+    assert request.endpoints == (Endpoint("CONTROLLER", "127.0.0.1", 9999),)
+
+
+def test_a_voter_is_removed_by_its_id_and_directory(kraft: Run) -> None:
+    voter = ReplicaKey(2, DIRECTORIES[2])
+    words = ("--controller-id", 2, "--controller-directory-id", str(DIRECTORIES[2]))
+    with RunningNodes(answer=done) as nodes:
+        ran = kraft("quorum", "remove-controller", *words, *at(nodes))
+    assert ran.lines == [f"Removed KRaft controller 2 with directory id {voter.directory_id!s}"]
+    assert nodes.asked[-1] == (1, m.RemoveRaftVoterRequest(None, voter))
+
+
+def test_a_refusal_is_told_by_name(kraft: Run) -> None:
+    def refuse(request: m.Request) -> m.Response:
+        return m.RemoveRaftVoterResponse(m.VOTER_NOT_FOUND, "2 is no voter")
+
+    words = ("--controller-id", 2, "--controller-directory-id", str(DIRECTORIES[2]))
+    with RunningNodes(answer=refuse) as nodes:
+        ran = kraft("quorum", "remove-controller", *words, *at(nodes))
+    assert ran.code == REFUSED
+    assert "VOTER_NOT_FOUND (2 is no voter)" in ran.err

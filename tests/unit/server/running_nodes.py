@@ -1,0 +1,129 @@
+"""Nodes whose transports run on a loop of their own thread, for clients that block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from kraft.raft import messages as m
+from kraft.raft.ready import Event, RequestReceived, SendResponse
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft.records import Uuid
+from kraft.server.api_versions import Features
+from kraft.server.cluster_description import ClusterDescription, describe_cluster_handler
+from kraft.server.transport import Transport, TransportConfig
+from kraft.server.wire import DESCRIBE_CLUSTER
+
+LISTENER = "CONTROLLER"
+CLUSTER_ID = "3Db5QLSqSZieL3rJBUUegA"
+DIRECTORIES = {id: Uuid(bytes([id + 1]) * 16) for id in range(5)}
+
+
+@dataclass
+class RunningNodes:
+    """``count`` nodes, one of which leads; `answer` is the leader's to anything else than a
+    DescribeQuorum.
+    """
+
+    count: int = 3
+    leader_id: int = 1
+    answer: Callable[[m.Request], m.Response] = field(default=lambda request: silent(request))
+    #: Whether a node that does not lead names the leader in its answer to DescribeQuorum.
+    names_leader: bool = True
+    serves_describe_cluster: bool = True
+    asked: list[tuple[int, m.Request]] = field(default_factory=list)
+    ports: dict[int, int] = field(default_factory=dict)
+    transports: dict[int, Transport] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def addresses(self, *ids: int) -> list[tuple[str, int]]:
+        return [("127.0.0.1", self.ports[id]) for id in ids]
+
+    def endpoints(self, id: int) -> tuple[Endpoint, ...]:
+        return (Endpoint(LISTENER, "127.0.0.1", self.ports[id]),)
+
+    def description(self) -> m.DescribeQuorumResponse:
+        """What the leader says: 0 is a second behind, 2 never fetched, 4 observes."""
+        lags = {0: (90, 9_000, 8_000), 1: (100, 10_000, 10_000), 2: (-1, -1, -1)}
+        return m.DescribeQuorumResponse(
+            error=0,
+            epoch=7,
+            leader_id=self.leader_id,
+            high_watermark=95,
+            voters=tuple(
+                m.ReplicaState(ReplicaKey(id, DIRECTORIES[id]), *lag) for id, lag in lags.items()
+            ),
+            observers=(m.ReplicaState(ReplicaKey(4), 97, 9_900, 9_800),),
+            nodes={id: self.endpoints(id) for id in self.ports},
+        )
+
+    async def _start(self) -> None:
+        for id in range(self.count):
+            at = (Endpoint(LISTENER, "127.0.0.1", 0),)
+            handlers = {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._cluster)}
+            self.transports[id] = Transport(
+                TransportConfig(id, at),
+                lambda event, id=id: self._received(id, event),
+                no_slices,
+                lambda: Features({"kraft.version": VersionRange(0, 1)}, {}, 5),
+                handlers if self.serves_describe_cluster else {},
+            )
+            await self.transports[id].start()
+            self.ports[id] = self.transports[id].endpoints[0].port
+
+    async def _close(self) -> None:
+        for transport in self.transports.values():
+            await transport.close()
+
+    def _cluster(self) -> ClusterDescription:
+        controllers = {id: ("127.0.0.1", port) for id, port in self.ports.items()}
+        return ClusterDescription(CLUSTER_ID, self.leader_id, controllers)
+
+    def _received(self, id: int, event: Event) -> None:
+        assert isinstance(event, RequestReceived)
+        self.asked.append((id, event.request))
+        leads = id == self.leader_id
+        if isinstance(event.request, m.DescribeQuorumRequest):
+            response: m.Response = self.description() if leads else self._refusal()
+        elif leads:
+            response = self.answer(event.request)
+        else:
+            name = type(event.request).__name__.replace("Request", "Response")
+            response = getattr(m, name)(m.NOT_LEADER_OR_FOLLOWER)
+        self.transports[id].send(SendResponse(event.reply_to, response))
+
+    def _refusal(self) -> m.DescribeQuorumResponse:
+        refusal = m.DescribeQuorumResponse(m.NOT_LEADER_OR_FOLLOWER, 7)
+        if self.names_leader and self.leader_id >= 0:
+            refusal.leader_id = self.leader_id
+            refusal.leader_endpoints = self.endpoints(self.leader_id)
+        return refusal
+
+
+def silent(request: m.Request) -> m.Response:
+    raise AssertionError(f"nobody expected {request}")
+
+
+def no_slices(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
+    raise AssertionError(f"nobody expected {slice}")
