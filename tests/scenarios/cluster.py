@@ -1,0 +1,391 @@
+"""The nodes of a scenario, their network and disks, in virtual time.
+
+A message takes 1 ms, a sync 1 ms. Everything that happens becomes a line of the trace. What is
+committed is compared between the nodes as it is committed, and two leaders of one epoch are
+noticed, whatever a scenario asks for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from kraft.raft.config import RaftConfig
+from kraft.raft.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchResponse,
+    FetchSnapshotResponse,
+    LogSlice,
+    OffsetAndEpoch,
+    Request,
+    SnapshotSlice,
+    VoteRequest,
+)
+from kraft.raft.node import Node
+from kraft.raft.ready import (
+    Append,
+    Event,
+    Ready,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+    Role,
+    SendRequest,
+    SnapshotsCleaned,
+    SnapshotStored,
+    Written,
+)
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.records import Uuid
+from tests.scenarios import wording
+from tests.scenarios.disk import Disk, RefusedStartError, Snapshot
+
+LISTENER = "CONTROLLER"
+CLIENT = "client"
+LATENCY_MS = SYNC_MS = 1.0
+
+
+def directory_of(id: int, name: str = "a") -> Uuid:
+    return Uuid(bytes([0x10, id, ord(name[0]), *[0] * 13]))
+
+
+def endpoint_of(id: int) -> Endpoint:
+    return Endpoint(LISTENER, f"host{id}", 9000 + id)
+
+
+def voter_of(id: int, *, is_static: bool = False) -> Voter:
+    key = ReplicaKey(id) if is_static else ReplicaKey(id, directory_of(id))
+    return Voter(key, (endpoint_of(id),), VersionRange(0, 0 if is_static else 1))
+
+
+@dataclass
+class Member:
+    """A node of the scenario, running or not."""
+
+    id: int
+    disk: Disk = field(default_factory=Disk)
+    settings: dict[str, Any] = field(default_factory=dict)
+    directory: str = "a"
+    node: Node | None = None
+    #: What its timeouts and choices are drawn from: one number, again and again.
+    draw: float = 0.5
+    #: Counts its starts: events of an earlier life are dropped.
+    life: int = 0
+    wake_at_ms: float = float("inf")
+    #: RPCs that it does not know: names of requests, ``PreVote`` for Vote below version 2.
+    unknown: set[str] = field(default_factory=set)
+    is_syncing: bool = False
+
+
+class Cluster:
+    """See the module's docstring."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.now_ms = 0.0
+        self.trace: list[str] = []
+        self.members: dict[int, Member] = {}
+        self.static_voters = VoterSet()
+        self.settings: dict[str, Any] = {"append_linger_ms": 0}
+        #: Pairs of nodes between which nothing gets through, by direction.
+        self.cut: set[tuple[int, int]] = set()
+        #: Texts of messages that are lost on the way.
+        self.lost: list[str] = []
+        self.failures: list[str] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._calls: dict[int, tuple[int | str, int]] = {}
+        self._leaders: dict[int, int] = {}
+        self._committed: dict[int, bytes] = {}
+
+    # -- the trace
+
+    def say(self, who: int | str, what: str) -> None:
+        self.trace.append(f"{who} {what}")
+
+    # -- time
+
+    def after(self, delay_ms: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (self.now_ms + delay_ms, next(self._order), act))
+
+    def run(self, until_ms: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
+        """Lets time go by; True as soon as ``is_enough``, False at ``until_ms``."""
+        while not is_enough():
+            if not self._queue or self._queue[0][0] > until_ms:
+                self.now_ms = until_ms
+                return False
+            at_ms, _, act = heapq.heappop(self._queue)
+            self.now_ms = max(self.now_ms, at_ms)
+            act()
+        return True
+
+    # -- lives
+
+    def start(self, id: int) -> None:
+        member = self.members[id]
+        assert member.node is None, f"{id} runs already"
+        member.life += 1
+        workspace = self.workspace / f"{id}-{member.life}"
+        workspace.mkdir()
+        try:
+            log, election, note = member.disk.load(workspace, self.static_voters)
+        except RefusedStartError as refusal:
+            self.say(id, f"refuses to start: {refusal}")
+            return
+        settings = {**self.settings, **member.settings}
+        servers = settings.pop("bootstrap", None)
+        config = RaftConfig(
+            node_id=id,
+            directory_id=directory_of(id, member.directory),
+            cluster_id="cluster",
+            listener=LISTENER,
+            endpoints=settings.pop("endpoints", (endpoint_of(id),)),
+            static_voters=self.static_voters,
+            bootstrap_servers=tuple(endpoint_of(server) for server in servers or ()),
+            **settings,
+        )
+        member.node = Node(config, log, election, lambda: member.draw, self.now_ms)
+        self.say(id, f"starts log {log.start_offset}..{log.end_offset}{note}")
+        self.step(member, None)
+
+    def stop(self, id: int, *, is_torn: bool = False, how: str = "crashes") -> None:
+        member = self.members[id]
+        member.node, member.wake_at_ms, member.is_syncing = None, float("inf"), False
+        member.life += 1
+        member.disk.crash(is_torn=is_torn)
+        self.say(id, how)
+
+    # -- steps
+
+    def step(self, member: Member, event: Event) -> Ready | None:
+        """One step of a node and what its driver does with it; None where the node died of it."""
+        node = member.node
+        assert node is not None, f"{member.id} does not run"
+        try:
+            ready = node.step(event, self.now_ms)
+        except AssertionError as broken:
+            self.stop(member.id, how=f"dies: {broken}")
+            return None
+        for write in ready.to_write:
+            self.say(member.id, wording.write(write))
+        if ready.role_change is not None:
+            self._note_role(member.id, ready)
+        if ready.committed is not None:
+            self.say(member.id, f"commits {ready.committed}")
+            self._check_committed(member, ready.committed)
+        for send in ready.to_send:
+            if isinstance(send, SendRequest):
+                self._send_request(member, send)
+            else:
+                self._send_response(member, send.reply_to, send.response)
+        if ready.to_write:
+            member.disk.written.append((ready.write_sequence, ready.to_write))
+            self.sync_later(member)
+        if ready.is_shut_down:
+            self.stop(member.id, how="has shut down")
+            return ready
+        self._wake_later(member, ready.wake_at_ms)
+        return ready
+
+    def _wake_later(self, member: Member, wake_at_ms: float) -> None:
+        member.wake_at_ms = wake_at_ms
+        if wake_at_ms == float("inf"):
+            return
+        life = member.life
+
+        def wake() -> None:
+            if member.life == life and member.wake_at_ms == wake_at_ms:
+                self.step(member, None)
+
+        self.after(wake_at_ms - self.now_ms, wake)
+
+    def _note_role(self, id: int, ready: Ready) -> None:
+        change = ready.role_change
+        assert change is not None
+        self.say(id, wording.role(change))
+        if change.role is Role.LEADER:
+            other = self._leaders.setdefault(change.epoch, id)
+            if other != id:
+                self.failures.append(f"{other} and {id} both lead epoch {change.epoch}")
+
+    # -- the disk
+
+    def sync_later(self, member: Member) -> None:
+        if member.disk.is_stalled or member.is_syncing:
+            return
+        member.is_syncing = True
+        life = member.life
+
+        def sync() -> None:
+            if member.life != life:
+                return
+            member.is_syncing = False
+            if not member.disk.is_stalled:
+                self._sync(member)
+
+        self.after(SYNC_MS, sync)
+
+    def _sync(self, member: Member) -> None:
+        disk, life = member.disk, member.life
+        assert member.node is not None
+        sequence, installed = disk.sync(member.node.voters.ids)
+        for id in installed:
+            snapshot = self._original(id)
+            assert bytes(disk.downloads.pop(id)) == snapshot.data, "the download differs"
+            disk.snapshots = {id: snapshot}
+            stored = SnapshotStored(
+                id, len(snapshot.data), True, snapshot.voters, snapshot.kraft_version
+            )
+            self.step(member, stored)
+        if sequence and member.life == life:
+            self.step(member, Written(sequence))
+
+    def forget_committed(self) -> None:
+        """So many disks were wiped that what was committed is lost: it is no longer compared."""
+        self._committed.clear()
+
+    def _original(self, id: OffsetAndEpoch) -> Snapshot:
+        return next(m.disk.snapshots[id] for m in self.members.values() if id in m.disk.snapshots)
+
+    # -- the network
+
+    def is_cut(self, source: int | str, target: int | str) -> bool:
+        return (source, target) in self.cut
+
+    def _is_lost(self, text: str) -> bool:
+        return any(fnmatchcase(text, pattern) for pattern in self.lost)
+
+    def _target_of(self, send: SendRequest) -> int:
+        return send.endpoint.port - 9000
+
+    def _send_request(self, member: Member, send: SendRequest) -> None:
+        target_id = self._target_of(send)
+        text = f"{member.id} > {target_id} {wording.request(send.request)}"
+        life, request = member.life, send.request
+
+        def fail(*, is_unsupported: bool) -> Callable[[], None]:
+            def act() -> None:
+                if member.life == life:
+                    self.step(member, RequestFailed(send.correlation, is_unsupported))
+
+            return act
+
+        target = self.members.get(target_id)
+        if target is None:
+            self.trace.append(f"{text} unreachable")
+            self.after(LATENCY_MS, fail(is_unsupported=False))
+            return
+        name = type(request).__name__.removesuffix("Request")
+        if isinstance(request, VoteRequest) and request.is_pre_vote:
+            name = "PreVote"
+        if name in target.unknown:
+            self.trace.append(f"{text} unsupported")
+            self.after(LATENCY_MS, fail(is_unsupported=True))
+            return
+        self.trace.append(text)
+        if self.is_cut(member.id, target_id) or self._is_lost(text):
+            return
+        reply_to = next(self._order)
+        self._calls[reply_to] = (member.id, send.correlation)
+
+        def arrive() -> None:
+            if target.node is None:
+                if not self.is_cut(target_id, member.id):
+                    fail(is_unsupported=False)()
+                return
+            self._receive(target, request, reply_to)
+
+        self.after(LATENCY_MS, arrive)
+
+    def _receive(self, target: Member, request: Request, reply_to: int) -> None:
+        if isinstance(request, ApiVersionsRequest):
+            # Answered by the server around the node.
+            assert target.node is not None
+            versions = target.node.config.kraft_versions
+            self._send_response(target, reply_to, ApiVersionsResponse(0, versions))
+            return
+        self.step(target, RequestReceived(request, reply_to))
+
+    def ask(self, target_id: int, request: Request) -> None:
+        """A request that comes from outside: of a client, or of a peer that is played."""
+        reply_to = next(self._order)
+        self._calls[reply_to] = (CLIENT, 0)
+        self.trace.append(f"{CLIENT} > {target_id} {wording.request(request)}")
+        self._receive(self.members[target_id], request, reply_to)
+
+    def _send_response(self, member: Member, reply_to: int, response: Any) -> None:
+        source, correlation = self._calls.pop(reply_to)
+        if isinstance(response, FetchResponse) and isinstance(response.records, LogSlice):
+            response = replace(response, records=member.disk.read(response.records))
+        elif isinstance(response, FetchSnapshotResponse) and isinstance(
+            response.data, SnapshotSlice
+        ):
+            response = replace(response, data=member.disk.read_snapshot(response.data))
+        text = f"{member.id} < {source} {wording.response(response)}"
+        self.trace.append(text)
+        if source == CLIENT or self.is_cut(member.id, source) or self._is_lost(text):
+            return
+        assert isinstance(source, int)
+        caller = self.members[source]
+        life = caller.life
+
+        def arrive() -> None:
+            if caller.life == life and caller.node is not None:
+                self.step(caller, ResponseReceived(correlation, response))
+
+        self.after(LATENCY_MS, arrive)
+
+    # -- the controller beside a node
+
+    def append(self, id: int, append: Append) -> None:
+        ready = self.step(self.members[id], append)
+        if ready is None:
+            return
+        (answer,) = ready.appended
+        error = wording.ERRORS[answer.error] if answer.error else f"last {answer.last_offset}"
+        self.say(id, f"append gives {error}")
+
+    def snapshot(self, id: int, offset: int, size: int) -> None:
+        """Makes a snapshot that ends at ``offset`` and tells the node; a batch must end there."""
+        member = self.members[id]
+        assert member.node is not None
+        log = member.node.log
+        snapshot_id = OffsetAndEpoch(offset, log.epochs.epoch_at(offset - 1))
+        voters, level = log.voters, log.kraft_version
+        data = (b"snapshot %d-%d;" % snapshot_id * size)[:size]
+        self.say(id, f"makes snapshot {wording.snapshot(snapshot_id)}")
+        if self.step(member, SnapshotStored(snapshot_id, size)) is not None:
+            member.disk.snapshots[snapshot_id] = Snapshot(data, voters, level)
+
+    def clean(self, id: int, log_start_offset: int, earliest: OffsetAndEpoch) -> None:
+        member = self.members[id]
+        self.say(id, f"cleans up to {log_start_offset}")
+        if self.step(member, SnapshotsCleaned(log_start_offset, earliest)) is not None:
+            member.disk.clean(log_start_offset, earliest)
+
+    # -- what must hold whatever happens
+
+    def _check_committed(self, member: Member, high_watermark: int) -> None:
+        """What one node has committed is what every other has; batches end where it ends."""
+        node = member.node
+        assert node is not None
+        pending = Disk()
+        pending.start_offset, pending.batches = member.disk.start_offset, list(member.disk.batches)
+        for _, writes in member.disk.written:
+            for write in writes:
+                if hasattr(write, "batches") or type(write).__name__ == "TruncateLog":
+                    pending._do(write, frozenset())
+        ends = {pending.start_offset, *(batch.end_offset for batch in pending.batches)}
+        if node.log.end_offset in ends and high_watermark not in ends:
+            self.failures.append(f"{member.id} commits {high_watermark}, where no batch ends")
+        for batch in pending.batches:
+            if batch.end_offset <= high_watermark:
+                known = self._committed.setdefault(batch.base_offset, batch.data)
+                if known != batch.data:
+                    self.failures.append(f"{member.id} commits another batch {batch.base_offset}")

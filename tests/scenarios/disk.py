@@ -1,0 +1,205 @@
+"""The disk of one node of a scenario: what is durable, what is only written, and how it starts.
+
+Writes wait until they are synced; a crash loses what is not. A start goes through the house's own
+log: the batches are laid down as a segment file and `Log.open` recovers them, so that a torn tail
+is cut and damage is refused as they would be in a real directory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from kraft._core.epoch_cache import EpochCache
+from kraft._core.log import Log
+from kraft.raft.election_state import ElectionState
+from kraft.raft.log_view import LogView
+from kraft.raft.messages import LogSlice, OffsetAndEpoch, SnapshotSlice
+from kraft.raft.ready import (
+    AppendBatches,
+    DropSnapshotDownload,
+    InstallSnapshot,
+    StoreSnapshotChunk,
+    TruncateLog,
+    Write,
+    WriteElectionState,
+)
+from kraft.raft.voters import ReplicaKey, VoterSet
+
+
+class Batch(NamedTuple):
+    base_offset: int
+    end_offset: int
+    epoch: int
+    data: bytes
+
+
+class Snapshot(NamedTuple):
+    """A snapshot's bytes, and what its control records would say."""
+
+    data: bytes
+    voters: VoterSet | None
+    kraft_version: int
+
+
+class RefusedStartError(Exception):
+    """The node does not come up on what its disk holds."""
+
+
+class Disk:
+    """What lies on it: ``batches`` from ``start_offset`` on, ``snapshots``, ``election``."""
+
+    def __init__(self) -> None:
+        self.start_offset = 0
+        self.batches: list[Batch] = []
+        self.snapshots: dict[OffsetAndEpoch, Snapshot] = {}
+        #: The bytes of quorum-state, None before the first.
+        self.quorum_state: bytes | None = None
+        #: A batch that an interrupted write left unfinished.
+        self.torn = b""
+        self.downloads: dict[OffsetAndEpoch, bytearray] = {}
+        self.written: list[tuple[int, list[Write]]] = []
+        self.is_stalled = False
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].end_offset if self.batches else self.start_offset
+
+    # -- writing
+
+    def sync(self, voter_ids: frozenset[int]) -> tuple[int, list[OffsetAndEpoch]]:
+        """Makes durable what is written; the last sequence of it and the snapshots installed."""
+        sequence = self.written[-1][0] if self.written else 0
+        installed = []
+        for _, writes in self.written:
+            for write in writes:
+                self._do(write, voter_ids)
+                if isinstance(write, InstallSnapshot):
+                    installed.append(write.snapshot_id)
+        self.written = []
+        return sequence, installed
+
+    def _do(self, write: Write, voter_ids: frozenset[int]) -> None:
+        if isinstance(write, WriteElectionState):
+            voted = None
+            if write.voted_id >= 0:
+                voted = ReplicaKey(write.voted_id, write.voted_directory_id)
+            state = ElectionState(write.epoch, write.leader_id, voted)
+            self.quorum_state = state.to_bytes(write.kraft_version, voter_ids)
+        elif isinstance(write, AppendBatches):
+            assert write.base_offset == self.end_offset, (write.base_offset, self.end_offset)
+            self.batches += split_batches(bytes(write.batches))
+            assert self.end_offset == write.end_offset, (self.end_offset, write.end_offset)
+        elif isinstance(write, TruncateLog):
+            assert write.end_offset in (self.start_offset, *(b.end_offset for b in self.batches))
+            self.batches = [b for b in self.batches if b.end_offset <= write.end_offset]
+        elif isinstance(write, StoreSnapshotChunk):
+            if write.position == 0:
+                self.downloads[write.snapshot_id] = bytearray()
+            download = self.downloads[write.snapshot_id]
+            assert len(download) == write.position, (len(download), write.position)
+            download += write.data
+        elif isinstance(write, InstallSnapshot):
+            assert write.snapshot_id in self.downloads, "nothing of this snapshot was stored"
+            self.start_offset, self.batches = write.snapshot_id.offset, []
+        else:
+            assert isinstance(write, DropSnapshotDownload)
+            self.downloads.pop(write.snapshot_id, None)
+
+    def clean(self, log_start_offset: int, earliest: OffsetAndEpoch) -> None:
+        self.snapshots = {id: s for id, s in self.snapshots.items() if id >= earliest}
+        self.batches = [b for b in self.batches if b.base_offset >= log_start_offset]
+        self.start_offset = log_start_offset
+
+    def crash(self, *, is_torn: bool) -> None:
+        """Loses what is not synced; a torn write leaves half of its first batch."""
+        if is_torn:
+            appends = [
+                write
+                for _, writes in self.written
+                for write in writes
+                if isinstance(write, AppendBatches)
+            ]
+            data = bytes(appends[0].batches)
+            self.torn = data[: len(data) // 2]
+        self.written, self.downloads = [], {}
+
+    # -- reading
+
+    def read(self, at: LogSlice) -> bytes:
+        """The batches of a slice; all of them must be durable."""
+        assert at.end_offset <= self.end_offset, "a leader shows what it has not synced"
+        found: list[Batch] = []
+        size = 0
+        for batch in self.batches:
+            if batch.end_offset <= at.offset or batch.end_offset > at.end_offset:
+                continue
+            size += len(batch.data)
+            if found and size > at.max_size:
+                break
+            found.append(batch)
+        return b"".join(batch.data for batch in found)
+
+    def read_snapshot(self, at: SnapshotSlice) -> bytes:
+        return self.snapshots[at.snapshot_id].data[at.position : at.position + at.max_size]
+
+    # -- starting
+
+    def load(self, directory: Path, static_voters: VoterSet) -> tuple[LogView, ElectionState, str]:
+        """What a node starts with, and what recovery did. Raises `RefusedStartError`."""
+        latest = max(self.snapshots) if self.snapshots else None
+        earliest = min(self.snapshots) if self.snapshots else None
+        if self.start_offset and (
+            earliest is None or latest is None or latest.offset < self.start_offset
+        ):
+            raise RefusedStartError(
+                f"the log starts at {self.start_offset} without a snapshot there"
+            )
+        content = b"".join(batch.data for batch in self.batches) + self.torn
+        (directory / f"{self.start_offset:020d}.log").write_bytes(content)
+        try:
+            log = Log.open(directory)
+        except Exception as error:
+            raise RefusedStartError(type(error).__name__) from error
+        with log:
+            note = "" if log.torn_tail is None else f" torn tail of {log.torn_tail.size} bytes cut"
+            self.torn = b""
+            self.batches = split_batches(b"".join(bytes(batch.data) for batch in log.batches()))
+            epochs = EpochCache(list(log.epochs))
+        if latest is not None and (
+            latest.offset > self.end_offset or (self.batches and latest.epoch > epochs.last_epoch)
+        ):
+            note += f" log emptied for snapshot {latest.offset}-{latest.epoch}"
+            self.start_offset, self.batches = latest.offset, []
+            epochs = EpochCache()
+        view = LogView(
+            static_voters=static_voters,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            durable_end_offset=self.end_offset,
+            epochs=epochs,
+            snapshots={id: len(self.snapshots[id].data) for id in sorted(self.snapshots)},
+        )
+        bases = [id for id in self.snapshots if id.offset <= self.start_offset]
+        if bases:
+            base = self.snapshots[max(bases)]
+            view.load_snapshot_voters(base.voters, base.kraft_version)
+        for batch in self.batches:
+            view.replay_control_batch(batch.data)
+        election = ElectionState()
+        if self.quorum_state is not None:
+            election = ElectionState.from_bytes(self.quorum_state)
+        return view, election, note
+
+
+def split_batches(data: bytes) -> list[Batch]:
+    """Whole batches, as their headers say."""
+    batches = []
+    while data:
+        base_offset = int.from_bytes(data[:8], "big")
+        size = 12 + int.from_bytes(data[8:12], "big")
+        epoch = int.from_bytes(data[12:16], "big")
+        end_offset = base_offset + int.from_bytes(data[23:27], "big") + 1
+        batches.append(Batch(base_offset, end_offset, epoch, data[:size]))
+        data = data[size:]
+    return batches
