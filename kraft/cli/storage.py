@@ -7,32 +7,20 @@ are in ``kraft.server``.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kraft.cli.configuration import ConfigOption, load_configuration
 from kraft.cli.exits import EPILOG, FOUND
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from kraft.cli.output import Output
     from kraft.metadata.directory import MetaProperties
-    from kraft.server.config import ServerConfig
     from kraft.server.storage_format import FormatReport
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
-ConfigOption = Annotated[
-    Path,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="The node's configuration: Kafka's own .properties file.",
-        show_default=False,
-    ),
-]
 ReleaseOption = Annotated[
     str | None,
     typer.Option(
@@ -133,13 +121,11 @@ def format_(
       kraft storage format -t JEXY6aqzQY-32P5TStzaFg -c broker.properties -r 4.1
     """
     from kraft.cli.output import Output
-    from kraft.server.config import ServerConfig
     from kraft.server.storage_features import parse_feature
     from kraft.server.storage_format import FormatRequest, format_storage
 
     output = Output(as_json=as_json)
-    loaded = ServerConfig.load(config)
-    _note_settings(output, loaded)
+    loaded = load_configuration(output, config)
     request = FormatRequest(
         cluster_id=cluster_id,
         is_standalone=standalone,
@@ -176,12 +162,10 @@ def info(config: ConfigOption, as_json: JsonOption = False) -> None:
       kraft storage info -c controller.properties --json
     """
     from kraft.cli.output import Output
-    from kraft.server.config import ServerConfig
     from kraft.server.storage_info import storage_info
 
     output = Output(as_json=as_json)
-    loaded = ServerConfig.load(config)
-    _note_settings(output, loaded)
+    loaded = load_configuration(output, config)
     found = storage_info(loaded)
     if as_json:
         output.document(
@@ -289,18 +273,6 @@ def feature_dependencies_(
         print(f"{name}={level} requires:")
         for other, least in dependencies.items():
             print(f"    {told(other, least)}")
-
-
-def _note_settings(output: Output, config: ServerConfig) -> None:
-    """Names what the configuration says and this node does not heed."""
-    for each in config.not_understood:
-        meant = f"; did you mean {each.similar}?" if each.similar else ""
-        output.note(f"{each.where}: {each.name} is not understood and has no effect{meant}")
-    if config.no_effect:
-        names = ", ".join(each.name for each in config.no_effect)
-        output.note(f"{config.path}: known to Kafka, has no effect here: {names}")
-    for warning in config.warnings:
-        output.note(f"{config.path}: {warning}")
 
 
 def _report_document(report: FormatReport) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kraft.errors import InvalidConfigError
 from kraft.metadata.properties import read_properties
@@ -25,7 +25,10 @@ from kraft.raft.voters import Endpoint, VoterSet
 from kraft.records import Uuid
 from kraft.server.config_checks import CheckedConfig, Given, UnknownSetting
 from kraft.server.config_listeners import NON_ROUTABLE_HOST, Listener
-from kraft.server.config_settings import Settings
+from kraft.server.config_settings import NO_LIMIT, Settings
+
+if TYPE_CHECKING:
+    from kraft.server.listener import Limits
 
 # A configuration is a few kilobytes; what is larger is another file.
 _MAX_FILE_SIZE = 16 * 1024 * 1024
@@ -108,6 +111,23 @@ class ServerConfig:
     def directories(self) -> tuple[str, ...]:
         """Every directory that carries a ``meta.properties``, each once, sorted."""
         return tuple(sorted({*self.log_dirs, self.metadata_log_dir}))
+
+    def limits(self) -> Limits:
+        """What a listener bears: the listener's own bounds where Kafka's have no end."""
+        # Imported here: formatting needs no network.
+        from kraft.server.listener import Limits
+
+        settings, own = self.settings, Limits()
+        return Limits(
+            max_request_size=settings.socket_request_max_bytes,
+            max_connections=own.max_connections
+            if settings.max_connections == NO_LIMIT
+            else settings.max_connections,
+            max_connections_per_ip=own.max_connections_per_ip
+            if settings.max_connections_per_ip == NO_LIMIT
+            else settings.max_connections_per_ip,
+            max_idle_ms=idle_ms if (idle_ms := settings.connections_max_idle_ms) >= 0 else NO_LIMIT,
+        )
 
     def raft(
         self,

@@ -89,7 +89,7 @@ class CheckedConfig:
         if "broker" in self.settings.process_roles:
             self._check_broker_listeners()
         self._check_routable()
-        self._check_sizes()
+        self._check_connections()
 
     def fields(self) -> dict[str, Any]:
         """The fields of the ServerConfig."""
@@ -310,13 +310,11 @@ class CheckedConfig:
                     "in advertised.listeners",
                 )
 
-    def _check_sizes(self) -> None:
-        settings = self.settings
-        if 0 < settings.queued_max_request_bytes < settings.socket_request_max_bytes:
+    def _check_connections(self) -> None:
+        if self.settings.max_connections_per_ip == 0:
             self.given.fail(
-                "queued.max.request.bytes",
-                f"is {settings.queued_max_request_bytes}, less than one request may have "
-                f"(socket.request.max.bytes, {settings.socket_request_max_bytes})",
+                "max.connections.per.ip",
+                "is 0, which lets nobody in: max.connections.per.ip.overrides has no effect here",
             )
 
 

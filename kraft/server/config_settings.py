@@ -13,7 +13,8 @@ from kraft.server.config_values import Kind, Setting, setting
 
 _MIB = 1024 * 1024
 _HOUR_MS = 60 * 60 * 1000
-_NO_LIMIT = (1 << 31) - 1
+#: What Kafka's own defaults say where nothing is to end.
+NO_LIMIT = (1 << 31) - 1
 _EVERY_PROTOCOL = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 
 
@@ -38,12 +39,10 @@ class Settings:
     security_inter_broker_protocol: str = setting(
         Kind.STRING, "PLAINTEXT", allowed=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     )
-    socket_listen_backlog_size: int = setting(Kind.INT, 50, lowest=1)
     socket_request_max_bytes: int = setting(Kind.INT, 100 * _MIB, lowest=1)
-    max_connections: int = setting(Kind.INT, _NO_LIMIT, lowest=0)
+    max_connections: int = setting(Kind.INT, NO_LIMIT, lowest=0)
+    max_connections_per_ip: int = setting(Kind.INT, NO_LIMIT, lowest=0)
     connections_max_idle_ms: int = setting(Kind.LONG, 600_000)
-    queued_max_requests: int = setting(Kind.INT, 500, lowest=1)
-    queued_max_request_bytes: int = setting(Kind.LONG, -1)
 
     # Where it writes (ServerLogConfigs, MetadataLogConfig).
     log_dir: tuple[str, ...] = setting(Kind.LIST, ("/tmp/kafka-logs",), is_set=True)

@@ -142,7 +142,6 @@ CHANGES: dict[str, list[str | None]] = {
     "log.dirs": ["/a", "/b , /c", "/a,/a", "", None],
     "log.dir": ["/d", None],
     "metadata.log.dir": ["/m", None],
-    "queued.max.request.bytes": ["0", "1", "104857600", None, None, None],
 }
 
 

@@ -10,6 +10,7 @@ from kraft.errors import CorruptRecordError, InvalidConfigError
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
 from kraft.server.config import ServerConfig
+from kraft.server.listener import Limits
 from tests.unit.server.configurations import (
     BROKER,
     COMBINED,
@@ -110,6 +111,14 @@ def test_the_raft_layers_settings(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_listener_bears(tmp_path: Path) -> None:
+    bears = load(tmp_path, CONTROLLER, max_connections="7", connections_max_idle_ms="1000").limits()
+    assert (bears.max_connections, bears.max_idle_ms) == (7, 1000)
+    assert bears.max_request_size == 104_857_600
+    # Kafka has no end there; a node has.
+    assert bears.max_connections_per_ip == Limits().max_connections_per_ip
+
+
 def test_static_voters_listen_where_the_quorum_does(tmp_path: Path) -> None:
     config = load(
         tmp_path,
@@ -180,7 +189,7 @@ REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (CONTROLLER, {"controller.quorum.fetch.timeout.ms": "2147483648"}, "an integer of 32 bits"),
     (CONTROLLER, {"metadata.log.segment.bytes": "8388607"}, "at least 8388608"),
     (CONTROLLER, {"log.dirs": "/a,,/b"}, "without empty entries"),
-    (CONTROLLER, {"queued.max.request.bytes": "1"}, r"socket\.request\.max\.bytes, 104857600"),
+    (CONTROLLER, {"max.connections.per.ip": "0"}, "lets nobody in"),
     (
         CONTROLLER,
         {"advertised.listeners": "CONTROLLER://0.0.0.0:1"},
