@@ -152,9 +152,7 @@ class Disk:
         if self.start_offset and (
             earliest is None or latest is None or latest.offset < self.start_offset
         ):
-            raise RefusedStartError(
-                f"the log starts at {self.start_offset} without a snapshot there"
-            )
+            raise RefusedStartError(f"the log starts at {self.start_offset} without a snapshot")
         content = b"".join(batch.data for batch in self.batches) + self.torn
         (directory / f"{self.start_offset:020d}.log").write_bytes(content)
         try:
