@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.unit.server.configurations import (
     changed,
     write_configuration,
 )
+from tests.unit.server.power_loss import SURVIVALS, PowerLossDisk, PowerLossError
 
 D1, D2 = Uuid(range(1, 17)), Uuid(range(2, 18))
 NOW_MS = 1_700_000_000_000
@@ -303,4 +305,38 @@ def test_a_failure_at_any_moment_leaves_nothing_half_formatted(tmp_path: Path, d
         voters = VoterSet.from_record(control_records(root / "a" / CHECKPOINT)[2])
         assert voters.is_voter(ReplicaKey(1, directory_id))
         assert len(control_records(root / "b" / "bootstrap.checkpoint")) == 2
+    raise AssertionError("a format has no end")
+
+
+def test_a_power_loss_leaves_no_directory_that_vouches_for_what_is_not_there(
+    tmp_path: Path,
+) -> None:
+    config = configured(tmp_path, log_dirs="/disk/x/a,/disk/x/b")
+
+    def formatted(steps: int) -> tuple[PowerLossDisk, bool]:
+        disk = PowerLossDisk("/disk", steps)
+        drawn = itertools.cycle((D1, D2, Uuid(range(3, 19))))
+        try:
+            format_storage(
+                config, REQUEST, timestamp_ms=NOW_MS, disk=disk, draw=lambda: next(drawn)
+            )
+        except PowerLossError:
+            return disk, False
+        return disk, True
+
+    whole = formatted(1000)[0].left(False, False).files
+    assert len(whole) == 5, "all that a format leaves lasts"
+    for steps in range(1, 1000):
+        disk, is_done = formatted(steps)
+        for names, contents in SURVIVALS:
+            left = disk.left(names, contents)
+            found = LogDirectories.load_all(config.directories, disk=left)
+            assert not found.failed
+            for directory in found.formatted:
+                for path, content in whole.items():
+                    if directory == config.metadata_log_dir or path.startswith(f"{directory}/"):
+                        assert left.files.get(path) == content, (steps, names, contents)
+            assert is_done <= (not found.empty)
+        if is_done:
+            return
     raise AssertionError("a format has no end")
