@@ -6,6 +6,7 @@ Kafka's controller starts from what the package formatted.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,19 @@ def formatted(root: Path) -> dict[str, object]:
     return found
 
 
+def opened(root: Path) -> dict[str, object]:
+    """What `kraft open` says of the directory of the metadata, without what is each node's own."""
+    metadata_log_dir = root / "m" if (root / "m").exists() else root / "a"
+    status, printed = kraft("open", metadata_log_dir, "--json")
+    assert status == 0
+    document: dict[str, object] = json.loads(printed)
+    assert document["clusterId"] == CLUSTER_ID
+    own = str(document["directoryId"])
+    for name in ("path", "directoryId", "openedMs"):
+        del document[name]
+    return json.loads(json.dumps(document).replace(own, "random"))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_both_format_alike(oracle: ConfigOracle, tmp_path: Path, name: str) -> None:
     case = CASES[name]
@@ -177,6 +191,7 @@ def test_both_format_alike(oracle: ConfigOracle, tmp_path: Path, name: str) -> N
     status, printed = kraft("storage", "format", "-c", mine, *options)
     assert status == 0
     assert formatted(tmp_path / "kraft") == formatted(tmp_path / "kafka")
+    assert opened(tmp_path / "kraft") == opened(tmp_path / "kafka")
     lines = [line for line in said["said"].splitlines() if line.startswith("Formatting")]
     assert sorted(printed.replace("/kraft/", "/kafka/").splitlines()) == sorted(lines)
 
