@@ -414,3 +414,55 @@ cdef inline uint8_t *append_record(
     if value_size > 0:
         behind -= value_size
     return behind - headers_size - (1 if header_count == 0 else size_of_varint(header_count))
+
+
+cdef enum:
+    MOST_DELTA_SIZE = 4         # bytes; a run has no offset delta with a longer varint
+
+
+# The open batch as the locals of a loop that appends records like add_value's (null key, no
+# headers, the builder's timestamp being the batch's own). The builder knows of them behind end_run
+# alone.
+cdef struct RecordRun:
+    uint8_t *start              # where the first of the records goes
+    uint8_t *stop               # no record of the run may end behind this
+    int32_t most                # so many records may follow
+    int32_t first_delta         # the offset delta of the first; it rises by one
+    int32_t delta_size          # of the varint of every offset delta of the run
+
+
+cdef inline bint begin_run(BatchBuilder self, RecordRun *run, size_t slack) noexcept nogil:
+    """Whether records may follow in the open batch; `slack` bytes behind `stop` may be spoiled."""
+    cdef size_t room, left = self._capacity - self._size
+    cdef int64_t delta = self.next_offset - self._batch_offset
+    if (
+        self._batch_start < 0 or self.timestamp_ms != self._base_timestamp or left <= slack
+        or delta >> (7 * MOST_DELTA_SIZE - 1)
+        or self.next_offset >= INT64_MAX - 2 * <int64_t>INT32_MAX
+    ):
+        return False
+    room = <size_t>self.max_batch_size - (self._size - <size_t>self._batch_start)
+    run.start = self._data + self._size
+    run.stop = run.start + min(room, left - slack)
+    run.first_delta = <int32_t>delta
+    run.delta_size = size_of_uvarint(<uint32_t>delta << 1)
+    run.most = min(
+        self.max_batch_records - self._batch_records,
+        (<int32_t>1 << (7 * run.delta_size - 1)) - run.first_delta,
+    )
+    return run.most > 0
+
+
+cdef inline void end_run(
+    BatchBuilder self, const RecordRun *run, uint8_t *behind, int32_t count
+) noexcept nogil:
+    """Tells the builder of the `count` records between the start and `behind`."""
+    if count == 0:
+        return
+    self._size = behind - self._data
+    self._batch_records += count
+    self._next_delta = run.first_delta + count
+    self.record_count += count
+    self.next_offset += count
+    if self.timestamp_ms > self._max_timestamp:
+        self._max_timestamp = self.timestamp_ms

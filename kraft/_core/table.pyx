@@ -6,22 +6,26 @@ that people ask. The way in is below: batches in ``replayed_rows``, single recor
 ``record_rows``, history in ``rows``, storage in ``columns``.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy
 
 import numpy as np
 cimport numpy as cnp
 
-from kraft._core.batch cimport append_record
+from kraft._core.batch cimport MOST_DELTA_SIZE, RecordRun, begin_run, end_run
 from kraft._core.broker_index cimport BrokerRows
 from kraft._core.columns cimport IRREGULAR
 from kraft._core.partition_codec cimport (
-    PARTITION_KEY, SIZE_OF_REMOVE_TOPIC, PartitionState, put_partition, put_remove_topic,
-    put_topic, size_of_partition, size_of_topic,
+    SIZE_OF_REMOVE_TOPIC, PartitionState, put_partition, put_remove_topic, put_topic,
+    size_of_partition, size_of_topic,
+)
+from kraft._core.partition_writer cimport (
+    LANES, SHAPES_OF_A_WIDTH, SLACK, RecordShape, continued_bits, next_delta, packed_count,
+    put_directories, put_front, put_members, put_packed_tag, put_scalars, put_three,
+    replica_count_of, shape_of, spread_delta, three_fault,
 )
 from kraft._core.rows cimport NO_MEMORY, state_as_dict
-from kraft._core.wire cimport likely, store_u32
+from kraft._core.wire cimport likely, prefetch, unlikely
 
 from kraft.errors import (
     InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
@@ -30,25 +34,25 @@ from kraft.errors import (
 
 cnp.import_array()
 
+cdef enum:
+    ROWS_AHEAD = 64             # rows between what is encoded and what the caches are asked for
 
-cdef inline uint8_t *put_lists(
-    uint8_t *p, const int32_t *replicas, int32_t replica_count, uint32_t isr, int32_t isr_count
-) noexcept nogil:
-    """Replicas, ISR, and the two empty lists of a partition that is not being reassigned."""
-    cdef int32_t slot
-    p[0] = <uint8_t>(replica_count + 1)
-    p += 1
-    for slot in range(replica_count):
-        store_u32(p + 4 * slot, <uint32_t>replicas[slot])
-    p += 4 * replica_count
-    p[0] = <uint8_t>(isr_count + 1)
-    p += 1
-    for slot in range(isr_count):
-        store_u32(p + 4 * slot, <uint32_t>replicas[((isr >> (4 * slot)) & 15) - 1])
-    p += 4 * isr_count
-    p[0] = 1
-    p[1] = 1
-    return p + 2
+# By the record's version, the bytes of its offset delta's varint less one, and its lists' counts.
+cdef RecordShape[3][MOST_DELTA_SIZE][SHAPES_OF_A_WIDTH] SHAPES
+
+
+cdef void fill_shapes() noexcept nogil:
+    cdef int32_t version, delta_size, replica_count, isr_count
+    for version in range(3):
+        for delta_size in range(1, MOST_DELTA_SIZE + 1):
+            for replica_count in range(9):
+                for isr_count in range(9):
+                    SHAPES[version][delta_size - 1][replica_count << 4 | isr_count] = shape_of(
+                        version, replica_count, isr_count, delta_size, 0
+                    )
+
+
+fill_shapes()
 
 
 cdef class PartitionTable(ReplayedRows):
@@ -69,17 +73,14 @@ cdef class PartitionTable(ReplayedRows):
                          int64_t count, int32_t version) noexcept nogil:
         """Partition records of the rows named, or (NULL) of `count` rows from `first` on."""
         cdef PartitionState state
-        cdef int64_t index, row
+        cdef int64_t index = 0, row
         cdef uint8_t *p
-        for index in range(count):
+        while True:
+            index = self.encode_run(builder, rows, first, index, count, version)
+            if index >= count:
+                return 0
+            # What ends a run: a row that is no regular one, or a batch that is full or not open.
             row = first + index if rows == NULL else rows[index]
-            if likely(
-                self.isr[row] != IRREGULAR and not self.elr[row] and not self.last_known_elr[row]
-                and not self.leader_recovery_state[row]
-            ):
-                if self.encode_regular(builder, row, version) == NULL:
-                    return -1
-                continue
             self.load_row(row, &state)
             p = builder.add_value(size_of_partition(&state, version))
             if p == NULL:
@@ -88,52 +89,156 @@ cdef class PartitionTable(ReplayedRows):
                 p, &state, self.partition[row], self.topic_id(self.topic[row]), version,
                 self.directory_ids(),
             )
-        return 0
+            index += 1
 
-    cdef uint8_t *encode_regular(self, BatchBuilder builder, int64_t row,
-                                 int32_t version) noexcept nogil:
-        """A Partition record without tags, straight from the columns; NULL as from the builder."""
-        cdef const int32_t *replicas = self.replicas + row * self.stride
-        cdef const uint32_t *directories = self.directories + row * self.stride
-        cdef const uint8_t *ids = self.directory_ids()
-        cdef uint32_t packed = self.isr[row], left = packed
-        cdef int32_t replica_count = 0, isr_count = 0, slot, size
+    cdef void prefetch_lines(self, int64_t row) noexcept nogil:
+        """Those of 16 rows from `row` on: one of each narrow column, `stride` of each wide one.
+
+        A method, as a compiler drops the calls of a plain function that only prefetches.
+        """
+        cdef const uint8_t *replicas = <const uint8_t *>(self.replicas + row * self.stride)
+        cdef const uint8_t *directories = <const uint8_t *>(self.directories + row * self.stride)
+        cdef int line
+        prefetch(self.isr + row)
+        prefetch(self.elr + row)
+        prefetch(self.last_known_elr + row)
+        prefetch(self.leader_recovery_state + row)
+        prefetch(self.leader + row)
+        prefetch(self.leader_epoch + row)
+        prefetch(self.partition_epoch + row)
+        prefetch(self.partition + row)
+        prefetch(self.topic + row)
+        for line in range(self.stride):
+            prefetch(replicas + 64 * line)
+            prefetch(directories + 64 * line)
+
+    cdef void prefetch_rows(
+        self, const int32_t *rows, int64_t first, int64_t index, int64_t count
+    ) noexcept nogil:
+        """Asks for the cache lines of the 16 rows from `index` on, which mostly lie in a row."""
+        cdef int64_t row
+        if rows == NULL:
+            # What comes behind `count` is likely to be the next topic's, encoded next.
+            if first + index < self.row_count:
+                self.prefetch_lines(first + index)
+        elif index < count:
+            row = rows[index]
+            self.prefetch_lines(row)
+            index = min(index + 15, count - 1)
+            if rows[index] >= row + 16:
+                self.prefetch_lines(rows[index] - 15)
+
+    cdef int64_t encode_run(
+        self, BatchBuilder builder, const int32_t *rows, int64_t first, int64_t index,
+        int64_t count, int32_t version,
+    ) noexcept nogil:
+        """Partition records from row `index` of `count` on into the open batch, as long as the rows
+        are no irregular ones and the batch has room; the first row that is not written.
+
+        Straight from the columns into a record's bytes, without a branch on how wide anything is.
+        The builder is told once, behind the run.
+        """
+        cdef RecordRun run
+        cdef RecordShape three
+        cdef RecordShape tagged_shape
+        cdef const RecordShape *shape
+        cdef const RecordShape *shapes
+        cdef const int32_t *replicas
+        cdef int64_t row, last_row, end, replica_count, isr_count, start = index
+        cdef int64_t stride = self.stride
+        cdef uint64_t delta, continued
+        cdef uint32_t packed, tagged
         cdef uint8_t *p
-        while replica_count < self.stride and replicas[replica_count] >= 0:
-            replica_count += 1
-        while left:
-            isr_count += 1
-            left >>= 4
-        size = 3 + 20 + 1 + 4 * replica_count + 1 + 4 * isr_count + 2 + 12 + 1
-        if version >= 1:
-            size += 1 + 16 * replica_count
-        p = append_record(
-            builder, builder.next_offset, builder.timestamp_ms, NULL, -1, NULL, size, 0, NULL, 0, 0
-        )
-        if p == NULL:
-            return NULL
-        p[0] = 1
-        p[1] = PARTITION_KEY
-        p[2] = <uint8_t>version
-        store_u32(p + 3, <uint32_t>self.partition[row])
-        memcpy(p + 7, self.topic_id(self.topic[row]), 16)
-        if likely(replica_count == 3 and isr_count == 3):
-            # The usual numbers, as constants: the compiler then lays the loops out flat.
-            p = put_lists(p + 23, replicas, 3, packed, 3)
-        else:
-            p = put_lists(p + 23, replicas, replica_count, packed, isr_count)
-        store_u32(p, <uint32_t>self.leader[row])
-        store_u32(p + 4, <uint32_t>self.leader_epoch[row])
-        store_u32(p + 8, <uint32_t>self.partition_epoch[row])
-        p += 12
-        if version >= 1:
-            p[0] = <uint8_t>(replica_count + 1)
-            p += 1
-            for slot in range(replica_count):
-                memcpy(p, ids + 16 * <int64_t>directories[slot], 16)
-                p += 16
-        p[0] = 0
-        return p
+        cdef uint8_t *q
+        if self.row_count * stride < LANES or not begin_run(builder, &run, SLACK):
+            return index
+        # Behind this row, LANES entries of replicas are no longer there to read.
+        last_row = (self.row_count * stride - LANES) // stride
+        end = min(count, index + run.most)
+        shapes = SHAPES[version][run.delta_size - 1]
+        three = shapes[3 << 4 | 3]
+        delta = spread_delta(run.first_delta)
+        continued = continued_bits(run.delta_size)
+        p = run.start
+        while index < end:
+            if index & 15 == 0:
+                self.prefetch_rows(rows, first, index + ROWS_AHEAD, count)
+            row = first + index if rows == NULL else rows[index]
+            packed = self.isr[row]
+            tagged = (
+                self.elr[row] | self.last_known_elr[row] | <uint32_t>self.leader_recovery_state[row]
+            )
+            if unlikely(row > last_row):
+                break
+            replicas = self.replicas + row * stride
+            if likely((three_fault(replicas, packed, stride) | tagged) == 0):
+                # The same as below with the numbers known, so that no address waits for a count.
+                if unlikely(three.size > run.stop - p):
+                    break
+                q = put_front(self, p, &three, delta | continued, row)
+                q = put_scalars(self, put_three(q, replicas), row)
+                if version >= 1:
+                    q = put_directories(self, q, row, 3)
+                q[0] = 0
+                p += three.size
+            else:
+                if unlikely(packed == IRREGULAR):
+                    break
+                replica_count = replica_count_of(replicas, stride)
+                isr_count = packed_count(packed)
+                shape = shapes + (replica_count << 4 | isr_count)
+                if tagged:
+                    tagged_shape = shape_of(
+                        version, <int32_t>replica_count, <int32_t>isr_count, run.delta_size,
+                        self.size_of_tags(row, version),
+                    )
+                    shape = &tagged_shape
+                if unlikely(shape.size > run.stop - p):
+                    break
+                q = put_front(self, p, shape, delta | continued, row)
+                q = put_members(q, replicas, replica_count, packed, isr_count)
+                q = put_scalars(self, q, row)
+                if version >= 1:
+                    q = put_directories(self, q, row, replica_count)
+                if tagged:
+                    self.put_tags(q, row, version)
+                else:
+                    q[0] = 0
+                p += shape.size
+            # No headers.
+            (p - 1)[0] = 0
+            delta = next_delta(delta)
+            index += 1
+        end_run(builder, &run, p, <int32_t>(index - start))
+        return index
+
+    cdef int32_t size_of_tags(self, int64_t row, int32_t version) noexcept nogil:
+        """Bytes of the tags of a row that is not irregular, behind their count."""
+        cdef int32_t size = 3 if self.leader_recovery_state[row] else 0
+        if version >= 2:
+            if self.elr[row]:
+                size += 3 + 4 * <int32_t>packed_count(self.elr[row])
+            if self.last_known_elr[row]:
+                size += 3 + 4 * <int32_t>packed_count(self.last_known_elr[row])
+        return size
+
+    cdef void put_tags(self, uint8_t *p, int64_t row, int32_t version) noexcept nogil:
+        cdef const int32_t *replicas = self.replicas + row * self.stride
+        cdef uint8_t *count = p
+        count[0] = 0
+        p += 1
+        if self.leader_recovery_state[row]:
+            count[0] += 1
+            p[0] = 0
+            p[1] = 1
+            p[2] = <uint8_t>self.leader_recovery_state[row]
+            p += 3
+        if version >= 2 and self.elr[row]:
+            count[0] += 1
+            p = put_packed_tag(p, 1, self.elr[row], replicas)
+        if version >= 2 and self.last_known_elr[row]:
+            count[0] += 1
+            put_packed_tag(p, 2, self.last_known_elr[row], replicas)
 
     def encode_partitions(self, BatchBuilder builder not None, rows=None, *, int32_t version):
         cdef int64_t count
@@ -205,7 +310,9 @@ cdef class PartitionTable(ReplayedRows):
     cdef object _check_rows(self, int32_t[::1] rows):
         cdef int64_t index
         for index in range(rows.shape[0]):
-            if not 0 <= rows[index] < self.row_count or self.topic[rows[index]] < 0:
+            if unlikely(
+                <uint64_t>rows[index] >= <uint64_t>self.row_count or self.topic[rows[index]] < 0
+            ):
                 raise InvalidRequestError(f"row {rows[index]} holds no partition")
 
     cdef object _check_topic(self, int64_t topic):
