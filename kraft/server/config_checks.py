@@ -28,6 +28,8 @@ from kraft.server.config_settings import SETTINGS, Settings
 from kraft.server.config_values import RefusedError, read_csv_map, read_setting
 
 _SASL_OR_SSL = SECURITY_PROTOCOLS[1:]
+# Comparing names costs what their lengths multiply to.
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,4 +321,6 @@ class CheckedConfig:
 
 
 def _similar(name: str) -> str | None:
+    if len(name) > _LONGEST_NAME:
+        return None
     return next(iter(get_close_matches(name, KAFKA_NAMES, 1, 0.85)), None)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kraft.errors import CorruptRecordError, InvalidConfigError
+from kraft.metadata.properties import property_line
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
 from kraft.server.config import ServerConfig
+from kraft.server.config_settings import SETTINGS
 from kraft.server.listener import Limits
 from tests.unit.server.configurations import (
     BROKER,
@@ -248,3 +252,31 @@ def test_a_broken_escape_names_the_file(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"cannot read .*: No such file"):
         ServerConfig.load(tmp_path / "none")
+
+
+_WORDS = st.sampled_from(
+    ("CONTROLLER", "PLAINTEXT", "SSL", "://", ":", ",", "@", "[::1]", "%", "1", "65536", "-", ".")
+)
+_VALUES = st.lists(_WORDS, max_size=9).map("".join) | st.text(max_size=12)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SETTINGS)) | st.text(max_size=9), _VALUES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_a_file_says_it_holds_or_is_refused(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
+    path = tmp_path / "server.properties"
+    lines = [property_line(name, value) for name, value in (CONTROLLER | changes).items()]
+    path.write_text("".join(lines), encoding="ascii")
+    reason = ""
+    try:
+        config = ServerConfig.load(path)
+        config.raft(DIRECTORY_ID, "cluster")
+    except InvalidConfigError as refused:
+        reason = str(refused)
+    if reason:
+        assert str(path) in reason
+        return
+    heeded = set(changes) & set(SETTINGS)
+    told = {each.name for each in (*config.not_understood, *config.no_effect)}
+    assert told | heeded == set(changes), "nothing is dropped in silence"
