@@ -89,12 +89,12 @@ class Log:
     def roll(self) -> None:
         """Begins a new segment at the log's end; does nothing where the last one is empty."""
 
-    def fetch(self, offset: int, max_size: int) -> memoryview:
+    def fetch(self, offset: int, max_size: int, end_offset: int = ...) -> memoryview:
         """Whole batches from the one that holds `offset`, as a read-only view of the mapped file.
 
-        At least one batch, and else at most `max_size` bytes, all of one segment; empty at
-        `log_end_offset`. The view stays valid whatever happens to the log. Raises
-        OffsetOutOfRangeError.
+        At least one batch, and else at most `max_size` bytes, all of one segment, none that ends
+        behind `end_offset`; empty at `log_end_offset`. The view stays valid whatever happens to
+        the log. Raises OffsetOutOfRangeError.
         """
 
     def batches(self, since: int | None = None) -> Iterator[LogBatch]:

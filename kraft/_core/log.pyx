@@ -9,15 +9,17 @@ Invariants: offsets are dense from `log_start_offset` to `log_end_offset`, epoch
 log ends where its last whole batch ends. Opening scans every batch as Kafka does after an unclean
 stop (it never trusts an index); opening read-only changes nothing on disk. After a write or a sync
 was refused by the disk the log takes no more writes, since what lies on disk is then in doubt:
-open it anew. One thread writes; `sync` may run in another, and so may reads.
+open it anew. One thread writes; `sync` may run in another, and so may reads: segments leave the list
+under a lock that readers hold too, and are closed and removed after that.
 Fed by the raft layer (whose decisions come as sealed batches); feeds on `segment`, `recovery`.
 """
 
 from bisect import bisect_right
+from threading import Lock
 from typing import NamedTuple
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 
 from kraft._core.batch cimport LOG_OVERHEAD, BatchHeader, read_batch_header
 from kraft._core.recovery cimport LogScan, crc_matches
@@ -81,6 +83,7 @@ cdef class Log:
     cdef list _segments
     cdef list _base_offsets
     cdef Segment _active
+    cdef object _cutting                    # a lock: held to read, and to take segments out
     cdef bint _names_changed                # the directory has entries that are not synced
     cdef bint _closed
     cdef int64_t _segment_bytes
@@ -118,6 +121,7 @@ cdef class Log:
         log._epochs = EpochCache()
         log._segments = []
         log._base_offsets = []
+        log._cutting = Lock()
         log._segment_bytes = segment_bytes
         log._segment_ms = segment_ms
         log._index_interval_bytes = index_interval_bytes
@@ -347,13 +351,17 @@ cdef class Log:
 
     # Reading ----------------------------------------------------------------------------------
 
-    def fetch(self, int64_t offset, int64_t max_size):
+    def fetch(self, int64_t offset, int64_t max_size, int64_t end_offset=INT64_MAX):
         """Whole batches from the one that holds `offset`, as a read-only view of the mapped file.
 
-        At least one batch, and else at most `max_size` bytes, all of one segment; empty at
-        `log_end_offset`. The view stays valid whatever happens to the log. Raises
-        OffsetOutOfRangeError.
+        At least one batch, and else at most `max_size` bytes, all of one segment, none that ends
+        behind `end_offset`; empty at `log_end_offset`. The view stays valid whatever happens to
+        the log. Raises OffsetOutOfRangeError.
         """
+        with self._cutting:
+            return self._fetch(offset, max_size, end_offset)
+
+    cdef object _fetch(self, int64_t offset, int64_t max_size, int64_t end_offset):
         cdef Py_ssize_t index
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -362,12 +370,12 @@ cdef class Log:
         if self._closed:
             raise StorageError(f"{self.directory}: the log is closed")
         if self._active is not None and offset >= self._active.base_offset and not self.gaps:
-            found = self._active.read(offset, max_size)
+            found = self._active.read(offset, max_size, end_offset)
             return memoryview(b"") if found is None else found
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)
         # The segment may end before the offset where a salvaging open read past damage.
         for segment in self._segments[index:]:
-            found = (<Segment>segment).read(offset, max_size)
+            found = (<Segment>segment).read(offset, max_size, end_offset)
             if found is not None:
                 return found
         return memoryview(b"")
@@ -445,11 +453,11 @@ cdef class Log:
             return offset
         try:
             # The newest first: what a crash leaves is a log that ends earlier.
-            while (<int64_t>self._base_offsets[len(self._base_offsets) - 1]) > offset:
-                self._delete_segment(len(self._segments) - 1)
-            self._active = segment = self._segments[len(self._segments) - 1]
-            segment.truncate_to(offset)
-            self._set_end(segment.end_offset)
+            self._delete(reversed(self._take_out(bisect_right(self._base_offsets, offset), None)))
+            segment = self._active
+            with self._cutting:
+                segment.truncate_to(offset)
+                self._set_end(segment.end_offset)
             self._write_epochs()
         except StorageError:
             self.failed = True
@@ -476,12 +484,12 @@ cdef class Log:
         if offset < 0:
             raise ValueError("an offset is not negative")
         try:
-            while self._segments:
-                self._delete_segment(len(self._segments) - 1)
+            doomed = self._take_out(0, None)
+            self.log_start_offset = self.log_end_offset = offset
             self._epochs.clear()
+            self._delete(reversed(doomed))
             self._add_segment(offset)
             self._set_end(offset)
-            self.log_start_offset = offset
             self._write_epochs()
             self.sync()
         except StorageError:
@@ -494,7 +502,7 @@ cdef class Log:
         This is retention up to a snapshot: the caller holds one that ends at `offset`. A smaller
         offset than the log's start changes nothing. Raises OffsetOutOfRangeError behind the end.
         """
-        cdef int removed = 0
+        cdef Py_ssize_t count
         self._check_writable()
         if offset > self.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -505,22 +513,29 @@ cdef class Log:
         try:
             self.log_start_offset = offset
             # The oldest first: what a crash leaves is a log that begins earlier.
-            while len(self._segments) > 1 and self._base_offsets[1] <= offset:
-                self._delete_segment(0)
-                removed += 1
+            count = max(bisect_right(self._base_offsets, offset) - 1, 0)
+            self._delete(self._take_out(0, count))
             self._epochs.truncate_from_start(offset)
             self._write_epochs()
         except StorageError:
             self.failed = True
             raise
-        return removed
+        return count
 
-    cdef int _delete_segment(self, Py_ssize_t index) except -1:
-        # The directory is synced each time: a crash must not leave a hole between segments.
-        segment = self._segments.pop(index)
-        self._base_offsets.pop(index)
-        segment.delete()
-        self.disk.sync_directory(self.directory)
+    cdef list _take_out(self, start, stop):
+        """Takes segments out of the list: from now on nobody reads in them."""
+        with self._cutting:
+            taken = self._segments[start:stop]
+            del self._segments[start:stop]
+            del self._base_offsets[start:stop]
+            self._active = self._segments[len(self._segments) - 1] if self._segments else None
+        return taken
+
+    cdef int _delete(self, segments) except -1:
+        for segment in segments:
+            segment.delete()
+            # Each time: a crash must not leave a hole between segments.
+            self.disk.sync_directory(self.directory)
         return 0
 
     def close(self):
@@ -535,7 +550,8 @@ cdef class Log:
                 self._active.become_inactive()
                 self.sync()
         finally:
-            self._closed = True
+            with self._cutting:
+                self._closed = True
             for segment in self._segments:
                 segment.close()
 

@@ -191,9 +191,10 @@ cdef class Segment:
             position = self.batch_at(position + LOG_OVERHEAD + header.batch_length, &header)
         return -1
 
-    cdef object read(self, int64_t offset, int64_t max_size):
+    cdef object read(self, int64_t offset, int64_t max_size, int64_t end_offset):
         """Whole batches from the one that holds `offset`, at least one and else at most `max_size`
-        bytes, as a slice of the mapping; None where the segment ends before `offset`."""
+        bytes, none that ends behind `end_offset`, as a slice of the mapping; None where the
+        segment ends before `offset`."""
         cdef BatchHeader header
         cdef int64_t start, stop, bound, position
         start = self.position_of(offset)
@@ -204,6 +205,10 @@ cdef class Segment:
             if start < gap:
                 bound = min(bound, <int64_t>gap)
                 break
+        if end_offset < self.end_offset:
+            bound = min(bound, self.position_of(end_offset))
+            if bound <= start:
+                return self._mapping.slice(start, start)
         if bound - start <= max_size:
             return self._mapping.slice(start, bound)
         bound = min(bound, start + max_size)

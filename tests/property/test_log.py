@@ -66,6 +66,10 @@ def assert_same(log: Log, twin: LogTwin) -> None:
     for offset in range(twin.log_start_offset, twin.log_end_offset + 1, 3):
         for max_size in (0, 300, 1000, 1 << 20):
             assert log.fetch(offset, max_size) == twin.fetch(offset, max_size)
+            for end_offset in (offset, offset + 7, twin.log_end_offset - 1):
+                assert log.fetch(offset, max_size, end_offset) == twin.fetch(
+                    offset, max_size, end_offset
+                )
 
 
 def run(disk: Any, directory: str, operations: list[tuple[str, Any]]) -> None:

@@ -182,14 +182,16 @@ class LogTwin:
         after = [entry for entry in self.epochs if entry[1] > offset]
         self.epochs = [(epoch, offset) for epoch, _ in before[-1:]] + after
 
-    def fetch(self, offset: int, max_size: int) -> bytes:
+    def fetch(self, offset: int, max_size: int, end_offset: int = 1 << 62) -> bytes:
         for segment in self.segments:
             batches = [batch for batch in segment.batches if batch.last_offset >= offset]
             if not batches:
                 continue
-            data = batches[0].data
-            for batch in batches[1:]:
-                if len(data) + len(batch.data) > max_size:
+            data = b""
+            for batch in batches:
+                if batch.last_offset >= end_offset:
+                    break
+                if data and len(data) + len(batch.data) > max_size:
                     break
                 data += batch.data
             return data
