@@ -382,7 +382,7 @@ def _encode_update(
 ) -> bytes:
     leader = rpc.CurrentLeader(response.leader_id, response.epoch)
     endpoint = _at(response.leader_endpoints, listener)
-    if endpoint is not None:
+    if endpoint is not None and response.leader_id >= 0:
         leader.host, leader.port = endpoint.host, endpoint.port
     body = rpc.UpdateRaftVoterResponse(error_code=response.error, current_leader=leader)
     return rpc.UpdateRaftVoterResponse.schema.encode(body, version)
