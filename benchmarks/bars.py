@@ -177,6 +177,33 @@ def at_most_bytes(limit: float) -> Condition:
     return judge
 
 
+def at_most_times(limit: float, baseline: str) -> Condition:
+    """The median item takes at most so many times the baseline's."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours, bare = run.of(row.kraft, row.total), run.of(baseline)
+        asked = f"<= {limit:g}x {baseline}"
+        if ours is None or bare is None:
+            return Verdict(asked, "", None)
+        ratio = ours.item_s / bare.item_s
+        return Verdict(asked, f"{ratio:.2f}x", ratio <= limit)
+
+    return judge
+
+
+def at_least_a_second(rate: float) -> Condition:
+    """At least so many items a second."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f">= {rate:,.0f} /s"
+        if ours is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{1 / ours.item_s:,.0f} /s", 1 / ours.item_s >= rate)
+
+    return judge
+
+
 def same_cost(times: float) -> Condition:
     """Over all sizes of cluster that were measured, slowest and fastest differ at most so much."""
 
@@ -195,6 +222,74 @@ def same_cost(times: float) -> Condition:
 def _short(count: int) -> str:
     return f"{count // 1_000_000}M" if count >= 1_000_000 else f"{count // 1000}k"
 
+
+QUORUM_ROWS = (
+    Row(
+        "Log.append and fsync, 512 B",
+        "append_sync_small",
+        None,
+        (at_most_times(1.2, "write_sync_small"),),
+        floor="write_sync_small",
+    ),
+    Row(
+        "Log.append and fsync, 1 MiB",
+        "append_sync_1MiB",
+        None,
+        (at_most_times(1.2, "write_sync_1MiB"),),
+        floor="write_sync_1MiB",
+    ),
+    Row(
+        "one node, request to acknowledged",
+        "single_commit",
+        None,
+        (at_most_times(2.5, "single_sync"),),
+        floor="single_sync",
+    ),
+    Row(
+        "one node, group commit: syncs a second while requests never stop",
+        "single_group_commit",
+        None,
+        (at_most_times(1 / 0.9, "single_sync"),),
+        floor="single_sync",
+    ),
+    Row(
+        "one node, 1 MiB batches",
+        "single_bandwidth",
+        None,
+        (share_of("single_sync_1MiB", 0.80),),
+        floor="single_sync_1MiB",
+    ),
+    Row(
+        "three nodes, light load, append to committed",
+        "quorum_commit",
+        "kafka_quorum_commit",
+        (at_most_times(8, "quorum_sync"), at_least(1)),
+        floor="quorum_sync",
+        note="50 appends a second of one record of 200 B; linger 0 on both sides",
+    ),
+    Row(
+        "three nodes, 1 MiB batches; bytes are those on all three disks",
+        "quorum_bandwidth",
+        "kafka_quorum_bandwidth",
+        (share_of("bare_writers", 0.60), at_least(3)),
+        floor="bare_writers",
+    ),
+    Row(
+        "the quorum's state machine, a mixed trace",
+        "raft_steps",
+        None,
+        (at_least_a_second(100_000),),
+        floor=None,
+    ),
+    Row(
+        "a new node catches up 1M partitions by snapshot",
+        "quorum_catch_up",
+        None,
+        (at_most_times(1.5, "catch_up_floor"),),
+        floor="catch_up_floor",
+        note="the floor is the slower of the same bytes written and synced, and sent over loopback",
+    ),
+)
 
 ROWS = (
     Row(
@@ -360,7 +455,9 @@ ROWS = (
 )
 
 
-def judged(run: Run, rows: tuple[Row, ...] = ROWS) -> Iterator[tuple[Row, list[Verdict]]]:
+def judged(
+    run: Run, rows: tuple[Row, ...] = ROWS + QUORUM_ROWS
+) -> Iterator[tuple[Row, list[Verdict]]]:
     """Every row with the verdict of each of its conditions."""
     for row in rows:
         yield row, [condition(run, row) for condition in row.conditions]

@@ -8,19 +8,16 @@
                      the pages are in the log's mapping since the first round
 ``fetch_first_touch``  the same for a log that was just written, so that each page costs the fault
                      that maps it; it lies in the page cache in folios of one append
-``append_sync_*``    one batch of 512 B or 1 MiB, then fdatasync; beside it ``write_sync_*``, a bare
-                     write and fdatasync of the same bytes
 
 Physical floors: `os.writev` of the same batches to the same file system, a mapping touched page by
-page (both in bench_baselines), the device's fdatasync. Files lie in pytest's temporary directory.
-One thread, warm page cache. Left out: rolling (the log stays within one segment), readers of other
-processes.
+page (both in bench_baselines). Files lie in pytest's temporary directory. One thread, warm page
+cache. Left out: fsync (`bench_quorum_disk`), rolling (the log stays within one segment), readers of
+other processes.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -32,11 +29,9 @@ import pytest
 
 from benchmarks import generate
 from benchmarks.conftest import Sizes
-from kraft._core.batch import BatchBuilder
 from kraft._core.log import Log
 
 SLICE = 1 << 20
-SYNCED = {"small": 512 - 61 - 12, "1MiB": SLICE - 61 - 12}
 
 
 def write_batches(log: Log, batch: bytearray, appends: int, verify_crc: bool = False) -> None:
@@ -159,47 +154,3 @@ def bench_fetch_first_touch(
     seen = benchmark.pedantic(read_slices, setup=setup, rounds=sizes.rounds, warmup_rounds=1)
     assert seen == sizes.appends * len(batch)
     measured("fetch_first_touch", unit="slices", count=seen // SLICE, bytes=seen)
-
-
-def one_batch(size: int) -> bytearray:
-    """A batch of one record whose value has `size` bytes."""
-    builder = BatchBuilder(0, 1, 1000)
-    builder.append(bytes(size))
-    return bytearray(builder.finish())
-
-
-@pytest.mark.parametrize("kind", SYNCED)
-@pytest.mark.benchmark(group="append and fsync")
-def bench_append_sync(
-    benchmark: Any,
-    measured: Callable[..., None],
-    sizes: Sizes,
-    fresh_log: Callable[[], Log],
-    kind: str,
-) -> None:
-    log, data = fresh_log(), one_batch(SYNCED[kind])
-
-    def append() -> None:
-        struct.pack_into(">q", data, 0, log.log_end_offset)
-        log.append(data, sync=True)
-
-    benchmark.pedantic(append, rounds=sizes.rounds * 10, warmup_rounds=5)
-    assert log.synced_offset == log.log_end_offset
-    measured(f"append_sync_{kind}", unit="appends", count=1, bytes=len(data))
-
-
-@pytest.mark.parametrize("kind", SYNCED)
-@pytest.mark.benchmark(group="append and fsync")
-def bench_write_sync(
-    benchmark: Any, measured: Callable[..., None], sizes: Sizes, tmp_path: Path, kind: str
-) -> None:
-    data = one_batch(SYNCED[kind])
-    descriptor = os.open(tmp_path / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-
-    def write() -> None:
-        os.writev(descriptor, (data,))
-        os.fdatasync(descriptor)
-
-    benchmark.pedantic(write, rounds=sizes.rounds * 10, warmup_rounds=5)
-    os.close(descriptor)
-    measured(f"write_sync_{kind}", unit="appends", count=1, bytes=len(data))

@@ -31,6 +31,11 @@ class Sizes:
     fence_totals: tuple[int, ...]
     change_totals: tuple[int, ...]
     appends: int  # of 16 KiB
+    quorum_appends: int
+    syncs: int
+    commits: int  # of a quorum at light load
+    megabytes: int  # through a quorum at full load
+    seconds: float  # of works that run for a while
     rounds: int
     warmup: int
     java_rounds: int
@@ -42,6 +47,11 @@ FULL = Sizes(
     fence_totals=(100_000, 1_000_000, 2_000_000),
     change_totals=(10_000, 10_000_000),
     appends=4096,
+    quorum_appends=10_000,
+    syncs=300,
+    commits=300,
+    megabytes=600,
+    seconds=2.0,
     rounds=20,
     warmup=3,
     java_rounds=30,
@@ -52,6 +62,11 @@ QUICK = Sizes(
     fence_totals=(50_000, 100_000),
     change_totals=(10_000, 100_000),
     appends=512,
+    quorum_appends=1000,
+    syncs=20,
+    commits=20,
+    megabytes=40,
+    seconds=0.3,
     rounds=3,
     warmup=1,
     java_rounds=3,

@@ -1,0 +1,16 @@
+"""Seconds of many single acts, summed up the way the report wants them."""
+
+from __future__ import annotations
+
+from statistics import median
+
+
+def summary(seconds: list[float]) -> dict[str, float]:
+    """Median, 99th percentile, best and worst."""
+    ordered = sorted(seconds)
+    return {
+        "median_s": median(ordered),
+        "p99_s": ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)],
+        "best_s": ordered[0],
+        "worst_s": ordered[-1],
+    }
