@@ -91,8 +91,17 @@ class Elections(NodeState):
             return False
         if self.role in (Role.CANDIDATE, Role.RESIGNED):
             return is_up_to_date
-        # A follower that hears its leader keeps it from being disrupted (KIP-996).
-        return self.following is not None and not self.following.has_fetched and is_up_to_date
+        if self.role is Role.LEADER:
+            return False
+        # A follower that hears its leader keeps it from being disrupted (KIP-996). Hears: an
+        # observer follows on for ever, and may be a voter by a log that is longer than its own.
+        following = self.following
+        is_led = (
+            following is not None
+            and following.has_fetched
+            and following.fetch_deadline_ms > self.now_ms
+        )
+        return is_up_to_date and not is_led
 
     # -- asking
 

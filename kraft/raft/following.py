@@ -81,7 +81,9 @@ class Following(NodeState):
             self.fetch_from_bootstrap(self.fetch_request())
         elif connection is not None and connection.backoff_until_ms > self.now_ms:
             self.fetch_from_bootstrap(self.fetch_request())
-        elif not self.has_request_in_flight():
+        elif self.is_reachable(self.leader_id):
+            # Whatever another server keeps waiting, the leader is asked: a silent one would else
+            # cost the fetch timeout, and an election with it.
             request: FetchRequest | FetchSnapshotRequest
             if download is None:
                 request = self.fetch_request()

@@ -337,8 +337,11 @@ class Node(Elections, Following, Reconfiguration):
                 and self.config.can_vote
                 and self.log.kraft_version >= 1
                 and following.update_voter_at_ms <= self.now_ms
+                and following.fetch_deadline_ms > self.now_ms
                 and not self._in_flight
             ):
+                # A leader that is silent is not asked: requests to it would follow each other
+                # for ever, with no fetch in between that could find a newer one.
                 is_sent = self.join_voters()
                 following.update_voter_at_ms = self.now_ms + self.config.update_voter_period_ms
             if following.fetch_deadline_ms <= self.now_ms and not self._in_flight:

@@ -312,9 +312,6 @@ class NodeState:
             not connection.correlation and connection.backoff_until_ms <= self.now_ms
         )
 
-    def has_request_in_flight(self) -> bool:
-        return bool(self._in_flight)
-
     def take_in_flight(self, correlation: int) -> InFlight | None:
         """The request that ``correlation`` answers; None where it has been given up."""
         in_flight = self._in_flight.pop(correlation, None)

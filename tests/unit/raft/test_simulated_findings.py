@@ -17,6 +17,7 @@ from kraft.raft.messages import (
 from kraft.raft.node import Node
 from kraft.raft.ready import (
     Ready,
+    RequestFailed,
     RequestReceived,
     ResponseReceived,
     Role,
@@ -51,7 +52,12 @@ class Story:
     """A node whose disk does at once what it is asked to, unless told otherwise."""
 
     def __init__(
-        self, id: int, log: LogView, election: ElectionState, static: VoterSet | None = None
+        self,
+        id: int,
+        log: LogView,
+        election: ElectionState,
+        static: VoterSet | None = None,
+        **settings: Any,
     ) -> None:
         config = RaftConfig(
             node_id=id,
@@ -61,6 +67,7 @@ class Story:
             static_voters=static or VoterSet(),
             bootstrap_servers=(Endpoint(LISTENER, "bootstrap", 9001),),
             append_linger_ms=0,
+            **settings,
         )
         self.now = 0.0
         self.node = Node(config, log, election, lambda: 0.0, 0.0)
@@ -182,3 +189,57 @@ def test_a_node_whose_removal_is_committed_does_not_stand() -> None:
     removed.wait(10_000)
     assert removed.node.role is Role.UNATTACHED
     assert removed.node.is_electable is False
+
+
+def test_a_silent_bootstrap_server_does_not_keep_a_follower_from_its_leader() -> None:
+    """The leader refused a connection once, and the server asked instead never answers."""
+    static = voters(1, 2, 3, are_static=True)
+    log = LogView(static_voters=static)
+    follower = Story(2, log, ElectionState(1, 1), static)
+    follower.step()
+    (fetch,) = follower.sent
+    assert fetch.destination == 1
+    follower.step(RequestFailed(fetch.correlation))
+    (elsewhere,) = follower.sent
+    assert elsewhere.destination < 0
+
+    follower.wait(20)
+
+    (fetch,) = follower.sent
+    assert fetch.destination == 1
+    assert isinstance(fetch.request, FetchRequest)
+
+
+def test_an_observer_grants_pre_votes_once_its_leader_is_silent() -> None:
+    """It is a voter by the candidate's longer log; KIP-996 protects leaders that are there."""
+    log = LogView()
+    log.load_snapshot_voters(voters(1, 2), 1)
+    observer = Story(3, log, ElectionState(1, 1))
+    observer.step()
+    (fetch,) = observer.sent
+    observer.step(ResponseReceived(fetch.correlation, FetchResponse(0, 1, 1, high_watermark=0)))
+    assert observer.node.role is Role.FOLLOWER
+
+    def is_granted() -> bool:
+        ask = VoteRequest("c", 1, ReplicaKey(2, directory(2)), None, 1, 5, is_pre_vote=True)
+        observer.step(RequestReceived(ask, 1))
+        (answer,) = (send for send in observer.sent if isinstance(send, SendResponse))
+        return bool(answer.response.is_granted)
+
+    assert not is_granted()
+    observer.wait(2000)
+    assert is_granted()
+    assert observer.node.role is Role.FOLLOWER
+
+
+def test_an_observer_that_wants_to_join_looks_for_a_newer_leader_first() -> None:
+    """The old one is silent; asking it again and again to be added would be all that it did."""
+    log = LogView()
+    log.load_snapshot_voters(voters(1, 2), 1)
+    observer = Story(3, log, ElectionState(1, 2), auto_join=True)
+    asked = []
+    for _ in range(10):
+        observer.wait(1000)
+        asked += observer.sent
+    assert {type(send.request) for send in asked} == {FetchRequest}
+    assert {send.destination < 0 for send in asked} == {True, False}
