@@ -12,7 +12,7 @@ same seed gives the same history, event by event. Times are milliseconds since t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from random import Random
@@ -87,6 +87,8 @@ class Cluster:
         self.weather = Weather()
         self.blocked: set[tuple[int, int]] = set()
         self.is_over = False
+        #: What is to be done about a node that stopped by itself.
+        self.on_stopped: Callable[[Machine], None] = lambda machine: None
         #: The trace, where one is wanted.
         self.lines: list[str] | None = None
         #: Machines that have not yet reached what was committed after the faults stopped.
@@ -247,7 +249,7 @@ class Cluster:
         if machine.is_disk_full:
             self.counts["full_disks"] += 1
             self.crash(machine)
-            self.at(self.now + 50.0 + self.draw() * 2000.0, self.start, machine)
+            self.on_stopped(machine)
             return
         storage = machine.storage
         installed = None
@@ -278,6 +280,8 @@ class Cluster:
             self._note_progress(machine)
         self.step(machine, Written(job.sequence))
         if machine.is_up and machine.life == life:
+            if not machine.queued and machine.writing is None:
+                self.checks.knows_voters(machine)
             if machine.queued and machine.writing is None:
                 self._begin_job(machine)
             self._stop_if_done(machine)
@@ -497,13 +501,15 @@ class Cluster:
 
     # -- liveness
 
-    def expect_commit(self, on_time: float = LIVENESS_MS) -> None:
-        """Faults have stopped: a new record must be committed, and known to all, soon."""
+    def expect_commit(self, absent: Iterable[Machine] = ()) -> None:
+        """Faults have stopped: a new record must be committed, and known to all, soon; all but
+        those who stay down.
+        """
         self.is_calm = True
         self.proof = None
-        self.behind = set(self.machines)
+        self.behind = set(self.machines) - {machine.id for machine in absent}
         self.history.era += 1
-        self.at(self.now + on_time, self._check_progress, self.history.era)
+        self.at(self.now + LIVENESS_MS, self._check_progress, self.history.era)
 
     def _note_progress(self, machine: Machine) -> None:
         if not self.behind:

@@ -30,6 +30,8 @@ class Faults:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.random = cluster.random
+        #: Nodes that are down although nothing else is amiss.
+        self.absent: list[Machine] = []
         self._phase = 0
         self._mean_ms = 0.0
         self._has_moved = self._is_on = False
@@ -55,11 +57,15 @@ class Faults:
         ]
         self._weights = [weight for weight, _ in table]
         self._faults = [fault for _, fault in table]
+        cluster.on_stopped = self._restart_later
 
     def begin(self, mean_ms: float) -> None:
         self._phase += 1
         self._mean_ms = mean_ms
         self._has_moved, self._is_on = False, True
+        absent, self.absent = self.absent, []
+        for machine in absent:
+            self._restart_later(machine)
         self._next(self._phase)
 
     def _next(self, phase: int, _b: None = None, _c: None = None) -> None:
@@ -76,16 +82,38 @@ class Faults:
         cluster = self.cluster
         cluster.blocked.clear()
         cluster.forward()
+        self.absent = self._choose_absent()
         for machine in cluster.machines.values():
             machine.slow_until = 0.0
             machine.is_disk_full = False
             machine.paused_until = 0.0
-            if not machine.is_up or machine.is_shutting_down:
+            if machine in self.absent:
+                cluster.crash(machine)
+            elif not machine.is_up or machine.is_shutting_down:
                 cluster.at(cluster.now + cluster.draw() * 100.0, self._restart, machine)
+
+    def _choose_absent(self) -> list[Machine]:
+        """Nodes that stay down in the calm: whatever voters hold, a majority of them is up."""
+        machines = list(self.cluster.machines.values())
+        absent: list[Machine] = []
+        if self.random.random() < 0.7:
+            return absent
+        voter_sets = [machine.config.static_voters.ids for machine in machines]
+        for machine in machines:
+            voter_sets += [voters.ids for voters in machine.storage.voters_in_force()]
+            if machine.is_up:
+                voter_sets.append(machine.node.log.voters.ids)
+        self.random.shuffle(machines)
+        for machine in machines[:2]:
+            down = {machine.id, *(other.id for other in absent)}
+            if all(2 * len(ids & down) < len(ids) for ids in voter_sets if ids):
+                absent.append(machine)
+                self.cluster.counts["absent_nodes"] += 1
+        return absent
 
     def _restart(self, machine: Machine, _b: None = None, _c: None = None) -> None:
         """Starts what is down, and ends what takes too long to shut down."""
-        if machine.is_up and not machine.is_shutting_down:
+        if (machine.is_up and not machine.is_shutting_down) or machine in self.absent:
             return
         self.cluster.crash(machine)
         if self.random.random() < 0.2:
@@ -144,7 +172,11 @@ class Faults:
             voting |= machine.config.static_voters.ids
             if machine.is_up:
                 voting |= machine.node.log.voters.ids
-        idle = [machine for machine in cluster.machines.values() if machine.id not in voting]
+        idle = [
+            machine
+            for machine in cluster.machines.values()
+            if machine.id not in voting and machine.may_become_voter_until < cluster.now
+        ]
         if idle:
             machine = self.random.choice(idle)
             cluster.crash(machine)
@@ -287,6 +319,7 @@ class Faults:
         ]
         if others and len(voters) < MOST_VOTERS and random.random() < 0.6:
             machine = random.choice(others)
+            machine.may_become_voter_until = cluster.now + 30_000.0
             cluster.ask(
                 leader,
                 AddRaftVoterRequest(
@@ -297,13 +330,10 @@ class Faults:
                     ack_when_committed=random.random() < 0.6,
                 ),
             )
-            cluster.counts["voters_to_add"] += 1
         elif len(voters) > 1:
             voter = random.choice(list(voters))
             if random.random() < 0.25:
                 voter = voters.get(leader.id) or voter
-            if leader.node.log.kraft_version and voter.id == leader.id:
-                cluster.counts["leaders_to_remove"] += 1
             cluster.ask(leader, RemoveRaftVoterRequest(cluster_id, voter.key))
 
     def upgrade(self) -> None:
@@ -319,6 +349,7 @@ class Faults:
         leader = self.cluster.leader()
         if leader is not None and leader.role is Role.LEADER:
             self.cluster.counts["resign_requests"] += 1
+            leader.is_asked_to_leave = True
             self.cluster.step(leader, Resign(leader.epoch))
 
     def describe(self) -> None:

@@ -10,6 +10,7 @@ Fed by `storage` (a batch reached a disk) and by `invariants` (a high watermark 
 
 from __future__ import annotations
 
+from collections import Counter
 from struct import Struct
 
 from kraft._core.batch_records import iterate
@@ -36,6 +37,7 @@ class Entry:
 
     __slots__ = (
         "base_offset",
+        "committed_epoch",
         "data",
         "end_offset",
         "epoch",
@@ -64,6 +66,8 @@ class Entry:
         self.data = data
         self.is_control = is_control
         self.is_committed = False
+        #: The epoch of the leader that committed it.
+        self.committed_epoch = 0
         #: How often faults had stopped when it was first written.
         self.era = 0
         self.voters: VoterSet | None = None if previous is None else previous.voters
@@ -87,8 +91,9 @@ class History:
         self._epoch_starts: dict[int, int] = {}
         #: The committed batches by where they end.
         self.committed_at: dict[int, Entry] = {0: self.root}
-        self.voter_changes = 0
         self.era = 0
+        #: How often who votes, or where voters are, was changed.
+        self.counts: Counter[str] = Counter()
 
     # -- a batch is written
 
@@ -150,14 +155,12 @@ class History:
         before = entry.voters
         entry.voters = voters
         if before is None:
+            self.counts["upgrades"] += 1
             return
         old = {voter.key for voter in before}
         new = {voter.key for voter in voters}
         if old == new:
-            return
-        if {key.id for key in old} == {key.id for key in new} and any(
-            key.directory_id is None for key in old
-        ):
+            self.counts["moved_voters"] += before != voters
             return
         if len(old - new) + len(new - old) > 1:
             raise Violation("one_voter_change_at_a_time", f"{before} became {voters} in {entry}")
@@ -167,18 +170,19 @@ class History:
                 "one_voter_change_at_a_time", f"{entry} follows the uncommitted change {changed}"
             )
         entry.voters_entry = entry
-        self.voter_changes += 1
+        self.counts["reconfigurations"] += 1
+        self.counts["added_voters" if new - old else "removed_voters"] += 1
 
     # -- a batch is committed
 
-    def commit(self, entry: Entry) -> None:
-        """A high watermark passed ``entry`` for the first time."""
+    def commit(self, entry: Entry, epoch: int) -> None:
+        """The high watermark of this epoch's leader passed ``entry`` for the first time."""
         committed = self.committed
         if entry.previous is not committed:
             raise Violation(
                 "committed_never_lost_or_changed",
                 f"{entry} behind {entry.previous} was committed; committed before was {committed}",
             )
-        entry.is_committed = True
+        entry.is_committed, entry.committed_epoch = True, epoch
         self.committed = entry
         self.committed_at[entry.end_offset] = entry

@@ -7,8 +7,8 @@ at_most_one_leader_per_epoch, epoch_never_goes_back, high_watermark_never_goes_b
 high_watermark_at_batch_end, high_watermark_waits_for_the_epoch, majority_holds_committed,
 committed_never_lost_or_changed, leader_has_all_committed, acknowledged_is_committed, logs_match,
 leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole, vote_once_per_epoch,
-one_voter_change_at_a_time, durable_before_visible, commit_within_10_seconds,
-everyone_catches_up_within_10_seconds, no_assertion_fails.
+one_voter_change_at_a_time, voters_are_those_of_the_log, durable_before_visible,
+commit_within_10_seconds, everyone_catches_up_within_10_seconds, no_assertion_fails.
 
 Fed by `cluster`, which calls it before anything leaves a machine.
 """
@@ -83,6 +83,13 @@ class Checks:
             counts["became_" + change.role.name.lower()] += 1
         if machine.role is Role.LEADER and change.role is not Role.LEADER:
             machine.waiting_acks.clear()
+            if change.role is Role.RESIGNED and not (
+                machine.is_asked_to_leave or machine.is_shutting_down
+            ):
+                voters = machine.node.log.voters
+                is_voter = voters.is_voter(machine.config.replica)
+                counts["check_quorum_resignations" if is_voter else "removed_leaders"] += 1
+            machine.is_asked_to_leave = False
         machine.role, machine.epoch, machine.leader_id = change.role, epoch, change.leader_id
         machine.is_active = change.is_active
 
@@ -133,7 +140,7 @@ class Checks:
         if new:
             self._check_new_commit(machine, new[-1])
             for entry in new:
-                self.history.commit(entry)
+                self.history.commit(entry, machine.epoch)
         if newest is not None:
             machine.verified_offset = newest.end_offset
         if machine.role is Role.LEADER and machine.verified_offset < high_watermark:
@@ -161,13 +168,27 @@ class Checks:
             directory_id = voter.key.directory_id
             if directory_id is not None and directory_id != other.config.directory_id:
                 continue
-            holding += other.storage.holds(entry)
+            # Who has not heard of this epoch may still be told by an older leader to cut it off.
+            holding += other.storage.election.epoch >= machine.epoch and other.storage.holds(entry)
         if holding * 2 <= len(voters):
             raise Violation(
                 "majority_holds_committed",
                 f"{machine} committed {entry}, which {holding} of {voters} hold",
             )
         self.counts["commits"] += 1
+
+    def knows_voters(self, machine: Machine) -> None:
+        """The node's voters are those of its log, once the disk has all of it."""
+        last = machine.storage.last
+        if machine.checked_voters is last.voters:
+            return
+        machine.checked_voters = last.voters
+        voters = machine.node.log.voters
+        if last.voters is not None and voters.ids and voters != last.voters:
+            raise Violation(
+                "voters_are_those_of_the_log",
+                f"{machine} acts by {voters}, its log ends at {last} with {last.voters}",
+            )
 
     # -- what is written and said
 

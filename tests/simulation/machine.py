@@ -17,6 +17,7 @@ from kraft.raft.config import RaftConfig
 from kraft.raft.messages import Request
 from kraft.raft.node import Node
 from kraft.raft.ready import Role, Write
+from kraft.raft.voters import VoterSet
 from kraft.records import Uuid
 from tests.simulation.storage import Storage
 
@@ -64,6 +65,8 @@ class Machine:
         self.slow_until = 0.0
         self.is_disk_full = False
         self.knows_pre_vote = True
+        #: Somebody asked to add it: until then its disk may be counted on.
+        self.may_become_voter_until = 0.0
         self.begin_life()
 
     def begin_life(self) -> None:
@@ -80,7 +83,10 @@ class Machine:
         self.asked: dict[int, Asked] = {}
         #: Appends that the client waits for: last offset, epoch, a value.
         self.waiting_acks: deque[tuple[int, int, bytes]] = deque()
+        #: The voters on disk when the node's own were last held against them.
+        self.checked_voters: VoterSet | None = None
         self.is_shutting_down = False
+        self.is_asked_to_leave = False
         self.is_shut_down = False
 
     def __repr__(self) -> str:

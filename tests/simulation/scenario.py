@@ -132,7 +132,7 @@ class Phases:
         cluster.weather = CALM
         self.faults.heal()
         self._calm_since = cluster.now
-        cluster.expect_commit()
+        cluster.expect_commit(self.faults.absent)
         cluster.at(cluster.now + POLL_MS, self._poll)
 
     def _poll(self, _a: None = None, _b: None = None, _c: None = None) -> None:
@@ -225,7 +225,7 @@ def run_seed(
         if was_collecting:
             gc.enable()
     counts = cluster.counts
-    counts["reconfigurations"] = cluster.history.voter_changes
+    counts += cluster.history.counts
     digest = crc32(
         repr(
             (cluster.events, cluster.now, cluster.history.committed, sorted(counts.items()))

@@ -124,6 +124,18 @@ class Storage:
             data.append(entry.data)
         return data[0] if len(data) == 1 else b"".join(data)
 
+    def voters_in_force(self) -> list[VoterSet]:
+        """The voters at the log's end, and those before the last change that is not committed."""
+        found = []
+        entry: Entry | None = self.last
+        while entry is not None:
+            if entry.voters is not None and (not found or entry.voters is not found[-1]):
+                found.append(entry.voters)
+            if entry.is_committed:
+                break
+            entry = entry.previous
+        return found
+
     # -- writing
 
     def perform(self, write: Write) -> None:
@@ -179,12 +191,19 @@ class Storage:
             return
         if count < len(self.entries) and self.entries[count].base_offset != end_offset:
             raise Violation("logs_match", f"{self.entries[count]} is cut in its middle")
-        if count < len(self.entries) and self.entries[count].is_committed:
-            raise Violation(
-                "committed_never_lost_or_changed", f"{self.entries[count]} was truncated"
-            )
+        if count < len(self.entries):
+            self._check_may_go(self.entries[count])
         self._keep(count)
         self.truncations += 1
+
+    def _check_may_go(self, entry: Entry) -> None:
+        """What is committed stays with whoever has heard of the epoch in which it was.
+
+        Others may be told to cut it off by an older leader that did not have it. They were not of
+        the majority.
+        """
+        if entry.is_committed and entry.committed_epoch <= self.election.epoch:
+            raise Violation("committed_never_lost_or_changed", f"{entry} was truncated")
 
     def _keep(self, count: int) -> None:
         """Cuts off all batches but the first ``count``."""
@@ -206,11 +225,8 @@ class Storage:
         """The log is emptied and begins at the end of a snapshot."""
         last = self.snapshots[id].last
         kept = self.index_of(id.offset)
-        if kept < len(self.entries) and self.entries[kept].is_committed:
-            raise Violation(
-                "committed_never_lost_or_changed",
-                f"{self.entries[kept]} went when the log began at {id}",
-            )
+        if kept < len(self.entries):
+            self._check_may_go(self.entries[kept])
         self.entries, self._bases = [], []
         self.floor = last
         self.start_offset = id.offset
