@@ -20,7 +20,6 @@ from kraft.raft.ready import Role
 from kraft.raft.roles import Candidacy, Following
 from kraft.raft.state import NodeState
 from kraft.raft.transitions import Cause
-from kraft.raft.voters import ReplicaKey
 
 
 class Elections(NodeState):
@@ -35,8 +34,7 @@ class Elections(NodeState):
             if request.epoch > self.epoch:
                 # Even if the vote is then refused, and for a pre-vote too.
                 self.transition(Cause.HIGHER_EPOCH, epoch=request.epoch)
-                self.forget_connections()
-            if request.voter is not None and not self._is_me(request.voter):
+            if request.voter is not None and not self.is_me(request.voter):
                 error = INVALID_VOTER_KEY
             else:
                 is_granted = self._may_grant(request)
@@ -56,21 +54,15 @@ class Elections(NodeState):
     def _vote_error(self, request: VoteRequest) -> int:
         if self.is_foreign_cluster(request.cluster_id):
             return INCONSISTENT_CLUSTER_ID
+        last_epoch_limit = request.epoch if request.is_pre_vote else request.epoch - 1
+        if request.last_offset < 0 or not 0 <= request.last_epoch <= last_epoch_limit:
+            return INVALID_REQUEST
         if request.epoch < self.epoch:
             return FENCED_LEADER_EPOCH
-        last_epoch_limit = request.epoch if request.is_pre_vote else request.epoch - 1
-        if (
-            request.candidate.id < 0
-            or request.last_offset < 0
-            or not 0 <= request.last_epoch <= last_epoch_limit
-        ):
+        # With this node's own id: two nodes are set up with one id, and neither may be voted for.
+        if request.candidate.id < 0 or request.candidate.id == self.config.node_id:
             return INVALID_REQUEST
         return NONE
-
-    def _is_me(self, key: ReplicaKey) -> bool:
-        return key.id == self.config.node_id and (
-            key.directory_id is None or key.directory_id == self.config.directory_id
-        )
 
     def _may_grant(self, request: VoteRequest) -> bool:
         """The table of who grants; the request's epoch is the node's own."""
@@ -119,7 +111,6 @@ class Elections(NodeState):
 
     def become_candidate(self) -> None:
         self.transition(Cause.WON, epoch=self.epoch + 1, voted=self.replica)
-        self.forget_connections()
         self.candidacy = Candidacy(self.voters, is_pre_vote=False)
         self.candidacy.record(self.config.node_id, True)
         if self.candidacy.is_won():

@@ -203,8 +203,11 @@ class Following(NodeState):
             return
         if response.error != NONE:
             if response.error == SNAPSHOT_NOT_FOUND:
+                # The leader has made a newer one meanwhile: it is asked for that at once.
                 self._drop_download()
-            self.back_off(source)
+                self.note_leader_alive()
+            else:
+                self.back_off(source)
             return
         data = response.data
         assert not isinstance(data, SnapshotSlice)
@@ -261,11 +264,7 @@ class Following(NodeState):
             error = INVALID_REQUEST
         else:
             self.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)
-            voter = request.voter
-            if voter is not None and (
-                voter.id != self.config.node_id
-                or voter.directory_id not in (None, self.config.directory_id)
-            ):
+            if request.voter is not None and not self.is_me(request.voter):
                 error = INVALID_VOTER_KEY
         self.respond(
             reply_to,
@@ -287,10 +286,7 @@ class Following(NodeState):
             self.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)
             following = self.following
             if following is not None and self.leader_id == request.leader_id:
-                wait_ms = self._handover_wait_ms(request)
-                following.fetch_deadline_ms = min(
-                    following.fetch_deadline_ms, self.now_ms + wait_ms
-                )
+                following.fetch_deadline_ms = self.now_ms + self._handover_wait_ms(request)
         self.respond(
             reply_to,
             EndQuorumEpochResponse(
@@ -299,14 +295,18 @@ class Following(NodeState):
         )
 
     def _handover_wait_ms(self, request: EndQuorumEpochRequest) -> int:
-        """The best candidate begins at once, the others wait so that it may win."""
+        """The best candidate begins at once, the others wait so that it may win; all begin at
+        once where the leader names nobody, as one that was restarted does.
+        """
         longest = self.config.election_backoff_max_ms
-        candidates = [candidate.id for candidate in request.preferred_candidates]
-        if self.config.node_id not in candidates:
-            return longest
-        position = candidates.index(self.config.node_id)
+        candidates = request.preferred_candidates
+        position = 0
+        while position < len(candidates) and not self.is_me(candidates[position]):
+            position += 1
         if position == 0:
             return 0
+        if position == len(candidates):
+            return longest
         shortest = longest >> (len(candidates) - 1)
         return min(longest, shortest << (position - 1))
 

@@ -115,7 +115,7 @@ class Node(Elections, Following, Reconfiguration):
             self.preferred_candidates = tuple(
                 voter.key for voter in self.voters if voter.id != self.config.node_id
             )
-        elif election.voted is not None and self._is_me(election.voted) and self.is_voter:
+        elif election.voted is not None and self.is_me(election.voted) and self.is_voter:
             self.role = Role.CANDIDATE
             self._begin_restarted_candidacy()
         elif election.leader_id >= 0:
@@ -190,10 +190,12 @@ class Node(Elections, Following, Reconfiguration):
             if response.error != NONE:
                 self.back_off(in_flight.destination)
             return False
+        before = (self.role, self.epoch, self.leader_id)
         if response.leader_id != self.config.node_id:
             self.see_epoch(response.epoch, response.leader_id, response.leader_endpoints)
         if response.error in (FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER):
-            self.back_off(in_flight.destination)
+            if before == (self.role, self.epoch, self.leader_id):
+                self.back_off(in_flight.destination)
             return False
         return response.epoch == self.epoch
 
@@ -352,8 +354,11 @@ class Node(Elections, Following, Reconfiguration):
             self.fetch_from_best_node()
 
     def _poll_resigned(self) -> None:
-        if not self.is_shutting_down() and self.election_deadline_ms <= self.now_ms:
-            self.transition(Cause.RESIGNATION_OVER, epoch=self.epoch + 1)
+        if self.election_deadline_ms <= self.now_ms and not self.is_shutting_down():
+            if self._is_sole_voter():
+                self.become_prospective(Cause.ELECTION_TIMEOUT)
+            else:
+                self.transition(Cause.RESIGNATION_OVER, epoch=self.epoch + 1)
         else:
             self.send_end_quorum_epochs()
 

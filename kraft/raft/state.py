@@ -198,6 +198,10 @@ class NodeState:
             self._write_election_state()
         self._leave_role(rule.target)
         self.role = rule.target
+        if cause is not Cause.VOTE_GRANTED:
+            # A request of the role before must not stand in the way of this one's: it may wait
+            # for a node that is gone.
+            self._forget_connections()
         if rule.timer is Timer.DRAWN:
             self.election_deadline_ms = self.now_ms + self._drawn_timeout()
         elif rule.timer is Timer.NONE:
@@ -329,8 +333,8 @@ class NodeState:
                 self.take_in_flight(correlation)
                 self._connections[in_flight.destination].has_timed_out = True
 
-    def forget_connections(self) -> None:
-        """A new epoch: requests of the old one no longer stand in the way (as in Kafka)."""
+    def _forget_connections(self) -> None:
+        """No request is in flight and no backoff runs (Kafka's ``RequestManager.resetAll``)."""
         self._in_flight.clear()
         self._connections.clear()
 
@@ -364,6 +368,11 @@ class NodeState:
 
     # -- rules that requests and responses share
 
+    def is_me(self, key: ReplicaKey) -> bool:
+        return key.id == self.config.node_id and (
+            key.directory_id is None or key.directory_id == self.config.directory_id
+        )
+
     def is_foreign_cluster(self, cluster_id: str | None) -> bool:
         return cluster_id is not None and cluster_id != self.config.cluster_id
 
@@ -386,7 +395,6 @@ class NodeState:
                 self._learn_leader(epoch, leader_id, leader_endpoints)
             else:
                 self.transition(Cause.HIGHER_EPOCH, epoch=epoch)
-            self.forget_connections()
         elif epoch == self.epoch and leader_id >= 0:
             assert self.leader_id in (NO_LEADER, leader_id), (
                 f"epoch {epoch} is led by {self.leader_id} and by {leader_id}"

@@ -78,6 +78,8 @@ TRANSITIONS: dict[tuple[Role, Cause], Rule] = {
     (_FOLLOWER, Cause.FETCH_TIMEOUT): Rule(_PROSPECTIVE, False, _DRAWN),
     (_RESIGNED, Cause.HIGHER_EPOCH): Rule(_UNATTACHED, True, _KEPT),
     (_RESIGNED, Cause.LEADER_LEARNED): Rule(_FOLLOWER, True, _NONE),
+    # A sole voter: nobody else can be elected meanwhile.
+    (_RESIGNED, Cause.ELECTION_TIMEOUT): Rule(_PROSPECTIVE, False, _DRAWN),
     # Into the next epoch, so that it stops naming itself as the leader.
     (_RESIGNED, Cause.RESIGNATION_OVER): Rule(_UNATTACHED, True, _KEPT),
 }

@@ -1,9 +1,9 @@
 """The nodes of a scenario, their network and disks, in virtual time.
 
-A message takes 1 ms, a sync 1 ms; records do not linger, and the backoff of 100 ms instead of Kafka's
-20 keeps the traces short, unless a script says otherwise. Everything that happens becomes a line of the trace. What is
-committed is compared between the nodes as it is committed, and two leaders of one epoch are
-noticed, whatever a scenario asks for.
+A message takes 1 ms, a sync 1 ms; records do not linger, and the backoff of 100 ms instead of
+Kafka's 20 keeps the traces short, unless a script says otherwise. Everything that happens becomes a
+line of the trace. What is committed is compared between the nodes as it is committed, and two
+leaders of one epoch are noticed, whatever a scenario asks for.
 """
 
 from __future__ import annotations

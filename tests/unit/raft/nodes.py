@@ -1,0 +1,248 @@
+"""A node in any role, driven by hand: what the tests of the state machine have in common.
+
+Node 1 of the voters 1, 2, 3 unless said otherwise. Its disk does at once what it is asked to,
+except while ``is_disk_stalled``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kraft._core.batch import BatchBuilder
+from kraft.raft.config import RaftConfig
+from kraft.raft.election_state import ElectionState
+from kraft.raft.log_view import LogView
+from kraft.raft.messages import (
+    FetchRequest,
+    FetchResponse,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from kraft.raft.node import Node
+from kraft.raft.ready import (
+    Append,
+    Event,
+    Ready,
+    RequestReceived,
+    ResponseReceived,
+    Role,
+    SendRequest,
+    SendResponse,
+    Write,
+    Written,
+)
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.records import Uuid
+
+LISTENER = "CONTROLLER"
+EPOCH = 3
+#: Epoch and end offset of what the node's log holds: 4 records of epoch 1, then 2 of epoch 2.
+LOG = ((1, 4), (2, 6))
+
+
+def directory(id: int, name: int = 0) -> Uuid:
+    return Uuid(bytes([0xD0, id, name, *[0] * 13]))
+
+
+def key(id: int, name: int = 0) -> ReplicaKey:
+    return ReplicaKey(id, directory(id, name))
+
+
+def endpoint(id: int) -> Endpoint:
+    return Endpoint(LISTENER, f"host{id}", 9000 + id)
+
+
+def voter(id: int) -> Voter:
+    return Voter(key(id), (endpoint(id),), VersionRange(0, 1))
+
+
+def dynamic(*ids: int) -> VoterSet:
+    return VoterSet(map(voter, ids))
+
+
+def static(*ids: int) -> VoterSet:
+    return VoterSet(Voter(ReplicaKey(id), (endpoint(id),)) for id in ids)
+
+
+def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
+    builder = BatchBuilder(base_offset, epoch)
+    for value in values or (b"value",):
+        builder.append(value)
+    return bytes(builder.finish())
+
+
+class Driver:
+    """A node with its time and disk; ``sent``, ``written`` and ``ready`` are of the last step."""
+
+    def __init__(
+        self,
+        election: ElectionState | None = None,
+        *,
+        id: int = 1,
+        log: tuple[tuple[int, int], ...] = LOG,
+        voters: VoterSet | None = None,
+        kraft_version: int = 0,
+        draw: float = 0.5,
+        **settings: Any,
+    ) -> None:
+        voters = static(1, 2, 3) if voters is None else voters
+        view = LogView(static_voters=voters if kraft_version == 0 else VoterSet())
+        if kraft_version:
+            view.load_snapshot_voters(voters, kraft_version)
+        for epoch, end_offset in log:
+            view.append(view.end_offset, end_offset, epoch)
+        view.durable_end_offset = view.end_offset
+        config = RaftConfig(
+            node_id=id,
+            directory_id=directory(id),
+            cluster_id="cluster",
+            endpoints=(endpoint(id),),
+            static_voters=view.static_voters,
+            append_linger_ms=0,
+        )
+        self.config = replace(config, **settings)
+        self.now_ms = 1000.0
+        self.draw = draw
+        self.node = Node(
+            self.config, view, election or ElectionState(2), lambda: self.draw, self.now_ms
+        )
+        self.is_disk_stalled = False
+        self.sent: list[Any] = []
+        self.written: list[Write] = []
+        self.ready = Ready()
+        self._reply_to = 0
+
+    # -- steps
+
+    def step(self, event: Event = None) -> Driver:
+        """One step, and the sync of what it writes."""
+        self.ready = self.node.step(event, self.now_ms)
+        self.sent, self.written = list(self.ready.to_send), list(self.ready.to_write)
+        if self.written and not self.is_disk_stalled:
+            self.sync()
+        return self
+
+    def sync(self) -> Driver:
+        after = self.node.step(Written(self.ready.write_sequence), self.now_ms)
+        self.sent += after.to_send
+        self.written += after.to_write
+        if after.to_write:
+            self.sent += self.node.step(Written(after.write_sequence), self.now_ms).to_send
+        return self
+
+    def wait(self, ms: float) -> Driver:
+        self.now_ms += ms
+        return self.step()
+
+    def ask(self, request: Request) -> Any:
+        """The answer to a request; None while there is none."""
+        self._reply_to += 1
+        self.step(RequestReceived(request, self._reply_to))
+        return self.answer(self._reply_to)
+
+    def answer(self, reply_to: int) -> Any:
+        found = [s.response for s in self.sent if isinstance(s, SendResponse)]
+        answers = [
+            s.response for s in self.sent if isinstance(s, SendResponse) and s.reply_to == reply_to
+        ]
+        assert len(answers) <= 1, found
+        return answers[0] if answers else None
+
+    def append(self, *values: bytes) -> Driver:
+        return self.step(Append(1, self.node.epoch, values=values or (b"value",)))
+
+    def reply(self, send: SendRequest, response: Response) -> Driver:
+        return self.step(ResponseReceived(send.correlation, response))
+
+    # -- what was sent
+
+    def requests(self, kind: type | None = None) -> list[SendRequest]:
+        return [
+            send
+            for send in self.sent
+            if isinstance(send, SendRequest) and (kind is None or isinstance(send.request, kind))
+        ]
+
+    def answer_votes(self, is_granted: bool = True, only: int | None = None) -> Driver:
+        """Who was asked for a vote just now answers."""
+        for send in self.requests(VoteRequest):
+            if only is None or send.destination == only:
+                assert isinstance(send.request, VoteRequest)
+                self.reply(send, VoteResponse(0, send.request.epoch, is_granted=is_granted))
+        return self
+
+    # -- roles
+
+    @property
+    def role(self) -> Role:
+        return self.node.role
+
+
+def unattached(epoch: int = EPOCH, **given: Any) -> Driver:
+    driver = Driver(
+        ElectionState(epoch, given.pop("leader_id", -1), given.pop("voted", None)), **given
+    )
+    driver.step()
+    assert driver.role is Role.UNATTACHED
+    return driver
+
+
+def prospective(epoch: int = EPOCH, **given: Any) -> Driver:
+    driver = unattached(epoch, **given).wait(2000)
+    assert driver.role is Role.PROSPECTIVE
+    return driver
+
+
+def candidate(epoch: int = EPOCH, **given: Any) -> Driver:
+    driver = prospective(epoch - 1, **given).answer_votes(only=2)
+    assert driver.role is Role.CANDIDATE
+    assert driver.node.epoch == epoch
+    return driver
+
+
+def leader(epoch: int = EPOCH, **given: Any) -> Driver:
+    driver = candidate(epoch, **given).answer_votes(only=2)
+    assert driver.role is Role.LEADER
+    return driver
+
+
+def follower(epoch: int = EPOCH, *, has_fetched: bool = False, of: int = 2, **given: Any) -> Driver:
+    driver = Driver(ElectionState(epoch, of, given.pop("voted", None)), **given)
+    driver.step()
+    assert driver.role is Role.FOLLOWER
+    if has_fetched:
+        (fetch,) = driver.requests()
+        driver.reply(fetch, FetchResponse(0, epoch, of))
+    return driver
+
+
+def resigned(epoch: int = EPOCH, **given: Any) -> Driver:
+    driver = Driver(ElectionState(epoch, given.get("id", 1), given.pop("voted", None)), **given)
+    driver.step()
+    assert driver.role is Role.RESIGNED
+    return driver
+
+
+MAKERS = {
+    Role.UNATTACHED: unattached,
+    Role.PROSPECTIVE: prospective,
+    Role.CANDIDATE: candidate,
+    Role.LEADER: leader,
+    Role.FOLLOWER: follower,
+    Role.RESIGNED: resigned,
+}
+
+
+def fetched_by(
+    driver: Driver, id: int, offset: int | None = None, *, max_wait_ms: int = 0, name: int = 0
+) -> Any:
+    """Another replica fetches, up to the log's end unless told otherwise; the answer."""
+    log = driver.node.log
+    offset = log.end_offset if offset is None else offset
+    last_epoch = log.epochs.epoch_at(offset - 1) if offset else 0
+    return driver.ask(
+        FetchRequest("cluster", key(id, name), driver.node.epoch, offset, last_epoch, max_wait_ms)
+    )

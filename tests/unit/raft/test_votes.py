@@ -1,0 +1,163 @@
+"""Who grants a vote: the table of KIP-996, cell by cell; and what a grant leaves behind."""
+
+from typing import Any
+
+import pytest
+
+from kraft.raft.messages import VoteRequest
+from kraft.raft.ready import Role, WriteElectionState
+from kraft.raft.voters import ReplicaKey
+from tests.unit.raft.nodes import EPOCH, LOG, MAKERS, Driver, directory, key, unattached
+
+END = LOG[-1][1]
+BEHIND, EQUAL, AHEAD = "behind", "equal", "ahead"
+
+
+def vote(node: Driver, log: str, *, is_pre_vote: bool, by: ReplicaKey | None = None) -> Any:
+    own = node.node.log
+    offset = own.end_offset + {BEHIND: -1, EQUAL: 0, AHEAD: 5}[log]
+    last_epoch = own.last_epoch
+    epoch = node.node.epoch
+    if last_epoch >= epoch and not is_pre_vote:
+        # A leader's own log has records of its epoch, which no candidate of that epoch can have.
+        last_epoch = epoch - 1
+    return node.ask(
+        VoteRequest("cluster", epoch, by or key(2), key(1), last_epoch, offset, is_pre_vote)
+    )
+
+
+UP_TO_DATE = {BEHIND: False, EQUAL: True, AHEAD: True}
+NEVER = dict.fromkeys(UP_TO_DATE, False)
+ALWAYS = dict.fromkeys(UP_TO_DATE, True)
+
+CELLS = {
+    # role, what is known: (pre-vote, real vote)
+    ("UNATTACHED", "nothing"): (UP_TO_DATE, UP_TO_DATE),
+    ("UNATTACHED", "voted for the sender"): (UP_TO_DATE, ALWAYS),
+    ("UNATTACHED", "voted for another"): (UP_TO_DATE, NEVER),
+    ("UNATTACHED", "a leader"): (UP_TO_DATE, NEVER),
+    ("PROSPECTIVE", "nothing"): (UP_TO_DATE, UP_TO_DATE),
+    ("PROSPECTIVE", "voted for the sender"): (UP_TO_DATE, ALWAYS),
+    ("PROSPECTIVE", "voted for another"): (UP_TO_DATE, NEVER),
+    ("PROSPECTIVE", "a leader"): (UP_TO_DATE, NEVER),
+    ("CANDIDATE", "nothing"): (UP_TO_DATE, NEVER),
+    ("RESIGNED", "nothing"): (UP_TO_DATE, NEVER),
+    ("LEADER", "nothing"): (NEVER, NEVER),
+    ("FOLLOWER", "nothing"): (UP_TO_DATE, NEVER),
+    ("FOLLOWER", "voted for the sender"): (UP_TO_DATE, NEVER),
+    ("FOLLOWER", "a good answer"): (NEVER, NEVER),
+}
+KNOWN: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "voted for the sender": {"voted": key(2)},
+    "voted for another": {"voted": key(3)},
+    "a leader": {"leader_id": 9},
+    "a good answer": {"has_fetched": True},
+}
+
+
+@pytest.mark.parametrize("log", [BEHIND, EQUAL, AHEAD])
+@pytest.mark.parametrize("is_pre_vote", [True, False], ids=["pre", "real"])
+@pytest.mark.parametrize(("role", "known"), list(CELLS))
+def test_who_grants(role: str, known: str, is_pre_vote: bool, log: str) -> None:
+    node = MAKERS[Role[role]](**KNOWN[known])
+    expected = CELLS[role, known][0 if is_pre_vote else 1][log]
+    before = node.node.election_state
+
+    answer = vote(node, log, is_pre_vote=is_pre_vote)
+
+    assert answer.error == 0
+    assert answer.is_granted is expected
+    assert node.role is Role[role]
+    if is_pre_vote or not expected:
+        # A pre-vote leaves no trace, nor does a refusal.
+        assert node.node.election_state == before
+        assert not any(isinstance(write, WriteElectionState) for write in node.written)
+    else:
+        assert node.node.voted == key(2)
+
+
+def test_a_later_epoch_counts_for_more_than_a_longer_log() -> None:
+    """Logs compare by the epoch of their last record, then by their end."""
+    node = unattached()
+    request = VoteRequest("cluster", EPOCH, key(2), key(1), 1, 100)
+    assert not node.ask(request).is_granted
+    request = VoteRequest("cluster", EPOCH + 1, key(2), key(1), EPOCH, 1)
+    assert node.ask(request).is_granted
+
+
+def test_a_vote_goes_to_a_replica_with_its_directory() -> None:
+    """The same id on another disk is another replica; one that was recorded without is either."""
+    node = unattached(voted=key(2))
+    assert not vote(node, AHEAD, is_pre_vote=False, by=key(2, 7)).is_granted
+    assert vote(node, AHEAD, is_pre_vote=False, by=key(2)).is_granted
+    node = unattached(voted=ReplicaKey(2))
+    assert vote(node, AHEAD, is_pre_vote=False, by=key(2, 7)).is_granted
+
+
+def test_the_sender_need_not_be_a_voter() -> None:
+    """This node's voters may be older than the sender's (KIP-853)."""
+    assert vote(unattached(), EQUAL, is_pre_vote=False, by=key(77)).is_granted
+
+
+def test_a_grant_is_on_disk_before_it_is_said() -> None:
+    node = unattached()
+    node.is_disk_stalled = True
+    assert vote(node, EQUAL, is_pre_vote=False) is None
+    (write,) = node.written
+    assert write == WriteElectionState(EPOCH, -1, 2, directory(2), 0)
+    node.sync()
+    assert node.answer(1).is_granted
+    # Asked again, it says the same without writing.
+    assert vote(node, BEHIND, is_pre_vote=False).is_granted
+    assert node.written == []
+
+
+def test_a_grant_begins_a_fresh_timeout() -> None:
+    node = unattached()
+    node.wait(1400)
+    vote(node, EQUAL, is_pre_vote=False)
+    assert node.node.election_deadline_ms == node.now_ms + 1500
+
+
+def test_a_prospective_that_grants_asks_for_pre_votes_anew() -> None:
+    node = MAKERS[Role.PROSPECTIVE]()
+    node.answer_votes(is_granted=False, only=3)
+    vote(node, EQUAL, is_pre_vote=False)
+    assert node.node.candidacy is not None
+    assert node.node.candidacy.rejected == set()
+    assert node.node.candidacy.granted == {1}
+
+
+def test_a_later_answer_to_a_pre_vote_replaces_the_first() -> None:
+    node = MAKERS[Role.PROSPECTIVE]()
+    candidacy = node.node.candidacy
+    assert candidacy is not None
+    candidacy.record(2, False)
+    candidacy.record(2, True)
+    assert (candidacy.granted, candidacy.rejected) == ({1, 2}, set())
+
+
+@pytest.mark.parametrize("is_pre_vote", [True, False])
+def test_a_higher_epoch_is_taken_in_whatever_becomes_of_the_vote(is_pre_vote: bool) -> None:
+    for make in MAKERS.values():
+        node = make()
+        request = VoteRequest("cluster", EPOCH + 3, key(2), key(1), 0, 0, is_pre_vote)
+        answer = node.ask(request)
+        assert not answer.is_granted
+        assert (answer.epoch, node.node.epoch) == (EPOCH + 3, EPOCH + 3)
+        assert node.node.voted is None
+
+
+def test_a_higher_epoch_is_kept_though_the_vote_was_meant_for_another() -> None:
+    node = unattached()
+    answer = node.ask(VoteRequest("cluster", EPOCH + 3, key(2), key(5), 2, 6))
+    assert (answer.error, answer.epoch) == (125, EPOCH + 3)
+
+
+def test_no_vote_for_oneself_by_request() -> None:
+    """A request with this node's own id can only come from a node that is set up wrongly."""
+    node = unattached()
+    answer = node.ask(VoteRequest("cluster", EPOCH, key(1), key(1), 2, 6))
+    assert (answer.error, answer.is_granted) == (42, False)
+    assert node.node.voted is None
