@@ -136,6 +136,8 @@ cdef extern from *:
         return p + 2;
     }
     #endif
+    /* Into the second-level cache: the first one is full of what is being written. */
+    static inline void kraft_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
     /* Eight bytes, the lowest of `value` first, whatever the machine's own order is. */
     static inline void kraft_store_bytes(uint8_t *p, uint64_t value) {
     #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -153,6 +155,7 @@ cdef extern from *:
     uint32_t three_fault "kraft_three_fault"(
         const int32_t *replicas, uint32_t isr, int64_t stride) noexcept nogil
     uint8_t *put_three "kraft_put_three"(uint8_t *p, const int32_t *replicas) noexcept nogil
+    void prefetch_far "kraft_prefetch_far"(const void *p) noexcept nogil
     void store_bytes "kraft_store_bytes"(uint8_t *p, uint64_t value) noexcept nogil
 
 

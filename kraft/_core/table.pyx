@@ -21,11 +21,11 @@ from kraft._core.partition_codec cimport (
 )
 from kraft._core.partition_writer cimport (
     LANES, SHAPES_OF_A_WIDTH, SLACK, RecordShape, continued_bits, next_delta, packed_count,
-    put_directories, put_front, put_members, put_packed_tag, put_scalars, put_three,
+    prefetch_far, put_directories, put_front, put_members, put_packed_tag, put_scalars, put_three,
     replica_count_of, shape_of, spread_delta, three_fault,
 )
 from kraft._core.rows cimport NO_MEMORY, state_as_dict
-from kraft._core.wire cimport likely, prefetch, unlikely
+from kraft._core.wire cimport likely, unlikely
 
 from kraft.errors import (
     InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
@@ -35,7 +35,7 @@ from kraft.errors import (
 cnp.import_array()
 
 cdef enum:
-    ROWS_AHEAD = 64             # rows between what is encoded and what the caches are asked for
+    ROWS_AHEAD = 128            # rows between what is encoded and what the caches are asked for
 
 # By the record's version, the bytes of its offset delta's varint less one, and its lists' counts.
 cdef RecordShape[3][MOST_DELTA_SIZE][SHAPES_OF_A_WIDTH] SHAPES
@@ -99,18 +99,18 @@ cdef class PartitionTable(ReplayedRows):
         cdef const uint8_t *replicas = <const uint8_t *>(self.replicas + row * self.stride)
         cdef const uint8_t *directories = <const uint8_t *>(self.directories + row * self.stride)
         cdef int line
-        prefetch(self.isr + row)
-        prefetch(self.elr + row)
-        prefetch(self.last_known_elr + row)
-        prefetch(self.leader_recovery_state + row)
-        prefetch(self.leader + row)
-        prefetch(self.leader_epoch + row)
-        prefetch(self.partition_epoch + row)
-        prefetch(self.partition + row)
-        prefetch(self.topic + row)
+        prefetch_far(self.isr + row)
+        prefetch_far(self.elr + row)
+        prefetch_far(self.last_known_elr + row)
+        prefetch_far(self.leader_recovery_state + row)
+        prefetch_far(self.leader + row)
+        prefetch_far(self.leader_epoch + row)
+        prefetch_far(self.partition_epoch + row)
+        prefetch_far(self.partition + row)
+        prefetch_far(self.topic + row)
         for line in range(self.stride):
-            prefetch(replicas + 64 * line)
-            prefetch(directories + 64 * line)
+            prefetch_far(replicas + 64 * line)
+            prefetch_far(directories + 64 * line)
 
     cdef void prefetch_rows(
         self, const int32_t *rows, int64_t first, int64_t index, int64_t count
@@ -308,11 +308,10 @@ cdef class PartitionTable(ReplayedRows):
     # -- questions
 
     cdef object _check_rows(self, int32_t[::1] rows):
-        cdef int64_t index
+        cdef int64_t index, row_count = self.row_count
+        cdef const int32_t *topic = self.topic
         for index in range(rows.shape[0]):
-            if unlikely(
-                <uint64_t>rows[index] >= <uint64_t>self.row_count or self.topic[rows[index]] < 0
-            ):
+            if unlikely(not 0 <= rows[index] < row_count or topic[rows[index]] < 0):
                 raise InvalidRequestError(f"row {rows[index]} holds no partition")
 
     cdef object _check_topic(self, int64_t topic):
