@@ -93,6 +93,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def finish(self) -> None:
+        """Close once everything is sent; nothing more is read."""
+        if self.transport is not None:
+            self.transport.close()
+
     def write(self, pieces: list[Piece]) -> None:
         """Send the pieces, one behind the other; large ones are not copied."""
         assert self.transport is not None

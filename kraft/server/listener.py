@@ -33,6 +33,9 @@ from kraft.server.wire_responses import encode_response
 
 log = logging.getLogger(__name__)
 
+# How long closing waits for answers to be taken.
+_CLOSE_TIMEOUT_S = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -124,11 +127,19 @@ class Listener:
             server.close()
 
     async def close(self) -> None:
-        """Close every connection; what is not answered yet is dropped."""
+        """Close every connection: what is not answered yet is dropped, what is answered still goes
+        out, to those who read it soon.
+        """
         self.stop_accepting()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        for connection in self.connections:
+            connection.finish()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _CLOSE_TIMEOUT_S
+        while self.connections and loop.time() < end:
+            await asyncio.sleep(0.001)
         for connection in list(self.connections):
             connection.close()
         servers, self._servers = self._servers, []

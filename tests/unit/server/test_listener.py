@@ -342,6 +342,23 @@ def test_a_large_answer_arrives_whole(play: Callable[..., None]) -> None:
     play(story, fetch_size=3_000_000)
 
 
+def test_an_answer_given_just_before_closing_still_arrives(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        unanswered = await node.client()
+        await unanswered.vote()
+        await client.vote()
+        while len(node.received) < 2:
+            await asyncio.sleep(0)
+        node.answer(node.received[1])
+        await node.transport.close()
+        assert (await client.answer())[0] == 1
+        assert await client.is_closed()
+        assert await unanswered.is_closed()
+
+    play(story, is_quick=False)
+
+
 def test_connections_have_an_end(play: Callable[..., None]) -> None:
     async def story(node: Node) -> None:
         accepted = [await node.client() for _ in range(3)]
