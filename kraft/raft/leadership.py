@@ -179,7 +179,7 @@ class Leading(NodeState):
         ):
             self.respond(reply_to, self._empty_fetch(INVALID_REQUEST))
             return
-        response = self._answer_fetch(request)
+        response = self._answer_fetch(request, is_new=True)
         if (
             self.leadership is not None
             and response.error == NONE
@@ -197,7 +197,10 @@ class Leading(NodeState):
     def _empty_fetch(self, error: int) -> FetchResponse:
         return FetchResponse(error, self.epoch, self.leader_id, self.endpoints_of(self.leader_id))
 
-    def _answer_fetch(self, request: FetchRequest) -> FetchResponse:
+    def _answer_fetch(self, request: FetchRequest, *, is_new: bool) -> FetchResponse:
+        """The answer as things stand. Only a request that ``is_new`` says anything of its sender:
+        one that waited may be from before it went silent.
+        """
         error = self.leader_error(request.epoch)
         response = self._empty_fetch(error)
         if error != NONE:
@@ -214,7 +217,8 @@ class Leading(NodeState):
             if end.epoch != request.last_fetched_epoch or end.end_offset < request.offset:
                 response.diverging_epoch = end
         if response.snapshot_id is None and response.diverging_epoch is None:
-            self._note_fetch(leadership, request)
+            if is_new:
+                self._note_fetch(leadership, request)
             # What is not yet on this disk is not shown to others (KAFKA-10533).
             if request.offset < log.durable_end_offset:
                 response.records = LogSlice(
@@ -253,6 +257,8 @@ class Leading(NodeState):
         if id not in voters.ids or id == self.config.node_id:
             return
         leadership.seen.add(id)
+        # Who was removed meanwhile no longer counts.
+        leadership.seen &= voters.ids
         needed = voters.majority - (1 if self.is_voter else 0)
         if len(leadership.seen) >= needed:
             leadership.seen.clear()
@@ -300,7 +306,8 @@ class Leading(NodeState):
                 or waiting.request.offset < durable_end_offset
                 or waiting.deadline_ms <= self.now_ms
             ) and leadership.waiting.pop(reply_to, None) is not None:
-                self.respond(reply_to, self._answer_fetch(waiting.request), is_leaders=True)
+                response = self._answer_fetch(waiting.request, is_new=False)
+                self.respond(reply_to, response, is_leaders=True)
 
     def handle_fetch_snapshot(self, request: FetchSnapshotRequest, reply_to: int) -> None:
         if self.is_foreign_cluster(request.cluster_id):

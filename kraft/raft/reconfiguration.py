@@ -34,7 +34,7 @@ from kraft.raft.messages import (
 )
 from kraft.raft.roles import Leadership, VoterChange
 from kraft.raft.state import pick_endpoint
-from kraft.raft.voters import ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
 from kraft.records import Record, control
 
 #: A new voter must have caught up within this time (Kafka's AddVoterHandler).
@@ -44,13 +44,20 @@ CAUGHT_UP_WITHIN_MS = 3_600_000
 class Reconfiguration(Leading):
     """The leader's duties when its voters change."""
 
-    def _change_gate(self, level: int) -> tuple[int, str | None]:
-        """What every change asks for first."""
-        leadership = self.leadership
-        if leadership is None:
+    def _leader_gate(self, cluster_id: str | None) -> tuple[int, str | None]:
+        """Whether this is the cluster and the leader that the request is for."""
+        if self.is_foreign_cluster(cluster_id):
+            return INCONSISTENT_CLUSTER_ID, "the request is of another cluster"
+        if self.leadership is None:
             return NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum"
         if self.is_shutting_down():
             return BROKER_NOT_AVAILABLE, "the leader is shutting down"
+        return NONE, None
+
+    def _change_gate(self, level: int) -> tuple[int, str | None]:
+        """What a leader asks for before every change."""
+        leadership = self.leadership
+        assert leadership is not None
         if leadership.change is not None:
             return REQUEST_TIMED_OUT, "another change of the voters is under way"
         if leadership.high_watermark < 0:
@@ -64,6 +71,9 @@ class Reconfiguration(Leading):
         if not self.log.is_voters_committed():
             return REQUEST_TIMED_OUT, "the last change of the voters is not committed yet"
         return NONE, None
+
+    def _has_default_listener(self, endpoints: tuple[Endpoint, ...]) -> bool:
+        return any(endpoint.name == self.config.listener for endpoint in endpoints)
 
     def _begin_change(self, change: VoterChange) -> None:
         assert self.leadership is not None
@@ -107,11 +117,12 @@ class Reconfiguration(Leading):
         return max(0, min(request.timeout_ms, self.config.request_timeout_ms))
 
     def _add_voter_gate(self, request: AddRaftVoterRequest) -> tuple[int, str | None]:
-        if self.is_foreign_cluster(request.cluster_id):
-            return INCONSISTENT_CLUSTER_ID, "the request is of another cluster"
-        if request.voter.id < 0 or request.voter.directory_id is None:
+        error, message = self._leader_gate(request.cluster_id)
+        if error != NONE:
+            return error, message
+        if not _is_complete(request.voter):
             return INVALID_REQUEST, "a voter has an id and a directory id"
-        if all(endpoint.name != self.config.listener for endpoint in request.endpoints):
+        if not self._has_default_listener(request.endpoints):
             return (
                 INVALID_REQUEST,
                 f"the new voter's endpoints lack the listener {self.config.listener}",
@@ -133,8 +144,9 @@ class Reconfiguration(Leading):
         assert isinstance(request, AddRaftVoterRequest)
         versions = response.kraft_versions if response is not None else None
         if response is None or response.error != NONE:
-            error = REQUEST_TIMED_OUT if response is None else INVALID_REQUEST
-            self._end_change(leadership, error, "the new voter did not say what it supports")
+            self._end_change(
+                leadership, REQUEST_TIMED_OUT, "the new voter did not say what it supports"
+            )
         elif versions is None or self.log.kraft_version not in versions:
             self._end_change(
                 leadership,
@@ -173,8 +185,11 @@ class Reconfiguration(Leading):
         self._append_voters(change, self.voters.without(request.voter.id))
 
     def _remove_voter_gate(self, request: RemoveRaftVoterRequest) -> tuple[int, str | None]:
-        if self.is_foreign_cluster(request.cluster_id):
-            return INCONSISTENT_CLUSTER_ID, "the request is of another cluster"
+        error, message = self._leader_gate(request.cluster_id)
+        if error != NONE:
+            return error, message
+        if not _is_complete(request.voter):
+            return INVALID_REQUEST, "a voter has an id and a directory id"
         error, message = self._change_gate(1)
         if error != NONE:
             return error, message
@@ -196,8 +211,14 @@ class Reconfiguration(Leading):
             assert entry is not None
             self.note_voter_seen(leadership, request.voter.id)
             if self.log.kraft_version == 0:
-                # Static voters have no record: what they say is remembered while this node leads.
+                # Static voters have no record: what they say is remembered while this node leads,
+                # for the upgrade to kraft.version 1.
+                assert request.voter.directory_id is not None
                 leadership.told_versions[request.voter.id] = request.kraft_versions
+                leadership.told_directories[request.voter.id] = (
+                    request.voter.directory_id,
+                    request.endpoints,
+                )
             else:
                 voter = Voter(entry.key, request.endpoints, request.kraft_versions)
                 if voter != entry:
@@ -218,25 +239,22 @@ class Reconfiguration(Leading):
         error = self.leader_error(request.epoch)
         if error != NONE:
             return error
-        leadership = self.leadership
-        assert leadership is not None
-        entry = self.voters.get(request.voter.id)
-        if leadership.high_watermark < 0 or leadership.change is not None:
-            return REQUEST_TIMED_OUT
-        if not self.log.is_voters_committed():
-            return REQUEST_TIMED_OUT
-        if self.log.kraft_version not in request.kraft_versions or all(
-            endpoint.name != self.config.listener for endpoint in request.endpoints
+        versions = request.kraft_versions
+        if (
+            not _is_complete(request.voter)
+            or not self._has_default_listener(request.endpoints)
+            or not 0 <= versions.min <= versions.max
         ):
             return INVALID_REQUEST
-        if entry is None or (self.log.kraft_version >= 1 and entry.key != request.voter):
+        level = self.log.kraft_version
+        error, _ = self._change_gate(level)
+        if error != NONE:
+            return error
+        if level not in versions:
+            return INVALID_REQUEST
+        entry = self.voters.get(request.voter.id)
+        if entry is None or (level >= 1 and entry.key != request.voter):
             return VOTER_NOT_FOUND
-        if self.log.kraft_version == 0 and request.voter.directory_id is not None:
-            # The upgrade to kraft.version 1 needs the directories of all voters.
-            leadership.told_directories[request.voter.id] = (
-                request.voter.directory_id,
-                request.endpoints,
-            )
         return NONE
 
     # -- kraft.version 0 -> 1
@@ -251,13 +269,22 @@ class Reconfiguration(Leading):
         deadline_ms = self.now_ms + self.config.request_timeout_ms
         change = VoterChange(reply_to, deadline_ms, request)
         self._begin_change(change)
+        assert self.leadership is not None
+        for voter in voters:
+            # The same replicas under the keys that they have from now on.
+            progress = self.leadership.replicas.pop(ReplicaKey(voter.id), None)
+            if progress is not None:
+                progress.key = voter.key
+                self.leadership.replicas[voter.key] = progress
         records: list[Record] = [control.KRaftVersion(kraft_version=request.level)]
         records.append(voters.to_record())
         self._append_change(change, records)
 
     def _upgrade_gate(self, request: UpdateKRaftVersionRequest) -> tuple[int, str | None, VoterSet]:
         level, voters = self.log.kraft_version, self.voters
-        error, message = self._change_gate(0)
+        error, message = self._leader_gate(None)
+        if error == NONE:
+            error, message = self._change_gate(0)
         if error != NONE:
             return error, message, voters
         leadership = self.leadership
@@ -336,3 +363,8 @@ class Reconfiguration(Leading):
         else:
             response = RemoveRaftVoterResponse(error, message)
         self.respond(change.reply_to, response, is_leaders=True)
+
+
+def _is_complete(key: ReplicaKey) -> bool:
+    """Whether it names one replica: an id, and the directory of its log."""
+    return key.id >= 0 and key.directory_id is not None
