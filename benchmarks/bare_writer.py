@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def write_blocks(path: str, size: int, seconds: float) -> tuple[int, float]:
@@ -23,6 +25,30 @@ def write_blocks(path: str, size: int, seconds: float) -> tuple[int, float]:
         count += 1
     os.close(descriptor)
     return count, taken
+
+
+def write_together(directory: Path, writers: int, size: int, seconds: float) -> float:
+    """Bytes a second that so many processes write and sync, each to its own file, all at once."""
+    paths = [directory / f"bare-{number}" for number in range(writers)]
+    command = [sys.executable, "-m", "benchmarks.bare_writer"]
+    processes = [
+        subprocess.Popen(
+            [*command, str(path), str(size), str(seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for path in paths
+    ]
+    time.sleep(0.2)
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    results = [json.loads(process.communicate()[0]) for process in processes]
+    for path in paths:
+        path.unlink()
+    return sum(float(each["count"] * size / each["seconds"]) for each in results)
 
 
 def main() -> None:

@@ -1,10 +1,8 @@
-"""What a quorum's writes cost at least: bare write and fdatasync, alone and by three processes.
+"""What a quorum's writes cost at least: `Log.append` with fsync beside a bare write and fdatasync.
 
 ``append_sync_*``   `Log.append` of one batch of 512 B or 1 MiB, then fdatasync
 ``write_sync_*``    a bare write and fdatasync of the same bytes, turn by turn with the above, so
                     that both see the same disk
-``bare_writers``    three processes that each write and sync 1 MiB blocks to a file of their own,
-                    all at once: what three nodes on this machine could reach together
 
 Files lie in pytest's temporary directory and grow as they are written: each sync carries the file's
 new size. Left out: a log that rolls.
@@ -12,11 +10,8 @@ new size. Left out: a log that rolls.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +25,6 @@ from kraft._core.log import Log
 
 MIB = 1 << 20
 SYNCED = {"small": 512 - 61 - 12, "1MiB": MIB - 61 - 12}
-WRITERS = 3
 
 
 def one_batch(size: int) -> bytearray:
@@ -61,28 +55,3 @@ def bench_append_sync(figure: Callable[..., None], sizes: Sizes, tmp_path: Path,
     os.close(descriptor)
     for work, taken in (("append_sync", appends), ("write_sync", writes)):
         figure(f"{work}_{kind}", unit="appends", count=1, bytes=len(data), **summary(taken[10:]))
-
-
-def bench_bare_writers(figure: Callable[..., None], sizes: Sizes, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.bare_writer"]
-    writers = [
-        subprocess.Popen(
-            [*command, str(tmp_path / f"bare-{number}"), str(MIB), str(sizes.seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(WRITERS)
-    ]
-    time.sleep(0.2)
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("\n")
-        writer.stdin.flush()
-    results = [json.loads(writer.communicate()[0]) for writer in writers]
-    rate = sum(each["count"] / each["seconds"] for each in results)
-    seconds = max(each["seconds"] for each in results)
-    blocks = round(rate * seconds)
-    assert all(each["count"] for each in results)
-    times = {"median_s": seconds, "worst_s": seconds}
-    figure("bare_writers", unit="blocks", count=blocks, bytes=blocks * MIB, **times)

@@ -34,6 +34,7 @@ class Sizes:
     quorum_appends: int
     syncs: int
     commits: int  # of a quorum at light load
+    quorum_warm_up: int  # appends before anything counts
     megabytes: int  # through a quorum at full load
     seconds: float  # of works that run for a while
     rounds: int
@@ -50,6 +51,7 @@ FULL = Sizes(
     quorum_appends=10_000,
     syncs=300,
     commits=300,
+    quorum_warm_up=4000,
     megabytes=600,
     seconds=2.0,
     rounds=20,
@@ -65,6 +67,7 @@ QUICK = Sizes(
     quorum_appends=1000,
     syncs=20,
     commits=20,
+    quorum_warm_up=100,
     megabytes=40,
     seconds=0.3,
     rounds=3,

@@ -28,7 +28,7 @@ Line = dict[str, Any]
 def build() -> None:
     """Jars and classes, where they are not there yet; `MissingToolError` says what is missing."""
     compiler = javac()
-    if not LIBRARIES.is_dir():
+    if not LIBRARIES.is_dir() or LIBRARIES.stat().st_mtime < (MODULE / "pom.xml").stat().st_mtime:
         _fetch_jars()
     sources = sorted((MODULE / "src" / "main" / "java").rglob("*.java"))
     newest = max(source.stat().st_mtime for source in sources)
@@ -45,7 +45,7 @@ def _fetch_jars() -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingToolError(
-            "Kafka's jars are not in benchmarks/peers/target/lib yet, and fetching them needs "
+            "Kafka's jars are not all in benchmarks/peers/target/lib yet, and fetching them needs "
             "Maven: no `mvn` on PATH (Debian: apt-get install maven)."
         )
     partial = LIBRARIES.with_name("lib.partial")
@@ -60,7 +60,9 @@ def _fetch_jars() -> None:
             "Maven could not fetch Kafka's jars (is Maven Central, or a mirror of it, "
             f"reachable?):\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
         )
+    shutil.rmtree(LIBRARIES, ignore_errors=True)
     partial.rename(LIBRARIES)
+    LIBRARIES.touch()
 
 
 def heap_gib() -> int:

@@ -6,7 +6,7 @@ public final class Peers {
 
     public static void main(String[] args) throws Exception {
         if (args.length == 0) {
-            System.err.println("usage: Peers decode|encode|load|fence|changes|heap|place|log name=value...");
+            System.err.println("usage: Peers decode|encode|load|fence|changes|heap|place|log|quorum name=value...");
             System.exit(2);
         }
         Arguments arguments = Arguments.parse(args);
@@ -19,6 +19,7 @@ public final class Peers {
             case "heap" -> Images.heap(arguments);
             case "place" -> Placement.place(arguments);
             case "log" -> Logs.appendAndRead(arguments);
+            case "quorum" -> Quorum.serve(arguments);
             default -> throw new IllegalArgumentException("no program " + arguments.program());
         }
         System.exit(0);

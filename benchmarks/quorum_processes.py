@@ -1,0 +1,178 @@
+"""Quorums of processes on this machine, kraft's and Kafka's, and the load that their leaders make.
+
+Owns the processes: a node is started with its own directory and a free port on loopback, and killed
+in the end by its id. Both kinds speak the same few words (`peers/.../Quorum.java`,
+`quorum_node.py`): whoever becomes the leader says so in a line of JSON, a command on its standard
+input asks for a load, and a line of JSON answers it. The load is made in the leader's process, so
+that a commit is timed from the append's call to the news of its commit, and no client's connection
+is part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.java_peers import CLASSES, LIBRARIES, Line, build
+from tests.interop.kafka_jars import java
+
+#: What Kafka's own start script gives a controller.
+JVM = (
+    *("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+)
+LOOPBACK = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind((LOOPBACK, 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Node:
+    """One process and the lines that it prints."""
+
+    def __init__(self, command: list[str], directory: Path, lines: queue.Queue[Line]) -> None:
+        self.log = directory / "stderr"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self._lines = lines
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self._lines.put(json.loads(line) | {"node": self})
+
+    def tell(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Quorum:
+    """Running nodes of one kind."""
+
+    def __init__(self, lines: queue.Queue[Line], nodes: list[Node]) -> None:
+        self._lines = lines
+        self._nodes = nodes
+        self._leader = self._next("leader")["node"]
+
+    def _next(self, field: str, timeout_s: float = 60) -> Line:
+        """The next line that has `field`; RuntimeError where a node ended or nothing comes."""
+        give_up = time.monotonic() + timeout_s
+        while time.monotonic() < give_up:
+            try:
+                line = self._lines.get(timeout=0.2)
+            except queue.Empty:
+                for node in self._nodes:
+                    if node.process.poll() is not None:
+                        said = node.log.read_text(errors="replace")[-3000:]
+                        raise RuntimeError(f"a node ended:\n{said}") from None
+                continue
+            if field in line:
+                return line
+        said = "\n".join(node.log.read_text(errors="replace")[-1500:] for node in self._nodes)
+        raise RuntimeError(f"no {field} within {timeout_s} s:\n{said}")
+
+    def latency(self, count: int, per_second: int, size: int) -> Line:
+        """Appends of one record each, one at a time; median_s, p99_s, worst_s of one commit."""
+        return self._ask(f"latency {count} {per_second} {size}")
+
+    def bandwidth(self, count: int, in_flight: int, size: int) -> Line:
+        """So many appends, so many on their way at once; median_s is the time of all of them."""
+        return self._ask(f"bandwidth {count} {in_flight} {size}")
+
+    def _ask(self, command: str) -> Line:
+        self._leader.tell(command)
+        line = self._next("work")
+        line.pop("node")
+        if "heap" in line:
+            line["heap"] = "1g"
+        return line
+
+
+@contextmanager
+def _quorum(commands: list[tuple[list[str], Path]]) -> Iterator[Quorum]:
+    lines: queue.Queue[Line] = queue.Queue()
+    nodes: list[Node] = []
+    try:
+        for command, directory in commands:
+            nodes.append(Node(command, directory, lines))
+        yield Quorum(lines, nodes)
+    finally:
+        for node in nodes:
+            node.stop()
+
+
+def settings(id: int, ports: list[int], directory: Path, more: dict[str, object]) -> Path:
+    """Writes a controller's properties, static voters; the file."""
+    voters = ",".join(f"{each}@{LOOPBACK}:{port}" for each, port in enumerate(ports, 1))
+    listener = f"CONTROLLER://{LOOPBACK}:{ports[id - 1]}"
+    given: dict[str, object] = {
+        "process.roles": "controller",
+        "node.id": id,
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": listener,
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+        "log.dirs": directory,
+        "controller.quorum.append.linger.ms": 0,
+    }
+    path = directory / "node.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in (given | more).items()))
+    return path
+
+
+@contextmanager
+def kafka_quorum(size: int, directory: Path) -> Iterator[Quorum]:
+    """Kafka's controllers with the raft layer alone. Raises MissingToolError without Java."""
+    build()
+    ports, commands = free_ports(size), []
+    for id in range(1, size + 1):
+        home = directory / f"kafka-{id}"
+        home.mkdir(parents=True)
+        id_of_directory = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        program = ("kraft.peers.Peers", "quorum", f"config={settings(id, ports, home, {})}")
+        path = f"{CLASSES}{os.pathsep}{LIBRARIES}/*"
+        command = [str(java()), *JVM, "-cp", path, *program, f"directory={id_of_directory}"]
+        commands.append((command, home))
+    with _quorum(commands) as quorum:
+        yield quorum
+
+
+@contextmanager
+def kraft_quorum(size: int, directory: Path) -> Iterator[Quorum]:
+    """Nodes of kraft, put together as `kraft server start` does."""
+    ports, commands = free_ports(size), []
+    for id in range(1, size + 1):
+        home = directory / f"kraft-{id}"
+        home.mkdir(parents=True)
+        command = [sys.executable, "-m", "benchmarks.quorum_node"]
+        commands.append(([*command, str(settings(id, ports, home, {}))], home))
+    with _quorum(commands) as quorum:
+        yield quorum
