@@ -33,7 +33,10 @@ FINDINGS = HOME / "findings"
 # Targets that write files do it here, where there is such a place.
 MEMORY = Path("/dev/shm")
 
-TARGETS = ("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text")
+TARGETS = (
+    *("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text"),
+    "rpc",
+)
 SANITIZERS = "-fsanitize=address,undefined,fuzzer-no-link"
 MISSING = 2
 

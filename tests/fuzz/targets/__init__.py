@@ -18,7 +18,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Protocol, cast
 
-NAMES = ("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text")
+NAMES = (
+    *("batch", "values", "table", "twin", "replay", "log", "checkpoint", "directory", "text"),
+    "rpc",
+)
 
 
 class Target(Protocol):
