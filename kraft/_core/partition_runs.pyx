@@ -10,8 +10,8 @@ the brokers, the epochs and the directories is known before it is read::
 
 Most partitions have all replicas in sync in their order, and no tags. ``take_full`` takes those: it
 holds the bytes that are known against what they must be, eight at a time, gathers all differences
-in one word, and asks once a record. ``take_regular`` takes a record of any length and ISR, with
-ELR or not. What neither wants goes the general way. Every byte that the general parsers look at is
+in one word, and asks once, then once more for the directories. ``take_regular`` takes a record with
+any ISR and ELR. What neither wants goes the general way. Every byte that the general parsers look at is
 looked at here too, so that both agree on what is malformed.
 
 Fed by ``replayed_rows``; what a record of any form does to a row is in ``record_rows``.
@@ -20,7 +20,9 @@ Fed by ``replayed_rows``; what a record of any form does to a row is in ``record
 from libc.stdint cimport int8_t, uint32_t, uint64_t
 
 from kraft._core.partition_codec cimport DIRECTORY_MIGRATING, PARTITION_KEY, ArrayView
-from kraft._core.record_views cimport is_uuid, likely_directory, pack_view, raw_word
+from kraft._core.record_views cimport (
+    cached_directory, is_uuid, likely_directory, pack_view, raw_half, raw_word,
+)
 from kraft._core.rows cimport NO_MEMORY, ROWS_ADDED, JournalEntry
 from kraft._core.topics cimport TopicEntry
 from kraft._core.wire cimport (
@@ -130,7 +132,7 @@ cdef inline void take_full(
             for slot in range(replica_count):
                 member = load_u32(at + 4 * slot)
                 signs |= member
-                wrong |= member ^ load_u32(at + 4 * replica_count + 1 + 4 * slot)
+                wrong |= raw_half(at + 4 * slot) ^ raw_half(at + 4 * (replica_count + slot) + 1)
                 replicas[slot] = <int32_t>member
             wrong |= signs & <uint32_t>0x80000000
             at += 8 * replica_count + 1
@@ -142,6 +144,13 @@ cdef inline void take_full(
             if has_directories:
                 wrong |= at[0] ^ (replica_count + 1)
                 at += 1
+                wrong |= at[16 * replica_count] | at[16 * replica_count + 1]
+            else:
+                wrong |= at[0] | at[1]
+        if likely(wrong == 0):
+            # Asked before the directories are looked up: where the answer was not the expected one,
+            # the processor finds out that much earlier.
+            if has_directories:
                 for slot in range(replica_count):
                     number = likely_directory(cache, at)
                     wrong |= raw_word(ids + 16 * <uint64_t>number) ^ raw_word(at)
@@ -151,7 +160,6 @@ cdef inline void take_full(
             else:
                 for slot in range(replica_count):
                     directories[slot] = DIRECTORY_MIGRATING
-            wrong |= at[0] | at[1]
         if unlikely(wrong != 0):
             advance(run, p, row)
             if not rows.take_regular(run):
@@ -383,10 +391,14 @@ cdef class PartitionRuns(RecordRows):
         for slot in range(all_replicas.count):
             directories[slot] = DIRECTORY_MIGRATING
             if version:
-                number = self.intern_directory(at + 16 * slot)
-                if number < 0:
-                    run.result = NO_MEMORY
-                    return False
+                number = cached_directory(
+                    self.directory_cache, self.directory_ids(), at + 16 * slot
+                )
+                if unlikely(number < 0):
+                    number = self.intern_directory(at + 16 * slot)
+                    if number < 0:
+                        run.result = NO_MEMORY
+                        return False
                 directories[slot] = <uint32_t>number
         for slot in range(all_replicas.count, self.stride):
             replicas[slot] = -1

@@ -2,7 +2,7 @@
 # ids.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from kraft._core.partition_codec cimport ArrayView
 from kraft._core.wire cimport load_u32
@@ -21,29 +21,43 @@ cdef inline const uint8_t *spread_list(const ArrayView *view, int32_t *out) noex
     return view.items
 
 
+cdef inline uint64_t raw_word(const uint8_t *p) noexcept nogil:
+    """Eight bytes in the machine's order: for comparing, never for their value."""
+    cdef uint64_t word
+    memcpy(&word, p, 8)
+    return word
+
+
+cdef inline uint32_t raw_half(const uint8_t *p) noexcept nogil:
+    """Four bytes, likewise."""
+    cdef uint32_t half
+    memcpy(&half, p, 4)
+    return half
+
+
 cdef inline bint pack_view(
     const ArrayView *list_, const ArrayView *replicas, uint32_t *packed
 ) noexcept nogil:
-    """A list in a record as slots of the replicas in the same record; False where it has no such
-    form.
+    """A list in a record as slots of the replicas in the same record, of which there are at most 8;
+    False where it has no such form.
     """
-    cdef uint32_t result = 0
+    cdef uint32_t result = 0, member, found
     cdef int32_t index, slot
-    cdef const uint8_t *member
     if list_.count > 8:
         return False
     for index in range(list_.count):
-        member = list_.items + 4 * index
-        # Nearly always the list is in the replicas' order, so the same place is tried first.
-        if index < replicas.count and memcmp(member, replicas.items + 4 * index, 4) == 0:
-            result |= <uint32_t>(index + 1) << (4 * index)
-            continue
-        for slot in range(replicas.count):
-            if memcmp(member, replicas.items + 4 * slot, 4) == 0:
-                result |= <uint32_t>(slot + 1) << (4 * index)
-                break
-        else:
+        member = raw_half(list_.items + 4 * index)
+        # The same place before all others, then the lowest; without a branch, as nobody could
+        # guess which broker has left an ISR.
+        found = 0
+        for slot in range(replicas.count - 1, -1, -1):
+            if raw_half(replicas.items + 4 * slot) == member:
+                found = slot + 1
+        if index < replicas.count and raw_half(replicas.items + 4 * index) == member:
+            found = index + 1
+        if found == 0:
             return False
+        result |= found << (4 * index)
     packed[0] = result
     return True
 
@@ -68,20 +82,6 @@ cdef inline bint pack_members(
             return False
     packed[0] = result
     return True
-
-
-cdef inline uint64_t raw_word(const uint8_t *p) noexcept nogil:
-    """Eight bytes in the machine's order: for comparing, never for their value."""
-    cdef uint64_t word
-    memcpy(&word, p, 8)
-    return word
-
-
-cdef inline uint32_t raw_half(const uint8_t *p) noexcept nogil:
-    """Four bytes, likewise."""
-    cdef uint32_t half
-    memcpy(&half, p, 4)
-    return half
 
 
 cdef inline bint is_uuid(const uint8_t *left, const uint8_t *right) noexcept nogil:
