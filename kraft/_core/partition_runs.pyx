@@ -10,9 +10,9 @@ the brokers, the epochs and the directories is known before it is read::
 
 Most partitions have all replicas in sync in their order, and no tags. ``take_full`` takes those: it
 holds the bytes that are known against what they must be, eight at a time, gathers all differences
-in one word, and asks once, then once more for the directories. ``take_regular`` takes a record with
-any ISR and ELR. What neither wants goes the general way. Every byte that the general parsers look at is
-looked at here too, so that both agree on what is malformed.
+in one word, and asks once; then it looks the directories up, and asks once more. ``take_regular``
+takes a record with any ISR and ELR. What neither wants goes the general way. Every byte that the
+general parsers look at is looked at here too, so that both agree on what is malformed.
 
 Fed by ``replayed_rows``; what a record of any form does to a row is in ``record_rows``.
 """
