@@ -8,7 +8,8 @@ STAMP := $(VENV)/.built-$(KIND)
 # A build of the other kind leaves files that look up to date.
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
-.PHONY: help build demo test lint interop bench bench-quick fuzz clean
+.PHONY: help build demo test lint interop bench bench-quick fuzz clean \
+  simulate mutants soak soak-simulate
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -17,6 +18,9 @@ help:
 	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make bench    the speed table: this package beside its peers"
 	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
+	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
+	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
+	@echo "make soak     the proofs at a hundred times their size; hours"
 	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
 
 $(VENV)/.installed: pyproject.toml
@@ -63,6 +67,22 @@ lint: build
 fuzz: SECONDS ?= 60
 fuzz:
 	$(PYTHON) tests/fuzz/run.py --seconds $(SECONDS) $(if $(TARGETS),--targets $(TARGETS))
+
+simulate: SEEDS ?= 2000
+simulate: EVENTS ?= 10000
+simulate: FIRST ?= 0
+simulate: build
+	$(BIN)/python -m tests.simulation.run --events $(EVENTS) \
+	  $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(if $(JSON),--json)
+
+mutants: build
+	$(BIN)/python -m tests.simulation.mutants
+
+# Seeds that CI does not run.
+soak-simulate: build
+	$(BIN)/python -m tests.simulation.run --first 1000000 --seeds 200000
+
+soak: soak-simulate
 
 clean:
 	rm -rf build $(VENV) kraft/_core/*.so kraft/_core/*.c

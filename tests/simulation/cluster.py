@@ -22,6 +22,7 @@ from kraft._core.batch import BatchBuilder
 from kraft.raft.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FetchResponse,
     FetchSnapshotResponse,
     Request,
     Response,
@@ -52,6 +53,8 @@ from tests.simulation.machine import Asked, Job, Machine, Origin
 
 LIVENESS_MS = 10_000.0
 NEVER = float("inf")
+#: Of a batch: base offset, length, epoch, magic and the CRC itself lie before.
+CRC_COVERS_FROM = 21
 
 
 @dataclass(slots=True)
@@ -67,6 +70,8 @@ class Weather:
     delay: float = 0.0
     sync_ms: float = 0.5
     append_interval_ms: float = 50.0
+    #: The chance that fetched records arrive damaged, or cut short.
+    damage: float = 0.0
 
 
 class Cluster:
@@ -370,6 +375,13 @@ class Cluster:
             # Gone since the node decided: the connection is closed.
             content = b"" if snapshot is None else snapshot.content
             response.data = content[part.position : part.position + part.max_size]
+        elif (
+            self.weather.damage
+            and type(response) is FetchResponse
+            and len(response.records)
+            and self.draw() < self.weather.damage
+        ):
+            self._damage(response)
         origin = asked.origin
         if origin.machine is None:
             self.counts[f"{type(response).__name__}_{response.error}"] += 1
@@ -398,6 +410,21 @@ class Cluster:
             self._queue,
             (self.now + delay, self._order, self._answer, origin, response, machine.id),
         )
+
+    def _damage(self, response: FetchResponse) -> None:
+        """Flips a bit that the last batch's CRC covers, or cuts it; TCP lets some through."""
+        self.counts["damaged_records"] += 1
+        records = bytearray(response.records)
+        position, end = 0, 0
+        while end < len(records):
+            position = end
+            end += 12 + int.from_bytes(records[position + 8 : position + 12], "big")
+        if self.draw() < 0.5:
+            at = position + CRC_COVERS_FROM + int(self.draw() * (end - position - CRC_COVERS_FROM))
+            records[at] ^= 1 << int(self.draw() * 8)
+        else:
+            del records[position + int(self.draw() * (end - position)) :]
+        response.records = bytes(records)
 
     def _answer(self, origin: Origin, response: Response, source: int) -> None:
         machine = origin.machine

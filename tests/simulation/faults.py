@@ -11,13 +11,21 @@ from collections.abc import Callable
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.messages import (
     AddRaftVoterRequest,
+    BeginQuorumEpochRequest,
     DescribeQuorumRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    OffsetAndEpoch,
     RemoveRaftVoterRequest,
+    Request,
     UpdateKRaftVersionRequest,
+    VoteRequest,
 )
 from kraft.raft.ready import Resign, Role, Shutdown, SnapshotsCleaned, SnapshotStored
-from kraft.raft.voters import Endpoint
+from kraft.raft.voters import Endpoint, ReplicaKey
 from tests.simulation.cluster import Cluster
+from tests.simulation.history import Violation
 from tests.simulation.machine import Machine, new_directory
 from tests.simulation.storage import Storage
 
@@ -49,20 +57,27 @@ class Faults:
             (20, self.snapshot),
             (10, self.clean_snapshots),
             (16, self.change_voters),
-            (3, self.upgrade),
+            (8, self.upgrade),
             (3, self.resign),
             (4, self.shut_down),
             (4, self.wipe_observer),
             (1, self.describe),
+            (4, self.strange_request),
         ]
         self._weights = [weight for weight, _ in table]
         self._faults = [fault for _, fault in table]
+        #: Now and then operators are busier than anything else.
+        self._busy_weights = [
+            weight * (8 if fault == self.change_voters else 1) for weight, fault in table
+        ]
+        self._is_busy = False
         cluster.on_stopped = self._restart_later
 
     def begin(self, mean_ms: float) -> None:
         self._phase += 1
         self._mean_ms = mean_ms
         self._has_moved, self._is_on = False, True
+        self._is_busy = self.random.random() < 0.25
         absent, self.absent = self.absent, []
         for machine in absent:
             self._restart_later(machine)
@@ -71,7 +86,8 @@ class Faults:
     def _next(self, phase: int, _b: None = None, _c: None = None) -> None:
         if phase != self._phase:
             return
-        self.random.choices(self._faults, self._weights)[0]()
+        weights = self._busy_weights if self._is_busy else self._weights
+        self.random.choices(self._faults, weights)[0]()
         wait_ms = self.random.expovariate(1.0 / self._mean_ms)
         self.cluster.at(self.cluster.now + wait_ms, self._next, phase)
 
@@ -124,7 +140,8 @@ class Faults:
         self.cluster.start(machine)
 
     def _restart_later(self, machine: Machine) -> None:
-        wait_ms = 10.0 + self.random.random() ** 2 * 5000.0
+        longest_ms = 20.0 if self.random.random() < 0.3 else 5000.0
+        wait_ms = 1.0 + self.random.random() ** 2 * longest_ms
         self.cluster.at(self.cluster.now + wait_ms, self._restart, machine)
 
     def _up(self) -> list[Machine]:
@@ -356,3 +373,42 @@ class Faults:
         machine = self._any_up()
         if machine is not None:
             self.cluster.ask(machine, DescribeQuorumRequest())
+
+    def strange_request(self) -> None:
+        """Somebody asks what makes no sense: it is refused, and changes nothing."""
+        machine, random = self._any_up(), self.random
+        now = self.cluster.now
+        if machine is None or machine.paused_until > now or machine.wake_at <= now:
+            return
+        node, stranger = machine.node, ReplicaKey(random.choice((-1, 77)), new_directory(random))
+        epoch, cluster_id = node.epoch, machine.config.cluster_id
+        nowhere = OffsetAndEpoch(1 << 40, epoch)
+        request: Request = random.choice(
+            (
+                VoteRequest("another", epoch + 9, stranger, None, epoch, 1 << 40),
+                VoteRequest(cluster_id, epoch - 1, stranger, None, 0, 0),
+                VoteRequest(cluster_id, epoch, stranger, None, epoch + 5, 1 << 40),
+                VoteRequest(cluster_id, epoch, stranger, None, 0, -1, is_pre_vote=True),
+                BeginQuorumEpochRequest("another", epoch + 9, 77, None),
+                BeginQuorumEpochRequest(cluster_id, epoch - 1, 77, None),
+                EndQuorumEpochRequest("another", epoch + 9, 77, ()),
+                EndQuorumEpochRequest(cluster_id, epoch - 1, 77, ()),
+                FetchRequest("another", stranger, epoch, 0, 0),
+                FetchRequest(cluster_id, stranger, epoch, -5, 0),
+                FetchRequest(cluster_id, stranger, epoch, 0, epoch + 1),
+                FetchRequest(cluster_id, stranger, epoch + 9, 0, 0),
+                FetchSnapshotRequest("another", stranger, epoch, nowhere, 0),
+                FetchSnapshotRequest(cluster_id, stranger, epoch, nowhere, -1),
+                AddRaftVoterRequest("another", 100, stranger, ()),
+                AddRaftVoterRequest(cluster_id, -1, stranger, ()),
+                RemoveRaftVoterRequest(cluster_id, stranger),
+            )
+        )
+        before = (node.role, node.epoch, node.leader_id, node.log.end_offset)
+        self.cluster.counts["strange_requests"] += 1
+        self.cluster.ask(machine, request)
+        after = (node.role, node.epoch, node.leader_id, node.log.end_offset)
+        if machine.is_up and after[1:] != before[1:]:
+            raise Violation(
+                "strange_requests_change_nothing", f"{machine}: {request!r}, {before} -> {after}"
+            )

@@ -29,7 +29,14 @@ from kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from kraft.raft.ready import InstallSnapshot, Role, RoleChange, StoreSnapshotChunk, Write
+from kraft.raft.ready import (
+    DropSnapshotDownload,
+    InstallSnapshot,
+    Role,
+    RoleChange,
+    StoreSnapshotChunk,
+    Write,
+)
 from kraft.raft.voters import ReplicaKey
 from tests.simulation.history import Entry, History, Violation
 from tests.simulation.machine import Machine
@@ -199,6 +206,8 @@ class Checks:
                 if machine.role is Role.LEADER:
                     raise Violation("leader_never_loads_a_snapshot", f"{machine}: {write!r}")
                 self.counts["snapshot_chunks"] += 1
+            elif kind is DropSnapshotDownload:
+                self.counts["interrupted_downloads"] += 1
 
     def request(self, machine: Machine, request: Request) -> None:
         kind = type(request)

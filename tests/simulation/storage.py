@@ -45,7 +45,10 @@ class Snapshot(NamedTuple):
 
 def snapshot_content(id: OffsetAndEpoch) -> bytes:
     """What a snapshot of these batches holds: the same on every node, and of an odd size."""
-    size = 200 + (id.offset * 7919 + id.epoch * 104729) % 1800
+    number = id.offset * 7919 + id.epoch * 104729
+    size = 200 + number % 1800
+    if number % 3 == 0:
+        size *= 15
     return (b"%d-%d;" % id * (size // 4))[:size]
 
 
@@ -181,6 +184,9 @@ class Storage:
         state = ElectionState(write.epoch, write.leader_id, voted)
         if state.epoch < self.election.epoch:
             raise Violation("epoch_never_goes_back", f"{self.election} became {state} on disk")
+        voted = self.election.voted
+        if state.epoch == self.election.epoch and voted is not None and state.voted != voted:
+            raise Violation("vote_once_per_epoch", f"{self.election} became {state} on disk")
         self.election = state
         if state.leader_id == self.owner_id:
             self.led_epoch = state.epoch

@@ -1,0 +1,478 @@
+"""The simulator itself: it replays, it goes through what it says, and its checks can fail."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kraft._core.batch import BatchBuilder
+from kraft.raft.messages import FetchRequest, LogSlice, OffsetAndEpoch, VoteRequest
+from kraft.raft.ready import (
+    AppendBatches,
+    InstallSnapshot,
+    Role,
+    RoleChange,
+    StoreSnapshotChunk,
+    TruncateLog,
+    WriteElectionState,
+)
+from kraft.raft.voters import ReplicaKey, Voter, VoterSet
+from kraft.records import Uuid
+from kraft.records.batches import encode_control_records
+from tests.simulation import mutants, run
+from tests.simulation.cluster import Cluster
+from tests.simulation.history import Entry, History, Violation
+from tests.simulation.machine import Machine
+from tests.simulation.scenario import Phases, build, run_seed
+from tests.simulation.storage import Snapshot, Storage, snapshot_content
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def trace_digest(seed: int, events: int) -> str:
+    lines = run_seed(seed, events, is_traced=True).lines
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+# -- replay
+
+
+@pytest.mark.parametrize("seed", [1, 8, 21])
+def test_a_seed_replays_to_the_same_trace(seed: int) -> None:
+    assert trace_digest(seed, 600) == trace_digest(seed, 600)
+    assert trace_digest(seed, 600) != trace_digest(seed + 1, 600)
+
+
+def test_a_trace_does_not_change_what_happens() -> None:
+    told, untold = run_seed(5, 800, is_traced=True), run_seed(5, 800)
+    assert told.digest == untold.digest
+    assert len(told.lines) >= told.events
+
+
+def test_the_hash_seed_of_the_process_does_not_show() -> None:
+    script = (
+        "from tests.simulation.test_simulation import trace_digest;"
+        "print([trace_digest(seed, 600) for seed in (3, 11)])"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_a_few_seeds_pass_and_go_through_much() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(12):
+        outcome = run_seed(seed, 1500)
+        assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
+        assert outcome.events >= 1500
+        counts += outcome.counts
+    for name in ("elections", "commits", "crashes", "leader_crashes", "truncations", "calms"):
+        assert counts[name], name
+
+
+def test_replaying_a_violation_tells_how_it_came_about() -> None:
+    """The command shows the last lines, the invariant, and how to see it again."""
+    outcome = run_seed(5, 300, is_traced=True)
+    outcome.violation = Violation("logs_match", "they do not")
+    text = run.explain(outcome, 300)
+    assert "logs_match: they do not" in text
+    assert "make simulate SEED=5 EVENTS=300" in text
+    assert outcome.lines[-1][:100] in text
+
+
+def test_what_never_happened_fails_a_run_that_is_large_enough() -> None:
+    summary = run.Summary()
+    counts = Counter({name: 1 for name in run.MUST_HAPPEN if name != "leader_crashes"})
+    summary.add(run.Part(0, run.ENOUGH_EVENTS, 1.0, 1.0, 7, counts, None))
+    assert summary.never_happened == ["leader_crashes"]
+    assert json.loads(summary.as_json(1.0, 1))["never_happened"] == ["leader_crashes"]
+
+
+# -- planted faults
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "answers_before_the_disk_has_it",
+        "the_leader_commits_before_a_majority_has_it",
+        "the_epoch_is_forgotten_at_a_restart",
+    ],
+)
+def test_a_planted_fault_is_caught(name: str) -> None:
+    """In a process of its own, as what is planted is never taken back."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.mutants", "--only", name, "--jobs", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 mutants caught" in done.stdout
+
+
+def test_there_are_enough_planted_faults() -> None:
+    assert len(mutants.MUTANTS) >= 12
+
+
+# -- violations made by hand
+
+
+def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
+    builder = BatchBuilder(base_offset, epoch)
+    for value in values or (b"value",):
+        builder.append(value)
+    return bytes(builder.finish())
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Three voters and more, all up, with something committed and nothing on its way."""
+    cluster, faults = build(next(seed for seed in range(99) if voter_count(seed) == 3))
+    Phases(cluster, faults, 1).start()
+    cluster.run()
+    return cluster
+
+
+def voter_count(seed: int) -> int:
+    machines = build(seed)[0].machines.values()
+    static = next(iter(machines)).config.static_voters
+    return len(static) if static.ids and len(machines) == 3 else 0
+
+
+def leader_of(cluster: Cluster) -> Machine:
+    leader = cluster.leader()
+    assert leader is not None
+    return leader
+
+
+def follower_of(cluster: Cluster) -> Machine:
+    return next(it for it in cluster.machines.values() if it.role is Role.FOLLOWER)
+
+
+def violated(error: pytest.ExceptionInfo[Violation]) -> str:
+    return error.value.invariant
+
+
+def test_two_leaders_of_an_epoch_are_noticed(cluster: Cluster) -> None:
+    leader, follower = leader_of(cluster), follower_of(cluster)
+    change = RoleChange(Role.LEADER, leader.epoch, follower.id)
+    with pytest.raises(Violation) as error:
+        cluster.checks.role_changed(follower, change)
+    assert violated(error) == "at_most_one_leader_per_epoch"
+
+
+def test_an_epoch_that_goes_back_is_noticed(cluster: Cluster) -> None:
+    follower = follower_of(cluster)
+    with pytest.raises(Violation) as error:
+        cluster.checks.role_changed(follower, RoleChange(Role.UNATTACHED, follower.epoch - 1, -1))
+    assert violated(error) == "epoch_never_goes_back"
+    with pytest.raises(Violation) as error:
+        follower.storage.perform(WriteElectionState(0, -1, -1, None, 0))
+    assert violated(error) == "epoch_never_goes_back"
+
+
+def test_a_leader_without_what_is_committed_is_noticed(cluster: Cluster) -> None:
+    follower = follower_of(cluster)
+    follower.storage._keep(len(follower.storage.entries) - 1)
+    with pytest.raises(Violation) as error:
+        cluster.checks.role_changed(
+            follower, RoleChange(Role.LEADER, follower.epoch + 1, follower.id)
+        )
+    assert violated(error) == "leader_has_all_committed"
+
+
+def test_a_high_watermark_that_goes_back_is_noticed(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    with pytest.raises(Violation) as error:
+        cluster.checks.committed(leader, leader.high_watermark - 1)
+    assert violated(error) == "high_watermark_never_goes_back"
+
+
+def append(machine: Machine, *values: bytes, epoch: int | None = None) -> Entry:
+    """Puts a batch on the machine's disk, behind the node's back."""
+    storage = machine.storage
+    base_offset = storage.end_offset
+    data = batch(base_offset, machine.epoch if epoch is None else epoch, *values)
+    end_offset = base_offset + max(1, len(values))
+    storage.perform(AppendBatches(base_offset, end_offset, data))
+    return storage.last
+
+
+def test_a_commit_without_a_majority_is_noticed(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    entry = append(leader, b"alone")
+    with pytest.raises(Violation) as error:
+        cluster.checks.committed(leader, entry.end_offset)
+    assert violated(error) == "majority_holds_committed"
+
+
+def test_a_majority_that_has_not_heard_of_the_epoch_does_not_count(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    entry = append(leader, b"x")
+    for other in cluster.machines.values():
+        if other is not leader:
+            append(other, b"x", epoch=leader.epoch)
+            other.storage.election = type(other.storage.election)(leader.epoch - 1)
+    with pytest.raises(Violation) as error:
+        cluster.checks.committed(leader, entry.end_offset)
+    assert violated(error) == "majority_holds_committed"
+
+
+def test_a_follower_that_commits_first_is_noticed(cluster: Cluster) -> None:
+    follower = follower_of(cluster)
+    entry = append(follower, b"x")
+    with pytest.raises(Violation) as error:
+        cluster.checks.committed(follower, entry.end_offset)
+    assert violated(error) == "majority_holds_committed"
+
+
+def test_a_commit_of_an_earlier_epoch_alone_is_noticed(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    for machine in cluster.machines.values():
+        entry = append(machine, b"x", epoch=leader.epoch)
+    leader.epoch += 1
+    with pytest.raises(Violation) as error:
+        cluster.checks.committed(leader, entry.end_offset)
+    assert violated(error) == "high_watermark_waits_for_the_epoch"
+
+
+def test_a_high_watermark_within_a_batch_is_noticed(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    entry = append(leader, b"x", b"y")
+    with pytest.raises(Violation) as error:
+        cluster.checks.committed(leader, entry.end_offset - 1)
+    assert violated(error) == "high_watermark_at_batch_end"
+
+
+def test_what_is_said_before_it_is_on_disk_is_noticed(cluster: Cluster) -> None:
+    leader, follower = leader_of(cluster), follower_of(cluster)
+    checks, end_offset = cluster.checks, follower.storage.end_offset
+    replica, epoch = follower.config.replica, follower.epoch
+    for request in (
+        FetchRequest("c", replica, epoch, end_offset + 1, epoch),
+        FetchRequest("c", replica, epoch + 1, end_offset, epoch),
+        VoteRequest("c", epoch + 1, replica, None, epoch, end_offset),
+        VoteRequest("c", epoch, replica, None, epoch, end_offset + 1, is_pre_vote=True),
+    ):
+        with pytest.raises(Violation) as error:
+            checks.request(follower, request)
+        assert violated(error) == "durable_before_visible"
+    with pytest.raises(Violation) as error:
+        leader.storage.read(LogSlice(0, leader.storage.end_offset + 1, 1000))
+    assert violated(error) == "durable_before_visible"
+
+
+def test_a_second_vote_is_noticed(cluster: Cluster) -> None:
+    follower, epoch = follower_of(cluster), 99
+    first, second = (it.config.replica for it in list(cluster.machines.values())[:2])
+    for candidate in (first, second):
+        follower.storage.perform(
+            WriteElectionState(epoch, -1, candidate.id, candidate.directory_id, 0)
+        )
+        request = VoteRequest("c", epoch, candidate, None, 1, 1)
+        if candidate == first:
+            cluster.checks._vote(follower, epoch, candidate, request)
+    with pytest.raises(Violation) as error:
+        cluster.checks._vote(follower, epoch, second, request)
+    assert violated(error) == "vote_once_per_epoch"
+
+
+def test_a_leader_that_loads_a_snapshot_is_noticed(cluster: Cluster) -> None:
+    with pytest.raises(Violation) as error:
+        cluster.checks.writes(leader_of(cluster), [InstallSnapshot(OffsetAndEpoch(3, 1))])
+    assert violated(error) == "leader_never_loads_a_snapshot"
+
+
+def test_no_commit_after_the_faults_have_stopped_is_noticed(cluster: Cluster) -> None:
+    for one in cluster.machines:
+        cluster.blocked |= {(one, other) for other in cluster.machines if other != one}
+    cluster.is_over = False
+    cluster.expect_commit()
+    with pytest.raises(Violation) as error:
+        cluster.run()
+    assert violated(error) == "commit_within_10_seconds"
+
+
+def test_a_node_that_stays_behind_is_noticed(cluster: Cluster) -> None:
+    straggler = follower_of(cluster)
+    cluster.blocked |= {(other, straggler.id) for other in cluster.machines}
+    cluster.is_over = False
+    cluster.expect_commit()
+    cluster.append(leader_of(cluster))
+    with pytest.raises(Violation) as error:
+        cluster.run()
+    assert violated(error) == "everyone_catches_up_within_10_seconds"
+
+
+# -- the tree of batches, and the disk
+
+
+def empty_storage() -> Storage:
+    return Storage(1, History(None, 0), VoterSet())
+
+
+def test_logs_that_do_not_match_are_noticed() -> None:
+    history = History(None, 0)
+    one, other = Storage(1, history, VoterSet()), Storage(2, history, VoterSet())
+    one.perform(AppendBatches(0, 1, batch(0, 1, b"a")))
+    with pytest.raises(Violation) as error:
+        other.perform(AppendBatches(0, 1, batch(0, 1, b"b")))
+    assert violated(error) == "logs_match"
+
+    other.perform(AppendBatches(0, 1, batch(0, 2, b"b")))
+    one.perform(AppendBatches(1, 2, batch(1, 3, b"c")))
+    with pytest.raises(Violation) as error:
+        other.perform(AppendBatches(1, 2, batch(1, 3, b"c")))
+    assert violated(error) == "logs_match"
+
+
+def test_a_gap_is_noticed() -> None:
+    storage = empty_storage()
+    with pytest.raises(Violation) as error:
+        storage.perform(AppendBatches(5, 6, batch(5, 1)))
+    assert violated(error) == "logs_match"
+
+
+def test_a_truncated_commit_is_noticed_where_its_epoch_is_known() -> None:
+    storage = empty_storage()
+    storage.perform(AppendBatches(0, 1, batch(0, 1)))
+    storage.history.commit(storage.last, 2)
+    storage.perform(WriteElectionState(2, 2, -1, None, 0))
+    with pytest.raises(Violation) as error:
+        storage.perform(TruncateLog(0))
+    assert violated(error) == "committed_never_lost_or_changed"
+
+
+def test_a_follower_of_an_older_leader_may_truncate_what_it_never_acknowledged() -> None:
+    storage = empty_storage()
+    storage.perform(AppendBatches(0, 1, batch(0, 1)))
+    storage.history.commit(storage.last, 3)
+    storage.perform(WriteElectionState(2, 2, -1, None, 0))
+    storage.perform(TruncateLog(0))
+    assert storage.end_offset == 0
+
+
+def test_another_commit_at_the_same_offset_is_noticed() -> None:
+    history = History(None, 0)
+    one, other = Storage(1, history, VoterSet()), Storage(2, history, VoterSet())
+    one.perform(AppendBatches(0, 1, batch(0, 1)))
+    other.perform(AppendBatches(0, 1, batch(0, 2)))
+    history.commit(one.last, 1)
+    with pytest.raises(Violation) as error:
+        history.commit(other.last, 2)
+    assert violated(error) == "committed_never_lost_or_changed"
+
+
+def voters(*ids: int) -> VoterSet:
+    return VoterSet(Voter(ReplicaKey(id, Uuid(bytes([1, *[0] * 14, id])))) for id in ids)
+
+
+def change_voters(storage: Storage, *ids: int) -> None:
+    at = storage.end_offset
+    record = encode_control_records([voters(*ids).to_record()], base_offset=at, epoch=1)
+    storage.perform(AppendBatches(at, at + 1, bytes(record)))
+
+
+def test_two_voter_changes_at_once_are_noticed() -> None:
+    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    with pytest.raises(Violation) as error:
+        change_voters(storage, 1)
+    assert violated(error) == "one_voter_change_at_a_time"
+
+
+def test_a_voter_change_before_the_last_is_committed_is_noticed() -> None:
+    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    change_voters(storage, 1, 2)
+    with pytest.raises(Violation) as error:
+        change_voters(storage, 1, 2, 4)
+    assert violated(error) == "one_voter_change_at_a_time"
+
+    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    change_voters(storage, 1, 2)
+    storage.history.commit(storage.last, 1)
+    change_voters(storage, 1, 2, 4)
+    assert storage.last.voters == voters(1, 2, 4)
+
+
+def test_a_crash_leaves_a_prefix_of_what_was_not_synced() -> None:
+    ends = Counter()
+    for seed in range(60):
+        storage = empty_storage()
+        storage.perform(AppendBatches(0, 1, batch(0, 1)))
+        more = [AppendBatches(at, at + 1, batch(at, 1, b"%d" % at)) for at in range(1, 4)]
+        storage.crash(more, Random(seed))
+        ends[storage.end_offset] += 1
+        assert [entry.base_offset for entry in storage.entries] == list(range(storage.end_offset))
+    assert set(ends) == {1, 2, 3, 4}
+
+
+def test_a_truncation_before_a_crash_is_durable_and_so_is_what_it_kept() -> None:
+    for seed in range(30):
+        storage = empty_storage()
+        writes = [
+            AppendBatches(0, 1, batch(0, 1)),
+            AppendBatches(1, 2, batch(1, 1)),
+            TruncateLog(1),
+        ]
+        storage.crash(writes, Random(seed))
+        if storage.truncations:
+            assert storage.end_offset == 1
+
+
+def test_a_snapshot_ahead_of_the_log_is_where_a_restarted_log_begins() -> None:
+    """The crash came between the rename and the emptying of the log."""
+    history = History(None, 0)
+    leader, follower = Storage(1, history, VoterSet()), Storage(2, history, VoterSet())
+    for at in range(3):
+        leader.perform(AppendBatches(at, at + 1, batch(at, 1, b"%d" % at)))
+        history.commit(leader.last, 1)
+    id = OffsetAndEpoch(3, 1)
+    follower.perform(AppendBatches(0, 1, leader.entries[0].data))
+    follower.perform(StoreSnapshotChunk(id, 0, snapshot_content(id)))
+    follower.rename_download(id)
+    assert follower.end_offset == 1
+
+    view = follower.boot()
+
+    assert (view.start_offset, view.end_offset) == (3, 3)
+    assert view.last_epoch == 1
+
+
+def test_half_a_snapshot_is_noticed() -> None:
+    storage = empty_storage()
+    id = OffsetAndEpoch(3, 1)
+    storage.perform(StoreSnapshotChunk(id, 0, snapshot_content(id)[:50]))
+    with pytest.raises(Violation) as error:
+        storage.perform(InstallSnapshot(id))
+    assert violated(error) == "snapshot_is_whole"
+
+
+def test_a_log_start_without_a_snapshot_is_noticed() -> None:
+    storage = empty_storage()
+    storage.perform(AppendBatches(0, 1, batch(0, 1)))
+    storage.perform(AppendBatches(1, 2, batch(1, 1)))
+    storage.snapshots[OffsetAndEpoch(1, 1)] = Snapshot(b"", storage.entries[0])
+    storage.clean(1, 1)
+    storage.check_snapshot_at_log_start()
+    storage.start_offset = 2
+    with pytest.raises(Violation) as error:
+        storage.check_snapshot_at_log_start()
+    assert violated(error) == "snapshot_at_log_start"
