@@ -10,7 +10,8 @@ EndQuorumEpoch as they are received, and what a follower tells its leader of its
 from __future__ import annotations
 
 from kraft._core.batch import ATTRIBUTE_CONTROL, scan
-from kraft.errors import CorruptRecordError
+from kraft._core.epoch_cache import EpochEndOffset
+from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.raft.messages import (
     DUPLICATE_VOTER,
     INCONSISTENT_CLUSTER_ID,
@@ -121,7 +122,9 @@ class Following(NodeState):
             self.note_leader_alive()
             return
         if response.diverging_epoch is not None:
-            self._truncate_to_common_end(response)
+            if not self._truncate_to_common_end(response.diverging_epoch):
+                self.back_off(source)
+                return
         elif response.snapshot_id is not None:
             if not self._begin_download(response.snapshot_id):
                 self.back_off(source)
@@ -137,16 +140,20 @@ class Following(NodeState):
                 self.commit(min(response.high_watermark, log.end_offset))
         self.note_leader_alive()
 
-    def _truncate_to_common_end(self, response: FetchResponse) -> None:
-        diverging = response.diverging_epoch
-        assert diverging is not None
+    def _truncate_to_common_end(self, diverging: EpochEndOffset) -> bool:
+        """Cuts what the leader does not have; False where that is nothing."""
+        if diverging.epoch < 0 or diverging.end_offset < 0:
+            return False
         own = self.log.end_offset_for_epoch(diverging.epoch)
         if own.epoch == diverging.epoch:
             end_offset = min(own.end_offset, diverging.end_offset)
         else:
             # This log has nothing of that epoch: what is later than the epochs before it goes.
             end_offset = own.end_offset
-        self.truncate_log(min(end_offset, self.log.end_offset))
+        if end_offset >= self.log.end_offset:
+            return False
+        self.truncate_log(end_offset)
+        return True
 
     def _append_fetched(self, records: bytes | memoryview) -> bool:
         """Appends the sound batches of this epoch or earlier; False where the first is not sound
@@ -159,8 +166,12 @@ class Following(NodeState):
         controls: list[tuple[int, int]] = []
         # All fields of all headers by one call, as a call for each column costs 3 us.
         for header in table.array.tolist():
-            _, base_offset, _, _, _, length, batch_epoch, _, delta, _, _, attributes, _, _ = header
-            if base_offset != next_offset or not epoch <= batch_epoch <= self.epoch:
+            _, base_offset, _, _, _, length, batch_epoch, _, delta, _, count, attributes, _, _ = (
+                header
+            )
+            # Offsets leave no gaps, and one that is claimed without a record is none.
+            is_next = base_offset == next_offset and count == delta + 1
+            if not (is_next and epoch <= batch_epoch <= self.epoch):
                 break
             epoch, next_offset = batch_epoch, base_offset + delta + 1
             appends.append((base_offset, next_offset, batch_epoch))
@@ -173,7 +184,7 @@ class Following(NodeState):
         first_offset = log.end_offset
         try:
             log.check_control_batches([view[start:stop] for start, stop in controls])
-        except CorruptRecordError:
+        except (CorruptRecordError, UnsupportedVersionError):
             return False
         for base_offset, end_offset, batch_epoch in appends:
             log.append(base_offset, end_offset, batch_epoch)
@@ -216,7 +227,7 @@ class Following(NodeState):
             response.snapshot_id != download.snapshot_id
             or response.position != download.position
             or size < download.position + len(data)
-            or (not len(data) and download.position < size)
+            or not len(data)
         ):
             self._drop_download()
             self.back_off(source)
@@ -250,6 +261,8 @@ class Following(NodeState):
         log.load_snapshot_voters(event.voters, event.kraft_version)
         self._cut_unwritten(event.snapshot_id.offset)
         self._ready.committed = log.high_watermark
+        # The disk was busy, not the leader silent.
+        self.note_leader_alive()
 
     # -- what leaders say
 
