@@ -47,8 +47,11 @@ class Accumulator:
     def append_values(self, values: tuple[bytes, ...], now_ms: float) -> int:
         """Takes records that stay together; the offset of the last.
 
-        Raises RecordTooLargeError where they do not fit into one batch.
+        Raises RecordTooLargeError where they do not fit into one batch, ValueError where there are
+        none.
         """
+        if not values:
+            raise ValueError("an append with no records")
         size = sum(len(value) for value in values) + RECORD_OVERHEAD * len(values)
         if BATCH_OVERHEAD + size > self.max_batch_size:
             raise RecordTooLargeError(
@@ -75,7 +78,12 @@ class Accumulator:
         return self.next_offset - 1
 
     def append_batches(self, batches: memoryview | bytearray, now_ms: float) -> int:
-        """Takes finished batches, stamped in place; the offset of the last record."""
+        """Takes finished batches, stamped in place; the offset of the last record.
+
+        Raises CorruptRecordError where they are none, ValueError where there are none.
+        """
+        if not len(batches):
+            raise ValueError("an append with no records")
         self._close()
         base_offset = self.next_offset
         self.next_offset = assign_offsets(batches, base_offset, self.epoch)
