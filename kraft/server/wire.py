@@ -55,7 +55,6 @@ __all__ = [
     "Api",
     "Ranges",
     "RequestHeader",
-    "Served",
     "directory_or_none",
     "directory_or_zero",
     "newest_common_version",
@@ -131,16 +130,6 @@ class RequestHeader(NamedTuple):
     version: int
     correlation: int
     client_id: str | None
-
-
-class Served(NamedTuple):
-    """What a listener serves, told by ApiVersions: APIs by key."""
-
-    apis: dict[int, Api]
-
-    @property
-    def flexible_since(self) -> dict[int, int]:
-        return {key: api.flexible_since for key, api in self.apis.items()}
 
 
 def newest_common_version(api: Api, peer: Ranges) -> int | None:
