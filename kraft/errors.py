@@ -8,6 +8,7 @@ that escapes is a bug.
 from __future__ import annotations
 
 from os import PathLike
+from typing import Self
 
 
 class KraftError(Exception):
@@ -37,6 +38,7 @@ class CorruptRecordError(KraftError):
         self.path = path
         self.offset = offset
         self.position = position
+        self.advice = ""
         super().__init__(reason)
 
     def at(
@@ -50,6 +52,11 @@ class CorruptRecordError(KraftError):
         self.position = position + max(self.position, 0)
         return self
 
+    def add_advice(self, advice: str) -> Self:
+        """The same error, with what to do about it at the end of its message."""
+        self.advice = advice
+        return self
+
     def __str__(self) -> str:
         where = []
         if self.path is not None:
@@ -58,7 +65,8 @@ class CorruptRecordError(KraftError):
             where.append(f"offset {self.offset}")
         if self.position >= 0:
             where.append(f"byte {self.position}")
-        return f"{self.reason} ({', '.join(where)})" if where else self.reason
+        said = f"{self.reason} ({', '.join(where)})" if where else self.reason
+        return f"{said}. {self.advice}" if self.advice else said
 
 
 class BudgetExceededError(CorruptRecordError):
@@ -163,6 +171,12 @@ class ElectionNotNeededError(KraftError):
 
 class NoReassignmentInProgressError(KraftError):
     kafka_code = 85
+
+
+class ThrottlingQuotaExceededError(KraftError):
+    """More is waiting for the disk than may wait: ask again a little later."""
+
+    kafka_code = 89
 
 
 class InvalidUpdateVersionError(KraftError):

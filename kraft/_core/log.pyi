@@ -48,6 +48,7 @@ class Log:
         read_only: bool = False,
         salvage: bool = False,
         topic_id: UUID | None = ...,
+        synced_offset: int = 0,
     ) -> Self:
         """Opens a partition directory, and makes it where it is not there and may be written.
 
@@ -55,14 +56,16 @@ class Log:
         built from the batches (their files are brought in line unless `read_only`). A torn tail is
         cut off (on disk, unless `read_only`) and named by `torn_tail`. `salvage`, which goes with
         `read_only`, reads past damage and names it in `gaps`. A partition.metadata of `topic_id`
-        is written where there is none. With `read_only` nothing in the directory changes; it is
+        is written where there is none. `synced_offset` is an end up to which the log is known to
+        have been on the device: a tail torn before it is damage. With `read_only` nothing in the directory changes; it is
         not safe to map a log that another process may be truncating.
 
         Defaults are Kafka's: segments of 1 GiB or 7 days, an index entry each 4096 bytes, indexes
         of at most 10 MiB.
 
-        Raises DamagedLogError where valid batches follow bytes that are none, StorageError where
-        the disk refuses, CorruptRecordError where a file's content is malformed.
+        Raises DamagedLogError where valid batches follow bytes that are none, or the log ends
+        before `synced_offset`; StorageError where the disk refuses, CorruptRecordError where a
+        file's content is malformed.
         """
 
     def append(

@@ -42,6 +42,7 @@ from kraft._core.partition_directory import (
 )
 from kraft.errors import (
     CorruptRecordError,
+    DamagedLogError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
     StorageError,
@@ -98,15 +99,18 @@ cdef class Log:
         int32_t index_interval_bytes=DEFAULT_INDEX_INTERVAL_BYTES,
         int64_t index_max_bytes=DEFAULT_INDEX_MAX_BYTES,
         bint read_only=False, bint salvage=False, topic_id=METADATA_TOPIC_ID,
+        int64_t synced_offset=0,
     ):
         """Opens a partition directory, and makes it where it is not there and may be written.
 
         Every batch is checked. A torn tail is cut off (on disk, unless `read_only`) and named by
         `torn_tail`. `salvage`, which goes with `read_only`, reads past damage and names it in
-        `gaps`. A partition.metadata of `topic_id` is written where there is none.
+        `gaps`. A partition.metadata of `topic_id` is written where there is none. `synced_offset`
+        is an end up to which the log is known to have been on the device.
 
-        Raises DamagedLogError where valid batches follow bytes that are none, StorageError where
-        the disk refuses, CorruptRecordError where a file's content is malformed.
+        Raises DamagedLogError where valid batches follow bytes that are none, or the log ends
+        before `synced_offset`; StorageError where the disk refuses, CorruptRecordError where a
+        file's content is malformed.
         """
         cdef Log log = cls.__new__(cls)
         if salvage and not read_only:
@@ -134,9 +138,17 @@ cdef class Log:
         base_offsets = [file[0] for file in files if file is not None and file[1] == LOG]
         try:
             if base_offsets:
-                scan = LogScan(log.disk, log.directory, index_interval_bytes, read_only, salvage)
+                scan = LogScan(
+                    log.disk, log.directory, index_interval_bytes, read_only, salvage,
+                    synced_offset,
+                )
                 scan.run(base_offsets)
                 log._take_scan(scan)
+            if log.log_end_offset < synced_offset and not salvage:
+                raise DamagedLogError(
+                    f"the log ends here, and was on the device up to offset {synced_offset}",
+                    path=log.directory, offset=log.log_end_offset,
+                )
             if not read_only:
                 log._prepare_directory(topic_id)
         except BaseException:

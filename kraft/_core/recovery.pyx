@@ -3,7 +3,8 @@
 Owns the judgement over bytes that are no whole batch. A *torn tail* is what an interrupted write
 leaves: bytes behind which no valid batch lies, in this segment or a later one; they were never
 acknowledged and may be cut. *Damage* is anything that a valid batch follows: cutting there would
-lose committed records, so it is refused, or read past by a salvaging open and reported.
+lose committed records, so it is refused, or read past by a salvaging open and reported. So is
+a tail that is torn where the log is known to have been synced: no interrupted write did that.
 
 A batch is valid where its header is sound, its CRC-32C matches, its base offset is the one that
 must come next (metadata logs are dense) and its leader epoch does not fall. Behind bad bytes a
@@ -74,13 +75,15 @@ cdef class LogScan:
     """One scan over a log's directory; what it found is in its attributes after `run`."""
 
     def __init__(
-        self, disk, str directory, int32_t index_interval_bytes, bint read_only, bint salvage
+        self, disk, str directory, int32_t index_interval_bytes, bint read_only, bint salvage,
+        int64_t synced_offset=0,
     ):
         self._disk = disk
         self._directory = directory
         self._index_interval_bytes = index_interval_bytes
         self._read_only = read_only
         self._salvage = salvage
+        self._synced_offset = synced_offset
         self._crc_budget = CRC_BUDGET_FLOOR
         self.segments = []
         self.epochs = EpochCache()
@@ -292,6 +295,11 @@ cdef class LogScan:
 
     cdef int _cut_tail(self, Segment segment, list later, str reason) except -1:
         cdef int64_t size = self._total - self._position
+        if self.next_offset < self._synced_offset and not self._salvage:
+            raise DamagedLogError(
+                f"{reason}, and the log was on the device up to offset {self._synced_offset}",
+                path=segment.path, offset=self.next_offset, position=self._position,
+            )
         for base_offset in reversed(later):
             other = self._open_segment(base_offset)
             size += other.size

@@ -1,0 +1,65 @@
+"""One process a directory: Kafka's ``.lock`` in every log directory.
+
+Owns the lock file. The lock is the operating system's (POSIX ``fcntl``, as Java's ``FileLock``
+takes), so that a Kafka process and this one exclude each other, and so that it goes with the
+process however that ends. POSIX locks do not exclude one part of a process from another: for that
+the directories locked here are remembered.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from types import TracebackType
+from typing import Self
+
+from kraft.errors import StorageError
+
+LOCK_FILE = ".lock"
+
+_held: set[str] = set()
+
+
+class DirectoryLock:
+    """The lock on a directory, from its making to `release`. Raises StorageError where it is
+    taken, or the file cannot be made.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = os.path.realpath(directory)
+        path = os.path.join(self._directory, LOCK_FILE)
+        taken = StorageError(
+            f"{directory} is in use: another process (or this one) holds {path}. "
+            "Each node needs a directory of its own; stop the other one first"
+        )
+        if self._directory in _held:
+            raise taken
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageError(f"cannot open {path}: {error.strerror}") from error
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise taken from error
+        self._fd = fd
+        _held.add(self._directory)
+
+    def release(self) -> None:
+        """Gives the directory back. Doing it twice does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            _held.discard(self._directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,224 @@
+"""What joins the state machine with network and disk: one event in, one ``Ready`` carried out.
+
+Owns the order in which a ``Ready`` is carried out, the clock, the timer, and those who wait for
+their records to be committed. Everything runs on one event loop; only the writer is elsewhere.
+
+    transport ─▶ deliver ─▶ node.step ─▶ writer, transport, on_committed, on_role
+    writer ────▶ deliver        └──────▶ the timer of ``wake_at_ms``
+
+Invariants: events are stepped one after the other, also those that a callback brings forth; time
+never goes back; a future of `append` is resolved once, when its records are committed or when that
+can no longer be said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from kraft.errors import (
+    KraftError,
+    NotControllerError,
+    RecordTooLargeError,
+    ThrottlingQuotaExceededError,
+)
+from kraft.raft.node import Node
+from kraft.raft.ready import (
+    Append,
+    Appended,
+    Event,
+    Ready,
+    Role,
+    RoleChange,
+    Send,
+    Shutdown,
+    SnapshotsCleaned,
+    Write,
+)
+from kraft.server.store import MetadataStore
+
+_REFUSALS: dict[int, type[KraftError]] = {
+    error.kafka_code: error for error in (RecordTooLargeError, ThrottlingQuotaExceededError)
+}
+
+
+class Writer(Protocol):
+    """Where writes go; ``writer.WriterThread``."""
+
+    def submit(self, writes: list[Write], sequence: int, /) -> None: ...
+    def run(self, work: Callable[[], Event], /) -> None: ...
+
+
+class Driver:
+    """See the module's docstring.
+
+    ``send`` is the transport's. ``on_committed`` hears the high watermark each time it rises,
+    ``on_role`` each change of role, epoch or leader; both may call `append` and `deliver`.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        store: MetadataStore,
+        writer: Writer,
+        send: Callable[[Send], None],
+        *,
+        on_committed: Callable[[int], None] = lambda high_watermark: None,
+        on_role: Callable[[RoleChange], None] = lambda change: None,
+    ) -> None:
+        self.node = node
+        self.store = store
+        self._writer = writer
+        self._send = send
+        self._on_committed = on_committed
+        self._on_role = on_role
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._events: deque[Event] = deque()
+        self._is_stepping = False
+        self._last_token = 0
+        #: Appends that are not answered yet, and accepted ones by the offset that must be
+        #: committed.
+        self._asked: dict[int, asyncio.Future[int]] = {}
+        self._accepted: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._leader_epoch = -1
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = float("inf")
+        self._wake_at_ms = float("inf")
+        self._stopped: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """Steps the node for the first time, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self.deliver(None)
+
+    # -- a step
+
+    def deliver(self, event: Event) -> None:
+        """Steps the node with an event, and whatever that brings forth."""
+        self._events.append(event)
+        if self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            while self._events:
+                self._carry_out(self.node.step(self._events.popleft(), now_ms()))
+        finally:
+            self._is_stepping = False
+        self._set_timer()
+
+    def _carry_out(self, ready: Ready) -> None:
+        if ready.to_write:
+            self._writer.submit(ready.to_write, ready.write_sequence)
+        for send in ready.to_send:
+            self._send(send)
+        for appended in ready.appended:
+            self._answer(appended)
+        if ready.committed is not None:
+            self._resolve_committed(ready.committed)
+            self._on_committed(ready.committed)
+        if ready.role_change is not None:
+            self._change_role(ready.role_change)
+        self._wake_at_ms = ready.wake_at_ms
+        if ready.is_shut_down and self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def _set_timer(self) -> None:
+        # A timer that goes off early is set again: most steps leave it as it is.
+        if self._wake_at_ms < self._timer_at_ms and self._loop is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at_ms = self._wake_at_ms
+            delay_s = max(0.0, (self._wake_at_ms - now_ms()) / 1000)
+            self._timer = self._loop.call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at_ms = None, float("inf")
+        if now_ms() >= self._wake_at_ms:
+            self.deliver(None)
+        else:
+            self._set_timer()
+
+    # -- appends
+
+    def append(
+        self,
+        values: tuple[bytes, ...] = (),
+        batches: memoryview | bytearray | None = None,
+        *,
+        epoch: int | None = None,
+    ) -> asyncio.Future[int]:
+        """Appends records, as ``ready.Append`` takes them; the offset of the last once committed.
+
+        ``epoch`` is that in which they were decided; that of the present leadership by default.
+        The future raises NotControllerError where this node does not lead, or stops to before it
+        is known that they are committed (they may be, or become so), RecordTooLargeError,
+        ThrottlingQuotaExceededError.
+        """
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._last_token += 1
+        self._asked[self._last_token] = future
+        epoch = self._leader_epoch if epoch is None else epoch
+        self.deliver(Append(self._last_token, epoch, values, batches))
+        return future
+
+    def _answer(self, appended: Appended) -> None:
+        future = self._asked.pop(appended.token)
+        if appended.error == 0:
+            self._accepted.append((appended.last_offset, future))
+        elif not future.done():
+            refusal = _REFUSALS.get(appended.error, NotControllerError)
+            future.set_exception(refusal(f"records refused with error {appended.error}"))
+
+    def _resolve_committed(self, high_watermark: int) -> None:
+        accepted = self._accepted
+        while accepted and accepted[0][0] < high_watermark:
+            offset, future = accepted.popleft()
+            if not future.done():
+                future.set_result(offset)
+
+    def _change_role(self, change: RoleChange) -> None:
+        is_leader = change.role is Role.LEADER
+        if not is_leader or change.epoch != self._leader_epoch:
+            for offset, future in self._accepted:
+                if not future.done():
+                    future.set_exception(
+                        NotControllerError(
+                            f"leadership was lost before offset {offset} was known to be committed"
+                        )
+                    )
+            self._accepted.clear()
+        self._leader_epoch = change.epoch if is_leader else -1
+        self._on_role(change)
+
+    # -- cleaning, stopping
+
+    def clean(self, max_bytes: int, max_ms: int) -> None:
+        """Lets the store clean by retention, behind the writes that are queued."""
+
+        def work() -> SnapshotsCleaned | None:
+            return self.store.clean(now_ms(), max_bytes, max_ms)
+
+        self._writer.run(work)
+
+    async def shut_down(self, timeout_ms: int = 5000) -> None:
+        """Leaves the quorum in good order: a leader resigns and tells the others first."""
+        self._stopped = asyncio.get_running_loop().create_future()
+        self.deliver(Shutdown(timeout_ms))
+        await self._stopped
+
+    def close(self) -> None:
+        """Stops the clock; events that still come in are stepped, but none comes of itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_at_ms = self._timer_at_ms = float("-inf")
+
+
+_ORIGIN_MS = time.time() * 1000 - time.monotonic() * 1000
+
+
+def now_ms() -> float:
+    """Milliseconds since 1970 that never go back: the wall clock as of the start, run on."""
+    return _ORIGIN_MS + time.monotonic() * 1000

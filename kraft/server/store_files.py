@@ -1,0 +1,110 @@
+"""The two small files by which a restart knows what this node has promised.
+
+Owns ``quorum-state`` as it lies on disk, and ``synced-offset-checkpoint``.
+
+``quorum-state`` is Kafka's JSON with one field more, which Kafka passes over::
+
+    {…,"data_version":1,"crc32c":"89abcdef"}       the CRC-32C of the same text without that field
+
+so that a vote or an epoch that rotted is found out. A file without the field was written by Kafka.
+
+``synced-offset-checkpoint`` says up to where the log is known to be on the device, and the epoch
+there, in 44 bytes that are overwritten in place::
+
+    0 00000000000000001234 +0000000007 89abcdef\\n  version, offset, epoch, CRC-32C of them
+
+Without it a damaged last batch cannot be told from a torn one, and would be cut off. It costs no
+sync: it is written after the log's, and may lag behind, as it is a lower bound. It is made smaller,
+and synced, before the log is cut. Where Kafka wrote the directory last it means nothing any more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from kraft._core.checksum import crc32c
+from kraft._core.disk import Disk, File, write_atomically
+from kraft.errors import CorruptRecordError
+from kraft.raft.election_state import FILE_NAME, ElectionState
+
+SYNCED_OFFSET_FILE = "synced-offset-checkpoint"
+
+_CHECKED = re.compile(rb',"crc32c":"([0-9a-f]{8})"}\Z')
+_SYNCED = re.compile(rb"(0 (\d{20}) ([+-]\d{10}) )([0-9a-f]{8})\n")
+_MAX_FILE_SIZE = 1 << 20
+
+
+class StoredElection(NamedTuple):
+    """What ``quorum-state`` says. ``is_ours``: with a checksum, so it was not Kafka that wrote."""
+
+    state: ElectionState
+    is_ours: bool
+
+
+def write_quorum_state(disk: Disk, directory: str, content: bytes) -> None:
+    """Replaces the file durably: written beside it, synced, renamed, the directory synced."""
+    checked = content[:-1] + b',"crc32c":"%08x"}' % crc32c(content)
+    write_atomically(disk, f"{directory}/{FILE_NAME}", checked)
+
+
+def read_quorum_state(disk: Disk, directory: str) -> StoredElection | None:
+    """None without a file. Raises CorruptRecordError, and StorageError."""
+    path = f"{directory}/{FILE_NAME}"
+    if not disk.exists(path):
+        return None
+    content = read_small(disk, path)
+    match = _CHECKED.search(content)
+    if match is not None:
+        plain = content[: match.start()] + b"}"
+        if int(match[1], 16) != crc32c(plain):
+            raise CorruptRecordError("the checksum in quorum-state does not match", path=path)
+        content = plain
+    return StoredElection(ElectionState.from_bytes(content, path=path), match is not None)
+
+
+def read_small(disk: Disk, path: str) -> bytes:
+    file = disk.open(path, read_only=True)
+    try:
+        return file.read_at(0, min(file.size(), _MAX_FILE_SIZE))
+    finally:
+        file.close()
+
+
+class SyncedOffset:
+    """``synced-offset-checkpoint``; ``offset`` is 0 where nothing is known."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{SYNCED_OFFSET_FILE}"
+        self._file: File | None = None
+        self.offset = 0
+        self.epoch = -1
+        if disk.exists(self._path):
+            match = _SYNCED.fullmatch(read_small(disk, self._path))
+            if match is not None and int(match[4], 16) == crc32c(match[1]):
+                self.offset, self.epoch = int(match[2]), int(match[3])
+
+    def raise_to(self, offset: int, epoch: int) -> None:
+        """The log was synced up to ``offset``, and its last record is of ``epoch``."""
+        if offset != self.offset or epoch != self.epoch:
+            self._write(offset, epoch)
+
+    def lower_to(self, offset: int, epoch: int) -> None:
+        """The log is about to be cut at ``offset``, or at 0 emptied; durable at the return."""
+        if offset < self.offset:
+            self._write(offset, epoch)
+            assert self._file is not None
+            self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, offset: int, epoch: int) -> None:
+        if self._file is None:
+            self._file = self._disk.open(self._path, create=True)
+        content = b"0 %020d %+011d " % (offset, epoch)
+        self._file.write_at(0, content + b"%08x\n" % crc32c(content))
+        self.offset, self.epoch = offset, epoch

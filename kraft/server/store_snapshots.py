@@ -1,0 +1,185 @@
+"""The snapshots of the metadata log, as files: checked, mapped, downloaded, forgotten.
+
+Owns the ``.checkpoint`` files of a metadata log's directory, and the ``.part`` of a download. A
+snapshot is taken into the list once every byte of it has been checked: headers, CRCs, records'
+framing, its header and footer, its control records. What is served or loaded was checked before.
+
+Invariants: ``all`` is replaced and never changed, so that other threads may look into it; a mapped
+snapshot stays readable after its file is removed. Sources: KIP-630, KIP-853, Kafka's ``Snapshots``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kraft._core.batch import ATTRIBUTE_CONTROL, validate
+from kraft._core.batch_records import iterate
+from kraft._core.disk import Disk, File
+from kraft._core.snapshot_file import (
+    PART_SUFFIX,
+    SnapshotReader,
+    parse_snapshot_name,
+    snapshot_name,
+)
+from kraft.errors import CorruptRecordError
+from kraft.raft.messages import OffsetAndEpoch, SnapshotSlice
+from kraft.raft.voters import VoterSet
+from kraft.records import control
+
+BATCH_LENGTH_OVERHEAD = 12
+
+
+class StoredSnapshot(NamedTuple):
+    """A snapshot that was checked: its bytes, mapped, and what its control records say."""
+
+    id: OffsetAndEpoch
+    data: memoryview
+    #: The time of the last record in it, in ms.
+    last_contained_log_timestamp_ms: int
+    #: None and 0 where there are no such records.
+    voters: VoterSet | None
+    kraft_version: int
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+
+def read_stored_snapshot(disk: Disk, path: str, id: OffsetAndEpoch) -> StoredSnapshot:
+    """Maps the file at ``path`` and checks all of it. Raises CorruptRecordError, StorageError."""
+    file = disk.open(path, read_only=True)
+    try:
+        data = memoryview(file.map(file.size()))
+    finally:
+        file.close()
+    try:
+        info = SnapshotReader(data).info
+        if info.epoch != id.epoch:
+            raise CorruptRecordError(f"a snapshot of epoch {info.epoch} is named {id.epoch}")
+        voters, kraft_version = _check_records(data)
+    except CorruptRecordError as error:
+        raise error.at(path=path) from None
+    timestamp_ms = info.last_contained_log_timestamp_ms
+    return StoredSnapshot(id, data, timestamp_ms, voters, kraft_version)
+
+
+def _check_records(data: memoryview) -> tuple[VoterSet | None, int]:
+    table = validate(data, dense=True)
+    voters, kraft_version = None, 0
+    is_control = (table.attributes & ATTRIBUTE_CONTROL) != 0
+    positions, lengths = table.positions[is_control], table.batch_lengths[is_control]
+    for position, length in zip(positions.tolist(), lengths.tolist(), strict=True):
+        batch = data[position : position + length + BATCH_LENGTH_OVERHEAD]
+        for record_batch in iterate(batch, base_position=position, verify_crc=False):
+            for record in record_batch:
+                assert record.control_type is not None
+                decoded = control.decode_control(record.control_type, record.value or b"")
+                if isinstance(decoded, control.KRaftVersion):
+                    kraft_version = decoded.kraft_version
+                elif isinstance(decoded, control.KRaftVoters):
+                    voters = VoterSet.from_record(decoded)
+    return voters, kraft_version
+
+
+class SnapshotFiles:
+    """The snapshots of one directory. One thread changes them; any may read."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._downloads: dict[OffsetAndEpoch, File] = {}
+        #: By id, ascending.
+        self.all: Mapping[OffsetAndEpoch, StoredSnapshot] = MappingProxyType({})
+
+    def find(self) -> list[OffsetAndEpoch]:
+        """The ids of the files that are there, ascending."""
+        ids = (parse_snapshot_name(name) for name in self._disk.list(self._directory))
+        return sorted(OffsetAndEpoch(*id) for id in ids if id is not None)
+
+    def path(self, id: OffsetAndEpoch) -> str:
+        return f"{self._directory}/{snapshot_name(*id)}"
+
+    @property
+    def latest(self) -> StoredSnapshot | None:
+        return self.all[max(self.all)] if self.all else None
+
+    def take_in(self, id: OffsetAndEpoch) -> StoredSnapshot:
+        """Checks a complete file and takes it into the list."""
+        snapshot = read_stored_snapshot(self._disk, self.path(id), id)
+        self._list(snapshot)
+        return snapshot
+
+    def _list(self, snapshot: StoredSnapshot) -> None:
+        snapshots = {**self.all, snapshot.id: snapshot}
+        self.all = MappingProxyType(dict(sorted(snapshots.items())))
+
+    def read(self, slice: SnapshotSlice) -> memoryview:
+        """The bytes of a slice, not copied; empty where there is no such snapshot any more."""
+        snapshot = self.all.get(slice.snapshot_id)
+        if snapshot is None:
+            return memoryview(b"")
+        return snapshot.data[slice.position : slice.position + slice.max_size]
+
+    def remove_before(self, id: OffsetAndEpoch) -> None:
+        """Forgets and removes the snapshots before ``id``, those that nobody listed included."""
+        self.all = MappingProxyType({at: one for at, one in self.all.items() if at >= id})
+        before = [old for old in self.find() if old < id]
+        for old in before:
+            self._disk.remove(self.path(old))
+        if before:
+            self._disk.sync_directory(self._directory)
+
+    # -- downloads
+
+    def store_chunk(self, id: OffsetAndEpoch, position: int, data: bytes | memoryview) -> None:
+        """Bytes of a download, each behind those before; position 0 begins it anew."""
+        if position == 0:
+            self.drop_download(id)
+            file = self._disk.open(self._part(id), create=True)
+            file.truncate(0)
+            self._downloads[id] = file
+        file = self._downloads[id]
+        assert file.size() == position, (id, position, file.size())
+        file.append([data])
+
+    def finish_download(self, id: OffsetAndEpoch) -> StoredSnapshot:
+        """Syncs and checks the download, and puts it under its name, durably.
+
+        Raises CorruptRecordError where it is no sound snapshot; the download is gone then.
+        """
+        file = self._downloads.pop(id)
+        try:
+            file.sync()
+        finally:
+            file.close()
+        try:
+            snapshot = read_stored_snapshot(self._disk, self._part(id), id)
+        except CorruptRecordError:
+            self._disk.remove(self._part(id))
+            raise
+        self._disk.rename(self._part(id), self.path(id))
+        self._disk.sync_directory(self._directory)
+        self._list(snapshot)
+        return snapshot
+
+    def drop_download(self, id: OffsetAndEpoch) -> None:
+        file = self._downloads.pop(id, None)
+        if file is not None:
+            file.close()
+            self._disk.remove(self._part(id))
+
+    def close(self) -> None:
+        for file in self._downloads.values():
+            file.close()
+        self._downloads.clear()
+
+    def _part(self, id: OffsetAndEpoch) -> str:
+        return self.path(id) + PART_SUFFIX
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file is what an interrupted download, deletion or replacement left behind."""
+    return os.path.splitext(name)[1] in (PART_SUFFIX, ".deleted", ".tmp")
