@@ -71,15 +71,20 @@ class ElectionState:
                 raise ValueError(f"unknown data_version {version}")
             epoch, leader_id = _integer(fields, "leaderEpoch"), _integer(fields, "leaderId")
             voted_id = _integer(fields, "votedId")
-            if epoch < 0 or leader_id < -1 or voted_id < -1:
-                raise ValueError("an epoch below 0, or an id below -1")
+            if not 0 <= epoch < 1 << 31:
+                raise ValueError(f"epoch {epoch}")
+            if not (-1 <= leader_id < 1 << 31 and -1 <= voted_id < 1 << 31):
+                raise ValueError(f"ids {leader_id} and {voted_id}")
             directory_id = None
             if version == 1:
-                directory_id = Uuid.parse(fields.get("votedDirectoryId", str(ZERO_UUID)))
+                text = fields.get("votedDirectoryId")
+                if not isinstance(text, str):
+                    raise ValueError(f"votedDirectoryId is {text!r}, not a string")
+                directory_id = Uuid.parse(text)
                 directory_id = None if directory_id == ZERO_UUID else directory_id
             if voted_id == -1 and directory_id is not None:
                 raise ValueError("a voted directory without a voted id")
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptRecordError(f"malformed quorum-state: {error}", path=path) from error
         voted = ReplicaKey(voted_id, directory_id) if voted_id >= 0 else None
         return cls(epoch, leader_id, voted)

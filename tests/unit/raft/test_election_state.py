@@ -1,0 +1,111 @@
+"""``quorum-state`` byte by byte as Kafka 4.3.1's FileQuorumStateStore writes it."""
+
+from contextlib import suppress
+
+import pytest
+
+from kraft.errors import CorruptRecordError
+from kraft.raft.election_state import ElectionState
+from kraft.raft.voters import ReplicaKey
+from kraft.records import Uuid
+
+DIRECTORY = Uuid.parse("0BABAAAAAAAAAAAAAAAAAA")
+VOTERS = '"appliedOffset":0,"currentVoters":[{"voterId":1},{"voterId":2},{"voterId":3}]'
+NONE = "AAAAAAAAAAAAAAAAAAAAAA"
+
+#: What Kafka wrote for a state, by kraft.version; and what it reads back from that.
+WRITTEN = [
+    (
+        ElectionState(7),
+        f'{{"clusterId":"","leaderId":-1,"leaderEpoch":7,"votedId":-1,{VOTERS},"data_version":0}}',
+        f'{{"leaderId":-1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"{NONE}",'
+        '"data_version":1}',
+    ),
+    (
+        ElectionState(7, 2),
+        f'{{"clusterId":"","leaderId":2,"leaderEpoch":7,"votedId":-1,{VOTERS},"data_version":0}}',
+        f'{{"leaderId":2,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"{NONE}",'
+        '"data_version":1}',
+    ),
+    (
+        ElectionState(7, 2, ReplicaKey(3, DIRECTORY)),
+        f'{{"clusterId":"","leaderId":2,"leaderEpoch":7,"votedId":3,{VOTERS},"data_version":0}}',
+        '{"leaderId":2,"leaderEpoch":7,"votedId":3,"votedDirectoryId":"0BABAAAAAAAAAAAAAAAAAA",'
+        '"data_version":1}',
+    ),
+    (
+        ElectionState(7, -1, ReplicaKey(3, DIRECTORY)),
+        f'{{"clusterId":"","leaderId":-1,"leaderEpoch":7,"votedId":3,{VOTERS},"data_version":0}}',
+        '{"leaderId":-1,"leaderEpoch":7,"votedId":3,"votedDirectoryId":"0BABAAAAAAAAAAAAAAAAAA",'
+        '"data_version":1}',
+    ),
+    (
+        ElectionState(7, -1, ReplicaKey(3)),
+        f'{{"clusterId":"","leaderId":-1,"leaderEpoch":7,"votedId":3,{VOTERS},"data_version":0}}',
+        f'{{"leaderId":-1,"leaderEpoch":7,"votedId":3,"votedDirectoryId":"{NONE}",'
+        '"data_version":1}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("state", "version_0", "version_1"), WRITTEN)
+def test_the_bytes_are_kafkas(state: ElectionState, version_0: str, version_1: str) -> None:
+    assert state.to_bytes(0, {3, 1, 2}).decode() == version_0
+    assert state.to_bytes(1, {3, 1, 2}).decode() == version_1
+
+
+@pytest.mark.parametrize(("state", "version_0", "version_1"), WRITTEN)
+def test_what_kafka_wrote_is_read(state: ElectionState, version_0: str, version_1: str) -> None:
+    assert ElectionState.from_bytes(version_1.encode()) == state
+    # Version 0 has no place for the directory of the vote.
+    voted = None if state.voted is None else ReplicaKey(state.voted.id)
+    without_directory = ElectionState(state.epoch, state.leader_id, voted)
+    assert ElectionState.from_bytes(version_0.encode()) == without_directory
+
+
+def test_fields_that_are_not_known_are_passed_over() -> None:
+    content = WRITTEN[0][2].replace('"data', '"more":[1],"data').encode()
+    assert ElectionState.from_bytes(content) == ElectionState(7)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        "null",
+        "\x00" * 80,
+        "[" * 100_000,
+        WRITTEN[0][1][:-1],
+        WRITTEN[0][1].replace('"data_version":0', '"data_version":2'),
+        WRITTEN[0][1].replace('"data_version":0', '"data_version":true'),
+        WRITTEN[0][1].replace(',"data_version":0', ""),
+        WRITTEN[0][1].replace('"leaderEpoch":7', '"leaderEpoch":-7'),
+        WRITTEN[0][1].replace('"leaderEpoch":7', '"leaderEpoch":"7"'),
+        WRITTEN[0][1].replace('"leaderEpoch":7', '"leaderEpoch":7.5'),
+        WRITTEN[0][1].replace('"leaderEpoch":7', '"leaderEpoch":2147483648'),
+        WRITTEN[0][1].replace('"leaderId":-1', '"leaderId":-2'),
+        WRITTEN[0][1].replace('"leaderId":-1', '"leaderId":2147483648'),
+        WRITTEN[0][1].replace(',"votedId":-1', ""),
+        WRITTEN[0][2].replace(f',"votedDirectoryId":"{NONE}"', ""),
+        WRITTEN[0][2].replace(NONE, "short"),
+        WRITTEN[0][2].replace(f'"{NONE}"', "7"),
+        WRITTEN[2][2].replace('"votedId":3', '"votedId":-1'),
+    ],
+)
+def test_what_is_no_such_file_is_refused(content: str) -> None:
+    with pytest.raises(CorruptRecordError, match="malformed quorum-state"):
+        ElectionState.from_bytes(content.encode(), path="quorum-state")
+
+
+def test_every_flipped_bit_is_refused_or_read_as_another_state() -> None:
+    """Never another error: a node that cannot read its vote says so and does not start."""
+    content = bytearray(WRITTEN[2][2].encode())
+    for position in range(len(content)):
+        for bit in range(8):
+            content[position] ^= 1 << bit
+            with suppress(CorruptRecordError):
+                ElectionState.from_bytes(bytes(content))
+            content[position] ^= 1 << bit

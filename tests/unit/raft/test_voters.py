@@ -1,0 +1,90 @@
+"""Voter sets: who is one, what a majority is, how they stand in a setting and in the log."""
+
+import pytest
+
+from kraft.errors import InvalidConfigError
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.records import control
+from tests.unit.raft.nodes import LISTENER, directory, dynamic, endpoint, key, static, voter
+
+
+def test_a_static_voter_is_known_by_its_id_and_a_dynamic_one_by_its_directory_too() -> None:
+    assert static(1, 2).is_voter(key(1))
+    assert static(1, 2).is_voter(ReplicaKey(1))
+    assert dynamic(1, 2).is_voter(key(1))
+    assert not dynamic(1, 2).is_voter(key(1, 7))
+    assert not dynamic(1, 2).is_voter(ReplicaKey(1))
+    assert not static(1, 2).is_voter(key(3))
+
+
+@pytest.mark.parametrize(("size", "majority"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)])
+def test_majorities(size: int, majority: int) -> None:
+    assert dynamic(*range(size)).majority == majority
+
+
+def test_voters_come_and_go_in_a_new_set() -> None:
+    three = dynamic(1, 2, 3)
+    assert three.with_voter(voter(4)) == dynamic(1, 2, 3, 4)
+    assert three.without(2) == dynamic(1, 3)
+    assert three == dynamic(1, 2, 3)
+    moved = Voter(key(2), (endpoint(22),), VersionRange(1, 1))
+    assert three.with_voter(moved).get(2) == moved
+    assert len(three.with_voter(moved)) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlaps"),
+    [
+        ((1, 2, 3), (1, 2, 3), True),
+        ((1, 2, 3), (1, 2, 3, 4), True),
+        ((1, 2, 3), (1, 2), True),
+        ((1, 2, 3), (1, 2, 4), True),
+        ((1, 2, 3), (1, 2, 3, 4, 5), False),
+        ((1, 2, 3, 4, 5), (1, 2, 3), False),
+        ((1, 2, 3), (1, 4, 5), False),
+    ],
+)
+def test_one_change_at_a_time_keeps_majorities_overlapping(
+    one: tuple[int, ...], other: tuple[int, ...], overlaps: bool
+) -> None:
+    assert dynamic(*one).has_overlapping_majority(dynamic(*other)) is overlaps
+    assert dynamic(*other).has_overlapping_majority(dynamic(*one)) is overlaps
+
+
+def test_voters_in_the_log_and_back() -> None:
+    voters = VoterSet(
+        [
+            Voter(key(3), (endpoint(3), Endpoint("OTHER", "h", 1)), VersionRange(0, 1)),
+            Voter(key(1), (endpoint(1),), VersionRange(1, 1)),
+        ]
+    )
+    record = voters.to_record()
+    assert [entry.voter_id for entry in record.voters] == [1, 3]
+    assert VoterSet.from_record(record) == voters
+    encoded = control.encode_control(record)
+    decoded = control.decode_control(6, encoded)
+    assert isinstance(decoded, control.KRaftVoters)
+    assert VoterSet.from_record(decoded) == voters
+
+
+def test_the_setting_of_static_voters() -> None:
+    voters = VoterSet.parse("1@host1:9001, 2@[::1]:9002,", LISTENER)
+    assert voters.ids == {1, 2}
+    second = voters.get(2)
+    assert second is not None
+    assert second.endpoint(LISTENER) == Endpoint(LISTENER, "::1", 9002)
+    assert second.key == ReplicaKey(2)
+    assert len(VoterSet.parse("", LISTENER)) == 0
+
+
+@pytest.mark.parametrize(
+    "setting", ["1", "1@host", "1@host:", "1@:x", "x@host:1", "@h:1", "1@h:65536", "1@h:1,1@i:2"]
+)
+def test_a_setting_that_names_no_voters_is_refused(setting: str) -> None:
+    with pytest.raises(InvalidConfigError, match=r"controller\.quorum\.voters"):
+        VoterSet.parse(setting, LISTENER)
+
+
+def test_a_directory_is_part_of_who_somebody_is() -> None:
+    assert key(1) != key(1, 7)
+    assert key(1) == ReplicaKey(1, directory(1))
