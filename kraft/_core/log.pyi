@@ -57,8 +57,8 @@ class Log:
         cut off (on disk, unless `read_only`) and named by `torn_tail`. `salvage`, which goes with
         `read_only`, reads past damage and names it in `gaps`. A partition.metadata of `topic_id`
         is written where there is none. `synced_offset` is an end up to which the log is known to
-        have been on the device: a tail torn before it is damage. With `read_only` nothing in the directory changes; it is
-        not safe to map a log that another process may be truncating.
+        have been on the device: a tail torn before it is damage. With `read_only` nothing in the
+        directory changes; it is not safe to map a log that another process may be truncating.
 
         Defaults are Kafka's: segments of 1 GiB or 7 days, an index entry each 4096 bytes, indexes
         of at most 10 MiB.

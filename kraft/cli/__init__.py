@@ -32,7 +32,9 @@ _COMMANDS: dict[str, str] = {
     "brokers": "kraft.cli.brokers",
     "snapshot": "kraft.cli.snapshot",
     "storage": "kraft.cli.storage",
+    "server": "kraft.cli.server",
     "quorum": "kraft.cli.quorum",
+    "up": "kraft.cli.up",
     "lab": "kraft.cli.lab",
 }
 

@@ -228,6 +228,9 @@ class Node(Elections, Following, Reconfiguration):
         request = in_flight.request
         if isinstance(request, ApiVersionsRequest):
             self.handle_api_versions_response(event.correlation, None)
+        elif isinstance(request, EndQuorumEpochRequest) and self.is_shutting_down():
+            # Whoever is gone need not be told, and is not waited for.
+            self.unacked_resignation.discard(in_flight.destination)
         elif event.is_unsupported:
             if isinstance(request, VoteRequest) and request.is_pre_vote:
                 self.skip_pre_vote()

@@ -1,0 +1,182 @@
+"""A whole quorum on loopback, as separate processes: what ``kraft up`` starts.
+
+Owns free ports, configuration files, formatting, and the processes' lives. Each node is ``kraft
+server start FILE`` in a session of its own, so that Ctrl-C reaches only whoever started the quorum;
+it stops in good order when it is told to, and also when its standard input closes, which happens
+however its parent ends.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from kraft.errors import StorageError
+from kraft.metadata.properties import property_line
+from kraft.server.config import ServerConfig
+from kraft.server.meta_properties import random_uuid
+from kraft.server.storage_format import FormatRequest, format_storage
+
+LISTENER = "CONTROLLER"
+LOOPBACK = "127.0.0.1"
+STOP_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class LocalNode:
+    """One node: its files and, while it runs, its process."""
+
+    id: int
+    port: int
+    config_path: Path
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class LocalQuorum:
+    """``count`` controllers in subdirectories of ``directory``; a context manager that stops them.
+
+    A directory that holds a quorum already is started again as it is; ``settings`` go into the
+    configuration files of a new one, whose voters
+    may change unless ``is_static``. Raises StorageError where the directory holds something else.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        settings: Mapping[str, str] | None = None,
+        *,
+        is_static: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.nodes: list[LocalNode] = []
+        directory.mkdir(parents=True, exist_ok=True)
+        found = sorted(directory.glob("controller-*/controller.properties"))
+        if found:
+            self._take_up(found, count)
+        elif any(directory.iterdir()):
+            raise StorageError(f"{directory} is not empty and holds no quorum of kraft up")
+        else:
+            self._lay_out(count, settings or {}, is_static)
+
+    def _lay_out(self, count: int, settings: Mapping[str, str], is_static: bool) -> None:
+        ports = free_ports(count)
+        voters = ",".join(f"{id}@{LOOPBACK}:{port}" for id, port in enumerate(ports, 1))
+        directories = [random_uuid() for _ in ports]
+        initial = ",".join(
+            f"{id}@{LOOPBACK}:{port}:{directory_id!s}"
+            for (id, port), directory_id in zip(enumerate(ports, 1), directories, strict=True)
+        )
+        cluster_id = str(random_uuid())
+        for id, port in enumerate(ports, 1):
+            home = self.directory / f"controller-{id}"
+            home.mkdir()
+            node = LocalNode(id, port, home / "controller.properties", home / "controller.log")
+            fields = {
+                "process.roles": "controller",
+                "node.id": str(id),
+                "controller.quorum.bootstrap.servers": ",".join(
+                    f"{LOOPBACK}:{port}" for port in ports
+                ),
+                "controller.listener.names": LISTENER,
+                "listeners": f"{LISTENER}://{LOOPBACK}:{port}",
+                "log.dirs": str((home / "data").resolve()),
+                **settings,
+            }
+            if is_static:
+                fields["controller.quorum.voters"] = voters
+                del fields["controller.quorum.bootstrap.servers"]
+            text = "".join(property_line(name, value) for name, value in fields.items())
+            node.config_path.write_text(text)
+            request = FormatRequest(
+                cluster_id=cluster_id, initial_controllers=None if is_static else initial
+            )
+            config = ServerConfig.load(node.config_path)
+            format_storage(config, request, timestamp_ms=int(time.time() * 1000))
+            self.nodes.append(node)
+
+    def _take_up(self, paths: Sequence[Path], count: int) -> None:
+        if len(paths) != count:
+            raise StorageError(
+                f"{self.directory} holds a quorum of {len(paths)} controllers, not {count}"
+            )
+        for path in paths:
+            config = ServerConfig.load(path)
+            port = config.controller_listeners[0].port
+            node = LocalNode(config.node_id, port, path, path.parent / "controller.log")
+            self.nodes.append(node)
+
+    # -- processes
+
+    def start(self) -> None:
+        for node in self.nodes:
+            self.start_node(node)
+
+    def start_node(self, node: LocalNode) -> None:
+        """Starts a node that does not run; its output goes behind what its log file holds."""
+        assert not node.is_running, node
+        with ExitStack() as stack:
+            log: IO[bytes] = stack.enter_context(node.log_path.open("ab"))
+            node.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "kraft", "server", "start", str(node.config_path)),
+                    "--until-stdin-closes",
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """Stops every node in good order, and with force what does not stop in time."""
+        running = [node.process for node in self.nodes if node.process is not None]
+        for process in running:
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for process in running:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [one.getsockname()[1] for one in sockets]

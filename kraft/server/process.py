@@ -1,0 +1,211 @@
+"""A node of the quorum as a process: from a configuration to a running node, and to a clean end.
+
+Owns the order in which things start and stop, and the signals. What runs is put together here and
+nowhere else: directories -> store -> state machine -> writer, transport, driver.
+
+    start   identity (meta.properties), store (recovery), writer, transport (the port is open),
+            driver (the first step)
+    stop    driver (a leader resigns and tells the others), transport, writer, store
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+
+from kraft.raft.node import Node
+from kraft.raft.ready import Event, RoleChange
+from kraft.raft.state import pick_endpoint
+from kraft.raft.voters import Endpoint, VersionRange
+from kraft.records import MetadataVersion
+from kraft.records.versions import LATEST_PRODUCTION
+from kraft.server.api_versions import Features
+from kraft.server.cluster_description import ClusterDescription, describe_cluster_handler
+from kraft.server.config import ServerConfig
+from kraft.server.driver import Driver, now_ms
+from kraft.server.meta_properties import NodeIdentity, load_identity
+from kraft.server.store import MetadataStore
+from kraft.server.transport import Transport, TransportConfig
+from kraft.server.wire import DESCRIBE_CLUSTER
+from kraft.server.writer import WriterThread
+
+logger = logging.getLogger(__name__)
+
+#: How often the oldest snapshots are looked at (Kafka's metadata log cleaner).
+CLEAN_INTERVAL_S = 60.0
+#: A shorter switch interval lets the loop take the GIL back from the writer sooner.
+SWITCH_INTERVAL_S = 0.0005
+
+
+class QuorumNode:
+    """One node; `start` and `stop` run on the event loop that it lives on.
+
+    ``on_committed`` and ``on_role`` are the driver's: what rides on the log hears of it by them.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        on_committed: Callable[[int], None] = lambda high_watermark: None,
+        on_role: Callable[[RoleChange], None] = lambda change: None,
+    ) -> None:
+        self.config = config
+        self.identity: NodeIdentity = load_identity(config)
+        settings = config.settings
+        self.store = MetadataStore.open(
+            config.metadata_log_dir,
+            static_voters=config.voters,
+            segment_bytes=settings.internal_metadata_log_segment_bytes
+            or settings.metadata_log_segment_bytes,
+            segment_ms=settings.metadata_log_segment_ms,
+        )
+        self.writer = WriterThread(self.store, self._deliver)
+        self.transport = Transport(
+            TransportConfig(
+                node_id=config.node_id,
+                listeners=tuple(
+                    Endpoint(listener.name, listener.host, listener.port)
+                    for listener in config.controller_listeners
+                ),
+                request_timeout_ms=settings.controller_quorum_request_timeout_ms,
+                limits=config.limits(),
+            ),
+            self._deliver,
+            self.store.read,
+            self._features,
+            {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._describe)},
+        )
+        self._on_committed = on_committed
+        self._on_role = on_role
+        self.driver: Driver | None = None
+        self._cleaner: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Opens the port and takes part. Raises OSError where the address cannot be had."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        await self.transport.start()
+        ports = {endpoint.name: endpoint.port for endpoint in self.transport.endpoints}
+        raft = self.config.raft(
+            self.identity.directory_id, self.identity.cluster_id, bound_ports=ports
+        )
+        node = Node(raft, self.store.view, self.store.election, random.random, now_ms())
+        self.writer.start()
+        self.driver = Driver(
+            node,
+            self.store,
+            self.writer,
+            self.transport.send,
+            on_committed=self._on_committed,
+            on_role=self._tell_role,
+        )
+        self.driver.start()
+        self._clean_later()
+
+    async def stop(self, timeout_ms: int = 5000) -> None:
+        """Leaves the quorum in good order; everything that was acknowledged is on disk anyway."""
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+        if self.driver is not None:
+            await self.driver.shut_down(timeout_ms)
+        await self.transport.close()
+        if self.driver is not None:
+            self.driver.close()
+            await self.writer.close()
+        self.store.close()
+
+    def _deliver(self, event: Event) -> None:
+        # A request that comes before the first step finds a node that is not there yet; its sender
+        # asks again.
+        if self.driver is not None:
+            self.driver.deliver(event)
+
+    def _tell_role(self, change: RoleChange) -> None:
+        leader = f"leader {change.leader_id}" if change.leader_id >= 0 else "no leader"
+        active = ", active" if change.is_active else ""
+        logger.info("%s in epoch %d, %s%s", change.role.name, change.epoch, leader, active)
+        self._on_role(change)
+
+    def _features(self) -> Features:
+        supported = {
+            "kraft.version": VersionRange(0, 1),
+            "metadata.version": VersionRange(MetadataVersion.IBP_3_3_IV3, LATEST_PRODUCTION),
+        }
+        finalized = {}
+        if self.driver is not None and self.driver.node.log.kraft_version:
+            finalized["kraft.version"] = self.driver.node.log.kraft_version
+        return Features(supported, finalized)
+
+    def _describe(self) -> ClusterDescription:
+        """The voters as controllers: those that have no place to be reached are left out."""
+        if self.driver is None:
+            return ClusterDescription(self.identity.cluster_id)
+        node = self.driver.node
+        controllers = {}
+        for voter in node.voters:
+            endpoint = pick_endpoint(node.endpoints_of(voter.id), node.config.listener)
+            if endpoint is not None:
+                controllers[voter.id] = (endpoint.host, endpoint.port)
+        return ClusterDescription(self.identity.cluster_id, node.leader_id, controllers)
+
+    def _clean_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._cleaner = loop.call_later(CLEAN_INTERVAL_S, self._clean)
+
+    def _clean(self) -> None:
+        assert self.driver is not None
+        settings = self.config.settings
+        self.driver.clean(settings.metadata_max_retention_bytes, settings.metadata_max_retention_ms)
+        self._clean_later()
+
+
+async def serve(config: ServerConfig, *, until_stdin_closes: bool = False) -> None:
+    """Runs a node until SIGTERM or SIGINT (a second one ends it at once)."""
+    node = QuorumNode(config)
+    await node.start()
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    if until_stdin_closes:
+        loop.add_reader(sys.stdin.fileno(), _read_stdin, loop, ended)
+    listeners = ", ".join(map(repr, node.transport.endpoints))
+    logger.info("node %d of cluster %s at %s", config.node_id, node.identity.cluster_id, listeners)
+    await ended.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+    logger.info("stopping")
+    await node.stop()
+    logger.info("stopped")
+
+
+def _read_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        ended.set()
+
+
+def run(config: ServerConfig, *, until_stdin_closes: bool = False) -> None:
+    """`serve`, on the fastest event loop that is there, with a log on stderr."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as it:
+        it.run(serve(config, until_stdin_closes=until_stdin_closes))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
