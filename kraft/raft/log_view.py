@@ -139,10 +139,14 @@ class LogView:
         self.end_offset = end_offset
 
     def truncate(self, end_offset: int) -> None:
-        """The log's end was cut off; never below the high watermark (KAFKA-12460)."""
-        assert max(self.high_watermark, self.start_offset) <= end_offset <= self.end_offset, (
+        """The log's end was cut off; never below the high watermark (KAFKA-12460), nor below a
+        snapshot, which holds what is committed though no high watermark is known after a restart.
+        """
+        latest = self.latest_snapshot
+        kept = max(self.start_offset, latest.offset if latest is not None else 0)
+        assert max(self.high_watermark, kept) <= end_offset <= self.end_offset, (
             f"truncation to {end_offset} below high watermark {self.high_watermark} "
-            f"or log start {self.start_offset}"
+            f"or what a snapshot holds, {kept}"
         )
         self.end_offset = end_offset
         self.durable_end_offset = min(self.durable_end_offset, end_offset)

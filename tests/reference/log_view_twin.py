@@ -1,0 +1,88 @@
+"""A slow, obvious log as a raft node sees it: the epoch of every record, and what was said when.
+
+What `kraft.raft.log_view.LogView` keeps in a few numbers is here one entry a record, so that each
+question is answered by looking at all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class LogViewTwin:
+    static_voters: frozenset[int]
+    start_offset: int = 0
+    #: The epochs of the records from ``start_offset`` on.
+    epochs: list[int] = field(default_factory=list)
+    #: The epoch of the record before the first one that is left.
+    epoch_before: int = 0
+    high_watermark: int = -1
+    #: Snapshots: end offset and epoch.
+    snapshots: list[tuple[int, int]] = field(default_factory=list)
+    #: (offset, voters) of every record that named them; -1: from a snapshot.
+    voters_said: list[tuple[int, frozenset[int]]] = field(default_factory=list)
+
+    @property
+    def end_offset(self) -> int:
+        return self.start_offset + len(self.epochs)
+
+    @property
+    def last_epoch(self) -> int:
+        return self.epochs[-1] if self.epochs else self.epoch_before
+
+    @property
+    def voters(self) -> frozenset[int]:
+        return self.voters_said[-1][1] if self.voters_said else self.static_voters
+
+    def append(self, count: int, epoch: int) -> None:
+        self.epochs += [epoch] * count
+
+    def say_voters(self, offset: int, voters: frozenset[int]) -> None:
+        self.voters_said.append((offset, voters))
+
+    def truncate(self, end_offset: int) -> None:
+        self.epochs = self.epochs[: end_offset - self.start_offset]
+        self.voters_said = [said for said in self.voters_said if said[0] < end_offset]
+
+    def snapshot(self) -> tuple[int, int]:
+        """As of the high watermark, with the epoch of the last record below it."""
+        before = self.high_watermark - self.start_offset - 1
+        epoch = self.epochs[before] if before >= 0 else self.epoch_before
+        self.snapshots = sorted({*self.snapshots, (self.high_watermark, epoch)})
+        return self.high_watermark, epoch
+
+    def clean(self, start_offset: int, earliest: tuple[int, int]) -> None:
+        self.snapshots = [id for id in self.snapshots if id >= earliest]
+        gone = start_offset - self.start_offset
+        if gone > 0:
+            self.epoch_before = self.epochs[gone - 1]
+            self.epochs = self.epochs[gone:]
+            self.start_offset = start_offset
+
+    def begin_at(self, offset: int, epoch: int) -> None:
+        self.start_offset, self.epochs, self.epoch_before = offset, [], epoch
+        self.snapshots = [(offset, epoch)]
+        self.high_watermark = max(self.high_watermark, offset)
+
+    def epoch_starts(self) -> list[tuple[int, int]]:
+        """(epoch, offset of its first record that is there)."""
+        starts: dict[int, int] = {}
+        for index, epoch in enumerate(self.epochs):
+            starts.setdefault(epoch, self.start_offset + index)
+        return sorted(starts.items())
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch at or below that has records, and the offset behind its last one."""
+        if epoch > max(self.epochs, default=-1):
+            return self.last_epoch, self.end_offset
+        below = [e for e in self.epochs if e <= epoch]
+        if not below:
+            # Before the first one that is there: only a snapshot at the start may know it.
+            at_start = [e for offset, e in self.snapshots[:1] if offset == self.start_offset]
+            return (at_start[0] if at_start else epoch), self.start_offset
+        largest = max(below)
+        end_offset = self.start_offset + len(below)
+        if self.snapshots and self.snapshots[0][0] == end_offset and largest == epoch:
+            return self.snapshots[0][1], end_offset
+        return largest, end_offset
