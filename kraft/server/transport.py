@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 
 from kraft.raft.messages import LogSlice, SnapshotSlice
 from kraft.raft.ready import Event, Send, SendRequest
@@ -32,19 +31,6 @@ class TransportConfig:
     #: controller.quorum.request.timeout.ms
     request_timeout_ms: int = 2000
     limits: Limits = field(default_factory=Limits)
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop where it is installed (the extra ``kraft[uvloop]``), asyncio's own elsewhere.
-
-    A ``loop_factory`` of `asyncio.Runner`.
-    """
-    try:
-        uvloop = import_module("uvloop")
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 def no_features() -> Features:

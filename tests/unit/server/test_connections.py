@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ from kraft.raft.ready import SendResponse as Answer
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.server import classic_versions
 from kraft.server.api_versions import Features, answer_api_versions
-from kraft.server.transport import Transport, TransportConfig, new_event_loop
+from kraft.server.transport import Transport, TransportConfig
 from kraft.server.wire import ADD_RAFT_VOTER, API_VERSIONS, FETCH, VOTE, Api, response_header
 from kraft.server.wire_responses import encode_response
 
@@ -421,11 +420,3 @@ def test_two_transports_carry_a_log_and_a_snapshot(loop: str) -> None:
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(run())
-
-
-def test_the_loop_is_uvloops_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        assert isinstance(runner.get_loop(), uvloop.Loop)
-    monkeypatch.setitem(sys.modules, "uvloop", None)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        assert not isinstance(runner.get_loop(), uvloop.Loop)
