@@ -325,7 +325,9 @@ cdef class ReplayedRows(PartitionRuns):
                     result = self.apply_change(cursor, &change)
                 if result < 0:
                     return result
-            elif api_key == TOPIC_KEY and version == 0:
+            elif version and (api_key == TOPIC_KEY or api_key == REMOVE_TOPIC_KEY):
+                return CODEC_UNSUPPORTED_VERSION
+            elif api_key == TOPIC_KEY:
                 if parse_topic(body, end, &name, &name_size, &topic_id) < 0:
                     return CODEC_MALFORMED
                 topic = self.add_topic(name, name_size, topic_id, cursor.offset)
@@ -334,7 +336,7 @@ cdef class ReplayedRows(PartitionRuns):
                 cursor.last_topic = topic
                 cursor.last_topic_id = topic_id
                 self.expect_next(cursor)
-            elif api_key == REMOVE_TOPIC_KEY and version == 0:
+            elif api_key == REMOVE_TOPIC_KEY:
                 if parse_remove_topic(body, end, &topic_id) < 0:
                     return CODEC_MALFORMED
                 topic = self.topics.ids.find(topic_id)

@@ -26,9 +26,9 @@ MAX_REPLICAS = 64
 
 _TOPIC_TYPES = (records.Topic, records.RemoveTopic)
 _PARTITION_TYPES = (records.Partition, records.PartitionChange)
+_TABLE_KEYS = {made.schema.api_key for made in _TOPIC_TYPES + _PARTITION_TYPES}
 # The table looks into a NoOp too, of which nothing comes.
-_TOPIC_KEYS = {made.schema.api_key for made in (*_TOPIC_TYPES, records.NoOp)}
-_PARTITION_KEYS = {made.schema.api_key for made in _PARTITION_TYPES}
+_NO_OP_KEY = records.NoOp.schema.api_key
 
 
 def seeds() -> Iterator[bytes]:
@@ -95,10 +95,10 @@ def _table_records(buffer: bytes) -> Iterator[Record]:
             try:
                 made = decode_value(raw.value)
             except KraftError as error:
-                # A Topic or RemoveTopic of a later version is handed over like any other record.
+                # A NoOp of a later version is handed over like any other record.
                 key = _api_key(raw.value)
-                if key in _PARTITION_KEYS or (
-                    key in _TOPIC_KEYS and not isinstance(error, UnsupportedVersionError)
+                if key in _TABLE_KEYS or (
+                    key == _NO_OP_KEY and not isinstance(error, UnsupportedVersionError)
                 ):
                     raise
                 continue

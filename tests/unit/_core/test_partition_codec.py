@@ -250,6 +250,17 @@ def test_a_tag_that_no_kafka_can_write_is_refused_as_the_object_codec_does(
         table_of(*before, value)
 
 
+@pytest.mark.parametrize("record", [TOPIC, records.RemoveTopic(topic_id=TOPIC_ID)])
+def test_a_topic_record_of_a_later_version_is_refused_and_not_passed_over(
+    record: records.Record,
+) -> None:
+    value = bytearray(encode_value(record))
+    value[2] = 1
+    before = [] if record is TOPIC else [encode_value(TOPIC)]
+    with pytest.raises(UnsupportedVersionError):
+        table_of(*before, bytes(value))
+
+
 def test_reasons_have_words() -> None:
     assert len({reason_text(reason) for reason in range(-5, 0)}) == 5
     assert reason_text(-99) == "unknown reason -99"
