@@ -9,8 +9,9 @@ Invariants: offsets are dense from `log_start_offset` to `log_end_offset`, epoch
 log ends where its last whole batch ends. Opening scans every batch as Kafka does after an unclean
 stop (it never trusts an index); opening read-only changes nothing on disk. After a write or a sync
 was refused by the disk the log takes no more writes, since what lies on disk is then in doubt:
-open it anew. One thread writes; `sync` may run in another, and so may reads: segments leave the list
-under a lock that readers hold too, and are closed and removed after that.
+open it anew. A segment is synced before anything goes into the next. One thread writes; `sync` may
+run in another, and so may reads: segments leave the list under a lock that readers hold too, and
+are closed and removed after that.
 Fed by the raft layer (whose decisions come as sealed batches); feeds on `segment`, `recovery`.
 """
 
@@ -324,9 +325,16 @@ cdef class Log:
         """Begins a new segment at the log's end; does nothing where the last one is empty."""
         self._check_writable()
         if self._active.size:
-            self._roll()
+            try:
+                self._roll()
+            except StorageError:
+                self.failed = True
+                raise
 
     cdef int _roll(self) except -1:
+        # A crash may keep what is behind and lose what is before: a segment that ends in a torn
+        # batch while the next one holds whole ones would count as damage at the next open.
+        self._active.sync()
         self._active.become_inactive()
         self._add_segment(self.log_end_offset)
         path = segment_file(self.directory, self.log_end_offset, PRODUCER_SNAPSHOT)

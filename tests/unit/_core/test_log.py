@@ -442,7 +442,8 @@ def test_a_directory_that_is_not_there_is_an_error_when_reading(tmp_path: Path) 
 # Durability
 
 
-def test_a_sync_covers_every_segment_written_since_the_last_and_their_names() -> None:
+def test_a_segment_is_synced_before_anything_goes_into_the_next() -> None:
+    """A crash that keeps what is behind and loses what is before would look like damage."""
     disk = MemoryDisk()
     log = filled(disk, "part-0", 2)
     log.sync()
@@ -450,18 +451,27 @@ def test_a_sync_covers_every_segment_written_since_the_last_and_their_names() ->
     disk.synced.clear()
     log.append(batch(20))
     log.roll()
+    assert disk.synced == ["part-0/00000000000000000000.log"]
     log.append(batch(30))
-    assert (log.synced_offset, disk.synced) == (20, [])
+    assert log.synced_offset == 20
     log.sync()
     assert log.synced_offset == 40
-    assert disk.synced == [
-        "part-0/00000000000000000000.log",
-        "part-0/00000000000000000030.log",
-        "part-0",
-    ]
+    assert disk.synced[1:] == ["part-0/00000000000000000030.log", "part-0"]
     disk.synced.clear()
     log.sync()
     assert disk.synced == []
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False])
+def test_a_log_whose_segment_cannot_be_synced_takes_no_more(is_asked_for: bool) -> None:
+    disk = MemoryDisk()
+    log = filled(disk, "part-0", 2, segment_bytes=700)
+    disk.refuse("sync")
+    with pytest.raises(StorageError):
+        log.roll() if is_asked_for else log.append(batch(20))
+    assert log.failed
+    with pytest.raises(StorageError):
+        log.append(batch(20))
 
 
 def test_opening_for_writing_makes_durable_what_it_found() -> None:
