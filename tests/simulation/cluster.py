@@ -263,6 +263,7 @@ class Cluster:
             storage.perform(write)
             if type(write) is InstallSnapshot:
                 installed = write.snapshot_id
+        storage.sync()
         self.counts["truncations"] += storage.truncations - truncations
         self.counts["snapshot_downloads"] += storage.installs - installs
         machine.writing = None
@@ -367,7 +368,9 @@ class Cluster:
     def _send_response(self, machine: Machine, reply_to: int, response: Response) -> None:
         asked = machine.asked.pop(reply_to, None)
         if asked is None:
-            raise Violation("no_assertion_fails", f"{machine} answers {reply_to} twice or unasked")
+            raise Violation(
+                "one_answer_a_request", f"{machine} answers {reply_to} twice or unasked"
+            )
         self.checks.response(machine, asked.request, response)
         if type(response) is FetchSnapshotResponse and type(response.data) is SnapshotSlice:
             part = response.data

@@ -35,8 +35,9 @@ MOST_VOTERS = 5
 class Faults:
     """See the module's docstring; ``begin`` lets them come, ``heal`` ends them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, new_storage: type[Storage] = Storage) -> None:
         self.cluster = cluster
+        self.new_storage = new_storage
         self.random = cluster.random
         #: Nodes that are down although nothing else is amiss.
         self.absent: list[Machine] = []
@@ -198,7 +199,7 @@ class Faults:
             machine = self.random.choice(idle)
             cluster.crash(machine)
             machine.wipe(
-                Storage(machine.id, cluster.history, machine.config.static_voters),
+                self.new_storage(machine.id, cluster.history, machine.config.static_voters),
                 new_directory(self.random),
             )
             cluster.counts["wiped_disks"] += 1

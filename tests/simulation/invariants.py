@@ -3,12 +3,13 @@
 Owns the checks over roles, votes, high watermarks and what is said to others; those over batches
 are in `history`, those over a disk in `storage`. Each looks only at what has changed:
 
-at_most_one_leader_per_epoch, epoch_never_goes_back, high_watermark_never_goes_back,
-high_watermark_at_batch_end, high_watermark_waits_for_the_epoch, majority_holds_committed,
-committed_never_lost_or_changed, leader_has_all_committed, acknowledged_is_committed, logs_match,
-leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole, vote_once_per_epoch,
-one_voter_change_at_a_time, voters_are_those_of_the_log, durable_before_visible,
-commit_within_10_seconds, everyone_catches_up_within_10_seconds, no_assertion_fails.
+at_most_one_leader_per_epoch, epoch_never_goes_back, vote_once_per_epoch, leader_has_all_committed,
+high_watermark_never_goes_back, high_watermark_at_batch_end, high_watermark_waits_for_the_epoch,
+majority_holds_committed, committed_never_lost_or_changed, acknowledged_is_committed, logs_match,
+durable_before_visible, leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole,
+one_voter_change_at_a_time, voters_are_those_of_the_log, the_log_keeps_its_word,
+strange_requests_change_nothing, one_answer_a_request, commit_within_10_seconds,
+everyone_catches_up_within_10_seconds, no_assertion_fails, no_exception_escapes.
 
 Fed by `cluster`, which calls it before anything leaves a machine.
 """

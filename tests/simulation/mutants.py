@@ -31,6 +31,7 @@ from kraft.raft.reconfiguration import Reconfiguration
 from kraft.raft.roles import Candidacy
 from kraft.raft.state import NodeState
 from kraft.raft.voters import VoterSet
+from tests.simulation.log_storage import CrashingFile
 from tests.simulation.scenario import run_seed
 from tests.simulation.storage import Storage
 
@@ -89,6 +90,12 @@ def the_sync_is_skipped() -> None:
         self._keep(max(0, len(self.entries) - int(random.random() * 8)))
 
     Storage.crash = losing  # type: ignore[method-assign, assignment]
+
+
+@mutant
+def the_disk_does_not_sync() -> None:
+    """The real log asks for a sync, and gets none (the seeds that have it)."""
+    CrashingFile.sync = lambda self: None  # type: ignore[method-assign]
 
 
 @mutant
@@ -413,8 +420,8 @@ def any_candidate_is_told_what_is_not_committed() -> None:
     """The high watermark that a leader tells is its log's end."""
     answer = Leading._answer_fetch
 
-    def boasting(self: Leading, request: Any) -> FetchResponse:
-        response = answer(self, request)
+    def boasting(self: Leading, *given: Any, **named: Any) -> FetchResponse:
+        response = answer(self, *given, **named)
         if response.error == 0:
             response.high_watermark = self.log.durable_end_offset
         return response
@@ -442,7 +449,11 @@ def hunt(name: str) -> Caught:
     for seed in range(SEED_LIMIT):
         outcome = run_seed(seed, EVENT_LIMIT)
         if outcome.violation is not None:
-            invariant = outcome.violation.invariant
+            invariant: str | None = outcome.violation.invariant
+            if invariant == "no_exception_escapes":
+                # The mutant no longer fits the code that it changes: that proves nothing.
+                print(f"{name}: {outcome.violation}", file=sys.stderr)
+                invariant = None
             return Caught(name, invariant, seed, outcome.events, perf_counter() - start)
     return Caught(name, None, SEED_LIMIT, 0, perf_counter() - start)
 

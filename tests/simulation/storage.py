@@ -167,6 +167,9 @@ class Storage:
         else:
             raise AssertionError(f"an unknown write {write!r}")
 
+    def sync(self) -> None:
+        """The end of a job; here everything that was performed is durable then."""
+
     def _append(self, write: AppendBatches) -> None:
         last = self.last
         if write.base_offset != last.end_offset:
@@ -284,13 +287,18 @@ class Storage:
                     if type(write) in (TruncateLog, InstallSnapshot)
                     else min(synced, len(self.entries))
                 )
+        before = len(self.entries)
+        self._lose(synced, random)
+        lost = before - len(self.entries)
+        self.lost_batches += lost
+        self.torn_writes += lost > 0
+        self.downloads.clear()
+
+    def _lose(self, synced: int, random: Random) -> None:
+        """What a crash leaves of the batches behind the first ``synced``: any number of them."""
         unsynced = len(self.entries) - synced
         if unsynced > 0:
-            lost = int(random.random() * (unsynced + 1))
-            self.lost_batches += lost
-            self.torn_writes += lost > 0
-            self._keep(len(self.entries) - lost)
-        self.downloads.clear()
+            self._keep(len(self.entries) - int(random.random() * (unsynced + 1)))
 
     def boot(self) -> LogView:
         """What a node finds at its start, by Kafka's rules of a restart."""

@@ -29,6 +29,7 @@ from kraft.records.batches import encode_control_records
 from tests.simulation import mutants, run
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import Entry, History, Violation
+from tests.simulation.log_storage import LogStorage
 from tests.simulation.machine import Machine
 from tests.simulation.scenario import Phases, build, run_seed
 from tests.simulation.storage import Snapshot, Storage, snapshot_content
@@ -429,6 +430,30 @@ def test_a_crash_leaves_a_prefix_of_what_was_not_synced() -> None:
         ends[storage.end_offset] += 1
         assert [entry.base_offset for entry in storage.entries] == list(range(storage.end_offset))
     assert set(ends) == {1, 2, 3, 4}
+
+
+def test_the_real_log_leaves_a_prefix_too_and_never_less_than_was_synced() -> None:
+    ends = Counter()
+    for seed in range(40):
+        storage = LogStorage(1, History(None, 0), VoterSet())
+        storage.perform(AppendBatches(0, 1, batch(0, 1)))
+        storage.sync()
+        more = [AppendBatches(at, at + 1, batch(at, 1, b"%d" % at)) for at in range(1, 4)]
+        storage.crash(more, Random(seed))
+        ends[storage.boot().end_offset] += 1
+    assert {1, 2, 3} <= set(ends) <= {1, 2, 3, 4}
+
+
+def test_a_real_log_that_loses_what_was_synced_is_noticed() -> None:
+    storage = LogStorage(1, History(None, 0), VoterSet())
+    storage.perform(AppendBatches(0, 1, batch(0, 1)))
+    storage.sync()
+    storage._disk.lasting.clear()
+    always_nothing = Random()
+    always_nothing.random = lambda: 0.0  # type: ignore[method-assign]
+    with pytest.raises(Violation) as error:
+        storage.crash([], always_nothing)
+    assert violated(error) == "the_log_keeps_its_word"
 
 
 def test_a_truncation_before_a_crash_is_durable_and_so_is_what_it_kept() -> None:
