@@ -103,9 +103,10 @@ def _kraft(
         False, "--version", help="Print the version.", is_eager=True, callback=_show_version
     ),
 ) -> None:
-    """Kafka's metadata, opened: what a KRaft controller or broker keeps in its metadata directory.
+    """Kafka's metadata controller, KRaft: its metadata opened, its quorum run, its limits explored.
 
-    Nothing in a directory that is opened is ever changed; `storage format` makes new ones.
+    Nothing in a directory that is opened is ever changed; `storage format` makes new ones, and
+    `server start` and `up` write into theirs.
     """
 
 
