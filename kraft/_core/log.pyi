@@ -48,7 +48,7 @@ class Log:
         read_only: bool = False,
         salvage: bool = False,
         topic_id: UUID | None = ...,
-        synced_offset: int = 0,
+        synced_offset: int = -1,
     ) -> Self:
         """Opens a partition directory, and makes it where it is not there and may be written.
 
@@ -57,7 +57,8 @@ class Log:
         cut off (on disk, unless `read_only`) and named by `torn_tail`. `salvage`, which goes with
         `read_only`, reads past damage and names it in `gaps`. A partition.metadata of `topic_id`
         is written where there is none. `synced_offset` is an end up to which the log is known to
-        have been on the device: a tail torn before it is damage. With `read_only` nothing in the
+        have been on the device: what is no whole batch before it is damage, and behind it a torn
+        tail, whatever follows. With `read_only` nothing in the
         directory changes; it is not safe to map a log that another process may be truncating.
 
         Defaults are Kafka's: segments of 1 GiB or 7 days, an index entry each 4096 bytes, indexes

@@ -100,14 +100,15 @@ cdef class Log:
         int32_t index_interval_bytes=DEFAULT_INDEX_INTERVAL_BYTES,
         int64_t index_max_bytes=DEFAULT_INDEX_MAX_BYTES,
         bint read_only=False, bint salvage=False, topic_id=METADATA_TOPIC_ID,
-        int64_t synced_offset=0,
+        int64_t synced_offset=-1,
     ):
         """Opens a partition directory, and makes it where it is not there and may be written.
 
         Every batch is checked. A torn tail is cut off (on disk, unless `read_only`) and named by
         `torn_tail`. `salvage`, which goes with `read_only`, reads past damage and names it in
         `gaps`. A partition.metadata of `topic_id` is written where there is none. `synced_offset`
-        is an end up to which the log is known to have been on the device.
+        is an end up to which the log is known to have been on the device: what is no whole batch
+        before it is damage, and behind it a torn tail.
 
         Raises DamagedLogError where valid batches follow bytes that are none, or the log ends
         before `synced_offset`; StorageError where the disk refuses, CorruptRecordError where a
@@ -147,7 +148,7 @@ cdef class Log:
                 log._take_scan(scan)
             if log.log_end_offset < synced_offset and not salvage:
                 raise DamagedLogError(
-                    f"the log ends here, and was on the device up to offset {synced_offset}",
+                    f"the log ends here, and was synced up to offset {synced_offset}",
                     path=log.directory, offset=log.log_end_offset,
                 )
             if not read_only:

@@ -21,7 +21,7 @@ cdef class LogScan:
     cdef int32_t _index_interval_bytes
     cdef bint _read_only
     cdef bint _salvage
-    cdef int64_t _synced_offset         # what lies before it was on the device once
+    cdef int64_t _synced_offset         # known to have been on the device, or -1
     cdef int64_t _position              # where the scan stands in the segment
     cdef int64_t _total                 # bytes in the segment's file
     cdef int64_t _crc_budget            # bytes that searches may still take CRCs of

@@ -41,7 +41,7 @@ class LogScan:
         index_interval_bytes: int,
         read_only: bool,
         salvage: bool,
-        synced_offset: int = 0,
+        synced_offset: int = -1,
     ) -> None: ...
     def run(self, base_offsets: list[int]) -> None:
         """Scans the segments in order; cuts off a torn tail, refuses or reads past damage.

@@ -3,8 +3,11 @@
 Owns the judgement over bytes that are no whole batch. A *torn tail* is what an interrupted write
 leaves: bytes behind which no valid batch lies, in this segment or a later one; they were never
 acknowledged and may be cut. *Damage* is anything that a valid batch follows: cutting there would
-lose committed records, so it is refused, or read past by a salvaging open and reported. So is
-a tail that is torn where the log is known to have been synced: no interrupted write did that.
+lose committed records, so it is refused, or read past by a salvaging open and reported.
+
+Where it is known up to which offset the log was synced, that decides: what is no whole batch before
+it is damage, and what lies behind it was never acknowledged. A crash may leave the end of an
+unsynced write and not its beginning, so that whole batches follow torn ones there.
 
 A batch is valid where its header is sound, its CRC-32C matches, its base offset is the one that
 must come next (metadata logs are dense) and its leader epoch does not fall. Behind bad bytes a
@@ -76,7 +79,7 @@ cdef class LogScan:
 
     def __init__(
         self, disk, str directory, int32_t index_interval_bytes, bint read_only, bint salvage,
-        int64_t synced_offset=0,
+        int64_t synced_offset=-1,
     ):
         self._disk = disk
         self._directory = directory
@@ -204,16 +207,25 @@ cdef class LogScan:
             ) == 0
             and crc_matches(segment._mapping.data + self._position, &header)
         )
-        if not (
-            damaged
-            or self._find_behind(segment, later, self.next_offset, -1, False)
-            or self._find_behind(None, later, 0, -1, False)
-        ):
+        cdef bint cuttable
+        if self._synced_offset >= 0:
+            cuttable = self.next_offset >= self._synced_offset
+        else:
+            cuttable = not (
+                damaged
+                or self._find_behind(segment, later, self.next_offset, -1, False)
+                or self._find_behind(None, later, 0, -1, False)
+            )
+        if cuttable:
             self._cut_tail(segment, later, reason)
             return None
         if not self._salvage:
+            if self._synced_offset >= 0:
+                reason = f"{reason}, and the log was synced up to offset {self._synced_offset}"
+            else:
+                reason = f"{reason}, and whole batches follow"
             raise DamagedLogError(
-                f"{reason}, and whole batches follow: opening with salvage reads past it",
+                f"{reason}: opening with salvage reads past it",
                 path=segment.path, offset=self.next_offset, position=self._position,
             )
         found = self._find_behind(segment, later, self.next_offset, self.last_epoch, True)
@@ -295,11 +307,6 @@ cdef class LogScan:
 
     cdef int _cut_tail(self, Segment segment, list later, str reason) except -1:
         cdef int64_t size = self._total - self._position
-        if self.next_offset < self._synced_offset and not self._salvage:
-            raise DamagedLogError(
-                f"{reason}, and the log was on the device up to offset {self._synced_offset}",
-                path=segment.path, offset=self.next_offset, position=self._position,
-            )
         for base_offset in reversed(later):
             other = self._open_segment(base_offset)
             size += other.size

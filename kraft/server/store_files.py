@@ -9,13 +9,16 @@ Owns ``quorum-state`` as it lies on disk, and ``synced-offset-checkpoint``.
 so that a vote or an epoch that rotted is found out. A file without the field was written by Kafka.
 
 ``synced-offset-checkpoint`` says up to where the log is known to be on the device, and the epoch
-there, in 44 bytes that are overwritten in place::
+there. It has two slots of 512 bytes, overwritten in place by turns, so that one is always whole;
+the one with the larger number counts::
 
-    0 00000000000000001234 +0000000007 89abcdef\\n  version, offset, epoch, CRC-32C of them
+    0 00000000000000000007 00000000000000001234 +0000000002 89abcdef\\n
+    version, number, offset, epoch, CRC-32C of what is before
 
-Without it a damaged last batch cannot be told from a torn one, and would be cut off. It costs no
-sync: it is written after the log's, and may lag behind, as it is a lower bound. It is made smaller,
-and synced, before the log is cut. Where Kafka wrote the directory last it means nothing any more.
+It tells damage from interruption: what is no whole batch before that offset was whole once, and
+what lies behind it was never acknowledged. It costs no sync: it is written after the log's, and may
+lag behind, as it is a lower bound. It is made smaller, and synced, before the log is cut. Where
+Kafka wrote the directory last it means nothing any more, and goes.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from kraft.raft.election_state import FILE_NAME, ElectionState
 SYNCED_OFFSET_FILE = "synced-offset-checkpoint"
 
 _CHECKED = re.compile(rb',"crc32c":"([0-9a-f]{8})"}\Z')
-_SYNCED = re.compile(rb"(0 (\d{20}) ([+-]\d{10}) )([0-9a-f]{8})\n")
+_SYNCED = re.compile(rb"(0 (\d{20}) (\d{20}) ([+-]\d{10}) )([0-9a-f]{8})\n")
+_SLOT_SIZE = 512
 _MAX_FILE_SIZE = 1 << 20
 
 
@@ -72,18 +76,46 @@ def read_small(disk: Disk, path: str) -> bytes:
 
 
 class SyncedOffset:
-    """``synced-offset-checkpoint``; ``offset`` is 0 where nothing is known."""
+    """``synced-offset-checkpoint``; ``offset`` is -1 where nothing is known.
+
+    `begin` makes the file what it has to be once the log is open; the rest follows the log.
+    """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
+        self._directory = directory
         self._path = f"{directory}/{SYNCED_OFFSET_FILE}"
         self._file: File | None = None
-        self.offset = 0
+        self._number = 0
+        self.offset = -1
         self.epoch = -1
         if disk.exists(self._path):
-            match = _SYNCED.fullmatch(read_small(disk, self._path))
-            if match is not None and int(match[4], 16) == crc32c(match[1]):
-                self.offset, self.epoch = int(match[2]), int(match[3])
+            content = read_small(disk, self._path)
+            for start in (0, _SLOT_SIZE):
+                self._read_slot(content[start : start + _SLOT_SIZE])
+
+    def _read_slot(self, slot: bytes) -> None:
+        match = _SYNCED.match(slot)
+        if match is None or int(match[5], 16) != crc32c(match[1]):
+            return
+        number = int(match[2])
+        if number > self._number:
+            self._number, self.offset, self.epoch = number, int(match[3]), int(match[4])
+
+    def forget(self) -> None:
+        """What it says is not true any more: another has written the log."""
+        if self._disk.exists(self._path):
+            self._disk.remove(self._path)
+            self._disk.sync_directory(self._directory)
+        self._number, self.offset, self.epoch = 0, -1, -1
+
+    def begin(self, offset: int, epoch: int) -> None:
+        """The log was opened, and ends at ``offset`` on the device."""
+        self._file = self._disk.open(self._path, create=True)
+        for _ in range(2):
+            self._write(offset, epoch)
+        self._file.sync()
+        self._disk.sync_directory(self._directory)
 
     def raise_to(self, offset: int, epoch: int) -> None:
         """The log was synced up to ``offset``, and its last record is of ``epoch``."""
@@ -103,8 +135,9 @@ class SyncedOffset:
             self._file = None
 
     def _write(self, offset: int, epoch: int) -> None:
-        if self._file is None:
-            self._file = self._disk.open(self._path, create=True)
-        content = b"0 %020d %+011d " % (offset, epoch)
-        self._file.write_at(0, content + b"%08x\n" % crc32c(content))
+        assert self._file is not None
+        self._number += 1
+        content = b"0 %020d %020d %+011d " % (self._number, offset, epoch)
+        checked = content + b"%08x\n" % crc32c(content)
+        self._file.write_at(self._number % 2 * _SLOT_SIZE, checked)
         self.offset, self.epoch = offset, epoch

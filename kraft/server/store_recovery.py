@@ -4,8 +4,9 @@ Owns Kafka's rules of a restart (facts: ``KafkaMetadataLog.apply``, ``recoverSna
 ``truncateToLatestSnapshot``), and this node's own, which tell damage from interruption:
 
 - what an interrupted download, deletion or replacement left behind goes;
-- a torn tail is cut off; damage that whole batches follow, or that lies where the log is known to
-  have been on the device, is refused: behind it may lie what the quorum committed (FAST'18);
+- a torn tail is cut off; damage where the log is known to have been on the device, or (where that
+  is not known) that whole batches follow, is refused: it may be what the quorum committed, or lie
+  before it (FAST'18);
 - the leader epoch of a batch lies outside its CRC, but every epoch begins with a LeaderChange and
   every LeaderChange begins an epoch, so that an epoch that rotted is found out;
 - a log that does not begin at 0 needs a snapshot at its start or later; snapshots before it go;
@@ -16,6 +17,7 @@ Every refusal says what to do.
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from kraft._core.batch import ATTRIBUTE_CONTROL, scan
@@ -63,7 +65,7 @@ def recover(
 
     Raises CorruptRecordError (DamagedLogError) and StorageError; the message says what to do.
     """
-    disk.make_directory(directory)
+    _make_directory(disk, directory)
     _remove_unfinished(disk, directory)
     try:
         stored = read_quorum_state(disk, directory)
@@ -75,7 +77,7 @@ def recover(
         raise
     synced_offset = SyncedOffset(disk, directory)
     if stored is not None and not stored.is_ours:
-        synced_offset.lower_to(0, -1)
+        synced_offset.forget()
     try:
         log = Log.open(
             directory,
@@ -95,11 +97,12 @@ def recover(
             latest.id.offset > log.log_end_offset or latest.id.epoch > log.last_epoch
         ):
             if latest.id.offset > 0:
-                synced_offset.lower_to(0, -1)
+                # What is known of the log goes first: the log is emptied segment by segment.
+                synced_offset.forget()
                 log.truncate_fully_and_start_at(latest.id.offset)
                 snapshots.remove_before(latest.id)
             controls = []
-        synced_offset.raise_to(log.log_end_offset, log.last_epoch)
+        synced_offset.begin(log.log_end_offset, log.last_epoch)
     except CorruptRecordError as error:
         log.close()
         raise error.add_advice(_CATCH_UP) from None
@@ -123,6 +126,18 @@ def recover(
             view.replay_control_batch(batch.data)
     election = ElectionState() if stored is None else stored.state
     return Recovered(log, snapshots, synced_offset, view, election)
+
+
+def _make_directory(disk: Disk, directory: str) -> None:
+    """Makes it and what is missing above it, so that the names last."""
+    missing: list[str] = []
+    path = directory
+    while not disk.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path) or "."
+    disk.make_directory(directory)
+    for made in missing:
+        disk.sync_directory(os.path.dirname(made) or ".")
 
 
 def _remove_unfinished(disk: Disk, directory: str) -> None:

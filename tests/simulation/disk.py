@@ -1,0 +1,289 @@
+"""A file system in memory that may stop at any moment, and what it then has left.
+
+Implements the port of ``kraft._core.disk`` with the guarantees that a file system gives and no
+more:
+
+- what was written to a file is lost, kept, or kept in part, down to any byte or sector, in any
+  order, until the file is synced; so are its truncations;
+- a name that was made, renamed or removed may be as it was before until its directory is synced,
+  and independently of the file's content;
+- files do not wait for each other: what is synced last may be all that is left of unsynced work.
+
+``on_boundary`` is called at every step that a crash can fall before or behind: when a write, a
+truncation or a change of a name is under way, and before each sync. `after_crash` then gives the
+disk that a restarted node would find, in one of the `Loss` ways.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+from typing_extensions import Buffer
+
+from kraft.errors import StorageError
+
+SECTOR = 512
+
+
+class Loss(Enum):
+    """What becomes of work that was not synced."""
+
+    #: None of it is left.
+    ALL = "all"
+    #: All of it is there, as if it had been synced.
+    NOTHING = "nothing"
+    #: Each file ends its work somewhere, at any byte of any write; all names are as they should be.
+    TORN = "torn"
+    #: Each sector of each write is there or not, files have grown or not; names up to somewhere.
+    SECTORS = "sectors"
+    #: Each file and each directory fares in a way of its own.
+    MIXED = "mixed"
+
+
+@dataclass(slots=True)
+class Inode:
+    """A file's bytes: as they are read, and as they are on the device with what came since."""
+
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    #: (position, bytes) of a write, (size, None) of a truncation.
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+
+    def after_crash(self, loss: Loss, random: Random) -> bytearray:
+        if loss is Loss.NOTHING:
+            return bytearray(self.content)
+        left = bytearray(self.durable)
+        if loss is Loss.ALL or not self.pending:
+            return left
+        if loss is Loss.TORN:
+            count = random.randrange(len(self.pending) + 1)
+            for position, data in self.pending[:count]:
+                put(left, position, data)
+            if count < len(self.pending):
+                position, data = self.pending[count]
+                if data is not None:
+                    put(left, position, data[: random.randrange(len(data) + 1)])
+            return left
+        for position, data in self.pending:
+            if data is None:
+                if random.random() < 0.5:
+                    put(left, position, None)
+                continue
+            if random.random() < 0.5:
+                # The size is on the device before the bytes are.
+                put(left, max(len(left), position + len(data)), None)
+            for start in range(position - position % SECTOR, position + len(data), SECTOR):
+                if random.random() < 0.5:
+                    first = max(start, position)
+                    put(left, first, data[first - position : start + SECTOR - position])
+        return left
+
+
+def put(content: bytearray, position: int, data: bytes | None) -> None:
+    """Writes ``data``, or truncates to ``position`` where it is None; gaps are zeros."""
+    if data is None:
+        del content[position:]
+        content.extend(bytes(position - len(content)))
+        return
+    content.extend(bytes(max(0, position - len(content))))
+    content[position : position + len(data)] = data
+
+
+class CrashFile:
+    def __init__(self, disk: CrashDisk, path: str, inode: Inode, read_only: bool) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._read_only = read_only
+
+    def append(self, buffers: Sequence[Buffer], /) -> int:
+        position = len(self._inode.content)
+        self.write_at(position, b"".join(bytes(buffer) for buffer in buffers))
+        return position
+
+    def write_at(self, position: int, data: Buffer, /) -> None:
+        self._change(position, bytes(data))
+
+    def read_at(self, position: int, size: int, /) -> bytes:
+        return bytes(self._inode.content[position : position + size])
+
+    def map(self, size: int, /) -> Buffer:
+        return bytes(self._inode.content[:size])
+
+    def truncate(self, size: int, /) -> None:
+        if size != len(self._inode.content):
+            self._change(size, None)
+
+    def sync(self) -> None:
+        self._disk.on_boundary()
+        self._inode.durable = bytes(self._inode.content)
+        self._inode.pending.clear()
+
+    def size(self) -> int:
+        return len(self._inode.content)
+
+    def close(self) -> None:
+        pass
+
+    def _change(self, position: int, data: bytes | None) -> None:
+        if self._read_only:
+            raise StorageError(f"{self.path}: the file was opened for reading only")
+        put(self._inode.content, position, data)
+        self._inode.pending.append((position, data))
+        self._disk.on_boundary()
+
+
+#: A directory is a name without a file.
+Names = dict[str, Inode | None]
+
+
+@dataclass(slots=True)
+class Directory:
+    names: Names = field(default_factory=dict)
+    durable: Names = field(default_factory=dict)
+    #: What each change since the last sync made of the names that it touched.
+    pending: list[dict[str, Inode | bool | None]] = field(default_factory=list)
+
+    def after_crash(self, loss: Loss, random: Random) -> Names:
+        count = len(self.pending)
+        if loss is Loss.ALL:
+            count = 0
+        elif loss in (Loss.SECTORS, Loss.MIXED):
+            count = random.randrange(count + 1)
+        left = dict(self.durable)
+        for change in self.pending[:count]:
+            apply(left, change)
+        return left
+
+
+GONE = False
+
+
+def apply(names: Names, change: dict[str, Inode | bool | None]) -> None:
+    for name, inode in change.items():
+        if isinstance(inode, bool):
+            names.pop(name, None)
+        else:
+            names[name] = inode
+
+
+class CrashDisk:
+    """See the module's docstring. Paths are absolute; "/" is there."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, Directory] = {"/": Directory()}
+        self.on_boundary: Callable[[], None] = lambda: None
+
+    def after_crash(self, loss: Loss, random: Random) -> CrashDisk:
+        """What is left of the disk if it stops now; this one is not changed."""
+        left = CrashDisk()
+        inodes: dict[int, Inode] = {}
+        for path in sorted(self.directories):
+            directory = self.directories[path]
+            if path != "/" and path not in left.directories:
+                continue
+            fate = random.choice(list(Loss)) if loss is Loss.MIXED else loss
+            names: Names = {}
+            for name, inode in directory.after_crash(fate, random).items():
+                if inode is None:
+                    names[name] = None
+                    left.directories[join(path, name)] = Directory()
+                    continue
+                if id(inode) not in inodes:
+                    fate = random.choice(list(Loss)) if loss is Loss.MIXED else loss
+                    content = inode.after_crash(fate, random)
+                    inodes[id(inode)] = Inode(content, bytes(content))
+                names[name] = inodes[id(inode)]
+            left.directories[path] = Directory(names, dict(names))
+        return left
+
+    def files(self) -> dict[str, bytes]:
+        """Every file by its path, as it is read."""
+        return {
+            join(path, name): bytes(inode.content)
+            for path, directory in self.directories.items()
+            for name, inode in directory.names.items()
+            if inode is not None
+        }
+
+    @classmethod
+    def of(cls, files: dict[str, bytes]) -> CrashDisk:
+        """A disk that holds these files, durably."""
+        disk = cls()
+        for path, content in files.items():
+            parent, name = os.path.split(path)
+            disk.make_directory(parent)
+            disk.directories[parent].names[name] = Inode(bytearray(content), content)
+        for directory in disk.directories.values():
+            directory.durable = dict(directory.names)
+            directory.pending.clear()
+        return disk
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> CrashFile:
+        directory, name = self._find(path)
+        inode = directory.names.get(name)
+        if inode is None:
+            if not create:
+                raise StorageError(f"cannot open {path}: it is not there")
+            inode = Inode()
+            self._rename(directory, {name: inode})
+        return CrashFile(self, path, inode, read_only)
+
+    def list(self, path: str, /) -> list[str]:
+        if path not in self.directories:
+            raise StorageError(f"cannot list {path}: it is not there")
+        return sorted(self.directories[path].names)
+
+    def rename(self, source: str, target: str, /) -> None:
+        directory, name = self._find(source)
+        other, new_name = self._find(target)
+        assert directory is other, "renames stay in their directory"
+        if name not in directory.names:
+            raise StorageError(f"cannot rename {source}: it is not there")
+        self._rename(directory, {name: GONE, new_name: directory.names[name]})
+
+    def remove(self, path: str, /) -> None:
+        directory, name = self._find(path)
+        if name not in directory.names:
+            raise StorageError(f"cannot remove {path}: it is not there")
+        self._rename(directory, {name: GONE})
+
+    def sync_directory(self, path: str, /) -> None:
+        self.on_boundary()
+        directory = self.directories[path]
+        directory.durable = dict(directory.names)
+        directory.pending.clear()
+
+    def make_directory(self, path: str, /) -> None:
+        if path in self.directories:
+            return
+        parent, name = os.path.split(path)
+        self.make_directory(parent)
+        self.directories[path] = Directory()
+        self._rename(self.directories[parent], {name: None})
+
+    def exists(self, path: str, /) -> bool:
+        parent, name = os.path.split(path)
+        return path in self.directories or name in self.directories.get(parent, Directory()).names
+
+    def size(self, path: str, /) -> int:
+        return self.open(path, read_only=True).size()
+
+    def _find(self, path: str) -> tuple[Directory, str]:
+        parent, name = os.path.split(path)
+        if parent not in self.directories:
+            raise StorageError(f"cannot reach {path}: its directory is not there")
+        return self.directories[parent], name
+
+    def _rename(self, directory: Directory, change: dict[str, Inode | bool | None]) -> None:
+        apply(directory.names, change)
+        directory.pending.append(change)
+        self.on_boundary()
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory.rstrip('/')}/{name}"
