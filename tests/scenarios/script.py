@@ -94,7 +94,12 @@ class Scenario:
             command = getattr(self, f"do_{words[0]}", None)
             if command is None:
                 self.fail(f"no such command: {words[0]}")
-            command(*words[1:])
+            try:
+                command(*words[1:])
+            except (AssertionError, KeyError, ValueError, TypeError) as error:
+                if isinstance(error, ScenarioFailedError):
+                    raise
+                self.fail(f"{type(error).__name__}: {error}")
             if self.cluster.failures:
                 self.fail("; ".join(self.cluster.failures))
         deaths = sum(" dies: " in line for line in self.cluster.trace)
