@@ -8,12 +8,13 @@ however its parent ends.
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,8 @@ from kraft.server.storage_format import FormatRequest, format_storage
 LISTENER = "CONTROLLER"
 LOOPBACK = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
+#: No system that is known gives these out by itself (Linux begins at 32768, others at 49152).
+_OWN_PORTS = range(20_000, 32_000)
 
 
 @dataclass(slots=True)
@@ -53,8 +56,8 @@ class LocalQuorum:
     """``count`` controllers in subdirectories of ``directory``; a context manager that stops them.
 
     A directory that holds a quorum already is started again as it is; ``settings`` go into the
-    configuration files of a new one, whose voters
-    may change unless ``is_static``. Raises StorageError where the directory holds something else.
+    configuration files of a new one, whose voters may change unless ``is_static``. Raises
+    StorageError where the directory holds something else.
     """
 
     def __init__(
@@ -174,9 +177,18 @@ class LocalQuorum:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
+    """Ports of loopback that nobody listens on now, below those that the system gives out itself.
+
+    A port of those could be taken, while its node is down, by a connection of another; and a
+    connection to it could meet itself, as TCP lets both ends be one, and keep the node out.
+    """
+    ports: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [one.getsockname()[1] for one in sockets]
+        for port in random.sample(_OWN_PORTS, len(_OWN_PORTS)):
+            one = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind((LOOPBACK, port))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise StorageError(f"no {count} free ports among {_OWN_PORTS.start} to {_OWN_PORTS.stop - 1}")

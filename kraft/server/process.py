@@ -165,9 +165,8 @@ class QuorumNode:
         self._clean_later()
 
 
-async def serve(config: ServerConfig, *, until_stdin_closes: bool = False) -> None:
+async def serve(node: QuorumNode, *, until_stdin_closes: bool = False) -> None:
     """Runs a node until SIGTERM or SIGINT (a second one ends it at once)."""
-    node = QuorumNode(config)
     await node.start()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -176,7 +175,8 @@ async def serve(config: ServerConfig, *, until_stdin_closes: bool = False) -> No
     if until_stdin_closes:
         loop.add_reader(sys.stdin.fileno(), _read_stdin, loop, ended)
     listeners = ", ".join(map(repr, node.transport.endpoints))
-    logger.info("node %d of cluster %s at %s", config.node_id, node.identity.cluster_id, listeners)
+    identity = node.identity
+    logger.info("node %d of cluster %s at %s", identity.node_id, identity.cluster_id, listeners)
     await ended.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
@@ -191,7 +191,12 @@ def _read_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
         ended.set()
 
 
-def run(config: ServerConfig, *, until_stdin_closes: bool = False) -> None:
+def run(
+    config: ServerConfig,
+    *,
+    until_stdin_closes: bool = False,
+    make_node: Callable[[ServerConfig], QuorumNode] = QuorumNode,
+) -> None:
     """`serve`, on the fastest event loop that is there, with a log on stderr."""
     logging.basicConfig(
         stream=sys.stderr,
@@ -199,7 +204,7 @@ def run(config: ServerConfig, *, until_stdin_closes: bool = False) -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as it:
-        it.run(serve(config, until_stdin_closes=until_stdin_closes))
+        it.run(serve(make_node(config), until_stdin_closes=until_stdin_closes))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -1,0 +1,210 @@
+"""What a quorum under load must have kept, whatever was done to its processes.
+
+Owns reading what the nodes noted (`quorum_load_node`) and what lies in their logs, and holding one
+against the other. The logs are opened while no node runs. What must hold, by name:
+
+- *unique leaders*: no two nodes lead the same epoch;
+- *acknowledged*: each acknowledged record lies at its offset, in its epoch, in the best log (the
+  one that would win an election), and nothing lies at two offsets;
+- *majority*: a majority of the logs is that log byte for byte up to everything committed;
+- *unchanged*: what was committed at one audit is the same, byte for byte, at the next;
+- *matching*: each log is, byte for byte, up to the high watermark that its own node knew;
+- *ascending*: offsets have no gap, and epochs never fall.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft._core.batch import validate
+from kraft._core.batch_records import iterate
+from kraft._core.log import Log
+from tests.e2e.quorum_load_node import record_value
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """One append: ``count`` records from ``number`` on, the last at ``last_offset``."""
+
+    number: int
+    count: int
+    last_offset: int
+    epoch: int
+
+
+class Notes:
+    """What one node noted, over all its lives."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._rest = b""
+        self.acknowledged: list[Acknowledged] = []
+        self.epochs_led: set[int] = set()
+        self.high_watermark = 0
+
+    def read_on(self) -> None:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            data = self._rest + file.read()
+            self._position = file.tell()
+        *lines, self._rest = data.split(b"\n")
+        for line in lines:
+            if not line.endswith(b";"):
+                continue
+            kind, *words = line[:-1].decode().split()
+            numbers = list(map(int, words))
+            if kind == "A":
+                self.acknowledged.append(Acknowledged(*numbers))
+            elif kind == "L":
+                self.epochs_led.add(numbers[0])
+            else:
+                assert kind == "H", line
+                self.high_watermark = max(self.high_watermark, numbers[0])
+
+
+@dataclass(slots=True)
+class StoredLog:
+    """All batches of a log, one behind the other."""
+
+    node_id: int
+    data: NDArray[np.uint8]
+    positions: NDArray[np.int64]
+    base_offsets: NDArray[np.int64]
+    epochs: NDArray[np.int32]
+    end_offset: int
+
+    @property
+    def last_epoch(self) -> int:
+        return int(self.epochs[-1]) if len(self.epochs) else -1
+
+    def digest(self, end_offset: int) -> str:
+        return hashlib.sha256(self.data[: self.position_of(end_offset)].data).hexdigest()
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch begins that holds the offset; the end of the data behind the log."""
+        if offset >= self.end_offset:
+            return len(self.data)
+        index = int(np.searchsorted(self.base_offsets, offset, "right")) - 1
+        return int(self.positions[index])
+
+
+def read_log(node_id: int, directory: Path) -> StoredLog:
+    """Checks every record of it: framing, CRCs, and that offsets are dense."""
+    with Log.open(directory, read_only=True) as log:
+        parts = [
+            bytes(log.fetch(segment.base_offset, 1 << 40))
+            for segment in log.segments
+            if segment.size
+        ]
+        start_offset, end_offset = log.log_start_offset, log.log_end_offset
+    assert start_offset == 0, f"node {node_id}: its log begins at {start_offset}"
+    data = b"".join(parts)
+    table = validate(data, dense=True)
+    epochs = table.partition_leader_epochs
+    assert (np.diff(epochs) >= 0).all(), f"node {node_id}: epochs fall"
+    return StoredLog(
+        node_id,
+        np.frombuffer(data, np.uint8),
+        table.positions,
+        table.base_offsets,
+        epochs,
+        end_offset,
+    )
+
+
+def agreement(log: StoredLog, best: StoredLog) -> int:
+    """The offset of the first batch that differs, or else the end of the shorter log."""
+    size = min(len(log.data), len(best.data))
+    differs = log.data[:size] != best.data[:size]
+    if not differs.any():
+        return min(log.end_offset, best.end_offset)
+    index = int(np.searchsorted(log.positions, int(differs.argmax()), "right")) - 1
+    return int(log.base_offsets[index])
+
+
+@dataclass(slots=True)
+class Audit:
+    """Checks again and again, as the logs grow; an AssertionError names what does not hold."""
+
+    directories: dict[int, Path]
+    notes: dict[int, Notes]
+    acknowledged: int = 0
+    committed: int = 0
+    _digest: str = hashlib.sha256().hexdigest()
+    _checked: dict[int, int] = field(default_factory=dict)
+    _offset_of: dict[int, int] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """No node runs meanwhile."""
+        for notes in self.notes.values():
+            notes.read_on()
+        self._check_leaders()
+        logs = [read_log(id, directory) for id, directory in self.directories.items()]
+        best = max(logs, key=lambda log: (log.last_epoch, log.end_offset))
+        self._check_majority(logs, best)
+        self._check_acknowledged(best)
+
+    def _check_leaders(self) -> None:
+        leaders: dict[int, int] = {}
+        for id, notes in self.notes.items():
+            for epoch in notes.epochs_led:
+                other = leaders.setdefault(epoch, id)
+                assert other == id, f"unique leaders: {other} and {id} led epoch {epoch}"
+
+    def _check_majority(self, logs: list[StoredLog], best: StoredLog) -> None:
+        committed = max(notes.high_watermark for notes in self.notes.values())
+        assert committed >= self.committed, f"{committed} after {self.committed}"
+        assert best.digest(self.committed) == self._digest, (
+            f"unchanged: what was committed up to {self.committed} is another now"
+        )
+        holding = 0
+        for log in logs:
+            agreed = agreement(log, best)
+            known = self.notes[log.node_id].high_watermark
+            assert agreed >= known, (
+                f"matching: node {log.node_id} knew {known} as committed, and differs from node "
+                f"{best.node_id} at {agreed}"
+            )
+            holding += agreed >= committed
+        assert holding > len(logs) // 2, f"majority: {holding} logs hold all up to {committed}"
+        self.committed, self._digest = committed, best.digest(committed)
+
+    def _check_acknowledged(self, best: StoredLog) -> None:
+        """Only what is new since the last time: what was there is held by `_check_majority`."""
+        new = []
+        for id, notes in self.notes.items():
+            new += notes.acknowledged[self._checked.get(id, 0) :]
+            self._checked[id] = len(notes.acknowledged)
+        if not new:
+            return
+        first = min(one.last_offset - one.count + 1 for one in new)
+        values: dict[int, bytes] = {}
+        epochs: dict[int, int] = {}
+        for batch in iterate(best.data[best.position_of(first) :].data):
+            for record in batch:
+                if not record.is_control:
+                    value = record.value
+                    assert value is not None
+                    values[record.offset] = value
+                    epochs[record.offset] = batch.partition_leader_epoch
+                    number = int.from_bytes(value[:8], "big")
+                    other = self._offset_of.setdefault(number, record.offset)
+                    assert other == record.offset, (
+                        f"acknowledged: record {number} lies at {other} and at {record.offset}"
+                    )
+        for one in new:
+            for place in range(one.count):
+                offset, number = one.last_offset - one.count + 1 + place, one.number + place
+                assert values.get(offset) == record_value(number), (
+                    f"acknowledged: record {number} is not at offset {offset}"
+                )
+                assert epochs[offset] == one.epoch, f"record {number}: epoch {epochs[offset]}"
+            self.acknowledged += one.count

@@ -1,0 +1,298 @@
+"""A real quorum under load whose processes are killed, paused and stopped at random.
+
+``python -m tests.e2e.quorum_chaos [--cycles 30] [--nodes 3] [--seed N]``. Each cycle does something
+to some of the nodes, starts what is dead, and asks for progress: a record that was appended after
+that, acknowledged. Every few cycles all are killed at once and `quorum_audit` looks at what they
+left. The seed decides what is done to whom; the rest is up to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from kraft.server.local_quorum import LocalNode, LocalQuorum
+from tests.e2e.quorum_audit import Audit, Notes
+from tests.e2e.quorum_load_node import IN_FLIGHT
+
+#: Elections and everything that waits are quick, so that much happens in little time.
+SETTINGS = {
+    "controller.quorum.election.timeout.ms": "200",
+    "controller.quorum.fetch.timeout.ms": "400",
+    "controller.quorum.election.backoff.max.ms": "100",
+    "controller.quorum.request.timeout.ms": "400",
+    "controller.quorum.append.linger.ms": "1",
+    "internal.metadata.log.segment.bytes": str(256 * 1024),
+}
+CYCLES_AN_AUDIT = 10
+#: Far above what it takes on a busy machine; what is slower is taken for a standstill.
+PROGRESS_TIMEOUT_S = 60.0
+_LOOK_EVERY_S = 0.005
+
+
+class LoadedQuorum(LocalQuorum):
+    """Nodes that make load while they lead, and note what was acknowledged."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        super().__init__(directory / "nodes", count, SETTINGS)
+        self._lives = 0
+        self._notes_directory = directory
+        self.notes = {node.id: Notes(self.notes_path(node)) for node in self.nodes}
+        self.expected_dead: set[int] = set()
+
+    def notes_path(self, node: LocalNode) -> Path:
+        return self._notes_directory / f"notes-{node.id}"
+
+    def start_node(self, node: LocalNode) -> None:
+        assert not node.is_running, node
+        self._lives += 1
+        self.expected_dead.discard(node.id)
+        with node.log_path.open("ab") as log:
+            node.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.e2e.quorum_load_node"),
+                    *(str(node.config_path), str(self.notes_path(node)), str(self._lives)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self, node: LocalNode) -> None:
+        assert node.process is not None
+        self.expected_dead.add(node.id)
+        node.process.kill()
+        node.process.wait()
+        assert node.process.stdin is not None
+        node.process.stdin.close()
+
+    def signal(self, node: LocalNode, number: signal.Signals) -> None:
+        assert node.process is not None
+        node.process.send_signal(number)
+
+    def read_notes(self) -> None:
+        for notes in self.notes.values():
+            notes.read_on()
+
+    def check_alive(self) -> None:
+        """A node that ended by itself is a finding."""
+        for node in self.nodes:
+            if node.process is None or node.id in self.expected_dead or node.is_running:
+                continue
+            tail = "\n  ".join(node.log_path.read_text(errors="replace").splitlines()[-20:])
+            raise AssertionError(
+                f"node {node.id} ended by itself, exit code {node.process.returncode}:\n  {tail}"
+            )
+
+
+class Chaos:
+    """One run; ``done`` counts what was done."""
+
+    def __init__(self, quorum: LoadedQuorum, seed: int) -> None:
+        self.quorum = quorum
+        self.draw = random.Random(seed)
+        self.done: Counter[str] = Counter()
+        self.slowest_progress_s = 0.0
+        self.audit = Audit(
+            {
+                node.id: node.config_path.parent / "data" / "__cluster_metadata-0"
+                for node in quorum.nodes
+            },
+            quorum.notes,
+        )
+        self._faults: list[tuple[Callable[[], None], int]] = [
+            (self.kill_one, 5),
+            (self.kill_leader, 5),
+            (self.kill_two, 2),
+            (self.kill_all, 1),
+            (self.kill_while_starting, 3),
+            (self.pause_one, 2),
+            (self.pause_leader, 3),
+            (self.pause_leader_and_kill_another, 2),
+            (self.stop_leader, 2),
+        ]
+
+    def run(self, cycles: int, tell: Callable[[str], None] = lambda line: None) -> None:
+        self.quorum.start()
+        self.await_progress()
+        for cycle in range(1, cycles + 1):
+            (fault,) = self.draw.choices(*zip(*self._faults, strict=True))
+            self.done[fault.__name__] += 1
+            fault()
+            self.start_dead()
+            self.await_progress()
+            if cycle % CYCLES_AN_AUDIT == 0 or cycle == cycles:
+                self.look_at_what_is_left()
+                tell(f"cycle {cycle}: {self.audit.acknowledged} records acknowledged, all there")
+                if cycle < cycles:
+                    self.quorum.start()
+                    self.await_progress()
+
+    def look_at_what_is_left(self) -> None:
+        self.quorum.check_alive()
+        for node in self.quorum.nodes:
+            self.quorum.kill(node)
+        self.audit.check()
+
+    # -- what is done to them
+
+    def kill_one(self) -> None:
+        self.quorum.kill(self.any_node())
+        self.wait_or_ask_for_progress()
+
+    def kill_leader(self) -> None:
+        self.quorum.kill(self.leader())
+        self.wait_or_ask_for_progress()
+
+    def kill_two(self) -> None:
+        for node in self.draw.sample(self.quorum.nodes, min(2, len(self.quorum.nodes))):
+            self.quorum.kill(node)
+        self.wait(0.5)
+
+    def kill_all(self) -> None:
+        for node in self.draw.sample(self.quorum.nodes, len(self.quorum.nodes)):
+            self.quorum.kill(node)
+
+    def kill_while_starting(self) -> None:
+        """Recovery is interrupted, several times."""
+        node = self.any_node()
+        self.quorum.kill(node)
+        for _ in range(self.draw.randint(1, 3)):
+            self.quorum.start_node(node)
+            self.wait(0.8)
+            self.quorum.kill(node)
+
+    def pause_one(self) -> None:
+        self.pause(self.any_node())
+
+    def pause_leader(self) -> None:
+        """It wakes as a leader that others have deposed meanwhile, or is killed asleep."""
+        self.pause(self.leader())
+
+    def pause_leader_and_kill_another(self) -> None:
+        leader = self.leader()
+        self.quorum.signal(leader, signal.SIGSTOP)
+        other = self.draw.choice([node for node in self.quorum.nodes if node is not leader])
+        self.quorum.kill(other)
+        self.wait(0.6)
+        self.quorum.signal(leader, signal.SIGCONT)
+        self.wait(0.2)
+
+    def stop_leader(self) -> None:
+        leader = self.leader()
+        assert leader.process is not None
+        assert leader.process.stdin is not None
+        self.quorum.expected_dead.add(leader.id)
+        leader.process.terminate()
+        code = leader.process.wait(PROGRESS_TIMEOUT_S)
+        leader.process.stdin.close()
+        assert code == 0, f"node {leader.id}: SIGTERM ended it with exit code {code}"
+
+    def pause(self, node: LocalNode) -> None:
+        self.quorum.signal(node, signal.SIGSTOP)
+        self.wait(1.5)
+        if self.draw.random() < 0.3:
+            self.quorum.kill(node)
+        else:
+            self.quorum.signal(node, signal.SIGCONT)
+
+    # -- what is waited for
+
+    def any_node(self) -> LocalNode:
+        return self.draw.choice(self.quorum.nodes)
+
+    def leader(self) -> LocalNode:
+        """The last that led for good."""
+        self.quorum.read_notes()
+        notes = self.quorum.notes
+        return max(self.quorum.nodes, key=lambda node: max(notes[node.id].epochs_led, default=-1))
+
+    def wait(self, at_most_s: float) -> None:
+        time.sleep(self.draw.random() * at_most_s)
+
+    def wait_or_ask_for_progress(self) -> None:
+        """With one node down the others go on."""
+        if self.draw.random() < 0.5 and len(self.quorum.nodes) >= 3:
+            self.await_progress()
+        else:
+            self.wait(0.3)
+
+    def start_dead(self) -> None:
+        for node in self.draw.sample(self.quorum.nodes, len(self.quorum.nodes)):
+            if not node.is_running:
+                self.quorum.start_node(node)
+                self.wait(0.1)
+
+    def await_progress(self) -> None:
+        """Acknowledgements, more than what can have been asked for before now."""
+        wanted = self.draw.randint(IN_FLIGHT + 1, 300)
+        begin = time.monotonic()
+        self.quorum.read_notes()
+        before = {id: len(notes.acknowledged) for id, notes in self.quorum.notes.items()}
+        while True:
+            self.quorum.check_alive()
+            self.quorum.read_notes()
+            if any(
+                len(notes.acknowledged) >= before[id] + wanted
+                for id, notes in self.quorum.notes.items()
+            ):
+                break
+            assert time.monotonic() < begin + PROGRESS_TIMEOUT_S, (
+                "progress: nothing is acknowledged"
+            )
+            time.sleep(_LOOK_EVERY_S)
+        self.slowest_progress_s = max(self.slowest_progress_s, time.monotonic() - begin)
+
+
+def run(
+    directory: Path, *, cycles: int, nodes: int, seed: int, tell: Callable[[str], None]
+) -> Chaos:
+    """Raises AssertionError where something does not hold; then the directory has all there is."""
+    tell(f"seed {seed}, {nodes} nodes, {cycles} cycles")
+    with LoadedQuorum(directory, nodes) as quorum:
+        chaos = Chaos(quorum, seed)
+        try:
+            chaos.run(cycles, tell)
+        finally:
+            # A paused process would not end when it is told to.
+            for node in quorum.nodes:
+                quorum.kill(node)
+    return chaos
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cycles", type=int, default=30)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    given = parser.parse_args()
+    begin = time.monotonic()
+
+    def tell(line: str) -> None:
+        print(f"{time.monotonic() - begin:8.1f} s  {line}", flush=True)
+
+    # It stays where something does not hold.
+    directory = Path(tempfile.mkdtemp(prefix="quorum-chaos-"))
+    tell(f"in {directory}")
+    chaos = run(directory, cycles=given.cycles, nodes=given.nodes, seed=given.seed, tell=tell)
+    shutil.rmtree(directory)
+    tell(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
+    epochs = set().union(*(notes.epochs_led for notes in chaos.quorum.notes.values()))
+    tell(
+        f"0 of {chaos.audit.acknowledged} acknowledged records lost; {len(epochs)} epochs led, the "
+        f"slowest progress {chaos.slowest_progress_s:.2f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""A real quorum whose processes are killed, paused and stopped under load; `quorum_chaos` has it.
+
+Here are a few cycles, so that every run of the tests has some; ``make processes`` has thirty.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.quorum_chaos import run
+
+
+@pytest.mark.parametrize(("nodes", "cycles", "seed"), [(3, 5, 20260), (1, 2, 20261)])
+def test_no_acknowledged_record_is_lost(nodes: int, cycles: int, seed: int, tmp_path: Path) -> None:
+    chaos = run(tmp_path, cycles=cycles, nodes=nodes, seed=seed, tell=print)
+    assert chaos.audit.acknowledged > cycles * 33

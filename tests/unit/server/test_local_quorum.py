@@ -1,0 +1,24 @@
+"""Quorums on loopback: where their nodes listen."""
+
+from __future__ import annotations
+
+import socket
+
+from kraft.server.local_quorum import LOOPBACK, free_ports
+
+
+def test_ports_lie_below_those_that_connections_get() -> None:
+    """Else a connection could take the port of a node that is down, or meet itself there."""
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    with socket.socket() as connection:
+        connection.bind((LOOPBACK, 0))
+        assert max(ports) < connection.getsockname()[1]
+
+
+def test_a_port_that_is_taken_is_not_given() -> None:
+    ports = free_ports(3)
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, ports[0]))
+        listener.listen()
+        assert ports[0] not in free_ports(200)
