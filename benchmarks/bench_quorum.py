@@ -9,8 +9,14 @@
 ``kafka_*``            the same by Kafka's own controllers, raft alone (`peers/.../Quorum.java`),
                        warmed up by some thousand appends; heap and collector as in Kafka's start
                        script: G1, 1 GiB each
-``single_*``           one node: the same commit; syncs a second while requests never stop; 1 MiB
-                       batches
+``single_commit``, ``single_sync``  one node; a bare write and fdatasync back to back
+``single_group_commit``  one node, 16 records of 200 B on their way at all times: one of the groups
+                       that are synced together
+``single_bandwidth``, ``single_sync_1MiB``  one node, 1 MiB batches; bare 1 MiB blocks
+``quorum_catch_up``    a node without a log, from its first step until it has downloaded, checked
+                       and put in place the leader's snapshot of 1M partitions
+``catch_up_disk``, ``catch_up_loopback``  as many bytes written and synced, or sent over loopback;
+                       the slower of the two is ``catch_up_floor``
 
 Linger is 0 on both sides. All processes share this machine and one disk; nodes talk over loopback.
 Left out: clients' connections, and state machines above the log.
@@ -19,17 +25,22 @@ Left out: clients' connections, and state machines above the log.
 from __future__ import annotations
 
 import os
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from benchmarks.bare_writer import write_together
+from benchmarks import generate
+from benchmarks.bare_writer import write_blocks, write_together
 from benchmarks.conftest import Sizes
 from benchmarks.java_peers import Line, Peers
-from benchmarks.quorum_processes import Quorum, kafka_quorum
+from benchmarks.quorum_processes import Quorum, kafka_quorum, kraft_quorum
+from benchmarks.timings import summary
+from kraft.server.local_quorum import LOOPBACK
 from tests.interop.kafka_jars import MissingToolError
 
 MIB = 1 << 20
@@ -38,6 +49,8 @@ RECORD = 200
 BATCH = RECORD + 71
 PER_SECOND = 50
 IN_FLIGHT = 8
+#: Of a download: controller.quorum.fetch.snapshot.max.bytes.
+CHUNK = MIB
 TURNS = 3
 
 
@@ -95,3 +108,103 @@ def bench_kafka_quorum(kafka: Quorum, peers: Peers, sizes: Sizes, tmp_path: Path
     kafka.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB)
     line, _ = full_load(kafka, tmp_path, sizes, 3)
     peers.lines.append(line | {"work": "quorum_bandwidth"})
+
+
+@pytest.fixture
+def quorum(tmp_path: Path) -> Iterator[Quorum]:
+    with kraft_quorum(3, tmp_path / "quorum") as running:
+        yield running
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Iterator[Quorum]:
+    with kraft_quorum(1, tmp_path / "single") as running:
+        yield running
+
+
+def bench_quorum(quorum: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path) -> None:
+    quorum.latency(sizes.quorum_warm_up, 10_000, RECORD)
+    line, syncs = light_load(quorum, tmp_path, sizes)
+    figure(**line | {"work": "quorum_commit"})
+    figure("quorum_sync", unit="syncs", count=1, bytes=RECORD, **summary(syncs))
+    quorum.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB)
+    line, bare = full_load(quorum, tmp_path, sizes, 3)
+    figure(**line | {"work": "quorum_bandwidth"})
+    note_rate(figure, "bare_writers", bare)
+
+
+def note_rate(figure: Callable[..., None], work: str, bytes_per_s: float) -> None:
+    """A bandwidth as the blocks of one second."""
+    blocks = round(bytes_per_s / MIB)
+    figure(work, unit="blocks", count=blocks, bytes=blocks * MIB, median_s=1.0, worst_s=1.0)
+
+
+def bench_single(single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path) -> None:
+    single.latency(sizes.quorum_warm_up // 4, 10_000, RECORD)
+    commits, groups, syncs = [], [], []
+    for _ in range(TURNS):
+        count, seconds = write_blocks(str(tmp_path / "bare"), BATCH, sizes.seconds / 6)
+        syncs.append({"median_s": seconds / count, "worst_s": seconds / count})
+        commits.append(single.latency(sizes.commits, 10_000, RECORD))
+        groups.append(single.commits(sizes.commits * 20, 16, RECORD))
+    figure(**middle(commits) | {"work": "single_commit"})
+    figure("single_sync", unit="syncs", count=1, bytes=RECORD, **middle(syncs))
+    for line in groups:
+        line["median_s"] = line["worst_s"] = line["median_s"] / line.pop("groups")
+    line = middle(groups) | {"count": 1, "bytes": RECORD, "unit": "syncs"}
+    figure(**line | {"work": "single_group_commit"})
+    line, bare = full_load(single, tmp_path, sizes, 1)
+    figure(**line | {"work": "single_bandwidth"})
+    note_rate(figure, "single_sync_1MiB", bare)
+
+
+def bench_catch_up(
+    single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path
+) -> None:
+    source, _ = generate.make("uniform", sizes.partitions)
+    size = single.snapshot(source)["bytes"]
+    disk, loopback, lines = [], [], []
+    for turn in range(TURNS):
+        disk.append(seconds_to_write(tmp_path / "floor", size))
+        loopback.append(seconds_to_send(size))
+        line = single.catch_up(tmp_path / f"newcomer-{turn}")
+        assert line["bytes"] == size
+        lines.append(line | {"worst_s": line["median_s"]})
+    figure(**middle(lines) | {"work": "quorum_catch_up"})
+    for work, seconds in (("catch_up_disk", disk), ("catch_up_loopback", loopback)):
+        figure(work, unit="snapshots", count=1, bytes=size, **summary(seconds))
+    slower = max(disk, loopback, key=median)
+    figure("catch_up_floor", unit="snapshots", count=1, bytes=size, **summary(slower))
+
+
+def seconds_to_write(path: Path, size: int) -> float:
+    """Writes so many bytes in chunks of a download's size, and syncs them."""
+    chunk = bytes(CHUNK)
+    begin = time.perf_counter()
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    for place in range(0, size, CHUNK):
+        os.write(descriptor, chunk[: size - place])
+    os.fdatasync(descriptor)
+    seconds = time.perf_counter() - begin
+    os.close(descriptor)
+    return seconds
+
+
+def seconds_to_send(size: int) -> float:
+    """Sends so many bytes over loopback, from one thread to another."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+    chunk, buffer = bytes(CHUNK), bytearray(CHUNK)
+    begin = time.perf_counter()
+    with sender, receiver, ThreadPoolExecutor(1) as pool:
+
+        def send() -> None:
+            for place in range(0, size, CHUNK):
+                sender.sendall(chunk[: size - place])
+
+        sent, received = pool.submit(send), 0
+        while received < size:
+            received += receiver.recv_into(buffer)
+        sent.result()
+    return time.perf_counter() - begin

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.java_peers import CLASSES, LIBRARIES, Line, build
+from kraft.server.config import ServerConfig
+from kraft.server.local_quorum import LOOPBACK, LocalQuorum, free_ports
+from kraft.server.meta_properties import load_identity
+from kraft.server.storage_format import FormatRequest, format_storage
 from tests.interop.kafka_jars import java
 
 #: What Kafka's own start script gives a controller.
@@ -32,18 +35,7 @@ JVM = (
     *("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
 )
-LOOPBACK = "127.0.0.1"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind((LOOPBACK, 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+KRAFT_NODE = (sys.executable, "-m", "benchmarks.quorum_node")
 
 
 class Node:
@@ -77,9 +69,12 @@ class Node:
 class Quorum:
     """Running nodes of one kind."""
 
-    def __init__(self, lines: queue.Queue[Line], nodes: list[Node]) -> None:
+    def __init__(
+        self, lines: queue.Queue[Line], nodes: list[Node], laid_out: LocalQuorum | None
+    ) -> None:
         self._lines = lines
         self._nodes = nodes
+        self._laid_out = laid_out
         self._leader = self._next("leader")["node"]
 
     def _next(self, field: str, timeout_s: float = 60) -> Line:
@@ -107,6 +102,42 @@ class Quorum:
         """So many appends, so many on their way at once; median_s is the time of all of them."""
         return self._ask(f"bandwidth {count} {in_flight} {size}")
 
+    def commits(self, count: int, in_flight: int, size: int) -> Line:
+        """The same with records that are collected into batches; ``groups``: how many commits."""
+        return self._ask(f"commits {count} {in_flight} {size}")
+
+    def snapshot(self, source: Path) -> Line:
+        """The leader (kraft's) makes a snapshot with the records of a checkpoint; its bytes."""
+        return self._ask(f"snapshot {source}")
+
+    def catch_up(self, home: Path) -> Line:
+        """A new node without a log (kraft's) until it has the leader's snapshot; then it ends."""
+        assert self._laid_out is not None
+        leader = self._laid_out.nodes[0]
+        path = home / "controller.properties"
+        home.mkdir()
+        settings = {
+            "process.roles": "controller",
+            "node.id": len(self._laid_out.nodes) + 1,
+            "controller.quorum.bootstrap.servers": leader.endpoint,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://{LOOPBACK}:{free_ports(1)[0]}",
+            "log.dirs": home / "data",
+        }
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster_id = load_identity(ServerConfig.load(leader.config_path)).cluster_id
+        request = FormatRequest(cluster_id=cluster_id, has_no_initial_controllers=True)
+        format_storage(ServerConfig.load(path), request, timestamp_ms=time.time_ns() // 1_000_000)
+        newcomer = Node([*KRAFT_NODE, str(path)], home, self._lines)
+        self._nodes.append(newcomer)
+        try:
+            line = self._next("work")
+        finally:
+            self._nodes.remove(newcomer)
+            newcomer.stop()
+        line.pop("node")
+        return line
+
     def _ask(self, command: str) -> Line:
         self._leader.tell(command)
         line = self._next("work")
@@ -117,13 +148,15 @@ class Quorum:
 
 
 @contextmanager
-def _quorum(commands: list[tuple[list[str], Path]]) -> Iterator[Quorum]:
+def _quorum(
+    commands: list[tuple[list[str], Path]], laid_out: LocalQuorum | None = None
+) -> Iterator[Quorum]:
     lines: queue.Queue[Line] = queue.Queue()
     nodes: list[Node] = []
     try:
         for command, directory in commands:
             nodes.append(Node(command, directory, lines))
-        yield Quorum(lines, nodes)
+        yield Quorum(lines, nodes, laid_out)
     finally:
         for node in nodes:
             node.stop()
@@ -168,11 +201,9 @@ def kafka_quorum(size: int, directory: Path) -> Iterator[Quorum]:
 @contextmanager
 def kraft_quorum(size: int, directory: Path) -> Iterator[Quorum]:
     """Nodes of kraft, put together as `kraft server start` does."""
-    ports, commands = free_ports(size), []
-    for id in range(1, size + 1):
-        home = directory / f"kraft-{id}"
-        home.mkdir(parents=True)
-        command = [sys.executable, "-m", "benchmarks.quorum_node"]
-        commands.append(([*command, str(settings(id, ports, home, {}))], home))
-    with _quorum(commands) as quorum:
+    laid_out = LocalQuorum(directory, size, {"controller.quorum.append.linger.ms": "0"})
+    commands = [
+        ([*KRAFT_NODE, str(node.config_path)], node.config_path.parent) for node in laid_out.nodes
+    ]
+    with _quorum(commands, laid_out) as quorum:
         yield quorum

@@ -1,0 +1,172 @@
+"""A node of kraft's quorum, put together by `kraft.server.process`, with a load made inside it.
+
+``python -m benchmarks.quorum_node FILE`` takes the node's configuration; what it is asked on
+standard input, and what it prints, is what `peers/.../Quorum.java` understands and prints:
+
+``latency COUNT PER_SECOND SIZE``    one append at a time of one record; from the call to the future
+``bandwidth COUNT IN_FLIGHT SIZE``   so many finished batches on their way at once, as a controller
+                                     hands them over: the making of each batch is part of it
+``commits COUNT IN_FLIGHT SIZE``     so many records on their way at once; ``groups`` is how many
+                                     times the high watermark rose: on one node, the syncs
+``snapshot FILE``                    makes a snapshot of the log's committed end, with the records
+                                     of that checkpoint
+
+A node that began with an empty log says once how long it took from its start until it had caught
+up with a leader's snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.timings import summary
+from kraft._core.batch import BatchBuilder, scan
+from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.ready import RoleChange
+from kraft.records import Record, control
+from kraft.server.config import ServerConfig
+from kraft.server.driver import now_ms
+from kraft.server.process import QuorumNode, _loop_factory
+
+
+class LoadedNode:
+    """A running node and its load."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.node = QuorumNode(config, on_committed=self._note_commit, on_role=self._tell_role)
+        self.groups = 0
+        self._started_at: float | None = None
+
+    async def start(self) -> None:
+        if self.node.store.view.end_offset == 0:
+            self._started_at = time.perf_counter()
+        await self.node.start()
+
+    def _note_commit(self, high_watermark: int) -> None:
+        self.groups += 1
+        snapshot_id = self.node.store.view.latest_snapshot
+        if self._started_at is not None and snapshot_id and snapshot_id.offset:
+            seconds = time.perf_counter() - self._started_at
+            size = self.node.store.view.snapshots[snapshot_id]
+            tell(work="catch_up", unit="snapshots", count=1, bytes=size, median_s=seconds)
+            self._started_at = None
+
+    def _tell_role(self, change: RoleChange) -> None:
+        if change.is_active:
+            tell(leader=change.leader_id, epoch=change.epoch)
+
+    def append(self, size: int) -> asyncio.Future[int]:
+        assert self.node.driver is not None
+        return self.node.driver.append((bytes(size),))
+
+    def append_batch(self, size: int) -> asyncio.Future[int]:
+        assert self.node.driver is not None
+        builder = BatchBuilder(0, 0, time.time_ns() // 1_000_000)
+        builder.append(bytes(size))
+        return self.node.driver.append(batches=builder.finish())
+
+    async def latency(self, count: int, per_second: int, size: int) -> None:
+        clock, taken = time.perf_counter, []
+        due = clock()
+        for _ in range(count):
+            due += 1 / per_second
+            begin = clock()
+            await self.append(size)
+            taken.append(clock() - begin)
+            due = max(due, clock())
+            await asyncio.sleep(due - clock())
+        tell(work="latency", unit="commits", count=1, bytes=size, **summary(taken))
+
+    async def bandwidth(self, count: int, in_flight: int, size: int) -> None:
+        seconds = await self._keep_in_flight(self.append_batch, count, in_flight, size)
+        times = {"median_s": seconds, "worst_s": seconds}
+        tell(work="bandwidth", unit="batches", count=count, bytes=count * size, **times)
+
+    async def commits(self, count: int, in_flight: int, size: int) -> None:
+        before = self.groups
+        seconds = await self._keep_in_flight(self.append, count, in_flight, size)
+        times = {"median_s": seconds, "worst_s": seconds, "groups": self.groups - before}
+        tell(work="commits", unit="commits", count=count, bytes=count * size, **times)
+
+    async def snapshot(self, source: str) -> None:
+        driver, store = self.node.driver, self.node.store
+        assert driver is not None
+        await self.append(1)
+        log = driver.node.log
+        id = OffsetAndEpoch(log.high_watermark, log.last_epoch)
+        records: list[Record] = [
+            control.KRaftVersion(kraft_version=log.kraft_version),
+            log.voters.to_record(),
+        ]
+        now = int(now_ms())
+        with store.snapshot_writer(
+            id,
+            last_contained_log_timestamp_ms=now,
+            timestamp_ms=now,
+            control_records=[
+                (control.control_type(record), control.encode_control(record)) for record in records
+            ],
+        ) as writer:
+            checkpoint = memoryview(Path(source).read_bytes())
+            table = scan(checkpoint, verify_crc=False)
+            # Without the header's batch, which is the first, and the footer's, which is the last.
+            writer.append_batches(checkpoint[int(table.positions[1]) : int(table.positions[-1])])
+            writer.finish()
+        stored = store.add_snapshot(id)
+        driver.deliver(stored)
+        tell(work="snapshot", unit="snapshots", count=1, bytes=stored.size, median_s=0.0)
+
+    async def _keep_in_flight(
+        self, append: Callable[[int], asyncio.Future[int]], count: int, in_flight: int, size: int
+    ) -> float:
+        begin = time.perf_counter()
+        waiting: deque[asyncio.Future[int]] = deque()
+        for _ in range(count):
+            if len(waiting) == in_flight:
+                await waiting.popleft()
+            waiting.append(append(size))
+        await asyncio.gather(*waiting)
+        return time.perf_counter() - begin
+
+
+def tell(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+async def serve(config: ServerConfig) -> None:
+    loaded = LoadedNode(config)
+    await loaded.start()
+    commands: asyncio.Queue[str] = asyncio.Queue()
+
+    def read() -> None:
+        for line in os.read(0, 4096).decode().splitlines():
+            commands.put_nowait(line)
+
+    asyncio.get_running_loop().add_reader(0, read)
+    while True:
+        name, *numbers = (await commands.get()).split()
+        if name == "snapshot":
+            await loaded.snapshot(*numbers)
+            continue
+        loads = {
+            "latency": loaded.latency,
+            "bandwidth": loaded.bandwidth,
+            "commits": loaded.commits,
+        }
+        await loads[name](*map(int, numbers))
+
+
+def main() -> None:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve(ServerConfig.load(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
