@@ -18,6 +18,7 @@ from kraft.raft.messages import (
     INVALID_REQUEST,
     INVALID_VOTER_KEY,
     NONE,
+    POSITION_OUT_OF_RANGE,
     REQUEST_TIMED_OUT,
     SNAPSHOT_NOT_FOUND,
     UNSUPPORTED_VERSION,
@@ -218,6 +219,9 @@ class Following(NodeState):
                 self._drop_download()
                 self.note_leader_alive()
             else:
+                if response.error == POSITION_OUT_OF_RANGE:
+                    # What the leader has under this id is shorter: another file.
+                    self._drop_download()
                 self.back_off(source)
             return
         data = response.data

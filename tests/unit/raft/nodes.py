@@ -16,6 +16,7 @@ from kraft.raft.log_view import LogView
 from kraft.raft.messages import (
     FetchRequest,
     FetchResponse,
+    OffsetAndEpoch,
     Request,
     Response,
     VoteRequest,
@@ -86,12 +87,15 @@ class Driver:
         voters: VoterSet | None = None,
         kraft_version: int = 0,
         draw: float = 0.5,
+        start_offset: int = 0,
         **settings: Any,
     ) -> None:
         voters = static(1, 2, 3) if voters is None else voters
         view = LogView(static_voters=voters if kraft_version == 0 else VoterSet())
         if kraft_version:
             view.load_snapshot_voters(voters, kraft_version)
+        if start_offset:
+            view.begin_at(OffsetAndEpoch(start_offset, 1), 100)
         for epoch, end_offset in log:
             view.append(view.end_offset, end_offset, epoch)
         view.durable_end_offset = view.end_offset

@@ -305,6 +305,14 @@ def test_a_snapshot_that_is_gone_is_asked_for_no_more_and_the_leader_lives() -> 
     assert node.role is Role.FOLLOWER
 
 
+def test_a_position_that_the_leader_does_not_have_begins_the_download_anew() -> None:
+    node = downloading()
+    node.reply(chunk_request(node), chunk(0, b"12345"))
+    node.reply(chunk_request(node), chunk(5, b"", error=99))
+    assert node.written == [DropSnapshotDownload(SNAPSHOT)]
+    assert node.node.download is None
+
+
 def test_what_is_committed_here_is_not_given_up_for_a_snapshot() -> None:
     node = follower()
     fetched(node, answer(high_watermark=6))

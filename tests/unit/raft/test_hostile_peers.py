@@ -172,6 +172,7 @@ def test_a_node_among_peers_that_say_anything(role: Role) -> None:
         try:
             play(role, seed, 120)
         except AssertionError as broken:
-            assert ALLOWED.search(str(broken)), broken
+            if not ALLOWED.search(str(broken)):
+                raise
             ended += 1
     assert ended < 25, "most go on"

@@ -102,6 +102,16 @@ def test_voters_of_a_snapshot_are_written_down_by_the_next_leader() -> None:
     assert VoterSet.from_record(voters) == dynamic(1, 2, 3)
 
 
+def test_voters_of_a_later_snapshot_need_not_be_written_again() -> None:
+    """The log that it was made of had them (``lastVoterSetOffset`` is -1 for 0-0 alone)."""
+    voters = dynamic(1, 2, 3)
+    node = candidate(voters=voters, kraft_version=1, start_offset=4, log=((2, 6),))
+    node.answer_votes(only=2)
+    assert isinstance(node.written[1], AppendBatches)
+    (change,) = control_records(node.written[1].batches)
+    assert isinstance(change, control.LeaderChange)
+
+
 def test_the_leaders_own_move_is_written_with_its_epoch() -> None:
     moved = candidate(voters=dynamic(1, 2, 3), kraft_version=1, endpoints=(endpoint(11),))
     moved.answer_votes(only=2)
