@@ -84,8 +84,10 @@ class Leading(NodeState):
                 voters = voters.with_voter(
                     Voter(entry.key, self.config.endpoints, self.config.kraft_versions)
                 )
-            # A snapshot that the log begins with was made of a log that held them.
-            is_only_bootstrapped = log.voters_offset < 0 and log.start_offset == 0
+            # A snapshot that was made of a log was made of one that held them.
+            is_only_bootstrapped = log.voters_offset < 0 and (
+                log.latest_snapshot in (None, BOOTSTRAP_SNAPSHOT)
+            )
             if is_only_bootstrapped or voters != self.voters:
                 records.append(control.KRaftVersion(kraft_version=log.kraft_version))
                 records.append(voters.to_record())
