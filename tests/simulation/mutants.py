@@ -286,6 +286,11 @@ def a_lost_election_is_never_tried_again() -> None:
     node_module._POLLS[Role.CANDIDATE] = Node.send_vote_requests
 
 
+@mutant
+def a_lost_request_is_waited_for_for_ever() -> None:
+    NodeState.give_up_late_requests = lambda self: None  # type: ignore[method-assign]
+
+
 # -- the log
 
 
@@ -344,6 +349,22 @@ def a_snapshots_end_is_read_as_inclusive() -> None:
         self.start_offset = self.end_offset = self.durable_end_offset = snapshot_id.offset + 1
 
     LogView.begin_at = one_further  # type: ignore[method-assign]
+
+
+@mutant
+def a_fetcher_before_the_log_start_is_not_sent_a_snapshot() -> None:
+    LogView.is_snapshot_needed = lambda self, *given: False  # type: ignore[method-assign]
+
+
+@mutant
+def the_voters_of_a_snapshot_are_not_taken_over() -> None:
+    load = LogView.load_snapshot_voters
+
+    def at_the_start_only(self: LogView, voters: VoterSet | None, level: int) -> None:
+        if self.high_watermark < 0:
+            load(self, voters, level)
+
+    LogView.load_snapshot_voters = at_the_start_only  # type: ignore[method-assign]
 
 
 @mutant
