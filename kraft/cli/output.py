@@ -41,6 +41,8 @@ class Output:
         """One JSON document; indented for a terminal, on one line for a program."""
         json.dump(document, sys.stdout, indent=2 if self.is_terminal else None)
         sys.stdout.write("\n")
+        # Whoever reads need not wait for the command's end.
+        sys.stdout.flush()
 
     def fields(self, title: str, fields: Sequence[tuple[str, object]]) -> None:
         """Names and values, one a line; a value that is None is left out."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -108,12 +109,17 @@ class Listener:
         bound = []
         try:
             for endpoint in endpoints:
-                server = await loop.create_server(
-                    lambda name=endpoint.name: ServerConnection(self, name, loop),
-                    endpoint.host or None,
-                    endpoint.port,
-                    backlog=128,
-                )
+                try:
+                    server = await loop.create_server(
+                        lambda name=endpoint.name: ServerConnection(self, name, loop),
+                        endpoint.host or None,
+                        endpoint.port,
+                        backlog=128,
+                    )
+                except OSError as error:
+                    is_named = error.errno is not None and error.errno > 0
+                    reason = os.strerror(error.errno) if is_named else error
+                    raise OSError(f"cannot listen at {endpoint!r}: {reason}") from error
                 self._servers.append(server)
                 bound.append(endpoint._replace(port=server.sockets[0].getsockname()[1]))
         except OSError:

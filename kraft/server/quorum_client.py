@@ -302,6 +302,14 @@ class QuorumClient:
         while True:
             try:
                 connection = self._any(deadline)
+            except QuorumUnreachableError as error:
+                # Where none has ever answered, it is not an election that is waited for.
+                if not failure:
+                    raise QuorumUnreachableError(f"{asked}: {error}") from error
+                failure = str(error)
+                self._pause(deadline, asked, failure)
+                continue
+            try:
                 response = connection.request(request)
                 if response.error not in (
                     NOT_LEADER_OR_FOLLOWER,
@@ -321,17 +329,18 @@ class QuorumClient:
             except (OSError, CorruptRecordError) as error:
                 self.close()
                 failure = f"the connection failed: {error}"
-            except QuorumUnreachableError as error:
-                failure = str(error)
-            if time.monotonic() + _RETRY_PAUSE_S >= deadline:
-                raise QuorumUnreachableError(f"{asked}: {failure}")
-            time.sleep(_RETRY_PAUSE_S)
-            # Whoever was asked knows no better: begin again with those that were given.
-            self.close()
+            self._pause(deadline, asked, failure)
         if response.error != NONE:
             message = getattr(response, "message", None)
             raise QuorumRefusedError(response.error, asked, message)
         return response
+
+    def _pause(self, deadline: float, asked: str, failure: str) -> None:
+        if time.monotonic() + _RETRY_PAUSE_S >= deadline:
+            raise QuorumUnreachableError(f"{asked}: {failure}")
+        time.sleep(_RETRY_PAUSE_S)
+        # Whoever was asked knows no better: begin again with those that were given.
+        self.close()
 
     def _leader_named_by(self, connection: _Connection, response: Response) -> Address | None:
         if not isinstance(response, DescribeQuorumResponse):

@@ -1,0 +1,179 @@
+"""A quorum by its commands: formatted, started, described, its voters changed, stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.e2e.quorum_shell import (
+    KRAFT,
+    PLAIN,
+    Controllers,
+    eventually,
+    kraft,
+    printed,
+)
+
+#: No test lives to see a follower give up its leader: who follows it, was told to.
+NEVER = {
+    "controller.quorum.fetch.timeout.ms": "600000",
+    "controller.quorum.election.timeout.ms": "300",
+}
+
+
+def test_one_node_from_an_empty_directory_to_its_end(tmp_path: Path) -> None:
+    with Controllers(tmp_path, 1) as quorum:
+        (node,) = quorum.all
+        refused = kraft("server", "start", node.file)
+        assert refused.returncode == 1
+        assert f"{node.data} is not formatted" in refused.stderr
+        assert "kraft storage format" in refused.stderr
+
+        cluster_id = printed("storage", "random-uuid").strip()
+        told = node.format(cluster_id, "--standalone")
+        assert told.startswith(f"Formatting dynamic metadata voter directory {node.data}")
+        node.start()
+
+        status = quorum.status()
+        assert status["ClusterId"] == cluster_id
+        assert (status["LeaderId"], status["LeaderEpoch"], status["MaxFollowerLag"]) == (1, 1, 0)
+        assert [voter["id"] for voter in status["CurrentVoters"]] == [1]
+        assert status["CurrentObservers"] == []
+
+        again = kraft("server", "start", node.file)
+        assert again.returncode == 1
+        assert f"{node.data} is in use" in again.stderr
+
+        assert node.stop(signal.SIGTERM) == 0
+        assert quorum_refuses(node.address)
+
+
+def quorum_refuses(address: str) -> bool:
+    """Nobody listens there, which is said at once and with the address."""
+    ran = kraft("quorum", "describe", "--replication", "--bootstrap-controller", address)
+    return ran.returncode == 1 and f"{address}: " in ran.stderr and "refused" in ran.stderr
+
+
+def test_a_port_that_is_in_use_is_named(tmp_path: Path) -> None:
+    with Controllers(tmp_path, 2) as quorum:
+        first, second = quorum.all
+        quorum.form([first])
+        second.port = first.port
+        second.write().format("JEXY6aqzQY-32P5TStzaFg", "--standalone")
+        refused = kraft("server", "start", second.file)
+        assert refused.returncode == 1
+        assert refused.stderr.endswith(
+            f"error: cannot listen at CONTROLLER://{first.address}: Address already in use\n"
+        )
+
+
+def test_what_is_not_understood_in_a_file_is_named(tmp_path: Path) -> None:
+    settings = {"controller.quorum.fetch.timeout": "5", "num.partitions": "3", "my.own": "x"}
+    with Controllers(tmp_path, 1, settings) as quorum:
+        (node,) = quorum.all
+        quorum.form([node])
+        assert node.running is not None
+        told = node.running.told
+        assert re.search(r"line 7: controller\.quorum\.fetch\.timeout is not understood", told)
+        assert "did you mean controller.quorum.fetch.timeout.ms?" in told
+        assert "my.own is not understood" in told
+        assert "known to Kafka, has no effect here: num.partitions" in told
+    refused = kraft("server", "start", node.file, "--override", "node.id=one")
+    assert refused.returncode == 1
+    assert "node.id" in refused.stderr
+    assert "the command line" in refused.stderr
+
+
+def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
+    """The leader is stopped, and its successor leads without any timeout to be waited for."""
+    with Controllers(tmp_path, 4, NEVER) as quorum:
+        voters, newcomer = quorum.all[:3], quorum.all[3]
+        quorum.form(voters)
+        status = quorum.status()
+        assert sorted(voter["id"] for voter in status["CurrentVoters"]) == [1, 2, 3]
+
+        leader = quorum.all[status["LeaderId"] - 1]
+        assert leader.stop(signal.SIGTERM) == 0
+        following = quorum.described()
+        assert following.leader_id not in (-1, leader.id)
+        assert following.epoch > status["LeaderEpoch"]
+        assert following.high_watermark >= status["HighWatermark"]
+        leader.start()
+
+        newcomer.format(status["ClusterId"], "--no-initial-controllers")
+        newcomer.start()
+        eventually(lambda: [one.key.id for one in quorum.described().observers] == [4])
+        bootstrap = ("--bootstrap-controller", quorum.bootstrap)
+        added = printed("quorum", "add-controller", "-c", newcomer.file, *bootstrap)
+        match = re.fullmatch(
+            rf"Added controller 4 with directory id (\S{{22}}) and endpoints: "
+            rf"CONTROLLER://{newcomer.address}\n",
+            added,
+        )
+        assert match, added
+        assert voter_ids(quorum) == [1, 2, 3, 4]
+
+        twice = kraft("quorum", "add-controller", "-c", newcomer.file, *bootstrap)
+        assert twice.returncode == 1
+        assert "DUPLICATE_VOTER" in twice.stderr
+
+        removal = ("quorum", "remove-controller", "-i", "4", "-d", match[1], *bootstrap)
+        assert printed(*removal) == f"Removed KRaft controller 4 with directory id {match[1]}\n"
+        assert voter_ids(quorum) == [1, 2, 3]
+        unknown = kraft(*removal)
+        assert unknown.returncode == 1
+        assert "VOTER_NOT_FOUND" in unknown.stderr
+
+        for node in quorum.all:
+            assert node.running is not None
+            assert "Traceback" not in node.running.told
+            assert node.stop(signal.SIGTERM) == 0
+
+
+def voter_ids(quorum: Controllers) -> list[int]:
+    return sorted(voter.key.id for voter in quorum.described().voters)
+
+
+def test_describe_tells_people_and_programs_and_goes_on_when_watching(tmp_path: Path) -> None:
+    with Controllers(tmp_path, 1) as quorum:
+        quorum.form(quorum.all)
+        describe = ("quorum", "describe", "--bootstrap-controller", quorum.bootstrap)
+        told = printed(*describe, "--status")
+        assert re.match(r"ClusterId: +\S{22}\nLeaderId: +1\nLeaderEpoch: +1\n", told)
+        rows = printed(*describe, "--replication").splitlines()
+        assert rows[0].split() == [
+            *("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp"),
+            *("LastCaughtUpTimestamp", "Status"),
+        ]
+        assert (rows[1].split()[0], rows[1].split()[-1]) == ("1", "Leader")
+        assert "ms ago" in printed(*describe, "--replication", "--human-readable")
+
+        watching = [*KRAFT, *describe, "--replication", "--json", "--watch", "--interval", "0.1"]
+        with subprocess.Popen(watching, stdout=subprocess.PIPE, env=PLAIN, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(3):
+                (row,) = json.loads(process.stdout.readline())
+                assert (row["NodeId"], row["Status"], row["Lag"]) == (1, "Leader", 0)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+
+
+def test_damage_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with Controllers(tmp_path, 1) as quorum:
+        (node,) = quorum.all
+        quorum.form([node])
+        quorum.described()
+        assert node.stop(signal.SIGTERM) == 0
+        (log,) = node.metadata_log.glob("*.log")
+        data = bytearray(log.read_bytes())
+        data[70] ^= 1
+        log.write_bytes(data)
+        refused = kraft("server", "start", node.file)
+        assert refused.returncode == 1
+        assert f"file {log}, offset 0" in refused.stderr
+        assert "Keep a copy of the directory" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert log.read_bytes() == data
