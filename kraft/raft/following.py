@@ -51,6 +51,7 @@ from kraft.raft.ready import (
 )
 from kraft.raft.roles import SnapshotDownload
 from kraft.raft.state import NodeState
+from kraft.raft.voters import Voter
 
 
 class Following(NodeState):
@@ -337,10 +338,8 @@ class Following(NodeState):
                 return False
         else:
             entry = self.voters.get(self.config.node_id)
-            if entry is None or (
-                entry.endpoints == self.config.endpoints
-                and entry.kraft_versions == self.config.kraft_versions
-            ):
+            own = Voter(self.replica, self.config.endpoints, self.config.kraft_versions)
+            if entry is None or own.says_same_as(entry):
                 return False
         request = UpdateRaftVoterRequest(
             self.config.cluster_id,

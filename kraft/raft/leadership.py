@@ -78,17 +78,15 @@ class Leading(NodeState):
             )
         ]
         if log.kraft_version >= 1:
-            entry = self.voters.get(node_id)
-            voters = self.voters
-            if entry is not None and self.is_voter:
-                voters = voters.with_voter(
-                    Voter(entry.key, self.config.endpoints, self.config.kraft_versions)
-                )
+            own = Voter(self.replica, self.config.endpoints, self.config.kraft_versions)
+            entry = self.voters.get(node_id) if self.is_voter else None
+            is_stale = entry is not None and not own.says_same_as(entry)
             # A snapshot that was made of a log was made of one that held them.
             is_only_bootstrapped = log.voters_offset < 0 and (
                 log.latest_snapshot in (None, BOOTSTRAP_SNAPSHOT)
             )
-            if is_only_bootstrapped or voters != self.voters:
+            if is_only_bootstrapped or is_stale:
+                voters = self.voters.with_voter(own) if is_stale else self.voters
                 records.append(control.KRaftVersion(kraft_version=log.kraft_version))
                 records.append(voters.to_record())
         return records

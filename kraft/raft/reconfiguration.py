@@ -221,7 +221,7 @@ class Reconfiguration(Leading):
                 )
             else:
                 voter = Voter(entry.key, request.endpoints, request.kraft_versions)
-                if voter != entry:
+                if not voter.says_same_as(entry):
                     deadline_ms = self.now_ms + self.config.request_timeout_ms
                     change = VoterChange(None, deadline_ms, voter.key)
                     self._begin_change(change)

@@ -57,6 +57,14 @@ class Voter(NamedTuple):
     def id(self) -> int:
         return self.key.id
 
+    def says_same_as(self, other: Voter) -> bool:
+        """Whether the same is known of it; endpoints have no order (Kafka keeps them in a map)."""
+        return (
+            self.key == other.key
+            and self.kraft_versions == other.kraft_versions
+            and set(self.endpoints) == set(other.endpoints)
+        )
+
     def endpoint(self, listener: str) -> Endpoint | None:
         for endpoint in self.endpoints:
             if endpoint.name == listener:

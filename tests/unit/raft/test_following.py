@@ -29,7 +29,7 @@ from kraft.raft.ready import (
     StoreSnapshotChunk,
     TruncateLog,
 )
-from kraft.raft.voters import ReplicaKey, VersionRange
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter
 from kraft.records.batches import encode_control_records
 from tests.unit.raft.nodes import (
     EPOCH,
@@ -486,6 +486,16 @@ def test_a_voter_of_the_log_tells_only_what_differs() -> None:
     assert node.requests(UpdateRaftVoterRequest) == []
     moved = follower(voters=dynamic(1, 2, 3), kraft_version=1, endpoints=(endpoint(11),))
     assert update_of(period(moved)).request.endpoints == (endpoint(11),)  # type: ignore[union-attr]
+
+
+def test_another_order_of_endpoints_is_no_news() -> None:
+    """A Kafka leader writes them as its map has them, and would write them anew each time."""
+    other = Endpoint("OTHER", "host1", 9101)
+    listed = Voter(key(1), (other, endpoint(1)), VersionRange(0, 1))
+    node = follower(
+        voters=dynamic(2, 3).with_voter(listed), kraft_version=1, endpoints=(endpoint(1), other)
+    )
+    assert period(node).requests(UpdateRaftVoterRequest) == []
 
 
 def test_an_update_that_was_taken_is_a_sign_of_life() -> None:

@@ -85,6 +85,16 @@ def test_a_setting_that_names_no_voters_is_refused(setting: str) -> None:
         VoterSet.parse(setting, LISTENER)
 
 
+def test_endpoints_have_no_order() -> None:
+    """Kafka writes them in the order of a hash map: a voter must not take that for a change."""
+    other = Endpoint("OTHER", "host", 1)
+    one = Voter(key(1), (endpoint(1), other), VersionRange(0, 1))
+    assert one.says_same_as(Voter(key(1), (other, endpoint(1)), VersionRange(0, 1)))
+    assert not one.says_same_as(Voter(key(1), (endpoint(1),), VersionRange(0, 1)))
+    assert not one.says_same_as(Voter(key(1, 7), one.endpoints, VersionRange(0, 1)))
+    assert not one.says_same_as(Voter(key(1), one.endpoints, VersionRange(0, 2)))
+
+
 def test_a_directory_is_part_of_who_somebody_is() -> None:
     assert key(1) != key(1, 7)
     assert key(1) == ReplicaKey(1, directory(1))
