@@ -117,8 +117,8 @@ class Listener:
                         backlog=128,
                     )
                 except OSError as error:
-                    is_named = error.errno is not None and error.errno > 0
-                    reason = os.strerror(error.errno) if is_named else error
+                    # A name that cannot be resolved has a number of its own, below 0.
+                    reason = os.strerror(number) if (number := error.errno or 0) > 0 else error
                     raise OSError(f"cannot listen at {endpoint!r}: {reason}") from error
                 self._servers.append(server)
                 bound.append(endpoint._replace(port=server.sockets[0].getsockname()[1]))

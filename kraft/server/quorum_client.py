@@ -309,6 +309,8 @@ class QuorumClient:
                 failure = str(error)
                 self._pause(deadline, asked, failure)
                 continue
+            if isinstance(request, DescribeQuorumRequest):
+                connection.until(_part_of_time(deadline))
             try:
                 response = connection.request(request)
                 if response.error not in (
@@ -322,7 +324,7 @@ class QuorumClient:
                 leader = self._leader_named_by(connection, response)
                 if leader is not None and leader != connection.address:
                     failure = f"{host}:{port} names {leader[0]}:{leader[1]} as the leader"
-                    failed = self._connect(leader, deadline)
+                    failed = self._connect(leader, _part_of_time(deadline))
                     if not failed:
                         continue
                     failure += f", which fails: {failed}"
@@ -352,3 +354,11 @@ class QuorumClient:
             return connection.address if response.error == NONE else None
         cluster = connection.describe_cluster()
         return cluster.controllers.get(cluster.leader_id)
+
+
+def _part_of_time(deadline: float) -> float:
+    """How long one controller may take for what is answered at once: one that has come to a stop
+    must leave time to ask the others for its successor.
+    """
+    now = time.monotonic()
+    return now + (deadline - now) / 4

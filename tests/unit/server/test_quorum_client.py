@@ -123,6 +123,18 @@ def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
         client.describe_quorum()
 
 
+def test_a_leader_that_has_come_to_a_stop_leaves_time_to_find_the_next() -> None:
+    """Its port is open, as the system answers for it, and a follower still names it."""
+    with RunningNodes() as nodes, socket.create_server(("127.0.0.1", 0)) as stopped:
+        port = nodes.ports[1]
+        nodes.ports[1] = stopped.getsockname()[1]
+        elected = threading.Timer(0.3, nodes.ports.update, ({1: port},))
+        elected.start()
+        with QuorumClient(nodes.addresses(0), timeout_s=4) as client:
+            assert client.describe_quorum().leader_id == 1
+        elected.join()
+
+
 def test_what_the_controller_does_not_serve_is_said() -> None:
     with (
         RunningNodes(serves_describe_cluster=False) as nodes,
