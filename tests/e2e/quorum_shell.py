@@ -221,14 +221,20 @@ class Controllers:
                 with node.running:
                     node.running = None
 
-    def form(self, nodes: Iterable[Controller]) -> None:
-        """Formats these with each other as the first voters, and starts them."""
+    def lay_out(self, nodes: Iterable[Controller]) -> None:
+        """Formats these with each other as the first voters."""
         nodes = list(nodes)
         voters = ",".join(f"{node.id}@{node.address}:{random_uuid()!s}" for node in nodes)
         request = FormatRequest(cluster_id=str(random_uuid()), initial_controllers=voters)
         for node in nodes:
             config = ServerConfig.load(node.file)
             format_storage(config, request, timestamp_ms=time.time_ns() // 1_000_000)
+
+    def form(self, nodes: Iterable[Controller]) -> None:
+        """Formats them, and starts them."""
+        nodes = list(nodes)
+        self.lay_out(nodes)
+        for node in nodes:
             node.launch()
         for node in nodes:
             node.await_port()

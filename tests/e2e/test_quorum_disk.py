@@ -1,0 +1,101 @@
+"""A disk that refuses under a running node: the process ends, says why, and never tries again."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.quorum_audit import Audit, Notes
+from tests.e2e.quorum_shell import PATIENCE_S, PLAIN, Controller, Controllers, eventually
+
+#: A file may grow to this much, as on a disk that is full.
+LARGEST_FILE = 256 * 1024
+#: Syncs of the log that succeed.
+GOOD_SYNCS = 100
+
+Loaded = subprocess.Popen[str]
+
+
+def limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+
+
+def load(
+    node: Controller,
+    notes: Path,
+    life: int,
+    *,
+    environment: Mapping[str, str] | None = None,
+    is_limited: bool = False,
+) -> Loaded:
+    """A node that makes load, as long as its standard input is open."""
+    return Loaded(
+        [sys.executable, "-m", "tests.e2e.quorum_load_node", node.file, notes, str(life)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**PLAIN, **(environment or {})},
+        preexec_fn=limit_files if is_limited else None,
+    )
+
+
+@pytest.fixture
+def failing_sync(tmp_path: Path) -> dict[str, str]:
+    """The environment in which a sync fails."""
+    compiler = os.environ.get("CC") or shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs a C compiler and a linker that preloads")
+    library = tmp_path / "failing_sync.so"
+    source = Path(__file__).with_name("failing_sync.c")
+    subprocess.run(
+        [*compiler.split(), "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True
+    )
+    return {"LD_PRELOAD": str(library), "FAIL_SYNC_AFTER": str(GOOD_SYNCS)}
+
+
+@pytest.mark.parametrize("what", ["write", "sync"])
+def test_what_the_disk_refuses_ends_the_node_and_loses_nothing(
+    what: str, failing_sync: dict[str, str], tmp_path: Path
+) -> None:
+    """What was acknowledged until then is there, and the next life goes on from it."""
+    with Controllers(tmp_path, 1, {"controller.quorum.append.linger.ms": "0"}) as quorum:
+        (node,) = quorum.all
+        quorum.lay_out([node])
+        notes_path = tmp_path / "notes"
+        if what == "write":
+            process, words = load(node, notes_path, 1, is_limited=True), "File too large"
+        else:
+            process, words = load(node, notes_path, 1, environment=failing_sync), "Input/output"
+        with process:
+            assert process.stderr is not None
+            code, told = process.wait(PATIENCE_S), process.stderr.read()
+        assert code == 1, told
+        assert told.count("the disk failed, this node stops") == 1
+        assert words in told
+        assert str(node.metadata_log) in told
+        assert "a sync was tried again" not in told
+
+        audit = Audit({1: node.metadata_log}, {1: Notes(notes_path)})
+        audit.check()
+        acknowledged = audit.acknowledged
+        assert acknowledged > 0
+
+        with load(node, notes_path, 2) as process:
+            notes = Notes(notes_path)
+
+            def count() -> int:
+                assert process.poll() is None, process.communicate()
+                notes.read_on()
+                return sum(one.count for one in notes.acknowledged)
+
+            eventually(count, until=lambda many: many > acknowledged)
+            process.kill()
+        audit.check()
+        assert audit.acknowledged > acknowledged
