@@ -90,6 +90,7 @@ class NodeState:
         self.shutdown_deadline_ms = NEVER
         self._draw = draw
         self._ready = Ready()
+        self.bootstrap_servers = bootstrap_servers_of(config)
         self._connections: dict[int, Connection] = {}
         self._in_flight: dict[int, InFlight] = {}
         self._last_correlation = 0
@@ -339,32 +340,22 @@ class NodeState:
         self._connections.clear()
 
     def fetch_from_bootstrap(self, request: Request) -> None:
-        """Sends a request to any bootstrap server that can be reached, one at a time."""
+        """Sends a request to any bootstrap server that can be reached, one at a time; to the
+        leader, which does not answer, only where there is nobody else.
+        """
         if self._in_flight:
             return
-        servers = [
-            (id, endpoint) for id, endpoint in self.bootstrap_servers() if self.is_reachable(id)
-        ]
+        servers = [server for server in self.bootstrap_servers if self.is_reachable(server[0])]
+        if self.leader_id >= 0:
+            leader = self.endpoint_of(self.leader_id)
+            servers = [
+                (id, endpoint)
+                for id, endpoint in servers
+                if id != self.leader_id and (leader is None or endpoint[1:] != leader[1:])
+            ] or servers
         if servers:
             id, endpoint = servers[int(self._draw() * len(servers))]
             self.send_request(id, endpoint, request, is_leaders=False)
-
-    def bootstrap_servers(self) -> list[tuple[int, Endpoint]]:
-        """controller.quorum.bootstrap.servers under ids from -2 down, else the static voters."""
-        servers = [
-            (-2 - index, endpoint) for index, endpoint in enumerate(self.config.bootstrap_servers)
-        ]
-        if not servers:
-            for voter in self.config.static_voters:
-                endpoint = voter.endpoint(self.config.listener)
-                if endpoint is not None:
-                    servers.append((voter.id, endpoint))
-        own = {(endpoint.host, endpoint.port) for endpoint in self.config.endpoints}
-        return [
-            (id, endpoint)
-            for id, endpoint in servers
-            if id != self.config.node_id and (endpoint.host, endpoint.port) not in own
-        ]
 
     # -- rules that requests and responses share
 
@@ -441,6 +432,24 @@ class NodeState:
             self._announced = announced
             ready.role_change = RoleChange(*announced)
         return ready
+
+
+def bootstrap_servers_of(config: RaftConfig) -> list[tuple[int, Endpoint]]:
+    """controller.quorum.bootstrap.servers under ids from -2 down, else the static voters; all but
+    the node itself.
+    """
+    servers = [(-2 - index, endpoint) for index, endpoint in enumerate(config.bootstrap_servers)]
+    if not servers:
+        for voter in config.static_voters:
+            endpoint = voter.endpoint(config.listener)
+            if endpoint is not None:
+                servers.append((voter.id, endpoint))
+    own = {(endpoint.host, endpoint.port) for endpoint in config.endpoints}
+    return [
+        (id, endpoint)
+        for id, endpoint in servers
+        if id != config.node_id and (endpoint.host, endpoint.port) not in own
+    ]
 
 
 def pick_endpoint(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | None:

@@ -65,9 +65,8 @@ class Story:
             cluster_id="c",
             endpoints=(Endpoint(LISTENER, f"n{id}", 9000 + id),),
             static_voters=static or VoterSet(),
-            bootstrap_servers=(Endpoint(LISTENER, "bootstrap", 9001),),
             append_linger_ms=0,
-            **settings,
+            **{"bootstrap_servers": (Endpoint(LISTENER, "bootstrap", 9001),), **settings},
         )
         self.now = 0.0
         self.node = Node(config, log, election, lambda: 0.0, 0.0)
@@ -243,3 +242,23 @@ def test_an_observer_that_wants_to_join_looks_for_a_newer_leader_first() -> None
         asked += observer.sent
     assert {type(send.request) for send in asked} == {FetchRequest}
     assert {send.destination < 0 for send in asked} == {True, False}
+
+
+def test_who_looks_for_a_newer_leader_does_not_ask_the_silent_one() -> None:
+    """A static voter is a bootstrap server under its own id: drawn again, it costs two seconds."""
+    static = voters(1, 2, are_static=True)
+    log = LogView(static_voters=static)
+    observer = Story(3, log, ElectionState(1, 1), static, bootstrap_servers=())
+    observer.step()
+    assert [send.destination for send in observer.sent] == [1]
+    observer.wait(2000)
+    assert [send.destination for send in observer.sent] == [2]
+
+
+def test_the_only_server_is_asked_though_it_leads() -> None:
+    static = voters(1, are_static=True)
+    log = LogView(static_voters=static)
+    observer = Story(3, log, ElectionState(1, 1), static, bootstrap_servers=())
+    observer.step()
+    observer.wait(2000)
+    assert [send.destination for send in observer.sent] == [1]
