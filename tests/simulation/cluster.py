@@ -174,7 +174,7 @@ class Cluster:
             checks.committed(machine, ready.committed)
             self._note_progress(machine)
         if ready.role_change is not None:
-            checks.role_changed(machine, ready.role_change)
+            checks.role_changed(machine, ready.role_change, self.now)
         if node.epoch != machine.epoch:
             raise Violation("epoch_never_goes_back", f"{machine} is in {node.epoch}, untold")
         if ready.to_write:
@@ -221,6 +221,8 @@ class Cluster:
         machine.timer_at = NEVER
         if machine.wake_at <= self.now:
             self.step(machine, None)
+            if machine.role is Role.LEADER:
+                self.checks.is_heard(machine, self.now)
         elif machine.wake_at != NEVER:
             machine.timer_at = machine.wake_at
             self.at(machine.wake_at, self._wake, machine, life, machine.wake_at)
@@ -349,6 +351,8 @@ class Cluster:
         self._last_reply += 1
         reply_to = self._last_reply
         machine.asked[reply_to] = Asked(origin, request)
+        if source is not None and machine.role is Role.LEADER:
+            machine.heard[source.id] = self.now
         if type(request) is ApiVersionsRequest:
             # The network layer answers this by itself, as every Kafka server does.
             versions = machine.config.kraft_versions

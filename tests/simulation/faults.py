@@ -51,7 +51,7 @@ class Faults:
             (8, self.cut_in_two),
             (6, self.isolate_leader),
             (6, self.cut_one_way),
-            (4, self.reconnect),
+            (2, self.reconnect),
             (5, self.slow_disk),
             (3, self.full_disk),
             (6, self.pause),
@@ -251,7 +251,7 @@ class Faults:
                 if ways != 2:
                     self.cluster.blocked.add((other, machine.id))
         self.cluster.counts["isolated_leaders"] += 1
-        self._reconnect_later()
+        self._reconnect_later(9000.0)
 
     def cut_one_way(self) -> None:
         ids = list(self.cluster.machines)
@@ -262,8 +262,8 @@ class Faults:
         self.cluster.counts["one_way_partitions"] += 1
         self._reconnect_later()
 
-    def _reconnect_later(self) -> None:
-        wait_ms = 100.0 + self.random.random() * 5000.0
+    def _reconnect_later(self, longest_ms: float = 5000.0) -> None:
+        wait_ms = 100.0 + self.random.random() * longest_ms
         self.cluster.at(self.cluster.now + wait_ms, self.reconnect)
 
     def reconnect(self, _a: None = None, _b: None = None, _c: None = None) -> None:

@@ -7,9 +7,10 @@ at_most_one_leader_per_epoch, epoch_never_goes_back, vote_once_per_epoch, leader
 high_watermark_never_goes_back, high_watermark_at_batch_end, high_watermark_waits_for_the_epoch,
 majority_holds_committed, committed_never_lost_or_changed, acknowledged_is_committed, logs_match,
 durable_before_visible, leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole,
-one_voter_change_at_a_time, voters_are_those_of_the_log, the_log_keeps_its_word,
-strange_requests_change_nothing, one_answer_a_request, commit_within_10_seconds,
-everyone_catches_up_within_10_seconds, no_assertion_fails, no_exception_escapes.
+one_voter_change_at_a_time, an_isolated_leader_resigns, voters_are_those_of_the_log,
+the_log_keeps_its_word, strange_requests_change_nothing, one_answer_a_request,
+commit_within_10_seconds, everyone_catches_up_within_10_seconds, no_assertion_fails,
+no_exception_escapes.
 
 Fed by `cluster`, which calls it before anything leaves a machine.
 """
@@ -58,7 +59,7 @@ class Checks:
 
     # -- roles
 
-    def role_changed(self, machine: Machine, change: RoleChange) -> None:
+    def role_changed(self, machine: Machine, change: RoleChange, now: float = 0.0) -> None:
         epoch, counts = change.epoch, self.counts
         if epoch < machine.epoch:
             raise Violation(
@@ -87,6 +88,8 @@ class Checks:
                     f"{machine.storage.last}; committed is {committed}",
                 )
             counts["elections"] += 1
+            machine.led_since = now
+            machine.heard.clear()
         elif change.role is not machine.role:
             counts["became_" + change.role.name.lower()] += 1
         if machine.role is Role.LEADER and change.role is not Role.LEADER:
@@ -100,6 +103,29 @@ class Checks:
             machine.is_asked_to_leave = False
         machine.role, machine.epoch, machine.leader_id = change.role, epoch, change.leader_id
         machine.is_active = change.is_active
+
+    def is_heard(self, machine: Machine, now: float) -> None:
+        """A leader that no majority has fetched from for two periods leads no more (KAFKA-15489).
+
+        Two, as its timer begins anew when the last of a majority is heard, and the first of them
+        may have been silent since the beginning of the period.
+        """
+        voters = machine.node.log.voters
+        needed = voters.majority - voters.is_voter(machine.config.replica)
+        heard = machine.heard
+        since = [
+            heard.get(voter.id, machine.led_since) for voter in voters if voter.id != machine.id
+        ]
+        if needed <= 0 or len(since) < needed:
+            return
+        since.sort(reverse=True)
+        silent_ms = (now - max(since[needed - 1], machine.led_since)) * machine.clock_rate
+        if silent_ms > 2 * machine.config.check_quorum_timeout_ms + 1.0:
+            raise Violation(
+                "an_isolated_leader_resigns",
+                f"{machine} leads epoch {machine.epoch}, and has not heard of {needed} others "
+                f"among {voters} for {silent_ms:.0f} ms",
+            )
 
     # -- what is committed
 

@@ -83,6 +83,9 @@ class Machine:
         self.asked: dict[int, Asked] = {}
         #: Appends that the client waits for: last offset, epoch, a value.
         self.waiting_acks: deque[tuple[int, int, bytes]] = deque()
+        #: As a leader: when each node last asked something of it.
+        self.heard: dict[int, float] = {}
+        self.led_since = 0.0
         #: The voters on disk when the node's own were last held against them.
         self.checked_voters: VoterSet | None = None
         self.is_shutting_down = False

@@ -282,6 +282,19 @@ def a_restarted_leader_leads_on() -> None:
 
 
 @mutant
+def an_isolated_leader_leads_on() -> None:
+    """KAFKA-15489."""
+    poll = node_module._POLLS[Role.LEADER]
+
+    def for_ever(self: Node) -> None:
+        assert self.leadership is not None
+        self.leadership.check_quorum_deadline_ms = self.now_ms + 1e9
+        poll(self)
+
+    node_module._POLLS[Role.LEADER] = for_ever
+
+
+@mutant
 def a_lost_election_is_never_tried_again() -> None:
     node_module._POLLS[Role.CANDIDATE] = Node.send_vote_requests
 

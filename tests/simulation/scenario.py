@@ -77,6 +77,8 @@ def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[Cluster, Fa
     is_skewed = random.random() < 0.4
     linger_ms = random.choice((0, 0, 5, 25))
     fetch_max_bytes = random.choice((300, 2000, 8 * 1024 * 1024))
+    # Without a leader nodes ask each other for one as often as this lets them.
+    retry_backoff_ms = random.choice((20, 100, 250))
     is_old_around = random.random() < 0.1
     is_auto_joining = random.random() < 0.3
     for id in ids:
@@ -95,6 +97,7 @@ def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[Cluster, Fa
             can_vote=may_vote[id],
             auto_join=is_auto_joining and may_vote[id],
             append_linger_ms=linger_ms,
+            retry_backoff_ms=retry_backoff_ms,
             fetch_max_bytes=fetch_max_bytes,
         )
         storage = new_storage(id, history, config.static_voters)

@@ -152,7 +152,7 @@ class Storage:
         elif kind is StoreSnapshotChunk:
             if write.position == 0:
                 self.downloads[write.snapshot_id] = bytearray()
-            download = self.downloads[write.snapshot_id]
+            download = self.downloads.setdefault(write.snapshot_id, bytearray())
             if len(download) != write.position:
                 raise Violation(
                     "snapshot_is_whole",

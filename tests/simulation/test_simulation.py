@@ -309,6 +309,14 @@ def test_a_leader_that_loads_a_snapshot_is_noticed(cluster: Cluster) -> None:
     assert violated(error) == "leader_never_loads_a_snapshot"
 
 
+def test_a_leader_that_nobody_hears_and_that_leads_on_is_noticed(cluster: Cluster) -> None:
+    leader = leader_of(cluster)
+    cluster.checks.is_heard(leader, cluster.now + 5000.0)
+    with pytest.raises(Violation) as error:
+        cluster.checks.is_heard(leader, cluster.now + 7000.0)
+    assert violated(error) == "an_isolated_leader_resigns"
+
+
 def test_no_commit_after_the_faults_have_stopped_is_noticed(cluster: Cluster) -> None:
     for one in cluster.machines:
         cluster.blocked |= {(one, other) for other in cluster.machines if other != one}
