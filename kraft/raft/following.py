@@ -53,6 +53,9 @@ from kraft.raft.roles import SnapshotDownload
 from kraft.raft.state import NodeState
 from kraft.raft.voters import Voter
 
+#: Bytes of a snapshot that may wait for the disk while more of it is asked for.
+MAX_DOWNLOAD_AHEAD = 16 * 1024 * 1024
+
 
 class Following(NodeState):
     """The duties of whoever does not lead."""
@@ -100,7 +103,18 @@ class Following(NodeState):
                     self.config.fetch_max_bytes,
                 )
             leader = self.endpoint_of(self.leader_id)
-            self.send_request(self.leader_id, leader, request, is_leaders=False)
+            # A fetch says how far this log reaches; where a download goes on says nothing of the
+            # disk, so that it need not wait for the chunks before it, up to a bound.
+            is_ahead = download is not None and self._unwritten() < self._max_chunks_ahead()
+            self.send_request(self.leader_id, leader, request, is_leaders=is_ahead)
+
+    def _unwritten(self) -> int:
+        """How many Readys with writes, this step's included, the disk has not done yet."""
+        in_hand = 1 if self._ready.to_write else 0
+        return self._write_sequence + in_hand - self._written_sequence
+
+    def _max_chunks_ahead(self) -> int:
+        return MAX_DOWNLOAD_AHEAD // self.config.fetch_max_bytes
 
     def note_leader_alive(self) -> None:
         """A good answer of the leader came in: the fetch timer starts anew."""
