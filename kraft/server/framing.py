@@ -18,6 +18,9 @@ from typing import cast
 SMALL_BUFFER_SIZE = 64 * 1024
 # A buffer for a large frame begins with this much and grows fourfold.
 _LARGE_BUFFER_SIZE = 256 * 1024
+# What a message has around a chunk of a round size: with room for it the last step is not one more
+# buffer, and one more copy, for the few bytes behind the chunk.
+_ENVELOPE_SIZE = 4096
 # Responses up to this size are joined and written at once: the copy is cheaper than a system call.
 _JOINED_SIZE = 64 * 1024
 
@@ -174,7 +177,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         capacity = len(self._buffer)
         if size > capacity:
             if self._end == capacity or capacity == SMALL_BUFFER_SIZE:
-                wanted = max(_LARGE_BUFFER_SIZE, 4 * available)
+                wanted = max(_LARGE_BUFFER_SIZE, 4 * available) + _ENVELOPE_SIZE
                 self._renew(min(wanted, size), available)
         elif self._begin + size > capacity:
             self._view[:available] = bytes(self._view[self._begin : self._end])

@@ -30,6 +30,8 @@ from kraft.raft.voters import VoterSet
 from kraft.records import control
 
 BATCH_LENGTH_OVERHEAD = 12
+#: Bytes of a download after which they are synced.
+SYNC_SIZE = 8 * 1024 * 1024
 
 
 class StoredSnapshot(NamedTuple):
@@ -144,6 +146,9 @@ class SnapshotFiles:
         file = self._downloads[id]
         assert file.size() == position, (id, position, file.size())
         file.append([data])
+        if (position + len(data)) // SYNC_SIZE > position // SYNC_SIZE:
+            # While the next chunks are on their way, so that little is left at the end.
+            file.sync()
 
     def finish_download(self, id: OffsetAndEpoch) -> StoredSnapshot:
         """Syncs and checks the download, and puts it under its name, durably.
