@@ -11,6 +11,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -163,11 +164,15 @@ class Summary:
         )
 
 
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def parts(seeds: Iterable[int], run: Callable[[int], Part], jobs: int) -> Iterable[Part]:
     if jobs == 1:
         yield from map(run, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, _leave_interrupts_to_the_parent) as pool:
         yield from pool.imap_unordered(run, seeds, chunksize=1)
 
 
@@ -198,9 +203,12 @@ def run_many(seeds: range, event_limit: int, jobs: int, *, as_json: bool) -> int
     )
     with progress:
         task = progress.add_task("", total=len(seeds), bad=0)
-        for part in parts(seeds, partial(run_part, event_limit=event_limit), jobs):
-            summary.add(part)
-            progress.update(task, advance=1, bad=len(summary.violations))
+        try:
+            for part in parts(seeds, partial(run_part, event_limit=event_limit), jobs):
+                summary.add(part)
+                progress.update(task, advance=1, bad=len(summary.violations))
+        except KeyboardInterrupt:
+            print("interrupted; so far:", file=sys.stderr)
     wall_seconds = perf_counter() - start
     if as_json:
         print(summary.as_json(wall_seconds, jobs))
