@@ -292,7 +292,7 @@ class Following(NodeState):
             return
         if request.epoch < self.epoch:
             error = FENCED
-        elif request.leader_id < 0 or request.leader_id == self.config.node_id:
+        elif request.leader_id < 0 or self.contradicts(request.epoch, request.leader_id):
             error = INVALID_REQUEST
         else:
             self.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)
@@ -312,7 +312,7 @@ class Following(NodeState):
             return
         if request.epoch < self.epoch:
             error = FENCED
-        elif request.leader_id < 0 or request.leader_id == self.config.node_id:
+        elif request.leader_id < 0 or self.contradicts(request.epoch, request.leader_id):
             error = INVALID_REQUEST
         else:
             self.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)

@@ -367,6 +367,15 @@ class NodeState:
     def is_foreign_cluster(self, cluster_id: str | None) -> bool:
         return cluster_id is not None and cluster_id != self.config.cluster_id
 
+    def contradicts(self, epoch: int, leader_id: int) -> bool:
+        """Whether a request of ``epoch``, or a later one, names a leader that cannot be.
+
+        Anybody may send one: it is refused. What a voter answers is believed, see `see_epoch`.
+        """
+        return leader_id == self.config.node_id or (
+            epoch == self.epoch and self.leader_id not in (NO_LEADER, leader_id)
+        )
+
     def see_epoch(self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]) -> None:
         """Takes in an epoch and leader that somebody named, where they are news.
 

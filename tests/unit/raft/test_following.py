@@ -39,6 +39,7 @@ from tests.unit.raft.nodes import (
     endpoint,
     follower,
     key,
+    leader,
     unattached,
 )
 
@@ -378,10 +379,25 @@ def test_a_leader_without_an_endpoint_is_not_followed() -> None:
     assert (node.role, node.node.epoch) == (Role.UNATTACHED, EPOCH + 1)
 
 
-def test_two_leaders_of_one_epoch_end_the_process() -> None:
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_request_that_names_another_leader_of_the_epoch_is_refused(leads: bool) -> None:
+    """Anybody can send one: the node lives on as it was."""
+    node = leader() if leads else follower()
+    epoch, leader_id = node.node.epoch, node.node.leader_id
+    before = (node.role, epoch, leader_id)
+    for request in (
+        BeginQuorumEpochRequest("cluster", epoch, 3, key(1), (endpoint(3),)),
+        EndQuorumEpochRequest("cluster", epoch, 3, (), (endpoint(3),)),
+    ):
+        refusal = node.ask(request)
+        assert (refusal.error, refusal.epoch, refusal.leader_id) == (42, epoch, leader_id)
+        assert (node.role, node.node.epoch, node.node.leader_id) == before
+
+
+def test_an_answer_that_names_another_leader_of_the_epoch_ends_the_process() -> None:
     node = follower()
     with pytest.raises(AssertionError, match="is led by 2 and by 3"):
-        node.ask(BeginQuorumEpochRequest("cluster", EPOCH, 3, key(1), (endpoint(3),)))
+        node.reply(fetch_of(node), FetchResponse(6, EPOCH, 3))
 
 
 def test_an_answer_of_an_old_epoch_changes_nothing() -> None:
