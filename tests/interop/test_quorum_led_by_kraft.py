@@ -1,0 +1,155 @@
+"""One controller of Apache Kafka and two of kraft, as far as the raft layer goes: leadership passes
+from Kafka to kraft, from kraft to kraft, and back, by clean ends and by kills.
+
+A leader that is kraft is no controller yet: nobody answers what Kafka's controller asks of one. The
+log is replicated all the same. What kraft writes while it leads is metadata, so that Kafka's
+controller has to take it in record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import kraft
+from tests.interop.cluster import Cluster, Node, wait_for
+from tests.interop.kafka_jars import KAFKA_4, kafka
+from tests.interop.kraft_node import KraftNode, add_kraft_controller
+from tests.interop.mixed_quorum import LEADING, VOTING, MixedQuorum
+from tests.interop.quota_writer import QUOTA
+
+pytestmark = pytest.mark.interop
+
+KAFKA = 101
+KRAFTS = (102, 103)
+
+
+@pytest.fixture(scope="module")
+def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
+    """Kafka leads at first, as its controller begins the log with what a cluster needs."""
+    directory = tmp_path_factory.mktemp("led-by-kraft")
+    cluster = Cluster(kafka(KAFKA_4), directory, "b25lIEthZmthLCB0d28gdXM", is_static=True)
+    cluster.reserve_controllers(KAFKA, *KRAFTS)
+    cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "5000"
+    try:
+        cluster.add_controller(KAFKA)
+        for one in KRAFTS:
+            add_kraft_controller(cluster, one).settings.update(VOTING)
+        for node in cluster.nodes.values():
+            node.format(cluster.cluster_id)
+        mixed = MixedQuorum(cluster)
+        mixed.start()
+        mixed.wait_for_leader(KAFKA)
+        yield mixed
+    finally:
+        cluster.kill()
+
+
+def kraft_nodes(quorum: MixedQuorum) -> list[KraftNode]:
+    return [node for node in quorum.nodes.values() if isinstance(node, KraftNode)]
+
+
+def acknowledged(quorum: MixedQuorum) -> set[str]:
+    return set().union(*(node.acknowledged() for node in kraft_nodes(quorum)))
+
+
+def wait_for_writes(quorum: MixedQuorum, count: int = 50) -> None:
+    """Until so many more records of kraft's are acknowledged."""
+    goal = len(acknowledged(quorum)) + count
+    wait_for("records of kraft's", lambda: len(acknowledged(quorum)) >= goal)
+
+
+def test_kraft_follows_kafka_by_a_snapshot_of_its(quorum: MixedQuorum) -> None:
+    quorum.commit(5)
+    made = quorum.commit_until_snapshot(KAFKA)
+    for node in kraft_nodes(quorum):
+        node.stop()
+        node.wipe()
+        quorum.start(node.id)
+        quorum.wait_until_all_have_all()
+        (fetched,) = quorum.snapshots(node.id)
+        assert fetched.read_bytes() == made.read_bytes()
+
+
+def test_kraft_leads_once_kafka_resigns(quorum: MixedQuorum) -> None:
+    """By the vote of the other kraft; Kafka follows when it is back, and takes in what is written.
+
+    From now on Kafka is the one that only votes.
+    """
+    for node in kraft_nodes(quorum):
+        node.is_writer = True
+        quorum.restart(node.id, **LEADING)
+        quorum.wait_until_all_have_all()
+    before = quorum.wait_for_leader(KAFKA)
+    quorum.nodes[KAFKA].settings.update(VOTING)
+    quorum.nodes[KAFKA].stop()
+    after = quorum.wait_for_leader(*KRAFTS)
+    assert after.epoch > before.epoch
+    wait_for_writes(quorum)
+    quorum.start(KAFKA)
+    quorum.wait_until_all_have_all()
+    wait_for_writes(quorum)
+
+
+@pytest.mark.parametrize("end", [Node.stop, Node.kill], ids=["SIGTERM", "SIGKILL"])
+def test_leadership_passes_from_kraft_to_kraft_by_kafkas_vote(
+    quorum: MixedQuorum, end: Callable[[Node], None]
+) -> None:
+    """The old leader is gone: the new one has its own vote and Kafka's."""
+    before = quorum.wait_until_all_have_all()
+    old, new = before.leader_id, sum(KRAFTS) - before.leader_id
+    end(quorum.nodes[old])
+    after = quorum.wait_for_leader(new)
+    assert after.epoch > before.epoch
+    assert quorum.voted_for(KAFKA) == new
+    wait_for_writes(quorum)
+    quorum.start(old)
+    quorum.wait_until_all_have_all()
+
+
+def test_both_tools_describe_a_quorum_that_kraft_leads(quorum: MixedQuorum) -> None:
+    said = quorum.wait_until_all_have_all()
+    for asked in KRAFTS:
+        assert f"LeaderId:               {said.leader_id}\n" in quorum.kafka_says(
+            asked, "describe", "--status"
+        )
+        assert f"LeaderId:               {said.leader_id}\n" in quorum.kraft_says(
+            asked, "describe", "--status"
+        )
+
+
+def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuorum) -> None:
+    leader = quorum.wait_until_all_have_all().leader_id
+    quorum.wipe_kafka(KAFKA)
+    quorum.start(KAFKA)
+    quorum.wait_until_all_have_all()
+    (served,) = quorum.snapshots(leader)
+    assert (quorum.log_of(KAFKA) / served.name).read_bytes() == served.read_bytes()
+
+
+def test_kafka_leads_again(quorum: MixedQuorum) -> None:
+    """Elected by kraft's vote, with everything that kraft wrote, and as an active controller."""
+    before = quorum.wait_until_all_have_all()
+    old, stays = before.leader_id, sum(KRAFTS) - before.leader_id
+    quorum.restart(stays, **VOTING)
+    quorum.restart(KAFKA, **LEADING)
+    quorum.wait_until_all_have_all()
+    quorum.nodes[old].kill()
+    quorum.wait_for_leader(KAFKA)
+    assert quorum.voted_for(stays) == KAFKA
+    quorum.commit(10)
+    quorum.nodes[old].settings.update(VOTING)
+    quorum.start(old)
+    quorum.wait_until_all_have_all()
+
+
+def test_all_logs_are_equal_and_nothing_acknowledged_is_lost(quorum: MixedQuorum) -> None:
+    told = acknowledged(quorum)
+    assert len(told) > 150
+    committed = quorum.stop()
+    quorum.check_equal_logs(committed)
+    for one in quorum.nodes:
+        quotas = kraft.open_metadata(quorum.log_of(one), at=committed).client_quotas
+        kept = {dict(entity)["user"] for entity, limits in quotas.items() if QUOTA in limits}
+        assert told <= kept, (one, told - kept)
