@@ -192,6 +192,9 @@ class Node(Elections, Following, Reconfiguration):
             return False
         before = (self.role, self.epoch, self.leader_id)
         if response.leader_id != self.config.node_id:
+            if self.contradicts(response.epoch, response.leader_id):
+                self.back_off(in_flight.destination)
+                return False
             self.see_epoch(response.epoch, response.leader_id, response.leader_endpoints)
         if response.error in (FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER):
             if before == (self.role, self.epoch, self.leader_id):

@@ -368,10 +368,13 @@ class NodeState:
         return cluster_id is not None and cluster_id != self.config.cluster_id
 
     def contradicts(self, epoch: int, leader_id: int) -> bool:
-        """Whether a request of ``epoch``, or a later one, names a leader that cannot be.
+        """Whether a message of ``epoch``, or a later one, names a leader that cannot be: this node,
+        or another than the one that is known.
 
-        Anybody may send one: it is refused. What a voter answers is believed, see `see_epoch`.
+        Anybody may send one, or answer so at the address that a request named: it is not believed.
         """
+        if leader_id == NO_LEADER:
+            return False
         return leader_id == self.config.node_id or (
             epoch == self.epoch and self.leader_id not in (NO_LEADER, leader_id)
         )
@@ -379,8 +382,8 @@ class NodeState:
     def see_epoch(self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]) -> None:
         """Takes in an epoch and leader that somebody named, where they are news.
 
-        Two leaders in one epoch, or a leader that this node does not know itself to be, are what
-        must never happen: an assertion.
+        Messages of two leaders in one epoch, or of a leader that this node does not know itself to
+        be, have been refused before: an assertion.
         """
         if leader_id == self.config.node_id:
             assert epoch < self.epoch or (epoch == self.epoch and self.leader_id == leader_id), (
