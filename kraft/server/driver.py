@@ -57,6 +57,8 @@ class Driver:
 
     ``send`` is the transport's. ``on_committed`` hears the high watermark each time it rises,
     ``on_role`` each change of role, epoch or leader; both may call `append` and `deliver`.
+    ``on_failure`` hears of a step that broke off: nothing of the node can be trusted any more, and
+    it should not return.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Driver:
         *,
         on_committed: Callable[[int], None] = lambda high_watermark: None,
         on_role: Callable[[RoleChange], None] = lambda change: None,
+        on_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self.node = node
         self.store = store
@@ -75,6 +78,7 @@ class Driver:
         self._send = send
         self._on_committed = on_committed
         self._on_role = on_role
+        self._on_failure = on_failure
         self._loop: asyncio.AbstractEventLoop | None = None
         self._events: deque[Event] = deque()
         self._is_stepping = False
@@ -105,6 +109,9 @@ class Driver:
         try:
             while self._events:
                 self._carry_out(self.node.step(self._events.popleft(), now_ms()))
+        except Exception as error:
+            self._on_failure(error)
+            raise
         finally:
             self._is_stepping = False
         self._set_timer()

@@ -43,6 +43,13 @@ CLEAN_INTERVAL_S = 60.0
 SWITCH_INTERVAL_S = 0.0005
 
 
+def end_process(error: Exception) -> None:
+    """Says why and leaves at once: an event loop would go on with a state that broke."""
+    logger.critical("a step of the quorum broke off, this node stops: %s", error, exc_info=error)
+    logging.shutdown()
+    os._exit(1)
+
+
 class QuorumNode:
     """One node; `start` and `stop` run on the event loop that it lives on.
 
@@ -104,6 +111,7 @@ class QuorumNode:
             self.transport.send,
             on_committed=self._on_committed,
             on_role=self._tell_role,
+            on_failure=end_process,
         )
         self.driver.start()
         self._clean_later()
