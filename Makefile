@@ -9,7 +9,7 @@ STAMP := $(VENV)/.built-$(KIND)
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop bench bench-quick fuzz clean \
-  simulate mutants soak soak-simulate
+  simulate mutants disk-proof soak soak-simulate
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
+	@echo "make disk-proof  a node's disk crashed at every write, sync and rename; bits flipped in its files"
 	@echo "make soak     the proofs at a hundred times their size; hours"
 	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
 
@@ -77,6 +78,12 @@ simulate: build
 
 mutants: build
 	$(BIN)/python -m tests.simulation.mutants
+
+disk-proof: SEED ?= 1
+disk-proof: OPERATIONS ?= 500
+disk-proof: FLIPS ?= 10000
+disk-proof: build
+	$(BIN)/python -m tests.simulation.disk_proof --seed $(SEED) --operations $(OPERATIONS) --flips $(FLIPS)
 
 # Seeds that CI does not run.
 soak-simulate: build

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
-from kraft._core.disk import Disk
+from kraft._core.disk import Disk, OsFile
 from kraft._core.epoch_cache import EpochEndOffset
 from kraft._core.recovery import Gap, TornTail
 from kraft._core.segment import Segment
@@ -88,6 +88,13 @@ class Log:
         """What was appended before the call is on the device when it returns: `synced_offset`.
 
         Raises StorageError, after which the log takes no more writes.
+        """
+
+    def begin_sync(self) -> tuple[OsFile, int] | None:
+        """(file, end offset) where a sync of that one file makes everything durable, else None.
+
+        For a caller that syncs the file by itself while another thread appends; `synced_offset`
+        does not follow. Where that sync fails the log must not be used any more.
         """
 
     def roll(self) -> None:

@@ -322,6 +322,21 @@ cdef class Log:
             raise
         self.synced_offset = max(self.synced_offset, min(end_offset, self.log_end_offset))
 
+    def begin_sync(self):
+        """(file, end offset) where a sync of that one file makes everything durable, else None.
+
+        The caller does it; `synced_offset` does not follow.
+        """
+        cdef Segment active = self._active
+        self._check_writable()
+        if self._names_changed or active._os_file is None or not active.dirty:
+            return None
+        for segment in self._segments:
+            if (<Segment>segment).dirty and segment is not active:
+                return None
+        active.dirty = False
+        return active._os_file, self.log_end_offset
+
     def roll(self):
         """Begins a new segment at the log's end; does nothing where the last one is empty."""
         self._check_writable()

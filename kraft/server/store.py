@@ -4,7 +4,7 @@ Owns the directory ``<metadata.log.dir>/__cluster_metadata-0``. It opens it (`st
 the writes that the raft layer asks for, in their order and with Kafka's files, reads slices of log
 and snapshots for others, and cleans by retention.
 
-Invariants: what `sync` returned for is on the device; whoever writes is one thread, `read` may be
+Invariants: what `sync` returned for is on the device; one thread at a time writes, `read` may be
 called in any other meanwhile; nothing is retried after the disk refused. Only snapshots move the
 log's start (KAFKA-14238): before a record goes, a snapshot that holds it is durable. A snapshot
 that is put in place has its name before the log is emptied, so that a crash in between is mended at
@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Self
+from typing import NamedTuple, Self
 
-from kraft._core.disk import Disk, OsDisk
+from kraft._core.disk import Disk, OsDisk, OsFile
 from kraft._core.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from kraft._core.snapshot_file import SnapshotWriter
 from kraft.errors import OffsetOutOfRangeError
@@ -44,6 +44,15 @@ from kraft.server.store_snapshots import StoredSnapshot
 
 DEFAULT_RETENTION_BYTES = 100 * 1024 * 1024
 DEFAULT_RETENTION_MS = 7 * 24 * 3600 * 1000
+
+
+class PendingSync(NamedTuple):
+    """A sync of one file that makes everything durable up to ``end_offset``."""
+
+    file: OsFile
+    end_offset: int
+    epoch: int
+    generation: int
 
 
 class MetadataStore:
@@ -137,7 +146,20 @@ class MetadataStore:
         """What was appended is on the device at the return. Raises StorageError."""
         log = self.log
         log.sync()
-        self._synced_offset.raise_to(log.synced_offset, log.last_epoch)
+        self._synced_offset.raise_to(log.log_end_offset, log.last_epoch)
+
+    def begin_sync(self) -> PendingSync | None:
+        """What to sync in place of `sync`, where that is one file of the operating system.
+
+        For a caller that does it while another thread goes on appending; then `end_sync`.
+        """
+        begun = self.log.begin_sync()
+        if begun is None:
+            return None
+        return PendingSync(*begun, self.log.last_epoch, self._synced_offset.generation)
+
+    def end_sync(self, done: PendingSync) -> None:
+        self._synced_offset.raise_to(done.end_offset, done.epoch, done.generation)
 
     def _append(self, write: AppendBatches) -> None:
         first, last = self.log.append(write.batches)
@@ -249,7 +271,7 @@ class MetadataStore:
             self._snapshots.close()
             self.log.close()
             if not self.log.failed:
-                self._synced_offset.raise_to(self.log.synced_offset, self.log.last_epoch)
+                self._synced_offset.raise_to(self.log.log_end_offset, self.log.last_epoch)
         finally:
             self._synced_offset.close()
             if self._lock is not None:

@@ -24,6 +24,7 @@ Kafka wrote the directory last it means nothing any more, and goes.
 from __future__ import annotations
 
 import re
+from threading import Lock
 from typing import NamedTuple
 
 from kraft._core.checksum import crc32c
@@ -78,7 +79,9 @@ def read_small(disk: Disk, path: str) -> bytes:
 class SyncedOffset:
     """``synced-offset-checkpoint``; ``offset`` is -1 where nothing is known.
 
-    `begin` makes the file what it has to be once the log is open; the rest follows the log.
+    `begin` makes the file what it has to be once the log is open; the rest follows the log. May be
+    used in several threads: who syncs beside the writer names the ``generation`` that it began in,
+    and its word is passed over where the log has been cut since.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -87,6 +90,8 @@ class SyncedOffset:
         self._path = f"{directory}/{SYNCED_OFFSET_FILE}"
         self._file: File | None = None
         self._number = 0
+        self._lock = Lock()
+        self.generation = 0
         self.offset = -1
         self.epoch = -1
         if disk.exists(self._path):
@@ -117,17 +122,20 @@ class SyncedOffset:
         self._file.sync()
         self._disk.sync_directory(self._directory)
 
-    def raise_to(self, offset: int, epoch: int) -> None:
+    def raise_to(self, offset: int, epoch: int, generation: int | None = None) -> None:
         """The log was synced up to ``offset``, and its last record is of ``epoch``."""
-        if offset != self.offset or epoch != self.epoch:
-            self._write(offset, epoch)
+        with self._lock:
+            if offset > self.offset and generation in (None, self.generation):
+                self._write(offset, epoch)
 
     def lower_to(self, offset: int, epoch: int) -> None:
         """The log is about to be cut at ``offset``, or at 0 emptied; durable at the return."""
-        if offset < self.offset:
-            self._write(offset, epoch)
-            assert self._file is not None
-            self._file.sync()
+        with self._lock:
+            self.generation += 1
+            if offset < self.offset:
+                self._write(offset, epoch)
+                assert self._file is not None
+                self._file.sync()
 
     def close(self) -> None:
         if self._file is not None:

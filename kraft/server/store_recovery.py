@@ -130,14 +130,14 @@ def recover(
 
 def _make_directory(disk: Disk, directory: str) -> None:
     """Makes it and what is missing above it, so that the names last."""
-    missing: list[str] = []
+    parents: list[str] = []
     path = directory
-    while not disk.exists(path):
-        missing.append(path)
-        path = os.path.dirname(path) or "."
+    while not disk.exists(path) and (parent := os.path.dirname(path) or ".") != path:
+        parents.append(parent)
+        path = parent
     disk.make_directory(directory)
-    for made in missing:
-        disk.sync_directory(os.path.dirname(made) or ".")
+    for parent in parents:
+        disk.sync_directory(parent)
 
 
 def _remove_unfinished(disk: Disk, directory: str) -> None:
