@@ -1,0 +1,197 @@
+"""Two controllers of Apache Kafka and one of kraft, whose voters come and go (kraft.version 1), by
+Kafka's tool, by ours, and by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kraft.records import Uuid
+from kraft.server.meta_properties import random_uuid
+from tests.interop.cluster import HOST, Cluster
+from tests.interop.kafka_jars import KAFKA_4, kafka
+from tests.interop.kraft_node import KraftNode, add_kraft_controller
+from tests.interop.mixed_quorum import (
+    LEADING,
+    VOTING,
+    MixedQuorum,
+    replication_of,
+    status_of,
+)
+
+pytestmark = pytest.mark.interop
+
+KAFKAS = (101, 102)
+KRAFT = 103
+
+
+@pytest.fixture(scope="module")
+def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
+    directory = tmp_path_factory.mktemp("dynamic")
+    cluster = Cluster(kafka(KAFKA_4), directory, "dHdvIEthZmthcyBhbmQgdXM")
+    cluster.reserve_controllers(*KAFKAS, KRAFT)
+    cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "5000"
+    cluster.settings["metadata.max.idle.interval.ms"] = "0"
+    try:
+        for one in KAFKAS:
+            cluster.add_controller(one)
+        add_kraft_controller(cluster, KRAFT).settings.update(VOTING)
+        voters = ",".join(
+            f"{one}@{HOST}:{cluster.controller_ports[one]}:{random_uuid()!s}" for one in KAFKAS
+        )
+        for one in KAFKAS:
+            cluster.nodes[one].format(cluster.cluster_id, "--initial-controllers", voters)
+        cluster.nodes[KRAFT].format(cluster.cluster_id, "--no-initial-controllers")
+        mixed = MixedQuorum(cluster)
+        mixed.start()
+        mixed.wait_for_leader(*KAFKAS)
+        yield mixed
+    finally:
+        cluster.kill()
+
+
+def kraft_node(quorum: MixedQuorum) -> KraftNode:
+    node = quorum.nodes[KRAFT]
+    assert isinstance(node, KraftNode)
+    return node
+
+
+def voters(quorum: MixedQuorum) -> dict[int, Uuid | None]:
+    return {state.key.id: state.key.directory_id for state in quorum.described().voters}
+
+
+def test_kraft_observes_before_it_votes(quorum: MixedQuorum) -> None:
+    quorum.commit(10)
+    said = quorum.wait_until_all_have_all()
+    assert {state.key.id for state in said.voters} == set(KAFKAS)
+    (observer,) = said.observers
+    assert (observer.key.id, str(observer.key.directory_id)) == (
+        KRAFT,
+        kraft_node(quorum).directory_id(),
+    )
+
+
+def test_kafkas_tool_adds_kraft(quorum: MixedQuorum) -> None:
+    """Which reads kraft's configuration file and its meta.properties."""
+    node = kraft_node(quorum)
+    quorum.wait_until_all_have_all()
+    told = quorum.kafka_says(101, "--command-config", str(node.properties), "add-controller")
+    assert f"Added controller {KRAFT} with directory id {node.directory_id()}" in told
+    assert str(voters(quorum)[KRAFT]) == node.directory_id()
+    quorum.commit(5)
+    said = quorum.wait_until_all_have_all()
+    assert not said.observers
+
+
+def test_both_tools_say_the_same_of_whichever_node_is_asked(quorum: MixedQuorum) -> None:
+    quorum.wait_until_all_have_all()
+    said = [status_of(quorum.kafka_says(one, "describe", "--status")) for one in (101, KRAFT)]
+    said += [status_of(quorum.kraft_says(one, "describe", "--status")) for one in quorum.nodes]
+    assert all(one == said[0] for one in said), said
+    rows = [replication_of(quorum.kafka_says(KRAFT, "describe", "--replication"))]
+    rows += [replication_of(quorum.kraft_says(101, "describe", "--replication"))]
+    assert rows[0] == rows[1]
+    assert {row[1] for row in rows[0]} == {node.directory_id() for node in quorum.nodes.values()}
+
+
+def test_kraft_votes_for_the_kafka_that_is_left(quorum: MixedQuorum) -> None:
+    before = quorum.wait_until_all_have_all()
+    old, new = before.leader_id, sum(KAFKAS) - before.leader_id
+    quorum.nodes[old].kill()
+    after = quorum.wait_for_leader(new)
+    assert after.epoch > before.epoch
+    assert quorum.voted_for(KRAFT) == new
+    quorum.commit(5)
+    quorum.start(old)
+    quorum.wait_until_all_have_all()
+
+
+def test_kraft_is_removed_and_added_by_both_tools(quorum: MixedQuorum) -> None:
+    """Asked of any node; a voter that was removed observes on."""
+    node = kraft_node(quorum)
+    whom = ("-i", str(KRAFT), "-d", node.directory_id())
+    quorum.kraft_says(KRAFT, "remove-controller", *whom)
+    assert set(voters(quorum)) == set(KAFKAS)
+    quorum.commit(5)
+    said = quorum.wait_until_all_have_all()
+    assert [state.key.id for state in said.observers] == [KRAFT]
+    quorum.kraft_says(KRAFT, "add-controller", "-c", str(node.properties))
+    assert set(voters(quorum)) == {*KAFKAS, KRAFT}
+    quorum.kafka_says(
+        KRAFT,
+        "remove-controller",
+        "--controller-id",
+        str(KRAFT),
+        "--controller-directory-id",
+        node.directory_id(),
+    )
+    assert set(voters(quorum)) == set(KAFKAS)
+    quorum.kraft_says(101, "add-controller", "-c", str(node.properties))
+    quorum.commit(5)
+    quorum.wait_until_all_have_all()
+
+
+def test_kraft_joins_by_itself_after_it_was_wiped(quorum: MixedQuorum) -> None:
+    """Its old directory goes out of the voters, its new one comes in, by a snapshot of Kafka's."""
+    leader = quorum.wait_until_all_have_all().leader_id
+    made = quorum.commit_until_snapshot(leader)
+    node = kraft_node(quorum)
+    node.kill()
+    old = node.directory_id()
+    node.wipe()
+    node.settings["controller.quorum.auto.join.enable"] = "true"
+    quorum.start(KRAFT)
+    quorum.wait_until(
+        "kraft to have joined",
+        lambda said: node.directory_id() in {str(state.key.directory_id) for state in said.voters},
+    )
+    assert node.directory_id() != old
+    assert set(voters(quorum)) == {*KAFKAS, KRAFT}
+    (fetched,) = quorum.snapshots(KRAFT)
+    assert fetched.read_bytes() == made.read_bytes()
+    quorum.commit(5)
+    quorum.wait_until_all_have_all()
+
+
+def test_kraft_is_restarted(quorum: MixedQuorum) -> None:
+    node = kraft_node(quorum)
+    for end in (node.stop, node.kill):
+        end()
+        quorum.commit(5)
+        quorum.start(KRAFT)
+        quorum.commit(5)
+        quorum.wait_until_all_have_all()
+
+
+def test_kraft_leads_and_kafka_goes_and_comes(quorum: MixedQuorum) -> None:
+    """Elected by Kafka's vote; Kafka's tool has it take Kafka's own controller out and in.
+
+    The tool asks kraft: a Kafka controller names only leaders that are registered with it.
+    """
+    removed = quorum.wait_until_all_have_all().leader_id
+    stays = sum(KAFKAS) - removed
+    quorum.restart(KRAFT, **LEADING)
+    quorum.restart(stays, **VOTING)
+    quorum.wait_until_all_have_all()
+    quorum.nodes[removed].kill()
+    quorum.wait_for_leader(KRAFT)
+    assert quorum.voted_for(stays) == KRAFT
+    quorum.start(removed)
+    quorum.wait_until_all_have_all()
+
+    kafka = quorum.nodes[removed]
+    whom = ("--controller-id", str(removed), "--controller-directory-id", kafka.directory_id())
+    quorum.kafka_says(KRAFT, "remove-controller", *whom)
+    assert set(voters(quorum)) == {stays, KRAFT}
+    quorum.wait_until_all_have_all()
+    quorum.kafka_says(KRAFT, "--command-config", str(kafka.properties), "add-controller")
+    assert str(voters(quorum)[removed]) == kafka.directory_id()
+    said = quorum.wait_until_all_have_all()
+    assert (said.leader_id, said.observers) == (KRAFT, ())
+
+
+def test_all_logs_are_equal(quorum: MixedQuorum) -> None:
+    committed = quorum.stop()
+    quorum.check_equal_logs(committed)
