@@ -23,6 +23,7 @@ class Measurement:
     bytes: int = 0
     total: int = 0  # partitions in the whole cluster, where that differs from the count
     heap: str = ""
+    p99_s: float = 0.0  # where the items were timed one by one
 
     @property
     def item_s(self) -> float:
@@ -79,6 +80,7 @@ def _line(line: dict[str, Any], prefix: str = "") -> Measurement:
         bytes=line.get("bytes", 0),
         total=line.get("partitions", line.get("total", 0)),
         heap=line.get("heap", ""),
+        p99_s=line.get("p99_s", 0.0),
     )
 
 
@@ -265,7 +267,8 @@ QUORUM_ROWS = (
         "kafka_quorum_commit",
         (at_most_times(8, "quorum_sync"), at_least(1)),
         floor="quorum_sync",
-        note="50 appends a second of one record of 200 B; linger 0 on both sides",
+        note="50 appends a second of one record of 200 B; linger 0 on both sides; "
+        "the peer's JVMs: G1, 1 GiB each",
     ),
     Row(
         "three nodes, 1 MiB batches; bytes are those on all three disks",

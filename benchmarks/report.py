@@ -38,6 +38,8 @@ def figures(measurement: Measurement | None) -> str:
     if measurement.median_s == 0:
         return f"{measurement.bytes / measurement.count:.1f} B / {measurement.unit.rstrip('s')}"
     lines = [f"{seconds(measurement.median_s)} / {seconds(measurement.worst_s)}"]
+    if measurement.p99_s:
+        lines[0] += f" (p99 {seconds(measurement.p99_s)})"
     rate = measurement.count / measurement.median_s
     lines.append(f"{rate / 1e6:.3g} M {measurement.unit}/s" if rate > 1e5 else f"{rate:.4g} /s")
     if measurement.bytes:
@@ -134,9 +136,10 @@ def main() -> None:
     console = Console(width=None if Console().is_terminal else 190)
     console.print(table(run))
     console.print(others(run))
-    heap = next((each.heap for each in run.peers), None)
+    heap = next((each.heap for each in run.peers if "quorum" not in each.work), None)
     console.print(
-        f"one thread, warm; {run.machine.get('cpu', {}).get('brand_raw', 'unknown processor')}; "
+        "one thread (quorums: processes), warm; "
+        f"{run.machine.get('cpu', {}).get('brand_raw', 'unknown processor')}; "
         f"Python {run.machine.get('python_version')}; "
         + (f"Java {run.java}, ParallelGC, heap {heap}" if heap else "no Java peers ran")
     )
