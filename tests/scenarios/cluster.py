@@ -104,6 +104,8 @@ class Cluster:
         self._calls: dict[int, tuple[int | str, int]] = {}
         self._leaders: dict[int, int] = {}
         self._committed: dict[int, bytes] = {}
+        #: Every snapshot that was made: what a download of it must come to.
+        self._made: dict[OffsetAndEpoch, Snapshot] = {}
 
     # -- the trace
 
@@ -237,7 +239,7 @@ class Cluster:
         assert member.node is not None
         sequence, installed = disk.sync(member.node.voters.ids)
         for id in installed:
-            snapshot = self._original(id)
+            snapshot = self._made[id]
             assert bytes(disk.downloads.pop(id)) == snapshot.data, "the download differs"
             disk.snapshots = {id: snapshot}
             stored = SnapshotStored(
@@ -250,9 +252,6 @@ class Cluster:
     def forget_committed(self) -> None:
         """So many disks were wiped that what was committed is lost: it is no longer compared."""
         self._committed.clear()
-
-    def _original(self, id: OffsetAndEpoch) -> Snapshot:
-        return next(m.disk.snapshots[id] for m in self.members.values() if id in m.disk.snapshots)
 
     # -- the network
 
@@ -362,7 +361,8 @@ class Cluster:
         data = (b"snapshot %d-%d;" % snapshot_id * size)[:size]
         self.say(id, f"makes snapshot {wording.snapshot(snapshot_id)}")
         if self.step(member, SnapshotStored(snapshot_id, size)) is not None:
-            member.disk.snapshots[snapshot_id] = Snapshot(data, voters, level)
+            made = self._made[snapshot_id] = Snapshot(data, voters, level)
+            member.disk.snapshots[snapshot_id] = made
 
     def clean(self, id: int, log_start_offset: int, earliest: OffsetAndEpoch) -> None:
         member = self.members[id]
