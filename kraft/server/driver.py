@@ -25,6 +25,7 @@ from kraft.errors import (
     RecordTooLargeError,
     ThrottlingQuotaExceededError,
 )
+from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.node import Node
 from kraft.raft.ready import (
     Append,
@@ -160,7 +161,7 @@ class Driver:
         """Appends records, as ``ready.Append`` takes them; the offset of the last once committed.
 
         ``epoch`` is that in which they were decided; that of the present leadership by default.
-        The future raises NotControllerError where this node does not lead, or stops to before it
+        The future raises NotControllerError where this node does not lead, or ceases to before it
         is known that they are committed (they may be, or become so), RecordTooLargeError,
         ThrottlingQuotaExceededError.
         """
@@ -189,18 +190,23 @@ class Driver:
     def _change_role(self, change: RoleChange) -> None:
         is_leader = change.role is Role.LEADER
         if not is_leader or change.epoch != self._leader_epoch:
-            for offset, future in self._accepted:
-                if not future.done():
-                    future.set_exception(
-                        NotControllerError(
-                            f"leadership was lost before offset {offset} was known to be committed"
-                        )
-                    )
-            self._accepted.clear()
+            self._give_up("leadership was lost")
         self._leader_epoch = change.epoch if is_leader else -1
         self._on_role(change)
 
-    # -- cleaning, stopping
+    def _give_up(self, reason: str) -> None:
+        for offset, future in self._accepted:
+            if not future.done():
+                future.set_exception(
+                    NotControllerError(f"{reason} before offset {offset} was known to be committed")
+                )
+        self._accepted.clear()
+
+    # -- snapshots and cleaning, stopping
+
+    def take_in_snapshot(self, id: OffsetAndEpoch) -> None:
+        """A snapshot was finished under its name: it is checked, and served from then on."""
+        self._writer.run(lambda: self.store.add_snapshot(id))
 
     def clean(self, max_bytes: int, max_ms: int) -> None:
         """Lets the store clean by retention, behind the writes that are queued."""
@@ -217,10 +223,11 @@ class Driver:
         await self._stopped
 
     def close(self) -> None:
-        """Stops the clock; events that still come in are stepped, but none comes of itself."""
+        """Stops the clock, and gives up what waits; events that still come in are stepped."""
         if self._timer is not None:
             self._timer.cancel()
-        self._wake_at_ms = self._timer_at_ms = float("-inf")
+        self._timer_at_ms = float("-inf")
+        self._give_up("the node stopped")
 
 
 _ORIGIN_MS = time.time() * 1000 - time.monotonic() * 1000

@@ -54,7 +54,7 @@ class WriteJob(NamedTuple):
 
 def end_process(error: BaseException) -> None:
     """Says why and leaves at once: nothing of this process may run on."""
-    logger.critical("the disk failed, this node stops: %s", error, exc_info=error)
+    logger.critical("a write failed, this node stops: %s", error, exc_info=error)
     logging.shutdown()
     os._exit(_EXIT_CODE)
 

@@ -264,7 +264,7 @@ asyncio.run(main())
         check=False,
     )
     assert done.returncode == 1
-    assert "the disk failed, this node stops" in done.stderr
+    assert "a write failed, this node stops" in done.stderr
     assert "cannot sync" in done.stderr
     assert done.stdout == ""
 
