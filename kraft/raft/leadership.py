@@ -191,7 +191,10 @@ class Leading(NodeState):
             and response.snapshot_id is None
             and request.high_watermark >= response.high_watermark
         ):
-            deadline_ms = self.now_ms + request.max_wait_ms
+            # A follower that waited longer would have given its leader up; whoever names a longer
+            # time just asks again.
+            wait_ms = min(request.max_wait_ms, self.config.fetch_timeout_ms)
+            deadline_ms = self.now_ms + wait_ms
             self.leadership.waiting[reply_to] = WaitingFetch(request, deadline_ms)
             return
         self.respond(reply_to, response, is_leaders=True)

@@ -295,6 +295,16 @@ def test_a_fetch_waits_no_longer_than_it_says() -> None:
     assert (answer.error, answer.records) == (0, b"")
 
 
+def test_a_fetch_that_would_wait_for_days_waits_for_a_fetch_timeout() -> None:
+    node = committed()
+    assert fetched_by(node, 9, max_wait_ms=2**31 - 1) is None
+    waiting = node._reply_to
+    node.wait(1999)
+    assert node.answer(waiting) is None
+    node.wait(1)
+    assert node.answer(waiting).error == 0
+
+
 def test_who_waits_is_told_when_leadership_ends() -> None:
     node = committed()
     fetched_by(node, 2, max_wait_ms=500)
@@ -415,9 +425,9 @@ def test_what_does_not_count_as_heard(what: str) -> None:
         fetched_by(node, 9)
         node.wait(1000)
     else:
-        fetched_by(node, 2, max_wait_ms=2500)
-        node.wait(2500)
-        node.wait(500)
+        fetched_by(node, 2, max_wait_ms=2000)
+        node.wait(2000)
+        node.wait(1000)
     assert node.role is Role.RESIGNED
 
 
