@@ -100,7 +100,6 @@ class Cluster:
         self.behind: set[int] = set()
         self.is_calm = True
         self.proof: Entry | None = None
-        self._last_era_commit: Entry | None = None
         self._by_port: dict[int, Machine | None] = {}
         self._moved: list[tuple[int, Machine]] = []
         self._queue: list[tuple[float, int, Callable[..., None], Any, Any, Any]] = []
@@ -191,6 +190,7 @@ class Cluster:
                     self._send_response(machine, send.reply_to, send.response)
         wake_at = ready.wake_at_ms
         if wake_at != NEVER:
+            # A little later, so that no rounding wakes the node before its own clock says so.
             wake_at = (wake_at - base) / rate + 0.001
             if wake_at < machine.timer_at:
                 machine.timer_at = wake_at

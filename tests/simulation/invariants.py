@@ -102,7 +102,6 @@ class Checks:
                 counts["check_quorum_resignations" if is_voter else "removed_leaders"] += 1
             machine.is_asked_to_leave = False
         machine.role, machine.epoch, machine.leader_id = change.role, epoch, change.leader_id
-        machine.is_active = change.is_active
 
     def is_heard(self, machine: Machine, now: float) -> None:
         """A leader that no majority has fetched from for two periods leads no more (KAFKA-15489).

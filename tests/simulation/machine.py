@@ -74,7 +74,6 @@ class Machine:
         self.epoch = self.storage.election.epoch
         self.role = Role.UNATTACHED
         self.leader_id = -1
-        self.is_active = False
         self.high_watermark = -1
         self.verified_offset = 0
         self.wake_at = self.timer_at = float("inf")
@@ -107,13 +106,6 @@ class Machine:
             draw,
             self.clock_base + now * self.clock_rate,
         )
-
-    def local_ms(self, now: float) -> float:
-        return self.clock_base + now * self.clock_rate
-
-    def global_ms(self, local_ms: float) -> float:
-        """When the node's clock will have reached ``local_ms``, rounding included."""
-        return (local_ms - self.clock_base) / self.clock_rate + 0.001
 
     def wipe(self, storage: Storage, directory_id: Uuid) -> None:
         """A new, empty disk in the place of the old one."""

@@ -348,7 +348,7 @@ def divergence_is_not_noticed() -> None:
 @mutant
 def a_follower_does_not_truncate() -> None:
     Following._truncate_to_common_end = (  # type: ignore[method-assign]
-        lambda self, response: None
+        lambda self, diverging: True
     )
 
 

@@ -5,7 +5,7 @@ Owns the form of a trace: bytes as their length and checksum, no address, no ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from zlib import crc32
 
@@ -45,17 +45,14 @@ def ready(answer: Ready, node: Node) -> str:
         f"{node.role.name.lower()}@{node.epoch} leader {node.leader_id} "
         f"log {log.start_offset}-{log.durable_end_offset}-{log.end_offset} hw {log.high_watermark}"
     ]
-    for name, things in (
+    told: tuple[tuple[str, Sequence[object]], ...] = (
         ("write", answer.to_write),
         ("send", answer.to_send),
         ("appended", answer.appended),
-    ):
-        parts += [f"{name} {value(thing)}" for thing in _listed(things)]
+    )
+    for name, things in told:
+        parts += [f"{name} {value(thing)}" for thing in things]
     if answer.committed is not None:
         parts.append(f"committed {answer.committed}")
     parts.append(f"sequence {answer.write_sequence}")
     return " | ".join(parts)
-
-
-def _listed(things: Iterable[object]) -> list[object]:
-    return list(things)
