@@ -59,6 +59,8 @@ class Elections(NodeState):
             return INVALID_REQUEST
         if request.epoch < self.epoch:
             return FENCED_LEADER_EPOCH
+        if self.is_beyond_reach(request.epoch):
+            return INVALID_REQUEST
         # With this node's own id: two nodes are set up with one id, and neither may be voted for.
         if request.candidate.id < 0 or request.candidate.id == self.config.node_id:
             return INVALID_REQUEST

@@ -38,6 +38,10 @@ from kraft.raft.transitions import TRANSITIONS, Cause, Timer
 from kraft.raft.voters import Endpoint, ReplicaKey, VoterSet
 
 NEVER = float("inf")
+#: Behind this there is room for a million elections.
+_LAST_EPOCHS = (1 << 31) - (1 << 20)
+#: What a node may have slept through, there.
+_ELECTIONS_MISSED = 1000
 
 
 class InFlight(NamedTuple):
@@ -367,12 +371,21 @@ class NodeState:
     def is_foreign_cluster(self, cluster_id: str | None) -> bool:
         return cluster_id is not None and cluster_id != self.config.cluster_id
 
+    def is_beyond_reach(self, epoch: int) -> bool:
+        """Whether an epoch is near the last that 32 bits can say, and no few elections away.
+
+        One such message would end all elections, for good, as epochs are written down.
+        """
+        return epoch > _LAST_EPOCHS and epoch - self.epoch > _ELECTIONS_MISSED
+
     def contradicts(self, epoch: int, leader_id: int) -> bool:
         """Whether a message of ``epoch``, or a later one, names a leader that cannot be: this node,
-        or another than the one that is known.
+        or another than the one that is known; or an epoch that cannot be (`is_beyond_reach`).
 
         Anybody may send one, or answer so at the address that a request named: it is not believed.
         """
+        if self.is_beyond_reach(epoch):
+            return True
         if leader_id == NO_LEADER:
             return False
         return leader_id == self.config.node_id or (

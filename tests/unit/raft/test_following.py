@@ -415,6 +415,31 @@ def test_an_answer_that_names_another_leader_of_the_epoch_is_not_believed() -> N
     assert fetch_of(node).destination != 2
 
 
+@pytest.mark.parametrize("epoch", [(1 << 31) - 1, (1 << 31) - 1000])
+def test_an_epoch_that_leaves_no_room_for_elections_is_not_believed(epoch: int) -> None:
+    """It would be written down, and the quorum could never elect again."""
+    node = follower()
+    fetch = fetch_of(node)
+    for request in (
+        BeginQuorumEpochRequest("cluster", epoch, 3, key(1), (endpoint(3),)),
+        EndQuorumEpochRequest("cluster", epoch, 3, (), (endpoint(3),)),
+        VoteRequest("cluster", epoch, key(3), key(1), EPOCH, 100),
+        VoteRequest("cluster", epoch, key(3), key(1), EPOCH, 100, True),
+    ):
+        assert node.ask(request).error == 42
+        assert (node.role, node.node.epoch, node.node.leader_id) == (Role.FOLLOWER, EPOCH, 2)
+    node.reply(fetch, FetchResponse(74, epoch, 3, (endpoint(3),)))
+    assert (node.role, node.node.epoch, node.node.leader_id) == (Role.FOLLOWER, EPOCH, 2)
+
+
+def test_the_last_epochs_are_reached_one_by_one() -> None:
+    epoch = (1 << 31) - 5
+    node = follower(epoch)
+    request = BeginQuorumEpochRequest("cluster", epoch + 1, 3, key(1), (endpoint(3),))
+    assert node.ask(request).error == 0
+    assert (node.node.epoch, node.node.leader_id) == (epoch + 1, 3)
+
+
 def test_an_answer_of_an_old_epoch_changes_nothing() -> None:
     node = follower()
     fetched(node, FetchResponse(0, EPOCH - 1, 3, high_watermark=6, records=batch(6, 2)))
