@@ -9,7 +9,7 @@ STAMP := $(VENV)/.built-$(KIND)
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop bench bench-quick fuzz clean \
-  simulate mutants disk-proof soak soak-simulate
+  simulate mutants disk-proof processes soak soak-simulate soak-processes
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -21,6 +21,7 @@ help:
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
 	@echo "make disk-proof  a node's disk crashed at every write, sync and rename; bits flipped in its files"
+	@echo "make processes a real quorum whose processes are killed under load, CYCLES=30; SEED=n as before"
 	@echo "make soak     the proofs at a hundred times their size; hours"
 	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
 
@@ -85,11 +86,20 @@ disk-proof: FLIPS ?= 10000
 disk-proof: build
 	$(BIN)/python -m tests.simulation.disk_proof --seed $(SEED) --operations $(OPERATIONS) --flips $(FLIPS)
 
+processes: CYCLES ?= 30
+processes: NODES ?= 3
+processes: build
+	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) \
+	  $(if $(SEED),--seed $(SEED))
+
+soak-processes:
+	$(MAKE) processes CYCLES=1000
+
 # Seeds that CI does not run.
 soak-simulate: build
 	$(BIN)/python -m tests.simulation.run --first 1000000 --seeds 200000
 
-soak: soak-simulate
+soak: soak-simulate soak-processes
 
 clean:
 	rm -rf build $(VENV) kraft/_core/*.so kraft/_core/*.c
