@@ -238,6 +238,11 @@ class Leading(NodeState):
             return
         voter = self.voters.get(key.id)
         if voter is not None and self.voters.is_voter(key):
+            told = leadership.told_directories.get(key.id)
+            if told is not None and told[0] != key.directory_id:
+                # What it told is of a disk that it has no more. It has forgotten that, and tells
+                # anew.
+                del leadership.told_directories[key.id]
             key = voter.key
         progress = leadership.replicas.get(key)
         if progress is None:

@@ -7,6 +7,8 @@ import pytest
 from kraft._core.batch_records import iterate
 from kraft._core.epoch_cache import EpochEndOffset
 from kraft.raft.messages import (
+    INVALID_UPDATE_VERSION,
+    NONE,
     BeginQuorumEpochRequest,
     DescribeQuorumRequest,
     EndQuorumEpochRequest,
@@ -18,6 +20,7 @@ from kraft.raft.messages import (
     RemoveRaftVoterRequest,
     ReplicaState,
     SnapshotSlice,
+    UpdateKRaftVersionRequest,
     UpdateRaftVoterRequest,
     VoteRequest,
     VoteResponse,
@@ -560,3 +563,27 @@ def test_being_caught_up_is_remembered_from_the_fetch_before() -> None:
     (state,) = [s for s in node.ask(DescribeQuorumRequest()).voters if s.key.id == 3]
     assert state.last_caught_up_timestamp_ms == at_fetch
     assert state.last_fetch_timestamp_ms == at_fetch + 100
+
+
+# -- what static voters tell
+
+
+def test_a_static_voter_with_another_directory_has_to_tell_of_it_anew() -> None:
+    """A wiped voter fetches before it tells: until then an upgrade would name who is gone."""
+    node = committed()
+    upgrade = UpdateKRaftVersionRequest(1, validate_only=True)
+
+    def tell(voter: ReplicaKey) -> None:
+        versions = VersionRange(0, 1)
+        told = UpdateRaftVoterRequest("cluster", EPOCH, voter, (endpoint(2),), versions)
+        assert node.ask(told).error == NONE
+
+    for voter in (key(2), key(3)):
+        tell(voter)
+    fetched_by(node, 2)
+    assert node.ask(upgrade).error == NONE
+    fetched_by(node, 2, name=1)
+    assert node.ask(upgrade).error == INVALID_UPDATE_VERSION
+    tell(key(2, 1))
+    fetched_by(node, 2, name=1)
+    assert node.ask(upgrade).error == NONE
