@@ -122,6 +122,9 @@ class Faults:
                 voter_sets.append(machine.node.log.voters.ids)
         self.random.shuffle(machines)
         for machine in machines[:2]:
+            if machine.config.auto_join or machine.may_become_voter_until >= self.cluster.now:
+                # A request to make it a voter may still be on its way.
+                continue
             down = {machine.id, *(other.id for other in absent)}
             if all(2 * len(ids & down) < len(ids) for ids in voter_sets if ids):
                 absent.append(machine)
