@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,8 +72,26 @@ def up(
     with tempfile.TemporaryDirectory(prefix="kraft-up-") as temporary:
         home = Path(temporary) if directory is None else directory
         with LocalQuorum(home, controllers, settings) as quorum:
-            quorum.start()
+            with _interrupts_held():
+                quorum.start()
             _watch(quorum, as_json=as_json)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: half-way through it a process could go unknown."""
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, frame: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _watch(quorum: LocalQuorum, *, as_json: bool) -> None:
