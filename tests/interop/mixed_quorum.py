@@ -72,6 +72,11 @@ class MixedQuorum:
         shutil.rmtree(node.metadata_directory)
         node.format(self.cluster.cluster_id)
 
+    def log_end(self, node_id: int) -> int:
+        """Where the log of a node ends, which may be running."""
+        with Log.open(self.log_of(node_id), read_only=True) as log:
+            return log.log_end_offset
+
     def log_of(self, node_id: int) -> Path:
         return self.nodes[node_id].metadata_directory / METADATA_LOG
 
@@ -147,19 +152,28 @@ class MixedQuorum:
         return self._admin
 
     def commit(self, count: int = 5) -> None:
-        """So many ACLs by Kafka's active controller, each committed by a majority."""
+        """So many ACLs by Kafka's active controller, each committed by a majority.
+
+        A controller that was elected a moment ago may have to be asked twice.
+        """
         for _ in range(count):
             self._acls += 1
-            self.admin(
-                "create_acl",
-                resource="TOPIC",
-                name=f"topic-{self._acls}",
-                pattern="LITERAL",
-                principal=f"User:{'u' * 60}{self._acls}",
-                host="*",
-                operation="READ",
-                permission="ALLOW",
-            )
+            wait_for("an ACL to be committed", self._create_acl)
+
+    def _create_acl(self) -> bool:
+        admin, self._is_admin_stale = self.admin, True
+        admin(
+            "create_acl",
+            resource="TOPIC",
+            name=f"topic-{self._acls}",
+            pattern="LITERAL",
+            principal=f"User:{'u' * 60}{self._acls}",
+            host="*",
+            operation="READ",
+            permission="ALLOW",
+        )
+        self._is_admin_stale = False
+        return True
 
     def commit_until_snapshot(self, node_id: int) -> Path:
         """ACLs until this Kafka controller has made another snapshot; the newest."""

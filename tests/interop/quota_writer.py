@@ -1,13 +1,15 @@
 """A kraft node that writes while it leads: metadata that Kafka's controllers take in as it comes.
 
 ``python -m tests.interop.quota_writer FILE NOTES`` runs the same pieces as ``kraft server start
-FILE``. Record by record it gives a quota to a user ``kraft-EPOCH-OFFSET``, of which no other can be
-made; the name is written into NOTES once the quorum has acknowledged the record.
+FILE``. Some records at a time are on their way. Each gives a quota to a user
+``kraft-EPOCH-NUMBER``, of which no other can be made; the name is written into NOTES once the
+quorum has acknowledged it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 
@@ -21,7 +23,8 @@ from kraft.server.process import QuorumNode, run
 
 USER_PREFIX = "kraft-"
 QUOTA = "producer_byte_rate"
-_PAUSE_S = 0.002
+_IN_FLIGHT = 10
+_PAUSE_S = 0.005
 
 
 class QuotaWriter(QuorumNode):
@@ -31,6 +34,7 @@ class QuotaWriter(QuorumNode):
         super().__init__(config, on_role=self._change_role)
         self._notes = os.open(notes_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._writing: asyncio.Task[None] | None = None
+        self._in_flight = 0
 
     def _change_role(self, change: RoleChange) -> None:
         if change.is_active and self._writing is None:
@@ -40,17 +44,27 @@ class QuotaWriter(QuorumNode):
             self._writing = None
 
     async def _write(self, epoch: int) -> None:
-        assert self.driver is not None
+        number = 0
         while True:
-            offset = self.driver.node.log.end_offset
-            name = f"{USER_PREFIX}{epoch}-{offset}"
-            record = ClientQuota([EntityData("user", name)], QUOTA, float(offset), False)
-            try:
-                await self.driver.append((encode_value(record),), epoch=epoch)
-            except NotControllerError:
-                return
-            os.write(self._notes, f"{name}\n".encode())
+            if self._in_flight < _IN_FLIGHT:
+                number += 1
+                self._append(epoch, number)
             await asyncio.sleep(_PAUSE_S)
+
+    def _append(self, epoch: int, number: int) -> None:
+        assert self.driver is not None
+        name = f"{USER_PREFIX}{epoch}-{number}"
+        record = ClientQuota([EntityData("user", name)], QUOTA, float(number), False)
+        answer = self.driver.append((encode_value(record),), epoch=epoch)
+        self._in_flight += 1
+
+        def answered(done: asyncio.Future[int]) -> None:
+            self._in_flight -= 1
+            with contextlib.suppress(NotControllerError):
+                done.result()
+                os.write(self._notes, f"{name}\n".encode())
+
+        answer.add_done_callback(answered)
 
 
 def main() -> None:

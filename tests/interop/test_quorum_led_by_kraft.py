@@ -1,5 +1,5 @@
 """One controller of Apache Kafka and two of kraft, as far as the raft layer goes: leadership passes
-from Kafka to kraft, from kraft to kraft, and back, by clean ends and by kills.
+from Kafka to kraft, from kraft to kraft, and back and forth, by clean ends and by kills.
 
 A leader that is kraft is no controller yet: nobody answers what Kafka's controller asks of one. The
 log is replicated all the same. What kraft writes while it leads is metadata, so that Kafka's
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import kraft
-from tests.interop.cluster import Cluster, Node, wait_for
+from kraft.server.quorum_client import QuorumClient, QuorumRefusedError
+from tests.interop.cluster import HOST, Cluster, Node, wait_for
 from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import LEADING, VOTING, MixedQuorum
@@ -32,6 +33,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
     cluster = Cluster(kafka(KAFKA_4), directory, "b25lIEthZmthLCB0d28gdXM", is_static=True)
     cluster.reserve_controllers(KAFKA, *KRAFTS)
     cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "5000"
+    cluster.settings["metadata.max.idle.interval.ms"] = "200"
     try:
         cluster.add_controller(KAFKA)
         for one in KRAFTS:
@@ -128,14 +130,45 @@ def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuoru
     assert (quorum.log_of(KAFKA) / served.name).read_bytes() == served.read_bytes()
 
 
-def test_kafka_leads_again(quorum: MixedQuorum) -> None:
-    """Elected by kraft's vote, with everything that kraft wrote, and as an active controller."""
-    before = quorum.wait_until_all_have_all()
-    old, stays = before.leader_id, sum(KRAFTS) - before.leader_id
-    quorum.restart(stays, **VOTING)
-    quorum.restart(KAFKA, **LEADING)
-    quorum.wait_until_all_have_all()
+def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
+    """Once Kafka has told the leader that it can do it; from here on the voters are dynamic."""
+    said = quorum.wait_until_all_have_all()
+    assert all(state.key.directory_id is None for state in said.voters)
+
+    def raised() -> bool:
+        with QuorumClient([(HOST, quorum.nodes[said.leader_id].port)], timeout_s=5.0) as client:
+            try:
+                client.update_kraft_version(1)
+            except QuorumRefusedError as refused:
+                # Kafka does so some time after it began to follow.
+                if f"voter {KAFKA} has not said" not in str(refused):
+                    raise
+                return False
+        return True
+
+    wait_for("Kafka to say that it supports kraft.version 1", raised)
+    said = quorum.wait_until_all_have_all()
+    assert {state.key.id: str(state.key.directory_id) for state in said.voters} == {
+        node.id: node.directory_id() for node in quorum.nodes.values()
+    }
+
+
+def test_kraft_gives_up_for_kafka_what_no_majority_had(quorum: MixedQuorum) -> None:
+    """Elected by kraft's vote, Kafka leads as an active controller that has all that was
+    acknowledged; a kraft leader that went on without the others cuts the rest off.
+    """
+    old = quorum.wait_until_all_have_all().leader_id
+    stays = sum(KRAFTS) - old
+    # One after the other, so that it is Kafka that has all that was acknowledged.
+    quorum.nodes[stays].kill()
+    wait_for_writes(quorum, 10)
+    quorum.nodes[KAFKA].kill()
+    shared = quorum.log_end(KAFKA)
+    wait_for("what only the leader has", lambda: quorum.log_end(old) > shared)
     quorum.nodes[old].kill()
+    quorum.nodes[stays].settings.update(VOTING)
+    quorum.nodes[KAFKA].settings.update(LEADING)
+    quorum.start(stays, KAFKA)
     quorum.wait_for_leader(KAFKA)
     assert quorum.voted_for(stays) == KAFKA
     quorum.commit(10)
@@ -144,9 +177,36 @@ def test_kafka_leads_again(quorum: MixedQuorum) -> None:
     quorum.wait_until_all_have_all()
 
 
+def test_kafka_gives_up_for_kraft_what_no_majority_had(quorum: MixedQuorum) -> None:
+    """An idle controller of Kafka's goes on writing NoOpRecords."""
+    assert quorum.wait_until_all_have_all().leader_id == KAFKA
+    for one in KRAFTS:
+        quorum.nodes[one].kill()
+    shared = max(quorum.log_end(one) for one in KRAFTS)
+    wait_for("what only Kafka has", lambda: quorum.log_end(KAFKA) > shared)
+    quorum.nodes[KAFKA].kill()
+    for one in KRAFTS:
+        quorum.nodes[one].settings.update(LEADING)
+    quorum.start(*KRAFTS)
+    quorum.wait_for_leader(*KRAFTS)
+    wait_for_writes(quorum)
+    quorum.nodes[KAFKA].settings.update(VOTING)
+    quorum.start(KAFKA)
+    quorum.wait_until_all_have_all()
+
+
 def test_all_logs_are_equal_and_nothing_acknowledged_is_lost(quorum: MixedQuorum) -> None:
+    leader = quorum.wait_until_all_have_all().leader_id
+    for one in KRAFTS:
+        # Nobody writes once what was acknowledged is counted.
+        node = quorum.nodes[one]
+        assert isinstance(node, KraftNode)
+        node.is_writer = False
+    for one in sorted(KRAFTS, key=lambda one: one == leader):
+        quorum.restart(one)
+    quorum.wait_for_leader(*KRAFTS)
     told = acknowledged(quorum)
-    assert len(told) > 150
+    assert len(told) > 200
     committed = quorum.stop()
     quorum.check_equal_logs(committed)
     for one in quorum.nodes:
