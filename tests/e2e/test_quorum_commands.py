@@ -6,10 +6,13 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
+from kraft.server.local_quorum import free_ports
 from tests.e2e.quorum_shell import (
     KRAFT,
+    PATIENCE_S,
     PLAIN,
     Controllers,
     eventually,
@@ -55,6 +58,36 @@ def quorum_refuses(address: str) -> bool:
     """Nobody listens there, which is said at once and with the address."""
     ran = kraft("quorum", "describe", "--replication", "--bootstrap-controller", address)
     return ran.returncode == 1 and f"{address}: " in ran.stderr and "refused" in ran.stderr
+
+
+def test_the_node_of_the_readme(tmp_path: Path) -> None:
+    """Its file and its commands as they are typed, but for a port that is free."""
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    (properties,) = re.findall(r"^```\n(process\.roles=.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (commands,) = re.findall(r"^```sh\n(kraft storage.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (port,) = free_ports(1)
+    (tmp_path / "node-1.properties").write_text(properties.replace("9093", str(port)))
+    place = Path(sys.executable).parent
+    with subprocess.Popen(
+        ["sh", "-e", "-c", commands.replace("kraft server", "exec kraft server")],
+        cwd=tmp_path,
+        env={**PLAIN, "PATH": f"{place}:{PLAIN['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as shell:
+        try:
+            assert shell.stdout is not None
+            assert "Formatting dynamic metadata voter directory" in shell.stdout.readline()
+            while "node 1 of cluster" not in (line := shell.stdout.readline()):
+                assert line, "it ended"
+            address = f"localhost:{port}"
+            told = printed("quorum", "describe", "--status", "--bootstrap-controller", address)
+            assert re.search(r"^LeaderId: +1$", told, re.MULTILINE)
+            shell.send_signal(signal.SIGTERM)
+            assert shell.wait(PATIENCE_S) == 0
+        finally:
+            shell.kill()
 
 
 def test_a_port_that_is_in_use_is_named(tmp_path: Path) -> None:
