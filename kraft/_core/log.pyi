@@ -90,12 +90,20 @@ class Log:
         Raises StorageError, after which the log takes no more writes.
         """
 
-    def begin_sync(self) -> tuple[OsFile, int] | None:
-        """(file, end offset) where a sync of that one file makes everything durable, else None.
+    def stage(self, batches: Buffer) -> bool:
+        """Whether another may append `batches` to `staging_file` and sync it, behind what it was
+        given before: they are of the last epoch and fit into the last segment.
 
-        For a caller that syncs the file by itself while another thread appends; `synced_offset`
-        does not follow. Where that sync fails the log must not be used any more.
+        Once that is done, `take_in` takes them up; until then nothing else may be written. Raises
+        CorruptRecordError for bytes that are not the next batches, and StorageError.
         """
+
+    @property
+    def staging_file(self) -> tuple[OsFile, int]:
+        """(file, position) where staged batches go, as long as none is under way."""
+
+    def take_in(self, batches: Buffer) -> None:
+        """Takes up batches that were staged, the oldest first: they are on the device."""
 
     def roll(self) -> None:
         """Begins a new segment at the log's end; does nothing where the last one is empty."""

@@ -86,6 +86,8 @@ cdef class Log:
     cdef list _base_offsets
     cdef Segment _active
     cdef object _cutting                    # a lock: held to read, and to take segments out
+    cdef int64_t _staged_size               # bytes that another appends, and where they end
+    cdef int64_t _staged_end_offset
     cdef bint _names_changed                # the directory has entries that are not synced
     cdef bint _closed
     cdef int64_t _segment_bytes
@@ -322,20 +324,82 @@ cdef class Log:
             raise
         self.synced_offset = max(self.synced_offset, min(end_offset, self.log_end_offset))
 
-    def begin_sync(self):
-        """(file, end offset) where a sync of that one file makes everything durable, else None.
+    def stage(self, batches):
+        """Whether another may append `batches` to `staging_file` and sync it, behind what it
+        was given before: they are of the last epoch and fit into the last segment.
 
-        The caller does it; `synced_offset` does not follow.
+        Once that is done, `take_in` takes them up. Raises what `append` raises for bytes that are
+        no such batches, and StorageError.
         """
+        cdef Py_buffer view
+        cdef BatchHeader header
         cdef Segment active = self._active
+        cdef int64_t next_offset = self._staged_end_offset
+        cdef int64_t max_timestamp = -1
+        cdef Py_ssize_t position = 0
+        cdef const uint8_t *data
+        cdef int code
         self._check_writable()
-        if self._names_changed or active._os_file is None or not active.dirty:
-            return None
-        for segment in self._segments:
-            if (<Segment>segment).dirty and segment is not active:
-                return None
-        active.dirty = False
-        return active._os_file, self.log_end_offset
+        if active._os_file is None or self._names_changed or active.dirty:
+            return False
+        if self._staged_size == 0:
+            next_offset = self.log_end_offset
+        PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+        try:
+            data = <const uint8_t *>view.buf
+            while position < view.len:
+                code = read_batch_header(data + position, <size_t>(view.len - position), &header)
+                if code:
+                    raise CorruptRecordError(
+                        reason_text(code), offset=next_offset, position=position
+                    )
+                if header.partition_leader_epoch > self.last_epoch:
+                    return False
+                if (
+                    header.base_offset != next_offset
+                    or header.record_count != header.last_offset_delta + 1
+                    or header.partition_leader_epoch < self.last_epoch
+                ):
+                    self._refuse(&header, next_offset, self.last_epoch, position)
+                max_timestamp = max(max_timestamp, header.max_timestamp)
+                next_offset = header.base_offset + header.last_offset_delta + 1
+                position += LOG_OVERHEAD + header.batch_length
+            # A segment's first batch gives it its time, and staged ones are not counted yet.
+            if active.size == 0 or position == 0 or not self._fits(
+                self._staged_size + position, next_offset - 1, max_timestamp
+            ):
+                return False
+        finally:
+            PyBuffer_Release(&view)
+        self._staged_size += position
+        self._staged_end_offset = next_offset
+        return True
+
+    @property
+    def staging_file(self):
+        """(file, position) where staged batches go, as long as none is under way."""
+        return self._active._os_file, self._active.size
+
+    def take_in(self, batches):
+        """Takes up batches that were staged, the oldest first: they are on the device."""
+        cdef Py_buffer view
+        cdef BatchHeader header
+        cdef Segment active = self._active
+        cdef Py_ssize_t position = 0
+        PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+        try:
+            active._os_file._size = active.size + view.len
+            while position < view.len:
+                if read_batch_header(
+                    <const uint8_t *>view.buf + position, <size_t>(view.len - position), &header
+                ):
+                    break
+                active.note_batch(&header, active.size)
+                position += LOG_OVERHEAD + header.batch_length
+        finally:
+            PyBuffer_Release(&view)
+        self._staged_size -= position
+        self.log_end_offset = self.synced_offset = active.end_offset
 
     def roll(self):
         """Begins a new segment at the log's end; does nothing where the last one is empty."""

@@ -16,9 +16,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Self
 
 from kraft._core.disk import Disk, OsDisk, OsFile
+from kraft._core.group_writer import GroupWriter
 from kraft._core.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from kraft._core.snapshot_file import SnapshotWriter
 from kraft.errors import OffsetOutOfRangeError
@@ -42,17 +43,10 @@ from kraft.server.store_files import write_quorum_state
 from kraft.server.store_recovery import Recovered, recover
 from kraft.server.store_snapshots import StoredSnapshot
 
+#: Appends that a group writer may have at once.
+MAX_STAGED = 1024
 DEFAULT_RETENTION_BYTES = 100 * 1024 * 1024
 DEFAULT_RETENTION_MS = 7 * 24 * 3600 * 1000
-
-
-class PendingSync(NamedTuple):
-    """A sync of one file that makes everything durable up to ``end_offset``."""
-
-    file: OsFile
-    end_offset: int
-    epoch: int
-    generation: int
 
 
 class MetadataStore:
@@ -148,19 +142,6 @@ class MetadataStore:
         log.sync()
         self._synced_offset.raise_to(log.log_end_offset, log.last_epoch)
 
-    def begin_sync(self) -> PendingSync | None:
-        """What to sync in place of `sync`, where that is one file of the operating system.
-
-        For a caller that does it while another thread goes on appending; then `end_sync`.
-        """
-        begun = self.log.begin_sync()
-        if begun is None:
-            return None
-        return PendingSync(*begun, self.log.last_epoch, self._synced_offset.generation)
-
-    def end_sync(self, done: PendingSync) -> None:
-        self._synced_offset.raise_to(done.end_offset, done.epoch, done.generation)
-
     def _append(self, write: AppendBatches) -> None:
         first, last = self.log.append(write.batches)
         assert (first, last + 1) == (write.base_offset, write.end_offset), (first, last, write)
@@ -192,6 +173,33 @@ class MetadataStore:
             voters=snapshot.voters,
             kraft_version=snapshot.kraft_version,
         )
+
+    # -- writing by a group writer
+
+    def group_writer(self, signal_fd: int) -> GroupWriter | None:
+        """What appends to the log without the interpreter's lock, beside the notes of how far it
+        is synced; None where the disk is not the operating system's.
+        """
+        notes = self._synced_offset.file
+        return GroupWriter(signal_fd, notes) if isinstance(notes, OsFile) else None
+
+    def stage(self, write: AppendBatches, group: GroupWriter) -> bool:
+        """Has the group writer append; False where that is not possible now, or needs `perform`.
+
+        Until it is done nothing else may be written; then `take_in`.
+        """
+        log = self.log
+        if group.pending >= MAX_STAGED or not log.stage(write.batches):
+            return False
+        if not group.pending:
+            group.aim(*log.staging_file)
+        position, note = self._synced_offset.note(write.end_offset, log.last_epoch)
+        return group.put(write.batches, position, note)
+
+    def take_in(self, write: AppendBatches) -> None:
+        """What was staged, the oldest first, is on the device."""
+        self.log.take_in(write.batches)
+        assert self.log.log_end_offset == write.end_offset, write
 
     # -- reading
 

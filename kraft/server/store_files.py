@@ -24,7 +24,6 @@ Kafka wrote the directory last it means nothing any more, and goes.
 from __future__ import annotations
 
 import re
-from threading import Lock
 from typing import NamedTuple
 
 from kraft._core.checksum import crc32c
@@ -79,19 +78,16 @@ def read_small(disk: Disk, path: str) -> bytes:
 class SyncedOffset:
     """``synced-offset-checkpoint``; ``offset`` is -1 where nothing is known.
 
-    `begin` makes the file what it has to be once the log is open; the rest follows the log. May be
-    used in several threads: who syncs beside the writer names the ``generation`` that it began in,
-    and its word is passed over where the log has been cut since.
+    `begin` makes the file what it has to be once the log is open; the rest follows the log. Whoever
+    writes the log is the only one to use it.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
         self._path = f"{directory}/{SYNCED_OFFSET_FILE}"
-        self._file: File | None = None
+        self.file: File | None = None
         self._number = 0
-        self._lock = Lock()
-        self.generation = 0
         self.offset = -1
         self.epoch = -1
         if disk.exists(self._path):
@@ -116,36 +112,40 @@ class SyncedOffset:
 
     def begin(self, offset: int, epoch: int) -> None:
         """The log was opened, and ends at ``offset`` on the device."""
-        self._file = self._disk.open(self._path, create=True)
+        self.file = self._disk.open(self._path, create=True)
         for _ in range(2):
             self._write(offset, epoch)
-        self._file.sync()
+        self.file.sync()
         self._disk.sync_directory(self._directory)
 
-    def raise_to(self, offset: int, epoch: int, generation: int | None = None) -> None:
+    def raise_to(self, offset: int, epoch: int) -> None:
         """The log was synced up to ``offset``, and its last record is of ``epoch``."""
-        with self._lock:
-            if offset > self.offset and generation in (None, self.generation):
-                self._write(offset, epoch)
+        if offset > self.offset:
+            self._write(offset, epoch)
+
+    def note(self, offset: int, epoch: int) -> tuple[int, bytes]:
+        """What says so, and where it has to be written once it is true."""
+        self._number += 1
+        self.offset, self.epoch = offset, epoch
+        content = b"0 %020d %020d %+011d " % (self._number, offset, epoch)
+        return self._number % 2 * _SLOT_SIZE, content + b"%08x\n" % crc32c(content)
 
     def lower_to(self, offset: int, epoch: int) -> None:
         """The log is about to be cut at ``offset``, or at 0 emptied; durable at the return."""
-        with self._lock:
-            self.generation += 1
-            if offset < self.offset:
-                self._write(offset, epoch)
-                assert self._file is not None
-                self._file.sync()
+        if offset < self.offset:
+            # Both slots: were only one written, the next note could take its place and be torn,
+            # and leave the other, which says too much by then.
+            self._write(offset, epoch)
+            self._write(offset, epoch)
+            assert self.file is not None
+            self.file.sync()
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self.file is not None:
+            self.file.close()
+            self.file = None
 
     def _write(self, offset: int, epoch: int) -> None:
-        assert self._file is not None
-        self._number += 1
-        content = b"0 %020d %020d %+011d " % (self._number, offset, epoch)
-        checked = content + b"%08x\n" % crc32c(content)
-        self._file.write_at(self._number % 2 * _SLOT_SIZE, checked)
-        self.offset, self.epoch = offset, epoch
+        assert self.file is not None
+        position, content = self.note(offset, epoch)
+        self.file.write_at(position, content)

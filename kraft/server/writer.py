@@ -1,18 +1,16 @@
 """The threads that write: what the raft layer asks for, in order, and one sync for many.
 
-Owns two threads that take turns at the store (``kraft._core.sync_turns``): while one syncs, the
-other does the writes that have come since, and its sync follows at once. All writes that waited
-share one sync (group commit). What became durable is told on the event loop, by an eventfd that is
-written as soon as the device has answered.
+Owns two threads. One appends and syncs without the interpreter's lock
+(``kraft._core.group_writer``): while a sync runs, further appends gather, and the next sync makes
+them durable together (group commit). The other does whatever is more than an append to the last
+segment: an election state, a truncation, a snapshot, a new segment or epoch. They take turns: the
+one begins when the other has nothing under way.
 
-Only appends to one file go side by side with a sync. Whatever else is written (an election state, a
-truncation, a snapshot, a new segment) waits until the sync under way is done, and is then done,
-synced and told before anything else.
-
-Invariants: jobs are done in the order in which they came; nothing is told before it is on the
-device. A write or a sync that fails ends the process: what lies on the device is in doubt then, and
-an acknowledgement that was given must hold. It is never tried again, as the kernel may have dropped
-what it could not write. Fed by `driver`; feeds on `store`.
+Everything else happens on the event loop: it hands out the writes, takes up what is on the device,
+and tells it. Invariants: writes are done in the order in which they came; nothing is told before it
+is on the device. A write or a sync that fails ends the process: what lies on the device is in doubt
+then, and an acknowledgement that was given must hold. It is never tried again, as the kernel may
+have dropped what it could not write. Fed by `driver`; feeds on `store`.
 """
 
 from __future__ import annotations
@@ -24,32 +22,23 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import NamedTuple
 
-from kraft._core.sync_turns import SyncTurns
+from kraft.errors import StorageError
 from kraft.raft.ready import AppendBatches, Event, Write, Written
 from kraft.server.store import MetadataStore
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of appends that one sync may make durable: what comes later waits for the next.
-MAX_GROUP_SIZE = 16 * 1024 * 1024
-
 _EXIT_CODE = 1
 
 
-class WriteJob(NamedTuple):
-    """The writes of one ``Ready``, or a piece of work between them that ends in an event."""
+class Job(NamedTuple):
+    """One write, or work that gives an event; ``sequence`` of the ``Ready`` it is the last of."""
 
-    writes: Sequence[Write]
+    write: Write | Callable[[], Event]
     sequence: int
-    work: Callable[[], Event] | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Appends and nothing else."""
-        return self.work is None and all(type(write) is AppendBatches for write in self.writes)
 
 
 def end_process(error: BaseException) -> None:
@@ -75,140 +64,124 @@ class WriterThread:
         self._store = store
         self._deliver = deliver
         self._on_failure = on_failure
-        self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
-        self._next: WriteJob | None = None
-        self._is_closing = False
         self._signal_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._turns = SyncTurns(self._signal_fd)
-        self._events: deque[Event] = deque()
-        self._told_sequence = 0
-        self._threads = [
-            threading.Thread(target=self._run, name=f"kraft-writer-{number}", daemon=True)
-            for number in range(2)
-        ]
+        self._group = store.group_writer(self._signal_fd)
+        #: What is not handed out yet, and what the group writer has.
+        self._waiting: deque[Job] = deque()
+        self._appending: deque[tuple[AppendBatches, int]] = deque()
+        #: The other thread is at work: nobody else touches the store's files.
+        self._is_alone = False
+        self._has_failed = False
+        self._alone: SimpleQueue[list[Job] | None] = SimpleQueue()
+        self._done: deque[tuple[list[Event], int]] = deque()
+        self._threads = [threading.Thread(target=self._run_alone, name="kraft-writer", daemon=True)]
+        if self._group is not None:
+            self._threads.append(
+                threading.Thread(target=self._group.run, name="kraft-group-writer", daemon=True)
+            )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_news = asyncio.Event()
 
     def start(self) -> None:
         """Begins to write; the running loop is the one that hears of it."""
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._signal_fd, self._tell)
+        self._loop.add_reader(self._signal_fd, self._take_done)
         for thread in self._threads:
             thread.start()
 
     def submit(self, writes: Sequence[Write], sequence: int) -> None:
         """Queues the writes of one ``Ready``."""
-        self._jobs.put(WriteJob(writes, sequence))
+        last = len(writes) - 1
+        for index, write in enumerate(writes):
+            self._waiting.append(Job(write, sequence if index == last else 0))
+        self._hand_out()
 
     def run(self, work: Callable[[], Event]) -> None:
         """Queues work that changes the store; the event that it gives, if any, is delivered."""
-        self._jobs.put(WriteJob((), 0, work))
+        self._waiting.append(Job(work, 0))
+        self._hand_out()
 
     async def close(self) -> None:
         """Ends the threads once everything that was queued is done, durable and told."""
         assert self._loop is not None, "not started"
-        self._jobs.put(None)
+        while (self._waiting or self._appending or self._is_alone) and not self._has_failed:
+            self._is_news.clear()
+            await self._is_news.wait()
+        self._alone.put(None)
+        if self._group is not None:
+            self._group.close()
         for thread in self._threads:
             await self._loop.run_in_executor(None, thread.join)
         self._loop.remove_reader(self._signal_fd)
-        self._tell()
         os.close(self._signal_fd)
 
     # -- on the loop
 
-    def _tell(self) -> None:
+    def _hand_out(self) -> None:
+        """Gives the waiting writes to the threads, as far as their turn has come."""
+        waiting, group, store = self._waiting, self._group, self._store
+        while waiting and not self._is_alone and not self._has_failed:
+            write, sequence = waiting[0]
+            if type(write) is AppendBatches and group is not None and store.stage(write, group):
+                waiting.popleft()
+                self._appending.append((write, sequence))
+            elif self._appending:
+                return
+            else:
+                jobs = [waiting.popleft()]
+                while waiting and (group is None or type(waiting[0].write) is not AppendBatches):
+                    jobs.append(waiting.popleft())
+                self._is_alone = True
+                self._alone.put(jobs)
+
+    def _take_done(self) -> None:
+        """Something is on the device, or was refused."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._signal_fd)
-        sequence = self._turns.synced_sequence
-        while self._events:
-            self._deliver(self._events.popleft())
-        if sequence > self._told_sequence:
-            self._told_sequence = sequence
-            self._deliver(Written(sequence))
-
-    # -- in the two threads
-
-    def _run(self) -> None:
+        events: list[Event] = []
+        last_sequence = 0
+        while self._done:
+            done, sequence = self._done.popleft()
+            events += done
+            last_sequence = sequence or last_sequence
+            self._is_alone = False
         try:
-            while self._take_turn():
-                pass
+            while self._group is not None and (count := self._group.take_done()):
+                for _ in range(count):
+                    write, sequence = self._appending.popleft()
+                    self._store.take_in(write)
+                    last_sequence = sequence or last_sequence
+        except StorageError as error:
+            self._fail(error)
+        self._hand_out()
+        for event in events:
+            self._deliver(event)
+        if last_sequence:
+            self._deliver(Written(last_sequence))
+        self._is_news.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self._has_failed = True
+        self._on_failure(error)
+
+    # -- in the thread of what is not appended
+
+    def _run_alone(self) -> None:
+        try:
+            while jobs := self._alone.get():
+                self._done.append(self._do_alone(jobs))
+                os.eventfd_write(self._signal_fd, 1)
         except BaseException as error:
-            self._turns.fail()
-            self._on_failure(error)
+            self._fail(error)
 
-    def _take_turn(self) -> bool:
-        """Does the jobs that wait, and one sync for them; False: there will be no more."""
-        turns = self._turns
-        turns.take()
-        is_held = True
-        try:
-            if self._is_closing or turns.failed:
-                return False
-            job = self._next or self._jobs.get()
-            self._next = None
-            if job is None:
-                self._is_closing = True
-                return False
-            if not job.is_plain:
-                self._do_alone(job)
-                return True
-            sequence = self._append_group(job)
-            pending = self._store.begin_sync()
-            if pending is None:
-                self._sync_alone(sequence)
-                return True
-            is_held = False
-            if turns.sync(pending.file, sequence):
-                self._store.end_sync(pending)
-            return not turns.failed
-        finally:
-            if is_held:
-                turns.release()
-
-    def _append_group(self, job: WriteJob) -> int:
-        """Does this job and the plain ones behind it; the sequence of the last."""
-        store, jobs = self._store, self._jobs
-        size = 0
-        while True:
-            for write in job.writes:
-                store.perform(write)
-                size += len(write.batches)  # type: ignore[union-attr]
-            if size >= MAX_GROUP_SIZE:
-                return job.sequence
-            try:
-                following = jobs.get_nowait()
-            except Empty:
-                return job.sequence
-            if following is None:
-                # The end: for the next turn, which finds it first.
-                jobs.put(None)
-                return job.sequence
-            if not following.is_plain:
-                self._next = following
-                return job.sequence
-            job = following
-
-    def _sync_alone(self, sequence: int) -> None:
-        turns = self._turns
-        turns.take_sync()
-        try:
-            if not turns.failed:
-                self._store.sync()
-                turns.tell(sequence)
-        finally:
-            turns.release_sync()
-
-    def _do_alone(self, job: WriteJob) -> None:
-        """Does a job that is more than appends while no sync runs; it is told before the next."""
-        store, turns = self._store, self._turns
-        turns.take_sync()
-        try:
-            if turns.failed:
-                return
-            events: list[Event] = [store.perform(write) for write in job.writes]
-            if job.work is not None:
-                events.append(job.work())
-            store.sync()
-            self._events.extend(event for event in events if event is not None)
-            turns.tell(job.sequence)
-        finally:
-            turns.release_sync()
+    def _do_alone(self, jobs: list[Job]) -> tuple[list[Event], int]:
+        store = self._store
+        events: list[Event] = []
+        last_sequence = 0
+        for write, sequence in jobs:
+            event = write() if callable(write) else store.perform(write)
+            if event is not None:
+                events.append(event)
+            last_sequence = sequence or last_sequence
+        store.sync()
+        return events, last_sequence

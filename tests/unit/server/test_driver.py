@@ -25,7 +25,7 @@ from kraft.raft.ready import (
     SendRequest,
     SendResponse,
 )
-from kraft.raft.voters import VoterSet
+from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.records import Uuid
 from kraft.records.classes import NoOp
 from kraft.records.values import encode_value
@@ -221,7 +221,7 @@ def test_a_majority_commits_and_the_leader_serves_its_log(tmp_path: Path) -> Non
         node = RunningNode(tmp_path, TWO)
         epoch = await node.win()
         future = node.driver.append((RECORD,))
-        other = m.ReplicaKey(2)
+        other = ReplicaKey(2)
         for reply_to, offset in enumerate((0, 2, 2)):
             fetch = m.FetchRequest("cluster", other, epoch, offset, epoch if offset else 0, 500)
             node.driver.deliver(RequestReceived(fetch, reply_to))
@@ -251,7 +251,7 @@ def test_snapshots_and_cleaning_reach_the_node(tmp_path: Path) -> None:
             id = OffsetAndEpoch(view.high_watermark, 1)
             make_snapshot(node.store, id)
             node.driver.take_in_snapshot(id)
-            await node.until(lambda id=id: id in view.snapshots)
+            await node.until(lambda: view.latest_snapshot == OffsetAndEpoch(view.high_watermark, 1))
         node.driver.clean(0, -1)
         await node.until(lambda: len(view.snapshots) == 1)
         assert view.start_offset == 3

@@ -1,0 +1,217 @@
+"""Group commit without the interpreter's lock: appends to one file, and one sync for all that wait.
+
+Owns the ring of buffers that are to be appended, and the loop of the thread that appends them::
+
+    loop's thread    put put    put put put   take_done          put …
+    this thread      [ write, sync       ][ write, sync              ][ write, sync
+
+What is put while a sync runs goes into the next write, whatever Python does meanwhile: the disk
+never waits for the interpreter. After each sync, a note about the last append of the group is
+written beside the log (not synced), and the eventfd is raised.
+
+Invariants: appends reach the file in the order in which they were put; an append is done once a
+sync that began after its write has returned. After a write or a sync has failed nothing more is
+written or done: the kernel may have dropped what it could not write, and reports that once.
+Fed by the writer of ``kraft.server``; feeds on `disk`.
+"""
+
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+from posix.types cimport off_t
+
+from kraft._core.disk cimport OsFile
+
+from kraft.errors import StorageError
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t *mutex, void *attributes)
+    int pthread_mutex_lock(pthread_mutex_t *mutex)
+    int pthread_mutex_unlock(pthread_mutex_t *mutex)
+    int pthread_mutex_destroy(pthread_mutex_t *mutex)
+    int pthread_cond_init(pthread_cond_t *condition, void *attributes)
+    int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
+    int pthread_cond_signal(pthread_cond_t *condition)
+    int pthread_cond_destroy(pthread_cond_t *condition)
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    Py_ssize_t pwritev(int fd, const iovec *buffers, int count, off_t offset)
+
+cdef extern from "<unistd.h>" nogil:
+    int fdatasync(int fd)
+    Py_ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
+    Py_ssize_t c_write "write"(int fd, const void *data, size_t size)
+
+cdef enum:
+    SLOTS = 1024            # a power of two; more than that wait in Python
+    MOST_VECTORS = 512      # of one pwritev; the kernel's bound (IOV_MAX) is 1024
+    MOST_NOTE_BYTES = 128
+
+cdef struct Append:
+    Py_buffer view
+    int64_t note_position
+    int note_size
+    char note[MOST_NOTE_BYTES]
+
+
+cdef class GroupWriter:
+    """See ``group_writer.pyi``."""
+
+    cdef pthread_mutex_t _lock
+    cdef pthread_cond_t _is_news
+    cdef Append _ring[SLOTS]
+    cdef uint64_t _put              # how many were put, written and synced, and taken
+    cdef uint64_t _done
+    cdef uint64_t _taken
+    cdef bint _closing
+    cdef int _code                  # why it failed, or 0
+    cdef bint _in_sync              # it failed in a sync, not in a write
+    cdef OsFile _file
+    cdef OsFile _notes
+    cdef int64_t _position          # of the next write
+    cdef int _signal_fd
+    cdef readonly uint64_t sync_count
+
+    def __cinit__(self, int signal_fd, OsFile notes not None):
+        pthread_mutex_init(&self._lock, NULL)
+        pthread_cond_init(&self._is_news, NULL)
+        self._signal_fd = signal_fd
+        self._notes = notes
+
+    def __dealloc__(self):
+        while self._taken < self._put:
+            PyBuffer_Release(&self._ring[self._taken % SLOTS].view)
+            self._taken += 1
+        pthread_mutex_destroy(&self._lock)
+        pthread_cond_destroy(&self._is_news)
+
+    @property
+    def pending(self):
+        return self._put - self._taken
+
+    def aim(self, OsFile file not None, int64_t position):
+        assert self._put == self._taken, "appends are under way"
+        self._file = file
+        self._position = position
+
+    def put(self, data, int64_t note_position, bytes note not None):
+        cdef Append *append = &self._ring[self._put % SLOTS]
+        assert len(note) <= MOST_NOTE_BYTES and self._file is not None
+        if self._put - self._taken == SLOTS:
+            return False
+        PyObject_GetBuffer(data, &append.view, PyBUF_SIMPLE)
+        append.note_position = note_position
+        append.note_size = <int>len(note)
+        memcpy(append.note, <const char *>note, len(note))
+        with nogil:
+            pthread_mutex_lock(&self._lock)
+            self._put += 1
+            pthread_cond_signal(&self._is_news)
+            pthread_mutex_unlock(&self._lock)
+        return True
+
+    def take_done(self):
+        cdef uint64_t done
+        cdef int code
+        with nogil:
+            pthread_mutex_lock(&self._lock)
+            done = self._done
+            code = self._code
+            pthread_mutex_unlock(&self._lock)
+        count = done - self._taken
+        while self._taken < done:
+            PyBuffer_Release(&self._ring[self._taken % SLOTS].view)
+            self._taken += 1
+        if code and not count:
+            verb = "sync" if self._in_sync else "append to"
+            raise StorageError(f"cannot {verb} {self._file.path}: {os.strerror(code)}")
+        return count
+
+    def close(self):
+        with nogil:
+            pthread_mutex_lock(&self._lock)
+            self._closing = True
+            pthread_cond_signal(&self._is_news)
+            pthread_mutex_unlock(&self._lock)
+
+    def run(self):
+        with nogil:
+            self._run()
+
+    cdef void _run(self) noexcept nogil:
+        cdef uint64_t first, count, one = 1
+        cdef bint failed
+        while True:
+            pthread_mutex_lock(&self._lock)
+            while self._put == self._done and not self._closing:
+                pthread_cond_wait(&self._is_news, &self._lock)
+            first = self._done
+            count = self._put - first
+            pthread_mutex_unlock(&self._lock)
+            if count == 0:
+                return
+            if count > MOST_VECTORS:
+                count = MOST_VECTORS
+            failed = not self._write_group(first, count)
+            pthread_mutex_lock(&self._lock)
+            if not failed:
+                self._done = first + count
+            pthread_mutex_unlock(&self._lock)
+            c_write(self._signal_fd, &one, sizeof(one))
+            if failed:
+                return
+
+    cdef bint _write_group(self, uint64_t first, uint64_t count) noexcept nogil:
+        """Appends `count` buffers, syncs, and writes the note of the last."""
+        cdef iovec vectors[MOST_VECTORS]
+        cdef uint64_t i
+        cdef int next_vector = 0
+        cdef Py_ssize_t written
+        cdef Append *last = &self._ring[(first + count - 1) % SLOTS]
+        for i in range(count):
+            vectors[i].iov_base = self._ring[(first + i) % SLOTS].view.buf
+            vectors[i].iov_len = <size_t>self._ring[(first + i) % SLOTS].view.len
+        while next_vector < <int>count:
+            written = pwritev(
+                self._file._fd, vectors + next_vector, <int>count - next_vector,
+                <off_t>self._position,
+            )
+            if written < 0:
+                if errno == EINTR:
+                    continue
+                self._fail(errno, False)
+                return False
+            self._position += written
+            while next_vector < <int>count and (
+                <size_t>written >= vectors[next_vector].iov_len
+            ):
+                written -= <Py_ssize_t>vectors[next_vector].iov_len
+                next_vector += 1
+            if next_vector < <int>count:
+                vectors[next_vector].iov_base = (
+                    <char *>vectors[next_vector].iov_base + written
+                )
+                vectors[next_vector].iov_len -= <size_t>written
+        if fdatasync(self._file._fd) != 0:
+            self._fail(errno, True)
+            return False
+        self.sync_count += 1
+        # A note that is not written says less than it could, and nothing that is not so.
+        pwrite(self._notes._fd, last.note, last.note_size, <off_t>last.note_position)
+        return True
+
+    cdef void _fail(self, int code, bint in_sync) noexcept nogil:
+        pthread_mutex_lock(&self._lock)
+        self._code = code
+        self._in_sync = in_sync
+        pthread_mutex_unlock(&self._lock)

@@ -1,0 +1,154 @@
+"""Appends by a thread of their own: in order, synced in groups, and over once the disk refuses."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraft._core.disk import OsDisk, OsFile
+from kraft._core.group_writer import GroupWriter
+from kraft.errors import StorageError
+
+
+class Running:
+    """A group writer at work on a file, with its notes and its signal."""
+
+    def __init__(self, path: Path, file: OsFile | None = None) -> None:
+        disk = OsDisk()
+        self.file = file or disk.open(path / "file", create=True)
+        self.notes = disk.open(path / "notes", create=True)
+        self.signal_fd = os.eventfd(0)
+        self.group = GroupWriter(self.signal_fd, self.notes)
+        self.group.aim(self.file, self.file.size())
+        self.thread = threading.Thread(target=self.group.run)
+        self.done = 0
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def until(self, count: int) -> None:
+        """Waits until so many appends have been taken back."""
+        while self.done < count:
+            os.eventfd_read(self.signal_fd)
+            while taken := self.group.take_done():
+                self.done += taken
+
+    def close(self) -> None:
+        self.group.close()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        os.close(self.signal_fd)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    running = Running(tmp_path)
+    running.start()
+    yield running
+    running.close()
+
+
+def test_appends_lie_in_the_order_in_which_they_were_put(running: Running, tmp_path: Path) -> None:
+    wanted = b""
+    for number in range(3000):
+        data = b"%d;" % number * (number % 50)
+        wanted += data
+        while not running.group.put(data, 0, b""):
+            running.until(running.done + 1)
+    running.until(3000)
+    assert (tmp_path / "file").read_bytes() == wanted
+    assert running.group.pending == 0
+
+
+def test_what_waits_is_synced_together(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    for _ in range(100):
+        assert running.group.put(b"data", 0, b"")
+    running.start()
+    running.until(100)
+    assert running.group.sync_count == 1
+    running.close()
+
+
+def test_it_takes_no_more_than_it_has_room_for(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    assert [running.group.put(b"x", 0, b"") for _ in range(1025)] == [True] * 1024 + [False]
+    running.start()
+    running.until(1024)
+    assert running.group.put(b"x", 0, b"")
+    running.until(1025)
+    running.close()
+
+
+def test_the_note_of_a_groups_last_append_is_written(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    running.group.put(b"first", 0, b"one")
+    running.group.put(b"second", 10, b"two")
+    running.start()
+    running.until(2)
+    assert (tmp_path / "notes").read_bytes() == bytes(10) + b"two"
+    running.close()
+
+
+def test_it_writes_behind_what_is_there_and_where_it_is_aimed(
+    running: Running, tmp_path: Path
+) -> None:
+    running.group.put(b"behind", 0, b"")
+    running.until(1)
+    other = OsDisk().open(tmp_path / "other", create=True)
+    other.append([b"there "])
+    running.group.aim(other, 6)
+    running.group.put(b"behind", 0, b"")
+    running.until(2)
+    assert (tmp_path / "file").read_bytes() == b"behind"
+    assert (tmp_path / "other").read_bytes() == b"there behind"
+
+
+def test_what_was_put_is_done_before_it_closes(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    for _ in range(1000):
+        running.group.put(b"data", 0, b"")
+    running.start()
+    running.close()
+    assert (tmp_path / "file").read_bytes() == b"data" * 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "read_only", "reason"),
+    [
+        ("/dev/null", False, "cannot sync /dev/null"),
+        ("/dev/full", False, "cannot append to /dev/full: No space left"),
+        ("/dev/zero", True, "cannot append to /dev/zero: Bad file descriptor"),
+    ],
+)
+def test_after_a_refusal_nothing_is_done_any_more(
+    path: str, read_only: bool, reason: str, tmp_path: Path
+) -> None:
+    running = Running(tmp_path, OsDisk().open(path, read_only=read_only))
+    running.start()
+    running.group.put(b"data", 0, b"note")
+    with pytest.raises(StorageError, match=reason):
+        running.until(1)
+    running.group.put(b"more", 0, b"note")
+    running.thread.join(20)
+    assert not running.thread.is_alive()
+    time.sleep(0.01)
+    with pytest.raises(StorageError, match=reason):
+        running.group.take_done()
+    assert (tmp_path / "notes").read_bytes() == b""
+    running.close()
+
+
+def test_buffers_that_nobody_took_back_are_released(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    data = bytearray(b"data")
+    running.group.put(data, 0, b"")
+    with pytest.raises(BufferError):
+        data.append(1)
+    del running.group, running.thread
+    data.append(1)
