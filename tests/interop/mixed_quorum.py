@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from typer.testing import CliRunner
+
 import kraft
 from kraft._core.log import Log
+from kraft.cli import app
 from kraft.errors import KraftError
 from kraft.raft.messages import DescribeQuorumResponse
 from kraft.server.quorum_client import QuorumClient
@@ -49,6 +51,19 @@ class MixedQuorum:
     @property
     def running(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.process is not None]
+
+    def format(self, **options: tuple[str, ...]) -> None:
+        """Formats every node with the tool of its kind and the options of its kind."""
+        with ThreadPoolExecutor(2) as pool:
+            for one in [
+                pool.submit(
+                    node.format,
+                    self.cluster.cluster_id,
+                    *options.get("kraft" if isinstance(node, KraftNode) else "kafka", ()),
+                )
+                for node in self.nodes.values()
+            ]:
+                one.result()
 
     def start(self, *ids: int) -> None:
         """Starts the nodes, all of them by default, and waits until their ports are open."""
@@ -208,13 +223,12 @@ class MixedQuorum:
         return self.cluster.jars.run(QUORUM_TOOL, *asked, *words, timeout_s=60).stdout
 
     def kraft_says(self, node_id: int, *words: str) -> str:
-        """`kraft quorum`, as a process, asking this node."""
+        """`kraft quorum`, asking this node."""
         asked = ("--bootstrap-controller", self.nodes[node_id].address)
-        command = [sys.executable, "-m", "kraft", "quorum", *words, *asked]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        if done.returncode:
-            raise ClusterError(f"kraft quorum {words}: {done.stderr}")
-        return done.stdout
+        said = CliRunner().invoke(app, ["quorum", *words, *asked])
+        if said.exit_code:
+            raise ClusterError(f"kraft quorum {words}: {said.stderr}")
+        return said.stdout
 
     # -- compared
 

@@ -38,9 +38,8 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
         cluster.add_controller(KAFKA)
         for one in KRAFTS:
             add_kraft_controller(cluster, one).settings.update(VOTING)
-        for node in cluster.nodes.values():
-            node.format(cluster.cluster_id)
         mixed = MixedQuorum(cluster)
+        mixed.format()
         mixed.start()
         mixed.wait_for_leader(KAFKA)
         yield mixed

@@ -32,9 +32,8 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
         for one in KAFKAS:
             cluster.add_controller(one)
         add_kraft_controller(cluster, KRAFT).settings.update(VOTING)
-        for node in cluster.nodes.values():
-            node.format(cluster.cluster_id)
         mixed = MixedQuorum(cluster)
+        mixed.format()
         mixed.start()
         mixed.wait_for_leader(*KAFKAS)
         yield mixed
