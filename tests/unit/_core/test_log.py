@@ -556,3 +556,61 @@ def test_a_log_emptied_for_a_snapshot_goes_on_at_its_end(tmp_path: Path) -> None
         assert (log.log_start_offset, log.log_end_offset) == (1234, 1234)
         assert log.append(batch(1234, epoch=9)) == (1234, 1243)
     assert [path.name for path in tmp_path.glob("*.log")] == ["00000000000000001234.log"]
+
+
+# Appends by another hand
+
+
+def write_staged(log: Log, batches: list[bytes]) -> None:
+    """Does what a group writer does: append to the file as it is told, and sync."""
+    file, position = log.staging_file
+    with open(file.path, "r+b") as other:
+        other.seek(position)
+        for data in batches:
+            other.write(data)
+    for data in batches:
+        log.take_in(data)
+
+
+def test_a_log_that_another_appends_to_is_the_same_log(tmp_path: Path) -> None:
+    appended, staged = Log.open(tmp_path / "appended"), Log.open(tmp_path / "staged")
+    for log in (appended, staged):
+        log.append(batch(0))
+        log.sync()
+    for group in range(20):
+        batches = [batch(10 + group * 30 + i * 10, timestamp=1000 + group) for i in range(3)]
+        assert all(staged.stage(data) for data in batches)
+        # What is on its way is not there yet.
+        assert staged.log_end_offset == appended.log_end_offset
+        assert not len(staged.fetch(staged.log_end_offset, 1 << 20))
+        write_staged(staged, batches)
+        appended.append(b"".join(batches))
+        assert staged.log_end_offset == staged.synced_offset == appended.log_end_offset
+        assert staged.fetch(5, 1 << 20) == appended.fetch(5, 1 << 20)
+    for log in (appended, staged):
+        log.append(batch(610, epoch=2))
+        log.close()
+    contents = [
+        {name: data for name, (data, _) in content(tmp_path / name).items()}
+        for name in ("appended", "staged")
+    ]
+    assert contents[0] == contents[1]
+
+
+def test_only_plain_appends_are_left_to_another(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", segment_bytes=1000)
+    assert not log.stage(batch(0)), "the first batch of a segment"
+    log.append(batch(0))
+    assert not log.stage(batch(10)), "something is not synced"
+    log.sync()
+    assert not log.stage(batch(10, epoch=2)), "a new epoch"
+    assert log.stage(batch(10))
+    assert log.stage(batch(20))
+    assert not log.stage(batch(30)), "what is staged counts for the segment's size"
+    with pytest.raises(CorruptRecordError, match="begins with offset 50, the log ends with 30"):
+        log.stage(batch(50, size=10))
+    with pytest.raises(CorruptRecordError, match="leader epoch 0 follows 1"):
+        log.stage(batch(30, epoch=0, size=10))
+    with pytest.raises(CorruptRecordError):
+        log.stage(b"no batch")
+    assert not Log.open("/m", disk=MemoryDisk()).stage(batch(0)), "another disk"
