@@ -82,6 +82,8 @@ class Peer:
         self._in_flight: _Pending | None = None
         self._connection: PeerConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        #: A node that stays away is asked many times a second: it is told of once.
+        self._is_absence_told = False
 
     @property
     def is_busy(self) -> bool:
@@ -120,6 +122,9 @@ class Peer:
     def ready(self, connection: PeerConnection) -> None:
         """The handshake is over."""
         if connection is self._connection:
+            if self._is_absence_told:
+                self._is_absence_told = False
+                log.info("connected to %r again", self.endpoint)
             self._go_on()
 
     def received(self, connection: PeerConnection, response: RaftResponse) -> None:
@@ -158,7 +163,9 @@ class Peer:
             )
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host that is no name at all.
-            log.info("no connection to %r: %s", self.endpoint, error)
+            level = logging.DEBUG if self._is_absence_told else logging.INFO
+            log.log(level, "no connection to %r: %s", self.endpoint, error)
+            self._is_absence_told = True
             self._connecting = None
             self._fail_all()
             return

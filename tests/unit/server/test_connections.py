@@ -341,6 +341,36 @@ def test_nobody_there_fails_and_so_does_a_name_that_is_none(loop: str) -> None:
     play(loop, hang_up, story)
 
 
+def test_a_node_that_stays_away_is_told_of_once(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked many times a second; a log that fills with that hides what matters."""
+
+    async def serve(reader: Requests, writer: Answers) -> None:
+        await shake_hands(reader, writer)
+        await grant(reader, writer)
+        writer.close()
+
+    async def story(sender: Sender) -> None:
+        closed = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = closed.sockets[0].getsockname()[1]
+        closed.close()
+        await closed.wait_closed()
+        sender.peer = sender.peer._replace(port=port)
+        for correlation in (1, 2, 3):
+            sender.request()
+            assert await sender.told.get() == RequestFailed(correlation)
+        open_again = await asyncio.start_server(serve, "127.0.0.1", port)
+        sender.request()
+        assert await sender.told.get() == ResponseReceived(4, GRANTED)
+        open_again.close()
+
+    with caplog.at_level("INFO", "kraft.server.connections"):
+        play(loop, hang_up, story)
+    said = [record.getMessage().split(" CONTROLLER")[0] for record in caplog.records]
+    assert said == ["no connection to", "connected to"]
+
+
 def test_a_destination_that_moves_is_followed(loop: str) -> None:
     async def script(reader: Requests, writer: Answers) -> None:
         await shake_hands(reader, writer)
