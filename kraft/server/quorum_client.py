@@ -1,8 +1,8 @@
 """A client of the quorum, for commands and tests: plain blocking sockets, one request at a time.
 
 Owns finding the leader: a node that does not lead says who does, in its answer to DescribeQuorum
-(ours) or to DescribeCluster (any); while nobody leads, the client asks on until its time is over.
-Every error says in words what was asked, of whom, and what came back.
+(ours), to DescribeCluster, or to a Fetch (any); while nobody leads, the client asks on until its
+time is over. Every error says in words what was asked, of whom, and what came back.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from kraft.raft.messages import (
     AddRaftVoterRequest,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    FetchRequest,
+    FetchResponse,
     RemoveRaftVoterRequest,
     Request,
     Response,
@@ -44,6 +46,7 @@ from kraft.server.wire import (
     API_OF_REQUEST,
     API_VERSIONS,
     DESCRIBE_CLUSTER,
+    FETCH,
     Api,
     newest_common_version,
     read_response_header,
@@ -341,7 +344,9 @@ class QuorumClient:
         if time.monotonic() + _RETRY_PAUSE_S >= deadline:
             raise QuorumUnreachableError(f"{asked}: {failure}")
         time.sleep(_RETRY_PAUSE_S)
-        # Whoever was asked knows no better: begin again with those that were given.
+        # Whoever was asked knows no better: begin again with those that were given, and with
+        # another of them.
+        self._servers.append(self._servers.pop(0))
         self.close()
 
     def _leader_named_by(self, connection: _Connection, response: Response) -> Address | None:
@@ -350,10 +355,21 @@ class QuorumClient:
         assert isinstance(response, DescribeQuorumResponse)
         for endpoint in response.leader_endpoints:
             return endpoint.host, endpoint.port
-        if response.error == NONE or DESCRIBE_CLUSTER.key not in connection.peer.ranges:
-            return connection.address if response.error == NONE else None
-        cluster = connection.describe_cluster()
-        return cluster.controllers.get(cluster.leader_id)
+        if response.error == NONE:
+            return connection.address
+        if DESCRIBE_CLUSTER.key in connection.peer.ranges:
+            cluster = connection.describe_cluster()
+            if cluster.leader_id in cluster.controllers:
+                return cluster.controllers[cluster.leader_id]
+        if FETCH.key not in connection.peer.ranges:
+            return None
+        # Kafka describes controllers that are registered, and kraft's are not. To whoever fetches
+        # as of no epoch every voter says who leads.
+        fetched = connection.request(FetchRequest(None, ReplicaKey(-1), 0, 0, 0))
+        assert isinstance(fetched, FetchResponse)
+        for endpoint in fetched.leader_endpoints:
+            return endpoint.host, endpoint.port
+        return None
 
 
 def _part_of_time(deadline: float) -> float:

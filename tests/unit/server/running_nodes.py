@@ -35,6 +35,8 @@ class RunningNodes:
     #: Whether a node that does not lead names the leader in its answer to DescribeQuorum.
     names_leader: bool = True
     serves_describe_cluster: bool = True
+    #: Nodes that DescribeCluster does not know.
+    unregistered: tuple[int, ...] = ()
     asked: list[tuple[int, m.Request]] = field(default_factory=list)
     ports: dict[int, int] = field(default_factory=dict)
     transports: dict[int, Transport] = field(default_factory=dict)
@@ -97,7 +99,11 @@ class RunningNodes:
             await transport.close()
 
     def _cluster(self) -> ClusterDescription:
-        controllers = {id: ("127.0.0.1", port) for id, port in self.ports.items()}
+        controllers = {
+            id: ("127.0.0.1", port)
+            for id, port in self.ports.items()
+            if id not in self.unregistered
+        }
         return ClusterDescription(CLUSTER_ID, self.leader_id, controllers)
 
     def _received(self, id: int, event: Event) -> None:
@@ -108,6 +114,11 @@ class RunningNodes:
             response: m.Response = self.description() if leads else self._refusal()
         elif leads:
             response = self.answer(event.request)
+        elif isinstance(event.request, m.FetchRequest):
+            response = m.FetchResponse(m.FENCED_LEADER_EPOCH, 7)
+            if self.leader_id >= 0:
+                response.leader_id = self.leader_id
+                response.leader_endpoints = self.endpoints(self.leader_id)
         else:
             name = type(event.request).__name__.replace("Request", "Response")
             response = getattr(m, name)(m.NOT_LEADER_OR_FOLLOWER)

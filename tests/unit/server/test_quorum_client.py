@@ -48,6 +48,23 @@ def test_kafkas_followers_name_the_leader_in_describe_cluster() -> None:
         assert client.describe_cluster().cluster_id == CLUSTER_ID
 
 
+def test_a_leader_that_is_not_registered_is_named_to_whoever_fetches() -> None:
+    """As kraft's leader is by Kafka's controllers."""
+    with (
+        RunningNodes(names_leader=False, unregistered=(1,)) as nodes,
+        QuorumClient(nodes.addresses(2)) as client,
+    ):
+        assert client.describe_quorum() == nodes_as_seen(nodes)
+        assert [id for id, _ in nodes.asked] == [2, 2, 1]
+
+
+def test_another_controller_is_asked_where_one_names_nobody() -> None:
+    with RunningNodes(leader_id=-1) as blind, RunningNodes() as nodes:
+        servers = [*blind.addresses(0), *nodes.addresses(0)]
+        with QuorumClient(servers) as client:
+            assert client.describe_quorum() == nodes_as_seen(nodes)
+
+
 def test_a_controller_that_is_down_is_passed_over() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
