@@ -132,7 +132,7 @@ def test_a_killed_command_leaves_no_orphan(up: Callable[..., Foreground]) -> Non
 def test_ctrl_c_before_anything_is_shown(up: Callable[..., Foreground], tmp_path: Path) -> None:
     with up("--json") as quorum:
         pids = eventually(lambda: children_of(quorum.process.pid))
-        assert quorum.end(signal.SIGINT) == 130
+        assert quorum.end(signal.SIGINT) == 130, quorum.told
         assert all_gone(pids)
     assert list((tmp_path / "temporary").iterdir()) == []
     assert "Traceback" not in quorum.told
