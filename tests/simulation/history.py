@@ -186,3 +186,12 @@ class History:
         entry.is_committed, entry.committed_epoch = True, epoch
         self.committed = entry
         self.committed_at[entry.end_offset] = entry
+
+    def committed_before(self, epoch: int) -> Entry:
+        """The last batch that a leader of an earlier epoch committed: whoever leads this one has
+        it. An election that is won late need not know what a later epoch has committed since.
+        """
+        entry = self.committed
+        while entry.committed_epoch >= epoch and entry.previous is not None:
+            entry = entry.previous
+        return entry

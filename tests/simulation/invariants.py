@@ -80,7 +80,7 @@ class Checks:
                     "at_most_one_leader_per_epoch",
                     f"{machine} becomes leader of epoch {epoch}, which n{leader_id} has led",
                 )
-            committed = self.history.committed
+            committed = self.history.committed_before(epoch)
             if not machine.queued and not machine.writing and not machine.storage.holds(committed):
                 raise Violation(
                     "leader_has_all_committed",
@@ -110,6 +110,9 @@ class Checks:
         may have been silent since the beginning of the period.
         """
         voters = machine.node.log.voters
+        if voters is not machine.heard_voters:
+            # Until now others were enough.
+            machine.heard_voters, machine.led_since = voters, now
         needed = voters.majority - voters.is_voter(machine.config.replica)
         heard = machine.heard
         since = [

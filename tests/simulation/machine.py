@@ -84,6 +84,7 @@ class Machine:
         self.waiting_acks: deque[tuple[int, int, bytes]] = deque()
         #: As a leader: when each node last asked something of it.
         self.heard: dict[int, float] = {}
+        self.heard_voters: VoterSet | None = None
         self.led_since = 0.0
         #: The voters on disk when the node's own were last held against them.
         self.checked_voters: VoterSet | None = None

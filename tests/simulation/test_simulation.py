@@ -311,6 +311,7 @@ def test_a_leader_that_loads_a_snapshot_is_noticed(cluster: Cluster) -> None:
 
 def test_a_leader_that_nobody_hears_and_that_leads_on_is_noticed(cluster: Cluster) -> None:
     leader = leader_of(cluster)
+    cluster.checks.is_heard(leader, cluster.now)
     cluster.checks.is_heard(leader, cluster.now + 5000.0)
     with pytest.raises(Violation) as error:
         cluster.checks.is_heard(leader, cluster.now + 7000.0)
