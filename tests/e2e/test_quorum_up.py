@@ -132,7 +132,9 @@ def test_a_killed_command_leaves_no_orphan(up: Callable[..., Foreground]) -> Non
 def test_ctrl_c_before_anything_is_shown(up: Callable[..., Foreground], tmp_path: Path) -> None:
     with up("--json") as quorum:
         pids = eventually(lambda: children_of(quorum.process.pid))
-        assert quorum.end(signal.SIGINT) == 130, quorum.told
+        # Python ends by the signal itself where that came in the midst of an import; a shell calls
+        # both 130.
+        assert quorum.end(signal.SIGINT) in (130, -signal.SIGINT)
         assert all_gone(pids)
     assert list((tmp_path / "temporary").iterdir()) == []
     assert "Traceback" not in quorum.told
