@@ -111,10 +111,12 @@ def test_five_survive_two_that_are_lost_and_one_that_is_lost_ends_it(
         for one in frozen:
             os.kill(one["pid"], signal.SIGSTOP)
         rest = [one["endpoint"].split(":") for one in document["controllers"] if one not in frozen]
-        with QuorumClient([(host, int(port)) for host, port in rest], timeout_s=12) as client:
-            assert client.describe_quorum().epoch > document["leaderEpoch"]
-        for one in frozen:
-            os.kill(one["pid"], signal.SIGCONT)
+        try:
+            with QuorumClient([(host, int(port)) for host, port in rest], timeout_s=12) as client:
+                assert client.describe_quorum().epoch > document["leaderEpoch"]
+        finally:
+            for one in frozen:
+                os.kill(one["pid"], signal.SIGCONT)
         os.kill(pids[2], signal.SIGKILL)
         assert quorum.process.wait(PATIENCE_S) == 1
         assert "error: controller 3 ended with exit code -9" in quorum.told
