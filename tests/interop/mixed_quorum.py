@@ -99,9 +99,7 @@ class MixedQuorum:
 
     def described(self, node_id: int | None = None) -> DescribeQuorumResponse:
         """What the quorum says when this node, or any that runs, is asked."""
-        # A Kafka controller does not name a leader that is not registered with it: kraft's first.
-        running = sorted(self.running, key=lambda node: not isinstance(node, KraftNode))
-        asked = running if node_id is None else [self.nodes[node_id]]
+        asked = self.running if node_id is None else [self.nodes[node_id]]
         try:
             with QuorumClient([(HOST, node.port) for node in asked], timeout_s=2.0) as client:
                 return client.describe_quorum()
