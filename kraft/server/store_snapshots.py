@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, validate
+from kraft._core.batch import ATTRIBUTE_CONTROL, split, validate
 from kraft._core.batch_records import iterate
 from kraft._core.disk import Disk, File
 from kraft._core.snapshot_file import (
@@ -29,7 +29,8 @@ from kraft.raft.messages import OffsetAndEpoch, SnapshotSlice
 from kraft.raft.voters import VoterSet
 from kraft.records import control
 
-BATCH_LENGTH_OVERHEAD = 12
+#: Of a snapshot, checked in one go.
+PIECE_SIZE = 4 * 1024 * 1024
 #: Bytes of a download after which they are synced.
 SYNC_SIZE = 8 * 1024 * 1024
 
@@ -69,20 +70,28 @@ def read_stored_snapshot(disk: Disk, path: str, id: OffsetAndEpoch) -> StoredSna
 
 
 def _check_records(data: memoryview) -> tuple[VoterSet | None, int]:
-    table = validate(data, dense=True)
-    voters, kraft_version = None, 0
-    is_control = (table.attributes & ATTRIBUTE_CONTROL) != 0
-    positions, lengths = table.positions[is_control], table.batch_lengths[is_control]
-    for position, length in zip(positions.tolist(), lengths.tolist(), strict=True):
-        batch = data[position : position + length + BATCH_LENGTH_OVERHEAD]
-        for record_batch in iterate(batch, base_position=position, verify_crc=False):
-            for record in record_batch:
-                assert record.control_type is not None
-                decoded = control.decode_control(record.control_type, record.value or b"")
-                if isinstance(decoded, control.KRaftVersion):
-                    kraft_version = decoded.kraft_version
-                elif isinstance(decoded, control.KRaftVoters):
-                    voters = VoterSet.from_record(decoded)
+    """Checks every batch and record; the voters and kraft.version of the control records.
+
+    Piece by piece, so that other threads get the interpreter in between.
+    """
+    voters, kraft_version, base_position = None, 0, 0
+    for piece in split(data, PIECE_SIZE):
+        table = validate(piece, dense=True, base_position=base_position)
+        is_control = (table.attributes & ATTRIBUTE_CONTROL) != 0
+        positions = table.positions[is_control] - base_position
+        for position, size in zip(
+            positions.tolist(), table.sizes[is_control].tolist(), strict=True
+        ):
+            batch = piece[position : position + size]
+            for record_batch in iterate(batch, verify_crc=False):
+                for record in record_batch:
+                    assert record.control_type is not None
+                    decoded = control.decode_control(record.control_type, record.value or b"")
+                    if isinstance(decoded, control.KRaftVersion):
+                        kraft_version = decoded.kraft_version
+                    elif isinstance(decoded, control.KRaftVoters):
+                        voters = VoterSet.from_record(decoded)
+        base_position += len(piece)
     return voters, kraft_version
 
 

@@ -26,6 +26,7 @@ from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSe
 from kraft.records import Record, Uuid, control
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
+from kraft.server import store_snapshots
 from kraft.server.store import MetadataStore
 
 STATIC = VoterSet.parse("1@localhost:9093", "CONTROLLER")
@@ -398,6 +399,23 @@ def test_a_download_takes_the_place_of_everything(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert (store.view.start_offset, store.view.end_offset) == (100, 101)
     store.close()
+
+
+def test_a_snapshot_is_checked_in_pieces(
+    tmp_path: Path, store: MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_snapshots, "PIECE_SIZE", 100)
+    id = OffsetAndEpoch(100, 7)
+    content = snapshot_bytes(tmp_path / "other", id, DYNAMIC)
+    download(store, id, content)
+    stored = store.perform(InstallSnapshot(id))
+    assert stored is not None
+    assert (stored.voters, stored.kraft_version) == (DYNAMIC, 1)
+    damaged = bytearray(snapshot_bytes(tmp_path / "third", OffsetAndEpoch(200, 8), DYNAMIC))
+    damaged[-100] ^= 1
+    download(store, OffsetAndEpoch(200, 8), bytes(damaged))
+    with pytest.raises(CorruptRecordError, match="byte"):
+        store.perform(InstallSnapshot(OffsetAndEpoch(200, 8)))
 
 
 def test_a_download_that_begins_anew_forgets_what_came_before(
