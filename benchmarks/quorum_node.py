@@ -33,7 +33,7 @@ from kraft.raft.ready import RoleChange
 from kraft.records import Record, control
 from kraft.server.config import ServerConfig
 from kraft.server.driver import now_ms
-from kraft.server.process import QuorumNode, _loop_factory
+from kraft.server.process import QuorumNode, loop_factory
 
 
 class LoadedNode:
@@ -144,14 +144,20 @@ async def serve(config: ServerConfig) -> None:
     loaded = LoadedNode(config)
     await loaded.start()
     commands: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
 
     def read() -> None:
-        for line in os.read(0, 4096).decode().splitlines():
+        lines = os.read(0, 4096).decode()
+        for line in lines.splitlines():
             commands.put_nowait(line)
+        if not lines:
+            # Whoever started this node is gone, however that came about.
+            loop.remove_reader(0)
+            commands.put_nowait("end")
 
-    asyncio.get_running_loop().add_reader(0, read)
-    while True:
-        name, *numbers = (await commands.get()).split()
+    loop.add_reader(0, read)
+    while (command := await commands.get()) != "end":
+        name, *numbers = command.split()
         if name == "snapshot":
             await loaded.snapshot(*numbers)
             continue
@@ -161,10 +167,11 @@ async def serve(config: ServerConfig) -> None:
             "commits": loaded.commits,
         }
         await loads[name](*map(int, numbers))
+    await loaded.node.stop()
 
 
 def main() -> None:
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(ServerConfig.load(sys.argv[1])))
 
 
