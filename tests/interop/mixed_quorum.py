@@ -8,6 +8,7 @@ vote and takes none (``VOTING``); one that does it the other way round is electe
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,8 @@ ELECTION_TIMEOUT, FETCH_TIMEOUT = (
     "controller.quorum.election.timeout.ms",
     "controller.quorum.fetch.timeout.ms",
 )
+#: What no node's output may have, of Kafka's or ours.
+FAULT = re.compile(r"Traceback|FATAL|AssertionError|Encountered [\w ]*fault:")
 VOTING = {FETCH_TIMEOUT: "1500", ELECTION_TIMEOUT: "60000"}
 LEADING = {FETCH_TIMEOUT: "2500", ELECTION_TIMEOUT: "800"}
 
@@ -236,6 +239,10 @@ class MixedQuorum:
         self.check_processes()
         for node in self.nodes.values():
             node.stop()
+        for node in self.nodes.values():
+            log = (node.directory / "log").read_text(errors="replace")
+            fault = FAULT.search(log)
+            assert fault is None, f"node {node.id}: {log[fault.start() :][:4000]}"
         return committed
 
     def check_equal_logs(self, committed: int) -> None:
