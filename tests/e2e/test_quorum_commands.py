@@ -19,6 +19,7 @@ from tests.e2e.quorum_shell import (
     kraft,
     printed,
 )
+from tests.e2e.signals import heed_interrupts
 
 #: No test lives to see a follower give up its leader: who follows it, was told to.
 NEVER = {
@@ -185,7 +186,13 @@ def test_describe_tells_people_and_programs_and_goes_on_when_watching(tmp_path: 
         assert "ms ago" in printed(*describe, "--replication", "--human-readable")
 
         watching = [*KRAFT, *describe, "--replication", "--json", "--watch", "--interval", "0.1"]
-        with subprocess.Popen(watching, stdout=subprocess.PIPE, env=PLAIN, text=True) as process:
+        with subprocess.Popen(
+            watching,
+            stdout=subprocess.PIPE,
+            env=PLAIN,
+            text=True,
+            preexec_fn=heed_interrupts,
+        ) as process:
             assert process.stdout is not None
             for _ in range(3):
                 (row,) = json.loads(process.stdout.readline())
