@@ -7,7 +7,7 @@ standard input, and what it prints, is what `peers/.../Quorum.java` understands 
 ``bandwidth COUNT IN_FLIGHT SIZE``   so many finished batches on their way at once, as a controller
                                      hands them over: the making of each batch is part of it
 ``commits COUNT IN_FLIGHT SIZE``     so many records on their way at once; ``groups`` is how many
-                                     times the high watermark rose: on one node, the syncs
+                                     syncs made them durable
 ``snapshot FILE``                    makes a snapshot of the log's committed end, with the records
                                      of that checkpoint
 
@@ -41,7 +41,6 @@ class LoadedNode:
 
     def __init__(self, config: ServerConfig) -> None:
         self.node = QuorumNode(config, on_committed=self._note_commit, on_role=self._tell_role)
-        self.groups = 0
         self._started_at: float | None = None
 
     async def start(self) -> None:
@@ -50,7 +49,6 @@ class LoadedNode:
         await self.node.start()
 
     def _note_commit(self, high_watermark: int) -> None:
-        self.groups += 1
         snapshot_id = self.node.store.view.latest_snapshot
         if self._started_at is not None and snapshot_id and snapshot_id.offset:
             seconds = time.perf_counter() - self._started_at
@@ -90,9 +88,10 @@ class LoadedNode:
         tell(work="bandwidth", unit="batches", count=count, bytes=count * size, **times)
 
     async def commits(self, count: int, in_flight: int, size: int) -> None:
-        before = self.groups
+        before = self.node.writer.group_count
         seconds = await self._keep_in_flight(self.append, count, in_flight, size)
-        times = {"median_s": seconds, "worst_s": seconds, "groups": self.groups - before}
+        groups = self.node.writer.group_count - before
+        times = {"median_s": seconds, "worst_s": seconds, "groups": groups}
         tell(work="commits", unit="commits", count=count, bytes=count * size, **times)
 
     async def snapshot(self, source: str) -> None:

@@ -103,7 +103,7 @@ class Quorum:
         return self._ask(f"bandwidth {count} {in_flight} {size}")
 
     def commits(self, count: int, in_flight: int, size: int) -> Line:
-        """The same with records that are collected into batches; ``groups``: how many commits."""
+        """The same with records that are collected into batches; ``groups``: how many syncs."""
         return self._ask(f"commits {count} {in_flight} {size}")
 
     def snapshot(self, source: Path) -> Line:

@@ -89,6 +89,11 @@ class WriterThread:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def group_count(self) -> int:
+        """How many groups of appends were synced, each by one sync."""
+        return 0 if self._group is None else self._group.sync_count
+
     def submit(self, writes: Sequence[Write], sequence: int) -> None:
         """Queues the writes of one ``Ready``."""
         last = len(writes) - 1
