@@ -210,6 +210,19 @@ class MixedQuorum:
             if not path.name.startswith("0" * 20)
         ]
 
+    def wait_for_snapshot(self, node_id: int, name: str) -> Path:
+        """Until this snapshot is the only one of a node.
+
+        Of a static voter that was wiped its leader remembers the log that it had, so that "all have
+        all" says nothing before it fetches again.
+        """
+
+        def only() -> Path | None:
+            found = self.snapshots(node_id)
+            return found[0] if [path.name for path in found] == [name] else None
+
+        return wait_for(f"{name} at node {node_id}", only)
+
     def voted_for(self, node_id: int) -> int:
         """Whom the node's quorum-state says it has voted for; -1: nobody."""
         text = (self.log_of(node_id) / "quorum-state").read_text()

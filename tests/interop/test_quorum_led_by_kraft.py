@@ -68,8 +68,7 @@ def test_kraft_follows_kafka_by_a_snapshot_of_its(quorum: MixedQuorum) -> None:
         node.stop()
         node.wipe()
         quorum.start(node.id)
-        quorum.wait_until_all_have_all()
-        (fetched,) = quorum.snapshots(node.id)
+        fetched = quorum.wait_for_snapshot(node.id, made.name)
         assert fetched.read_bytes() == made.read_bytes()
 
 
@@ -121,9 +120,11 @@ def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuoru
     leader = quorum.wait_until_all_have_all().leader_id
     quorum.wipe_kafka(KAFKA)
     quorum.start(KAFKA)
-    quorum.wait_until_all_have_all()
     (served,) = quorum.snapshots(leader)
-    assert (quorum.log_of(KAFKA) / served.name).read_bytes() == served.read_bytes()
+    fetched = quorum.log_of(KAFKA) / served.name
+    wait_for("the snapshot at Kafka", fetched.exists)
+    assert fetched.read_bytes() == served.read_bytes()
+    quorum.wait_until_all_have_all()
 
 
 def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:

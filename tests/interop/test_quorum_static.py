@@ -5,7 +5,6 @@ votes, is restarted, is wiped, and falls behind the start of the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -106,8 +105,8 @@ def test_kraft_is_wiped_and_catches_up_by_snapshot(quorum: MixedQuorum) -> None:
     node.stop()
     node.wipe()
     quorum.start(KRAFT)
-    quorum.wait_until_all_have_all()
-    assert fetched_snapshot(quorum).read_bytes() == made.read_bytes()
+    fetched = quorum.wait_for_snapshot(KRAFT, made.name)
+    assert fetched.read_bytes() == made.read_bytes()
     quorum.commit(5)
     quorum.wait_until_all_have_all()
 
@@ -118,18 +117,19 @@ def test_kraft_falls_behind_the_start_of_the_log(quorum: MixedQuorum) -> None:
     """
     leader = quorum.wait_until_all_have_all().leader_id
     new = other_kafka(leader)
-    behind = fetched_snapshot(quorum)
+    (behind,) = quorum.snapshots(KRAFT)
     kraft_node(quorum).stop()
     made = quorum.commit_until_snapshot(leader)
     quorum.wipe_kafka(new)
     quorum.start(new)
+    quorum.wait_for_snapshot(new, made.name)
     quorum.wait_until_all_have_all()
-    assert [path.name for path in quorum.snapshots(new)] == [made.name]
     quorum.nodes[leader].kill()
     quorum.start(KRAFT)
     quorum.wait_for_leader(new)
     quorum.wait_until_all_have_all()
-    assert fetched_snapshot(quorum).read_bytes() == made.read_bytes()
+    fetched = quorum.wait_for_snapshot(KRAFT, made.name)
+    assert fetched.read_bytes() == made.read_bytes()
     assert not behind.exists()
     quorum.commit(5)
     quorum.start(leader)
@@ -140,8 +140,3 @@ def test_all_logs_are_equal(quorum: MixedQuorum) -> None:
     quorum.commit(5)
     committed = quorum.stop()
     quorum.check_equal_logs(committed)
-
-
-def fetched_snapshot(quorum: MixedQuorum) -> Path:
-    (path,) = quorum.snapshots(KRAFT)
-    return path
