@@ -31,7 +31,7 @@ from kraft._core.batch import BatchBuilder, scan
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.ready import RoleChange
 from kraft.records import Record, control
-from kraft.server.config import ServerConfig
+from kraft.server.config.loading import ServerConfig
 from kraft.server.driver import now_ms
 from kraft.server.process import QuorumNode, loop_factory
 

@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.java_peers import CLASSES, LIBRARIES, Line, build
-from kraft.server.config import ServerConfig
+from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, LocalQuorum, free_ports
-from kraft.server.meta_properties import load_identity
-from kraft.server.storage_format import FormatRequest, format_storage
+from kraft.server.storage.format import FormatRequest, format_storage
+from kraft.server.storage.meta_properties import load_identity
 from tests.interop.kafka_jars import java
 
 #: What Kafka's own start script gives a controller.

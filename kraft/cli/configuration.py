@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
-    from kraft.server.config import ServerConfig
+    from kraft.server.config.loading import ServerConfig
 
 ConfigOption = Annotated[
     Path,
@@ -34,7 +34,7 @@ def load_configuration(output: Output, path: Path, overrides: Iterable[str] = ()
     What the node does not heed is noted on stderr. Raises InvalidConfigError, CorruptRecordError.
     """
     from kraft.errors import InvalidConfigError
-    from kraft.server.config import ServerConfig
+    from kraft.server.config.loading import ServerConfig
 
     given: dict[str, str] = {}
     for override in overrides:

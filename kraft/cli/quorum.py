@@ -19,7 +19,7 @@ from kraft.errors import InvalidConfigError, StorageError
 if TYPE_CHECKING:
     from kraft.raft.messages import DescribeQuorumResponse, ReplicaState
     from kraft.raft.voters import Endpoint, ReplicaKey
-    from kraft.server.quorum_client import Address, QuorumClient
+    from kraft.server.network.quorum_client import Address, QuorumClient
 
 app = typer.Typer(
     help="A running quorum: its state, and its voters.",
@@ -278,7 +278,7 @@ def _clear(output: Any, is_watched: bool) -> None:
 
 
 def _leader(quorum: DescribeQuorumResponse) -> ReplicaState:
-    from kraft.server.quorum_client import QuorumUnreachableError
+    from kraft.server.network.quorum_client import QuorumUnreachableError
 
     for voter in quorum.voters:
         if voter.key.id == quorum.leader_id:
@@ -306,8 +306,8 @@ def _endpoint_text(endpoint: Endpoint) -> str:
 
 def _addresses(text: str) -> list[Address]:
     """``host:port,…``; raises a usage error."""
-    from kraft.server.config_listeners import read_address
-    from kraft.server.config_values import RefusedError
+    from kraft.server.config.listeners import read_address
+    from kraft.server.config.values import RefusedError
 
     try:
         addresses = [read_address(part.strip()) for part in text.split(",") if part.strip()]
@@ -319,7 +319,7 @@ def _addresses(text: str) -> list[Address]:
 
 
 def _client(servers: list[Address], config: Path | None) -> QuorumClient:
-    from kraft.server.quorum_client import QuorumClient
+    from kraft.server.network.quorum_client import QuorumClient
 
     if config is None:
         return QuorumClient(servers)
@@ -345,8 +345,8 @@ def _controller_of(
 ) -> tuple[ReplicaKey, tuple[Endpoint, ...], list[Address]]:
     """The voter that the configuration describes, its endpoints, and where its quorum is."""
     from kraft.raft.voters import ReplicaKey
-    from kraft.server.config import ServerConfig
-    from kraft.server.meta_properties import LogDirectories
+    from kraft.server.config.loading import ServerConfig
+    from kraft.server.storage.meta_properties import LogDirectories
 
     config = ServerConfig.load(path)
     if not config.is_controller:

@@ -17,7 +17,7 @@ from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from kraft.metadata.directory import MetaProperties
-    from kraft.server.storage_format import FormatReport
+    from kraft.server.storage.format import FormatReport
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
@@ -121,8 +121,8 @@ def format_(
       kraft storage format -t JEXY6aqzQY-32P5TStzaFg -c broker.properties -r 4.1
     """
     from kraft.cli.output import Output
-    from kraft.server.storage_features import parse_feature
-    from kraft.server.storage_format import FormatRequest, format_storage
+    from kraft.server.storage.features import parse_feature
+    from kraft.server.storage.format import FormatRequest, format_storage
 
     output = Output(as_json=as_json)
     loaded = load_configuration(output, config)
@@ -162,7 +162,7 @@ def info(config: ConfigOption, as_json: JsonOption = False) -> None:
       kraft storage info -c controller.properties --json
     """
     from kraft.cli.output import Output
-    from kraft.server.storage_info import storage_info
+    from kraft.server.storage.info import storage_info
 
     output = Output(as_json=as_json)
     loaded = load_configuration(output, config)
@@ -198,7 +198,7 @@ def random_uuid_() -> None:
 
       CLUSTER_ID="$(kraft storage random-uuid)"
     """
-    from kraft.server.meta_properties import random_uuid
+    from kraft.server.storage.meta_properties import random_uuid
 
     print(random_uuid())
 
@@ -213,7 +213,7 @@ def version_mapping_(release_version: ReleaseOption = None, as_json: JsonOption 
     """
     from kraft.cli.output import Output
     from kraft.records import LATEST_PRODUCTION, METADATA_VERSION
-    from kraft.server.storage_features import version_mapping
+    from kraft.server.storage.features import version_mapping
 
     levels = version_mapping(release_version)
     if as_json:
@@ -246,7 +246,7 @@ def feature_dependencies_(
     """
     from kraft.cli.output import Output
     from kraft.records import METADATA_VERSION, MetadataVersion, feature_dependencies
-    from kraft.server.storage_features import parse_feature, release_version
+    from kraft.server.storage.features import parse_feature, release_version
 
     asked = [parse_feature(each) for each in feature]
     for name, level in asked:

@@ -96,7 +96,7 @@ def _interrupts_held() -> Iterator[None]:
 
 def _watch(quorum: LocalQuorum, *, as_json: bool) -> None:
     """Shows the endpoints once there is a leader, then each change of it, until Ctrl-C."""
-    from kraft.server.quorum_client import QuorumClient
+    from kraft.server.network.quorum_client import QuorumClient
 
     addresses = [("127.0.0.1", node.port) for node in quorum.nodes]
     shown = None

@@ -39,7 +39,7 @@ from kraft.raft.ready import (
     SnapshotsCleaned,
     Write,
 )
-from kraft.server.store import MetadataStore
+from kraft.server.disk.store import MetadataStore
 
 _REFUSALS: dict[int, type[KraftError]] = {
     error.kafka_code: error for error in (RecordTooLargeError, ThrottlingQuotaExceededError)

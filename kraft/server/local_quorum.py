@@ -22,9 +22,9 @@ from typing import IO, Self
 
 from kraft.errors import StorageError
 from kraft.metadata.properties import property_line
-from kraft.server.config import ServerConfig
-from kraft.server.meta_properties import random_uuid
-from kraft.server.storage_format import FormatRequest, format_storage
+from kraft.server.config.loading import ServerConfig
+from kraft.server.storage.format import FormatRequest, format_storage
+from kraft.server.storage.meta_properties import random_uuid
 
 LISTENER = "CONTROLLER"
 LOOPBACK = "127.0.0.1"

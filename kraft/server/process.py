@@ -25,15 +25,15 @@ from kraft.raft.state import pick_endpoint
 from kraft.raft.voters import Endpoint, VersionRange
 from kraft.records import MetadataVersion
 from kraft.records.versions import LATEST_PRODUCTION
-from kraft.server.api_versions import Features
-from kraft.server.cluster_description import ClusterDescription, describe_cluster_handler
-from kraft.server.config import ServerConfig
+from kraft.server.config.loading import ServerConfig
+from kraft.server.disk.store import MetadataStore
+from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
-from kraft.server.meta_properties import NodeIdentity, load_identity
-from kraft.server.store import MetadataStore
-from kraft.server.transport import Transport, TransportConfig
-from kraft.server.wire import DESCRIBE_CLUSTER
-from kraft.server.writer import WriterThread
+from kraft.server.network.transport import Transport, TransportConfig
+from kraft.server.rpc.api_versions import Features
+from kraft.server.rpc.cluster_description import ClusterDescription, describe_cluster_handler
+from kraft.server.rpc.wire import DESCRIBE_CLUSTER
+from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Self
 
 from kraft.raft.messages import Request, Response
 from kraft.server.local_quorum import LOOPBACK
-from kraft.server.wire import API_OF_REQUEST, Api, read_response_header, request_frame
-from kraft.server.wire_requests import encode_request
-from kraft.server.wire_responses import decode_response
+from kraft.server.rpc.requests import encode_request
+from kraft.server.rpc.responses import decode_response
+from kraft.server.rpc.wire import API_OF_REQUEST, Api, read_response_header, request_frame
 
 #: Intruders come from another address of loopback than the nodes, so that they have limits of
 #: their own.

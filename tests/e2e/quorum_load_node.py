@@ -25,7 +25,7 @@ import time
 from kraft._core.batch import BatchBuilder
 from kraft.errors import NotControllerError, ThrottlingQuotaExceededError
 from kraft.raft.ready import Role, RoleChange
-from kraft.server.config import ServerConfig
+from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
 
 #: Numbers of one life of a node: no life makes as many.

@@ -18,7 +18,7 @@ from kraft.raft import messages as m
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.records import Uuid
 from kraft.server.local_quorum import LOOPBACK, LocalNode, LocalQuorum
-from kraft.server.quorum_client import QuorumClient
+from kraft.server.network.quorum_client import QuorumClient
 from tests.e2e.quorum_intruder import Intruder, frame_of
 from tests.e2e.quorum_shell import eventually
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kraft.server.quorum_client import QuorumClient
+from kraft.server.network.quorum_client import QuorumClient
 from tests.e2e.quorum_shell import (
     PATIENCE_S,
     PLAIN,

@@ -22,7 +22,7 @@ from kraft._core.log import Log
 from kraft.cli import app
 from kraft.errors import KraftError
 from kraft.raft.messages import DescribeQuorumResponse
-from kraft.server.quorum_client import QuorumClient
+from kraft.server.network.quorum_client import QuorumClient
 from tests.interop.cluster import HOST, Cluster, ClusterError, Driver, Node, wait_for
 from tests.interop.kraft_node import KraftNode
 

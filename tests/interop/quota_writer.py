@@ -18,7 +18,7 @@ from kraft.raft.ready import Role, RoleChange
 from kraft.records import ClientQuota
 from kraft.records.classes import EntityData
 from kraft.records.values import encode_value
-from kraft.server.config import ServerConfig
+from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
 
 USER_PREFIX = "kraft-"

@@ -10,7 +10,7 @@ from kraft._core.epoch_cache import EpochEndOffset
 from kraft.raft import messages as m
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.records import ZERO_UUID, Uuid
-from kraft.server.wire import METADATA_TOPIC, METADATA_TOPIC_ID
+from kraft.server.rpc.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 from tests.reference.raft_messages import LISTENER
 
 Json = dict[str, Any]

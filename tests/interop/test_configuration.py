@@ -13,13 +13,14 @@ import pytest
 
 from kraft.errors import CorruptRecordError, InvalidConfigError
 from kraft.metadata.properties import parse_properties
-from kraft.server.config import ServerConfig
-from kraft.server.config_listeners import Listener, read_address, read_voters
-from kraft.server.config_names import KAFKA_NAMES
-from kraft.server.config_settings import SETTINGS
-from kraft.server.config_values import RefusedError
+from kraft.server.config.listeners import Listener, read_address, read_voters
+from kraft.server.config.loading import ServerConfig
+from kraft.server.config.names import KAFKA_NAMES
+from kraft.server.config.settings import SETTINGS
+from kraft.server.config.values import RefusedError
 from tests.interop.config_oracle import ConfigOracle, RefusedByKafkaError
 from tests.interop.kafka_jars import kafka
+from tests.unit.server.config.test_loading import REFUSALS
 from tests.unit.server.configurations import (
     BROKER,
     COMBINED,
@@ -27,7 +28,6 @@ from tests.unit.server.configurations import (
     changed,
     write_configuration,
 )
-from tests.unit.server.test_config import REFUSALS
 
 pytestmark = pytest.mark.interop
 

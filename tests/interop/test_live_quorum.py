@@ -15,8 +15,8 @@ from kraft.raft import messages as m
 from kraft.raft.ready import Event, RequestFailed, ResponseReceived, SendRequest
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.records import Uuid
-from kraft.server.quorum_client import QuorumClient, QuorumRefusedError
-from kraft.server.transport import Transport, TransportConfig
+from kraft.server.network.quorum_client import QuorumClient, QuorumRefusedError
+from kraft.server.network.transport import Transport, TransportConfig
 from tests.interop.cluster import HOST, Cluster, Node, wait_for
 from tests.interop.kafka_jars import KAFKA_4, kafka
 

@@ -18,13 +18,15 @@ from kraft._core.epoch_cache import EpochEndOffset
 from kraft.raft import messages as m
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.records import Uuid
-from kraft.server.api_versions import Features, answer_api_versions, encode_api_versions_request
-from kraft.server.cluster_description import (
+from kraft.server.rpc.api_versions import Features, answer_api_versions, encode_api_versions_request
+from kraft.server.rpc.cluster_description import (
     ClusterDescription,
     describe_cluster_handler,
     encode_describe_cluster,
 )
-from kraft.server.wire import (
+from kraft.server.rpc.requests import Refused, decode_request, encode_request
+from kraft.server.rpc.responses import encode_response
+from kraft.server.rpc.wire import (
     API_OF_REQUEST,
     API_VERSIONS,
     DESCRIBE_CLUSTER,
@@ -35,8 +37,6 @@ from kraft.server.wire import (
     request_frame,
     response_header,
 )
-from kraft.server.wire_requests import Refused, decode_request, encode_request
-from kraft.server.wire_responses import encode_response
 from tests.interop.kafka_jars import MissingToolError, kafka
 from tests.interop.raft_json import request_of, response_of
 from tests.reference.raft_messages import (

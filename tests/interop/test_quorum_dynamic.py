@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kraft.records import Uuid
-from kraft.server.meta_properties import random_uuid
+from kraft.server.storage.meta_properties import random_uuid
 from tests.interop.cluster import HOST, Cluster
 from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller

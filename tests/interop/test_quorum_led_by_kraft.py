@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import kraft
-from kraft.server.quorum_client import QuorumClient, QuorumRefusedError
+from kraft.server.network.quorum_client import QuorumClient, QuorumRefusedError
 from tests.interop.cluster import HOST, Cluster, Node, wait_for
 from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller

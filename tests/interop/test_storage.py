@@ -19,8 +19,8 @@ from kraft.cli import app
 from kraft.metadata.directory import MetadataDirectory
 from kraft.metadata.properties import parse_properties
 from kraft.records import SUPPORTED_FEATURES, MetadataVersion
-from kraft.server.config import ServerConfig
-from kraft.server.meta_properties import load_identity
+from kraft.server.config.loading import ServerConfig
+from kraft.server.storage.meta_properties import load_identity
 from tests.interop.cluster import Cluster, Node, wait_for
 from tests.interop.config_oracle import ConfigOracle, RefusedByKafkaError
 from tests.interop.kafka_jars import kafka

@@ -15,9 +15,9 @@ from kio.serial import entity_reader, entity_writer
 
 from kraft.errors import CorruptRecordError, InvalidRequestError, UnsupportedVersionError
 from kraft.raft import messages as m
-from kraft.server.wire import API_OF_REQUEST, API_VERSIONS, FETCH, Api
-from kraft.server.wire_requests import Refused, decode_request, encode_request
-from kraft.server.wire_responses import decode_response, encode_response
+from kraft.server.rpc.requests import Refused, decode_request, encode_request
+from kraft.server.rpc.responses import decode_response, encode_response
+from kraft.server.rpc.wire import API_OF_REQUEST, API_VERSIONS, FETCH, Api
 from tests.reference.raft_messages import (
     LISTENER,
     REQUESTS,

@@ -31,7 +31,7 @@ from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSe
 from kraft.records import Record, Uuid, control
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
-from kraft.server.store import MetadataStore
+from kraft.server.disk.store import MetadataStore
 from tests.simulation.disk import CrashDisk
 
 ROOT = "/var/node"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kraft.server import store_recovery
-from kraft.server.store import MetadataStore
-from kraft.server.store_files import SyncedOffset
-from kraft.server.store_snapshots import SnapshotFiles
+from kraft.server.disk import recovery as store_recovery
+from kraft.server.disk.files import SyncedOffset
+from kraft.server.disk.snapshots import SnapshotFiles
+from kraft.server.disk.store import MetadataStore
 from tests.simulation.disk import CrashDisk, CrashFile
 from tests.simulation.disk_proof import prove_crashes, prove_flips
 from tests.simulation.disk_workload import BrokenPromiseError

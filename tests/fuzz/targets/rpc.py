@@ -15,10 +15,10 @@ from kraft.errors import KraftError
 from kraft.raft import messages as m
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.records import Uuid
-from kraft.server.api_versions import decode_api_versions_response
-from kraft.server.wire import API_VERSIONS, RAFT_APIS, Api, request_frame
-from kraft.server.wire_requests import Refused, decode_request, encode_request
-from kraft.server.wire_responses import decode_response, encode_response
+from kraft.server.rpc.api_versions import decode_api_versions_response
+from kraft.server.rpc.requests import Refused, decode_request, encode_request
+from kraft.server.rpc.responses import decode_response, encode_response
+from kraft.server.rpc.wire import API_VERSIONS, RAFT_APIS, Api, request_frame
 
 PREFIX = 1
 HOLDS_BATCHES = False

@@ -7,8 +7,8 @@ from pathlib import Path
 from kraft.cli.exits import REFUSED, USAGE
 from kraft.raft import messages as m
 from kraft.raft.voters import Endpoint, ReplicaKey
-from kraft.server.config import ServerConfig
-from kraft.server.storage_format import FormatRequest, format_storage
+from kraft.server.config.loading import ServerConfig
+from kraft.server.storage.format import FormatRequest, format_storage
 from tests.unit.cli.conftest import Run
 from tests.unit.server.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
 

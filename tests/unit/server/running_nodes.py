@@ -13,10 +13,10 @@ from kraft.raft import messages as m
 from kraft.raft.ready import Event, RequestReceived, SendResponse
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.records import Uuid
-from kraft.server.api_versions import Features
-from kraft.server.cluster_description import ClusterDescription, describe_cluster_handler
-from kraft.server.transport import Transport, TransportConfig
-from kraft.server.wire import DESCRIBE_CLUSTER
+from kraft.server.network.transport import Transport, TransportConfig
+from kraft.server.rpc.api_versions import Features
+from kraft.server.rpc.cluster_description import ClusterDescription, describe_cluster_handler
+from kraft.server.rpc.wire import DESCRIBE_CLUSTER
 
 LISTENER = "CONTROLLER"
 CLUSTER_ID = "3Db5QLSqSZieL3rJBUUegA"

@@ -29,10 +29,10 @@ from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.records import Uuid
 from kraft.records.classes import NoOp
 from kraft.records.values import encode_value
+from kraft.server.disk.store import MetadataStore
+from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
-from kraft.server.store import MetadataStore
-from kraft.server.writer import WriterThread
-from tests.unit.server.test_store import make_snapshot, metadata_dir
+from tests.unit.server.disk.test_store import make_snapshot, metadata_dir
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 ALONE = VoterSet.parse("1@localhost:9001", "CONTROLLER")

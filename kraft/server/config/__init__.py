@@ -1,0 +1,1 @@
+"""Kafka's `.properties` as a configuration that holds."""

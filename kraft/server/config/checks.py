@@ -1,0 +1,326 @@
+"""What has to hold among the settings of a configuration (Kafka's ``KafkaConfig.validateValues``).
+
+Owns what was given and where it stands, the cross checks, and the words in which they refuse. Where
+Kafka would take a configuration that cannot work (a voter id given twice, a port above 65535), it
+is refused here. Checks that concern only a broker's own duties are left out. Fed by
+``kraft.server.config.loading``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kraft.errors import InvalidConfigError
+from kraft.raft.voters import Endpoint, VoterSet
+from kraft.server.config.listeners import (
+    NON_ROUTABLE_HOST,
+    SECURITY_PROTOCOLS,
+    Listener,
+    read_address,
+    read_listeners,
+    read_voters,
+)
+from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
+from kraft.server.config.settings import SETTINGS, Settings
+from kraft.server.config.values import RefusedError, read_csv_map, read_setting
+
+_SASL_OR_SSL = SECURITY_PROTOCOLS[1:]
+# Comparing names costs what their lengths multiply to.
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownSetting:
+    """A setting that was given and has no effect; ``where`` is the file and line, or the command
+    line. ``similar`` is a name that may have been meant, or None.
+    """
+
+    name: str
+    where: str
+    similar: str | None = None
+
+
+@dataclass(slots=True)
+class Given:
+    """What file and command line say: values by name, and where each stands."""
+
+    path: Path
+    values: dict[str, str] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, value: str, where: str) -> None:
+        self.values[name] = value
+        self.where[name] = where
+
+    def fail(self, name: str, reason: str) -> NoReturn:
+        """Refuses the setting, where it stands, for this reason."""
+        raise InvalidConfigError(f"{self.where.get(name, self.path)}: {name} {reason}")
+
+
+class CheckedConfig:
+    """The checks, in an order in which each may rely on those before it."""
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.warnings: list[str] = []
+        self.settings = self._settings()
+        self.names = self.settings.controller_listener_names
+        self.protocols = self._security_protocols()
+        self.listeners = self._listeners("listeners", self.settings.listeners)
+        advertised = self.settings.advertised_listeners
+        self.advertised = (
+            None if advertised is None else self._listeners("advertised.listeners", advertised)
+        )
+        self.advertised_controller = self._advertised_controller_listeners()
+        self.advertised_broker = tuple(
+            one
+            for one in (self.listeners if self.advertised is None else self.advertised)
+            if one.name not in self.names
+        )
+        self.inter_broker_listener = self._inter_broker_listener()
+        self.voters = self._voters()
+        self.bootstrap_servers = self._bootstrap_servers()
+        self._check_quorum()
+        if self.settings.process_roles == ("broker",):
+            self._check_broker_alone()
+        else:
+            self._check_controller()
+        if "broker" in self.settings.process_roles:
+            self._check_broker_listeners()
+        self._check_routable()
+        self._check_connections()
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the ServerConfig."""
+        unknown = [
+            (name, where) for name, where in self.given.where.items() if name not in SETTINGS
+        ]
+        return {
+            "path": self.given.path,
+            "settings": self.settings,
+            "controller_listener_names": self.names,
+            "listeners": self.listeners,
+            "advertised_controller_listeners": self.advertised_controller,
+            "advertised_broker_listeners": self.advertised_broker,
+            "voters": self.voters,
+            "bootstrap_servers": self.bootstrap_servers,
+            "not_understood": tuple(
+                UnknownSetting(name, where, _similar(name))
+                for name, where in unknown
+                if not is_known_to_kafka(name)
+            ),
+            "no_effect": tuple(
+                UnknownSetting(name, where) for name, where in unknown if is_known_to_kafka(name)
+            ),
+            "warnings": tuple(self.warnings),
+        }
+
+    def _settings(self) -> Settings:
+        given = self.given
+        if "node.id" not in given.values and "broker.id" in given.values:
+            given.values["node.id"] = given.values["broker.id"]
+        values: dict[str, Any] = {}
+        for name, rule in SETTINGS.items():
+            if name in given.values:
+                text = given.values[name]
+                if "config.providers" in given.values and "${" in text:
+                    given.fail(name, "takes its value from a config provider; write it out here")
+                value = read_setting(rule, text, given.where.get(name, str(given.path)))
+                values[name.replace(".", "_")] = value
+                if rule.is_set and len(rule.entries(text)) != len(value):
+                    self.warnings.append(f"{name} has an entry twice; it counts once")
+            elif rule.default is MISSING:
+                given.fail(name, f"is missing; it must be given: {rule.kind.value}")
+        settings = Settings(**values)
+        if "broker.id" in given.values and settings.broker_id != settings.node_id:
+            given.fail("broker.id", f"must be the same as node.id, {settings.node_id}")
+        return settings
+
+    def _security_protocols(self) -> dict[str, str]:
+        """The security protocol of each listener, by its name in upper case."""
+        name = "listener.security.protocol.map"
+        try:
+            pairs = read_csv_map(self.settings.listener_security_protocol_map)
+        except RefusedError as refused:
+            self.given.fail(name, f"is not {refused}")
+        protocols: dict[str, str] = {}
+        for listener, protocol in pairs.items():
+            if listener.upper() in protocols:
+                self.given.fail(name, f"names the listener {listener.upper()} twice")
+            if protocol.upper() not in SECURITY_PROTOCOLS:
+                self.given.fail(
+                    name,
+                    f"gives {listener} the protocol {protocol!r:.40}, allowed is one of "
+                    f"{', '.join(SECURITY_PROTOCOLS)}",
+                )
+            protocols[listener.upper()] = protocol.upper()
+        used = {
+            *self.names,
+            *(entry.partition(":")[0].upper() for entry in self.settings.listeners),
+        }
+        if name not in self.given.values and not used & set(_SASL_OR_SSL):
+            # Without a map, and where nothing asks for encryption, controllers speak PLAINTEXT.
+            protocols |= dict.fromkeys(self.names, "PLAINTEXT")
+        return protocols
+
+    def _listeners(self, name: str, entries: tuple[str, ...]) -> tuple[Listener, ...]:
+        try:
+            return read_listeners(
+                entries, self.protocols, distinct_ports=name != "advertised.listeners"
+            )
+        except RefusedError as refused:
+            self.given.fail(name, f"is {', '.join(entries)!r:.200}, needed is {refused}")
+
+    def _advertised_controller_listeners(self) -> tuple[Listener, ...]:
+        """Of each controller listener what is advertised, or else where it listens."""
+        found = []
+        for name in self.names:
+            stated = [one for one in self.advertised or () if one.name == name]
+            bound = [
+                one._replace(host="") if one.host == NON_ROUTABLE_HOST else one
+                for one in self.listeners
+                if one.name == name
+            ]
+            found += (stated or bound)[:1]
+        return tuple(found)
+
+    def _inter_broker_listener(self) -> str:
+        stated = self.settings.inter_broker_listener_name
+        if stated is None:
+            return self.settings.security_inter_broker_protocol
+        if "security.inter.broker.protocol" in self.given.values:
+            self.given.fail(
+                "inter.broker.listener.name",
+                "and security.inter.broker.protocol are both set; only one may be",
+            )
+        if stated.upper() not in self.protocols:
+            self.given.fail(
+                "inter.broker.listener.name",
+                f"is {stated!r:.40}, which is not in listener.security.protocol.map",
+            )
+        return stated.upper()
+
+    def _voters(self) -> VoterSet:
+        name = "controller.quorum.voters"
+        try:
+            return read_voters(self.settings.controller_quorum_voters, self.names[0].upper())
+        except RefusedError as refused:
+            self.given.fail(name, f"is {self.given.values[name]!r:.200}, needed is {refused}")
+
+    def _bootstrap_servers(self) -> tuple[Endpoint, ...]:
+        name = "controller.quorum.bootstrap.servers"
+        try:
+            return tuple(
+                Endpoint(self.names[0].upper(), *read_address(entry))
+                for entry in self.settings.controller_quorum_bootstrap_servers
+            )
+        except RefusedError as refused:
+            self.given.fail(name, f"is {self.given.values[name]!r:.200}, needed is {refused}")
+
+    def _check_quorum(self) -> None:
+        if not self.voters and not self.bootstrap_servers:
+            raise InvalidConfigError(
+                f"{self.given.path}: no controllers are named: give either "
+                "controller.quorum.bootstrap.servers (host:port, for voters that may change) or "
+                "controller.quorum.voters (id@host:port, for voters that are fixed)"
+            )
+
+    def _check_controller(self) -> None:
+        settings, given = self.settings, self.given
+        bound = {one.name for one in self.listeners}
+        if not self.advertised_controller or not bound.issuperset(self.names):
+            given.fail(
+                "controller.listener.names",
+                f"is {','.join(self.names)}; a controller needs each of them in listeners, which "
+                f"has {', '.join(sorted(bound))}",
+            )
+        if settings.process_roles == ("controller",):
+            others = sorted(bound.difference(self.names))
+            if others:
+                given.fail(
+                    "listeners",
+                    f"has {', '.join(others)}; where process.roles=controller all of them must be "
+                    "in controller.listener.names",
+                )
+            stated = settings.inter_broker_listener_name
+            if stated is not None and stated.upper() in self.names:
+                given.fail(
+                    "inter.broker.listener.name",
+                    "must not be one of controller.listener.names where process.roles=controller",
+                )
+        if self.voters and settings.node_id not in self.voters.ids:
+            given.fail(
+                "controller.quorum.voters",
+                f"must have the node id {settings.node_id} of this controller; it has "
+                f"{', '.join(map(str, sorted(self.voters.ids)))}",
+            )
+
+    def _check_broker_alone(self) -> None:
+        settings, given = self.settings, self.given
+        if settings.node_id in self.voters.ids:
+            given.fail(
+                "node.id",
+                f"is {settings.node_id}, which controller.quorum.voters names as a controller; "
+                "where process.roles=broker it must be another",
+            )
+        both = [one.name for one in self.listeners if one.name in self.names]
+        if both:
+            given.fail(
+                "listeners",
+                f"has {', '.join(both)} of controller.listener.names; where process.roles=broker "
+                "none of them may be there",
+            )
+        for name in self.names:
+            if name.upper() not in self.protocols:
+                given.fail(
+                    "controller.listener.names",
+                    f"has {name}, which is not in listener.security.protocol.map",
+                )
+        if settings.controller_quorum_auto_join_enable:
+            given.fail("controller.quorum.auto.join.enable", "is for controllers only")
+        if len(self.names) > 1:
+            self.warnings.append(
+                "controller.listener.names has several entries; a broker uses only the first, "
+                f"{self.names[0]}"
+            )
+
+    def _check_broker_listeners(self) -> None:
+        names = [one.name for one in self.advertised_broker]
+        setting = "listeners" if self.advertised is None else "advertised.listeners"
+        if self.inter_broker_listener not in names:
+            self.given.fail(
+                setting,
+                f"must have the listener between brokers, {self.inter_broker_listener} "
+                "(inter.broker.listener.name or security.inter.broker.protocol); besides those of "
+                f"controllers it has {', '.join(names) or 'none'}",
+            )
+        unbound = set(names).difference(one.name for one in self.listeners)
+        if unbound:
+            self.given.fail(
+                "advertised.listeners", f"has {', '.join(sorted(unbound))}, not in listeners"
+            )
+
+    def _check_routable(self) -> None:
+        for listener in (*self.advertised_broker, *self.advertised_controller):
+            if listener.host == NON_ROUTABLE_HOST:
+                self.given.fail(
+                    "advertised.listeners" if self.advertised is not None else "listeners",
+                    f"would advertise {listener}, which nobody can connect to; name the address "
+                    "in advertised.listeners",
+                )
+
+    def _check_connections(self) -> None:
+        if self.settings.max_connections_per_ip == 0:
+            self.given.fail(
+                "max.connections.per.ip",
+                "is 0, which lets nobody in: max.connections.per.ip.overrides has no effect here",
+            )
+
+
+def _similar(name: str) -> str | None:
+    if len(name) > _LONGEST_NAME:
+        return None
+    return next(iter(get_close_matches(name, KAFKA_NAMES, 1, 0.85)), None)

@@ -1,0 +1,221 @@
+"""What a node finds on its disk when it starts, and what it makes of it.
+
+Owns Kafka's rules of a restart (facts: ``KafkaMetadataLog.apply``, ``recoverSnapshots``,
+``truncateToLatestSnapshot``), and this node's own, which tell damage from interruption:
+
+- what an interrupted download, deletion or replacement left behind goes;
+- a torn tail is cut off; damage where the log is known to have been on the device, or (where that
+  is not known) that whole batches follow, is refused: it may be what the quorum committed, or lie
+  before it (FAST'18);
+- the leader epoch of a batch lies outside its CRC, but every epoch begins with a LeaderChange and
+  every LeaderChange begins an epoch, so that an epoch that rotted is found out;
+- a log that does not begin at 0 needs a snapshot at its start or later; snapshots before it go;
+- a snapshot ahead of the log (a download that was put in place, and then a crash) empties the log.
+
+Every refusal says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from kraft._core.batch import ATTRIBUTE_CONTROL, scan
+from kraft._core.batch_records import iterate
+from kraft._core.disk import Disk
+from kraft._core.epoch_cache import EpochCache
+from kraft._core.log import Log
+from kraft._core.partition_directory import METADATA_TOPIC_ID
+from kraft.errors import CorruptRecordError, DamagedLogError, StorageError
+from kraft.raft.election_state import ElectionState
+from kraft.raft.log_view import LogView
+from kraft.raft.voters import VoterSet
+from kraft.server.disk.files import SyncedOffset, read_quorum_state
+from kraft.server.disk.snapshots import SnapshotFiles, is_unfinished
+
+LEADER_CHANGE = 2
+_WHOLE_SEGMENT = (1 << 63) - 1
+
+_CATCH_UP = (
+    "The disk is at fault, or what wrote here. Keep a copy of the directory. Where a majority of "
+    "the other controllers is well, this one can catch up from them: take it out of the voters "
+    "(kraft quorum remove-controller), format an empty directory for it, start it, and add it again"
+)
+
+
+class Recovered(NamedTuple):
+    """A directory that may be worked with."""
+
+    log: Log
+    snapshots: SnapshotFiles
+    synced_offset: SyncedOffset
+    view: LogView
+    election: ElectionState
+
+
+class ControlBatch(NamedTuple):
+    base_offset: int
+    data: memoryview
+
+
+def recover(
+    disk: Disk, directory: str, static_voters: VoterSet, *, segment_bytes: int, segment_ms: int
+) -> Recovered:
+    """Opens a metadata log's directory, made where it is missing, and puts it in order.
+
+    Raises CorruptRecordError (DamagedLogError) and StorageError; the message says what to do.
+    """
+    _make_directory(disk, directory)
+    _remove_unfinished(disk, directory)
+    try:
+        stored = read_quorum_state(disk, directory)
+    except CorruptRecordError as error:
+        error.add_advice(
+            "It holds this node's vote; without it the node could vote twice in an epoch. "
+            + _CATCH_UP
+        )
+        raise
+    synced_offset = SyncedOffset(disk, directory)
+    if stored is not None and not stored.is_ours:
+        synced_offset.forget()
+    try:
+        log = Log.open(
+            directory,
+            disk=disk,
+            segment_bytes=segment_bytes,
+            segment_ms=segment_ms,
+            synced_offset=synced_offset.offset,
+        )
+    except CorruptRecordError as error:
+        raise error.add_advice(_CATCH_UP) from None
+    try:
+        controls = _check_epochs(log, synced_offset)
+        snapshots = SnapshotFiles(disk, directory)
+        _take_in_snapshots(log, snapshots)
+        latest = snapshots.latest
+        if latest is not None and (
+            latest.id.offset > log.log_end_offset or latest.id.epoch > log.last_epoch
+        ):
+            if latest.id.offset > 0:
+                # What is known of the log goes first: the log is emptied segment by segment.
+                synced_offset.forget()
+                log.truncate_fully_and_start_at(latest.id.offset)
+                snapshots.remove_before(latest.id)
+            controls = []
+        synced_offset.begin(log.log_end_offset, log.last_epoch)
+    except CorruptRecordError as error:
+        log.close()
+        raise error.add_advice(_CATCH_UP) from None
+    except BaseException:
+        log.close()
+        raise
+    view = LogView(
+        static_voters=static_voters,
+        start_offset=log.log_start_offset,
+        end_offset=log.log_end_offset,
+        durable_end_offset=log.log_end_offset,
+        epochs=EpochCache(list(log.epochs)),
+        snapshots={id: snapshot.size for id, snapshot in snapshots.all.items()},
+    )
+    base_offset = 0
+    if latest is not None:
+        view.load_snapshot_voters(latest.voters, latest.kraft_version)
+        base_offset = latest.id.offset
+    for batch in controls:
+        if batch.base_offset >= base_offset:
+            view.replay_control_batch(batch.data)
+    election = ElectionState() if stored is None else stored.state
+    return Recovered(log, snapshots, synced_offset, view, election)
+
+
+def _make_directory(disk: Disk, directory: str) -> None:
+    """Makes it and what is missing above it, so that the names last."""
+    parents: list[str] = []
+    path = directory
+    while not disk.exists(path) and (parent := os.path.dirname(path) or ".") != path:
+        parents.append(parent)
+        path = parent
+    disk.make_directory(directory)
+    for parent in parents:
+        disk.sync_directory(parent)
+
+
+def _remove_unfinished(disk: Disk, directory: str) -> None:
+    unfinished = [name for name in disk.list(directory) if is_unfinished(name)]
+    for name in unfinished:
+        disk.remove(f"{directory}/{name}")
+    if unfinished:
+        disk.sync_directory(directory)
+
+
+def _check_epochs(log: Log, synced_offset: SyncedOffset) -> list[ControlBatch]:
+    """The control batches of the whole log, once it is clear that no epoch has rotted."""
+    if log.topic_id != METADATA_TOPIC_ID:
+        raise CorruptRecordError(
+            f"partition.metadata names the topic {log.topic_id}, which is not the metadata log's",
+            path=log.directory,
+        )
+    controls: list[ControlBatch] = []
+    epoch = -1
+    for segment in log.segments:
+        if not segment.size:
+            continue
+        data = log.fetch(segment.base_offset, _WHOLE_SEGMENT)
+        table = scan(data, verify_crc=False)
+        for base_offset, position, length, batch_epoch, attributes in zip(
+            table.base_offsets.tolist(),
+            table.positions.tolist(),
+            table.batch_lengths.tolist(),
+            table.partition_leader_epochs.tolist(),
+            table.attributes.tolist(),
+            strict=True,
+        ):
+            is_control = attributes & ATTRIBUTE_CONTROL
+            if not is_control and batch_epoch == epoch:
+                continue
+            batch = data[position : position + length + 12]
+            begins_epoch = bool(is_control) and _begins_epoch(batch)
+            # The log's first batch may be of any kind: the start lies where a snapshot ends.
+            if begins_epoch != (batch_epoch > epoch) and epoch >= 0:
+                raise DamagedLogError(
+                    f"leader epoch {batch_epoch} follows {epoch} "
+                    f"{'at' if begins_epoch else 'without'} a LeaderChange",
+                    path=segment.path,
+                    offset=base_offset,
+                    position=position,
+                )
+            epoch = batch_epoch
+            if is_control:
+                controls.append(ControlBatch(base_offset, batch))
+    offset = synced_offset.offset
+    if offset > log.log_start_offset and log.epoch_at(offset - 1) != synced_offset.epoch:
+        raise DamagedLogError(
+            f"the record before offset {offset} is of leader epoch {log.epoch_at(offset - 1)}, "
+            f"and was of {synced_offset.epoch} when the log was synced",
+            path=log.directory,
+            offset=offset - 1,
+        )
+    return controls
+
+
+def _begins_epoch(batch: memoryview) -> bool:
+    for record_batch in iterate(batch, verify_crc=False):
+        for record in record_batch:
+            return record.control_type == LEADER_CHANGE
+    return False
+
+
+def _take_in_snapshots(log: Log, snapshots: SnapshotFiles) -> None:
+    """Checks every snapshot that the log's start leaves, and removes those before it."""
+    ids, start = snapshots.find(), log.log_start_offset
+    kept = [id for id in ids if id.offset >= start]
+    if start > 0 and not kept:
+        raise StorageError(
+            f"{log.directory}: the log begins at offset {start}, and no snapshot holds what was "
+            f"before ({len(ids)} end earlier). Put back the newest .checkpoint file, or: "
+            + _CATCH_UP
+        )
+    for id in kept:
+        snapshots.take_in(id)
+    if len(kept) < len(ids):
+        snapshots.remove_before(kept[0])

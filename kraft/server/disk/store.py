@@ -1,0 +1,286 @@
+"""The disk of a node: the metadata log, its snapshots and the election state, as one thing.
+
+Owns the directory ``<metadata.log.dir>/__cluster_metadata-0``. It opens it (`store_recovery`), does
+the writes that the raft layer asks for, in their order and with Kafka's files, reads slices of log
+and snapshots for others, and cleans by retention.
+
+Invariants: what `sync` returned for is on the device; one thread at a time writes, `read` may be
+called in any other meanwhile; nothing is retried after the disk refused. Only snapshots move the
+log's start (KAFKA-14238): before a record goes, a snapshot that holds it is durable. A snapshot
+that is put in place has its name before the log is emptied, so that a crash in between is mended at
+the next start. Fed by `writer` and `driver`; feeds on ``kraft._core.log`` and ``snapshot_file``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Self
+
+from kraft._core.disk import Disk, OsDisk, OsFile
+from kraft._core.group_writer import GroupWriter
+from kraft._core.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
+from kraft._core.snapshot_file import SnapshotWriter
+from kraft.errors import OffsetOutOfRangeError
+from kraft.metadata.directory import METADATA_LOG
+from kraft.raft.election_state import ElectionState
+from kraft.raft.messages import LogSlice, OffsetAndEpoch, SnapshotSlice
+from kraft.raft.ready import (
+    AppendBatches,
+    DropSnapshotDownload,
+    InstallSnapshot,
+    SnapshotsCleaned,
+    SnapshotStored,
+    StoreSnapshotChunk,
+    TruncateLog,
+    Write,
+    WriteElectionState,
+)
+from kraft.raft.voters import ReplicaKey, VoterSet
+from kraft.server.disk.directory_lock import DirectoryLock
+from kraft.server.disk.files import write_quorum_state
+from kraft.server.disk.recovery import Recovered, recover
+from kraft.server.disk.snapshots import StoredSnapshot
+
+#: Appends that a group writer may have at once.
+MAX_STAGED = 1024
+DEFAULT_RETENTION_BYTES = 100 * 1024 * 1024
+DEFAULT_RETENTION_MS = 7 * 24 * 3600 * 1000
+
+
+class MetadataStore:
+    """See the module's docstring; made by `open`, given back by `close`.
+
+    ``view`` and ``election`` are what the disk held at the opening: a raft node takes them over.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        static_voters: VoterSet,
+        recovered: Recovered,
+        lock: DirectoryLock | None,
+    ) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.view = recovered.view
+        self.election = recovered.election
+        self.log = recovered.log
+        self._static_voters = static_voters
+        self._snapshots = recovered.snapshots
+        self._synced_offset = recovered.synced_offset
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls,
+        metadata_log_dir: str | os.PathLike[str],
+        *,
+        static_voters: VoterSet | None = None,
+        disk: Disk | None = None,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        segment_ms: int = DEFAULT_SEGMENT_MS,
+    ) -> Self:
+        """Opens the metadata log under ``metadata_log_dir``, made where it is missing.
+
+        The operating system's disk is locked against other processes; another ``disk`` is not.
+        Raises CorruptRecordError (DamagedLogError) where what lies there cannot be trusted, with
+        what to do in the message, and StorageError where the disk refuses or is in use.
+        """
+        root = os.fspath(metadata_log_dir)
+        static_voters = static_voters or VoterSet()
+        lock = None
+        if disk is None:
+            disk = OsDisk()
+            disk.make_directory(root)
+            lock = DirectoryLock(root)
+        directory = f"{root}/{METADATA_LOG}"
+        try:
+            recovered = recover(
+                disk,
+                directory,
+                static_voters,
+                segment_bytes=segment_bytes,
+                segment_ms=segment_ms,
+            )
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        return cls(directory, disk, static_voters, recovered, lock)
+
+    # -- writing
+
+    def perform(self, write: Write) -> SnapshotStored | None:
+        """Does one write; what is to be told of it, beside that it was written.
+
+        Election states, truncations and installed snapshots are durable at the return, appended
+        batches and stored chunks with the next `sync`. Raises StorageError, and CorruptRecordError
+        for a downloaded snapshot that is none; the process must end then.
+        """
+        kind = type(write)
+        if kind is AppendBatches:
+            self._append(write)  # type: ignore[arg-type]
+        elif isinstance(write, WriteElectionState):
+            self._write_election_state(write)
+        elif isinstance(write, TruncateLog):
+            self._truncate(write.end_offset)
+        elif isinstance(write, StoreSnapshotChunk):
+            self._snapshots.store_chunk(write.snapshot_id, write.position, write.data)
+        elif isinstance(write, InstallSnapshot):
+            return self._install(write.snapshot_id)
+        else:
+            assert isinstance(write, DropSnapshotDownload), write
+            self._snapshots.drop_download(write.snapshot_id)
+        return None
+
+    def sync(self) -> None:
+        """What was appended is on the device at the return. Raises StorageError."""
+        log = self.log
+        log.sync()
+        self._synced_offset.raise_to(log.log_end_offset, log.last_epoch)
+
+    def _append(self, write: AppendBatches) -> None:
+        first, last = self.log.append(write.batches)
+        assert (first, last + 1) == (write.base_offset, write.end_offset), (first, last, write)
+
+    def _write_election_state(self, write: WriteElectionState) -> None:
+        voted = None
+        if write.voted_id >= 0:
+            voted = ReplicaKey(write.voted_id, write.voted_directory_id)
+        state = ElectionState(write.epoch, write.leader_id, voted)
+        content = state.to_bytes(write.kraft_version, self._static_voters.ids)
+        write_quorum_state(self.disk, self.directory, content)
+
+    def _truncate(self, end_offset: int) -> None:
+        log = self.log
+        self._synced_offset.lower_to(end_offset, log.epoch_at(end_offset - 1))
+        end = log.truncate_to(end_offset)
+        assert end == end_offset, f"truncation to {end_offset} ended at {end}"
+
+    def _install(self, id: OffsetAndEpoch) -> SnapshotStored:
+        snapshot = self._snapshots.finish_download(id)
+        self._synced_offset.lower_to(0, -1)
+        self.log.truncate_fully_and_start_at(id.offset)
+        self._synced_offset.raise_to(id.offset, -1)
+        self._snapshots.remove_before(id)
+        return SnapshotStored(
+            id,
+            snapshot.size,
+            is_installed=True,
+            voters=snapshot.voters,
+            kraft_version=snapshot.kraft_version,
+        )
+
+    # -- writing by a group writer
+
+    def group_writer(self, signal_fd: int) -> GroupWriter | None:
+        """What appends to the log without the interpreter's lock, beside the notes of how far it
+        is synced; None where the disk is not the operating system's.
+        """
+        notes = self._synced_offset.file
+        return GroupWriter(signal_fd, notes) if isinstance(notes, OsFile) else None
+
+    def stage(self, write: AppendBatches, group: GroupWriter) -> bool:
+        """Has the group writer append; False where that is not possible now, or needs `perform`.
+
+        Until it is done nothing else may be written; then `take_in`.
+        """
+        log = self.log
+        if group.pending >= MAX_STAGED or not log.stage(write.batches):
+            return False
+        if not group.pending:
+            group.aim(*log.staging_file)
+        position, note = self._synced_offset.note(write.end_offset, log.last_epoch)
+        return group.put(write.batches, position, note)
+
+    def take_in(self, write: AppendBatches) -> None:
+        """What was staged, the oldest first, is on the device."""
+        self.log.take_in(write.batches)
+        assert self.log.log_end_offset == write.end_offset, write
+
+    # -- reading
+
+    def read(self, slice: LogSlice | SnapshotSlice) -> memoryview:
+        """The bytes of a slice as they lie on disk, mapped and not copied.
+
+        Of a log slice whole batches, none that ends behind its ``end_offset``, all of one segment.
+        Empty where what was asked for has been cleaned or cut off since. May be called in any
+        thread.
+        """
+        if isinstance(slice, SnapshotSlice):
+            return self._snapshots.read(slice)
+        try:
+            return self.log.fetch(slice.offset, slice.max_size, slice.end_offset)
+        except OffsetOutOfRangeError:
+            return memoryview(b"")
+
+    def snapshot(self, id: OffsetAndEpoch) -> StoredSnapshot | None:
+        """A snapshot that is there, checked and mapped."""
+        return self._snapshots.all.get(id)
+
+    # -- snapshots made here, and cleaning
+
+    def snapshot_writer(
+        self,
+        id: OffsetAndEpoch,
+        *,
+        last_contained_log_timestamp_ms: int,
+        timestamp_ms: int,
+        control_records: Iterable[tuple[int, bytes]] = (),
+    ) -> SnapshotWriter:
+        """A writer of the snapshot ``id``; once it is finished, `add_snapshot` takes it in."""
+        return SnapshotWriter(
+            self.directory,
+            id.offset,
+            id.epoch,
+            last_contained_log_timestamp_ms=last_contained_log_timestamp_ms,
+            timestamp_ms=timestamp_ms,
+            control_records=control_records,
+            disk=self.disk,
+        )
+
+    def add_snapshot(self, id: OffsetAndEpoch) -> SnapshotStored:
+        """Takes in a snapshot that was finished under its name: it may be served from now on."""
+        snapshot = self._snapshots.take_in(id)
+        return SnapshotStored(id, snapshot.size)
+
+    def clean(
+        self,
+        now_ms: float,
+        max_bytes: int = DEFAULT_RETENTION_BYTES,
+        max_ms: int = DEFAULT_RETENTION_MS,
+    ) -> SnapshotsCleaned | None:
+        """Gives up the oldest snapshots, and the log before the next one; None: nothing was due.
+
+        Due is the oldest while there is a newer one, and log and snapshots together are larger
+        than ``max_bytes``, or its last record is older than ``max_ms``; below 0 neither bounds
+        (``KafkaMetadataLog.maybeClean``).
+        """
+        snapshots = list(self._snapshots.all.values())
+        earliest = None
+        for oldest, following in pairwise(snapshots):
+            size = self.log.size + sum(one.size for one in self._snapshots.all.values())
+            age_ms = now_ms - oldest.last_contained_log_timestamp_ms
+            if not (0 <= max_bytes < size or 0 <= max_ms < age_ms):
+                break
+            earliest = following.id
+            self.log.advance_log_start(earliest.offset)
+            self._snapshots.remove_before(earliest)
+        if earliest is None:
+            return None
+        return SnapshotsCleaned(self.log.log_start_offset, earliest)
+
+    def close(self) -> None:
+        """Syncs what is not synced, and gives files and lock back."""
+        try:
+            self._snapshots.close()
+            self.log.close()
+            if not self.log.failed:
+                self._synced_offset.raise_to(self.log.log_end_offset, self.log.last_epoch)
+        finally:
+            self._synced_offset.close()
+            if self._lock is not None:
+                self._lock.release()

@@ -1,0 +1,1 @@
+"""The network of a node: who asks it, and whom it asks."""

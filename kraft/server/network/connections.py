@@ -1,0 +1,269 @@
+"""Connections to other nodes, one for each destination, made when there is something to send.
+
+Owns the client side of a node's transport. A connection begins with ApiVersions; what the peer said
+then decides the version of every request, until the connection ends. One request is in flight at a
+time, as the raft layer wants it; more wait in a short queue. Every request ends in exactly one
+`ResponseReceived` or `RequestFailed`, told from the event loop and never from within `send`: after
+the request timeout, counted from `send`, at the latest. Whoever wants to try again, with which
+pause, is the raft node's business.
+
+Names are resolved by the loop's own resolver, off the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kraft import __version__
+from kraft.errors import KraftError, UnsupportedVersionError
+from kraft.raft.messages import NONE, UNSUPPORTED_VERSION, ApiVersionsRequest, ApiVersionsResponse
+from kraft.raft.messages import Request as RaftRequest
+from kraft.raft.messages import Response as RaftResponse
+from kraft.raft.ready import Event, RequestFailed, ResponseReceived
+from kraft.raft.voters import Endpoint
+from kraft.server.network.framing import FrameProtocol, Piece
+from kraft.server.rpc.api_versions import (
+    PeerVersions,
+    decode_api_versions_response,
+    encode_api_versions_request,
+    version_to_retry,
+)
+from kraft.server.rpc.requests import KRAFT_VERSION, encode_request
+from kraft.server.rpc.responses import decode_response
+from kraft.server.rpc.wire import (
+    API_OF_REQUEST,
+    API_VERSIONS,
+    Api,
+    newest_common_version,
+    read_response_header,
+    request_frame,
+)
+
+log = logging.getLogger(__name__)
+
+# Kafka's own responses are far below this: a Fetch and a snapshot chunk have 8 MiB.
+MAX_RESPONSE_SIZE = 100 * 1024 * 1024
+_MAX_WAITING = 64
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request that is not answered yet."""
+
+    request: RaftRequest
+    correlation: int
+    deadline: float
+    api: Api = field(init=False)
+    version: int = -1
+
+    def __post_init__(self) -> None:
+        self.api = API_OF_REQUEST[type(self.request)]
+
+
+class Peer:
+    """A destination: the connection to it, if there is one, and what waits for it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        endpoint: Endpoint,
+        client_id: str,
+        deliver: Callable[[Event], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self._loop = loop
+        self._client_id = client_id
+        self._deliver = deliver
+        self._waiting: deque[_Pending] = deque()
+        self._in_flight: _Pending | None = None
+        self._connection: PeerConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        #: A node that stays away is asked many times a second: it is told of once.
+        self._is_absence_told = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._in_flight is not None or bool(self._waiting)
+
+    def send(self, request: RaftRequest, correlation: int, deadline: float) -> None:
+        """Send as soon as the connection is free."""
+        if len(self._waiting) >= _MAX_WAITING:
+            self._fail_later(correlation)
+            return
+        self._waiting.append(_Pending(request, correlation, deadline))
+        self._go_on()
+
+    def close(self) -> None:
+        """Drop the connection; what is not answered fails."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._fail_all()
+
+    def check_time(self, now: float) -> None:
+        """Give up what is past its deadline, and with it the connection it hangs on."""
+        first = self._in_flight or (self._waiting[0] if self._waiting else None)
+        if first is not None and now >= first.deadline:
+            log.info("%r did not answer in time", self.endpoint)
+            self.close()
+
+    # -- what the connection tells
+
+    def opened(self, connection: PeerConnection) -> None:
+        self._connection = connection
+
+    def ready(self, connection: PeerConnection) -> None:
+        """The handshake is over."""
+        if connection is self._connection:
+            if self._is_absence_told:
+                self._is_absence_told = False
+                log.info("connected to %r again", self.endpoint)
+            self._go_on()
+
+    def received(self, connection: PeerConnection, response: RaftResponse) -> None:
+        pending, self._in_flight = self._in_flight, None
+        assert pending is not None
+        self._go_on()
+        self._deliver(ResponseReceived(pending.correlation, response))
+
+    def lost(self, connection: PeerConnection) -> None:
+        if connection is self._connection:
+            self._connection = None
+            self._fail_all()
+
+    # -- sending
+
+    def _go_on(self) -> None:
+        if self._in_flight is not None or not self._waiting or self._connecting is not None:
+            return
+        if self._connection is None:
+            self._connecting = self._loop.create_task(self._connect())
+            return
+        if self._connection.peer is None:
+            return
+        while self._waiting and self._in_flight is None:
+            pending = self._waiting.popleft()
+            if self._connection.start(pending):
+                self._in_flight = pending
+            else:
+                self._fail_later(pending.correlation, is_unsupported=True)
+
+    async def _connect(self) -> None:
+        connection = PeerConnection(self._loop, self, self._client_id)
+        try:
+            await self._loop.create_connection(
+                lambda: connection, self.endpoint.host, self.endpoint.port
+            )
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: a host that is no name at all.
+            level = logging.DEBUG if self._is_absence_told else logging.INFO
+            log.log(level, "no connection to %r: %s", self.endpoint, error)
+            self._is_absence_told = True
+            self._connecting = None
+            self._fail_all()
+            return
+        self._connecting = None
+        self._go_on()
+
+    def _fail_later(self, correlation: int, *, is_unsupported: bool = False) -> None:
+        self._loop.call_soon(self._deliver, RequestFailed(correlation, is_unsupported))
+
+    def _fail_all(self) -> None:
+        if self._in_flight is not None:
+            self._fail_later(self._in_flight.correlation)
+            self._in_flight = None
+        while self._waiting:
+            self._fail_later(self._waiting.popleft().correlation)
+
+
+class PeerConnection(FrameProtocol):
+    """One connection to a peer: first the handshake, then a request at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, owner: Peer, client_id: str) -> None:
+        super().__init__(loop, MAX_RESPONSE_SIZE)
+        self._owner = owner
+        self._client_id = client_id
+        #: What the peer said of itself; None until the handshake is over.
+        self.peer: PeerVersions | None = None
+        self._correlation = 0
+        self._asked: tuple[Api, int] | None = None
+        self._is_raft_request = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._owner.opened(self)
+        self._ask_versions(API_VERSIONS.highest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.lost(self)
+
+    def frame_refused(self, reason: str) -> None:
+        log.warning("%r answered with %s: closed", self._owner.endpoint, reason)
+        self.close()
+
+    def start(self, pending: _Pending) -> bool:
+        """Send the request; False where the peer knows no version that can say it."""
+        assert self.peer is not None
+        version = newest_common_version(pending.api, self.peer.ranges)
+        if version is None:
+            return False
+        self._is_raft_request = True
+        if isinstance(pending.request, ApiVersionsRequest):
+            self._ask_versions(version)
+            return True
+        try:
+            body = encode_request(pending.request, version)
+        except UnsupportedVersionError:
+            return False
+        self._send(pending.api, version, body)
+        return True
+
+    def _ask_versions(self, version: int) -> None:
+        self._send(API_VERSIONS, version, encode_api_versions_request(version, __version__))
+
+    def _send(self, api: Api, version: int, body: bytes) -> None:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._asked = (api, version)
+        self.write([request_frame(api, version, self._correlation, self._client_id, body)])
+
+    def frame_received(self, frame: Piece) -> None:
+        try:
+            self._read(frame)
+        except KraftError as error:
+            self.frame_refused(f"a malformed response ({error})")
+
+    def _read(self, frame: Piece) -> None:
+        asked, self._asked = self._asked, None
+        if asked is None:
+            self.frame_refused("something that nobody asked for")
+            return
+        api, version = asked
+        correlation, body_at = read_response_header(frame, api, version)
+        if correlation != self._correlation:
+            self.frame_refused(f"correlation id {correlation} instead of {self._correlation}")
+        elif api is API_VERSIONS:
+            self._versions_received(version, decode_api_versions_response(version, frame, body_at))
+        else:
+            listener = self._owner.endpoint.name
+            self._owner.received(self, decode_response(api, version, frame, body_at, listener))
+
+    def _versions_received(self, version: int, peer: PeerVersions) -> None:
+        if self._is_raft_request:
+            if peer.error == NONE:
+                self.peer = peer
+            levels = peer.supported.get(KRAFT_VERSION)
+            self._owner.received(self, ApiVersionsResponse(peer.error, levels))
+        elif peer.error == NONE:
+            self.peer = peer
+            self._owner.ready(self)
+        elif peer.error == UNSUPPORTED_VERSION and version_to_retry(peer) < version:
+            self._ask_versions(version_to_retry(peer))
+        else:
+            self.frame_refused(f"error {peer.error} to ApiVersions {version}")

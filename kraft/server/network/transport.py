@@ -1,0 +1,115 @@
+"""What joins a raft node to the network: the listener, and the connections to other nodes.
+
+Owns both and the loop's clock over them. It turns what comes in into events for ``Node.step`` and
+what the node wants sent into bytes; it decides nothing. Everything runs on one event loop, whose
+thread calls `Transport.send`; `deliver` is called on it, and never from within `send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kraft.raft.messages import LogSlice, SnapshotSlice
+from kraft.raft.ready import Event, Send, SendRequest
+from kraft.raft.voters import Endpoint
+from kraft.server.network.connections import Peer
+from kraft.server.network.listener import Limits, Listener
+from kraft.server.rpc.api_versions import Features
+from kraft.server.rpc.handler import Handler
+
+_FASTEST_SWEEP_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class TransportConfig:
+    """Who a node is on the network; times in milliseconds."""
+
+    node_id: int
+    #: Where to listen; empty for a node that is never asked.
+    listeners: tuple[Endpoint, ...] = ()
+    #: controller.quorum.request.timeout.ms
+    request_timeout_ms: int = 2000
+    limits: Limits = field(default_factory=Limits)
+
+
+def no_features() -> Features:
+    return Features()
+
+
+class Transport:
+    """The network of one node.
+
+    ``deliver`` takes what happens; ``resolve`` gives the bytes that a response is to carry, at the
+    moment when they are sent; ``features`` says what ApiVersions tells; ``handlers`` answer APIs
+    that are not the raft node's, by API key.
+    """
+
+    def __init__(
+        self,
+        config: TransportConfig,
+        deliver: Callable[[Event], None],
+        resolve: Callable[[LogSlice | SnapshotSlice], memoryview],
+        features: Callable[[], Features] = no_features,
+        handlers: Mapping[int, Handler] | None = None,
+    ) -> None:
+        self._config = config
+        self._deliver = deliver
+        self.listener = Listener(config.limits, deliver, resolve, features, handlers or {})
+        self._peers: dict[int, Peer] = {}
+        self._client_id = f"raft-client-{config.node_id}"
+        self._timeout_s = config.request_timeout_ms / 1000
+        self._sweep: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: The listeners as they are bound, once started.
+        self.endpoints: tuple[Endpoint, ...] = ()
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where an address cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        self.endpoints = await self.listener.start(self._config.listeners)
+
+    async def close(self) -> None:
+        """Close the listener and every connection; whatever is in flight fails."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+        await self.listener.close()
+
+    def send(self, send: Send) -> None:
+        """Send a request or an answer; never blocks, and never fails.
+
+        A request ends in a `ResponseReceived` or a `RequestFailed`. An answer whose connection is
+        gone is dropped.
+        """
+        if not isinstance(send, SendRequest):
+            self.listener.respond(send.reply_to, send.response)
+            return
+        assert self._loop is not None, "not started"
+        peer = self._peers.get(send.destination)
+        if peer is None or peer.endpoint != send.endpoint:
+            if peer is not None:
+                peer.close()
+            peer = Peer(self._loop, send.endpoint, self._client_id, self._deliver)
+            self._peers[send.destination] = peer
+        peer.send(send.request, send.correlation, self._loop.time() + self._timeout_s)
+        if self._sweep is None:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        assert self._loop is not None
+        pause = max(_FASTEST_SWEEP_S, min(self._timeout_s / 10, 0.25))
+        self._sweep = self._loop.call_later(pause, self._check_time)
+
+    def _check_time(self) -> None:
+        assert self._loop is not None
+        self._sweep = None
+        now = self._loop.time()
+        for peer in self._peers.values():
+            peer.check_time(now)
+        if any(peer.is_busy for peer in self._peers.values()):
+            self._sweep_later()

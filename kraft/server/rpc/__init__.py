@@ -1,0 +1,1 @@
+"""Raft messages <-> Kafka's RPCs, in every version."""

@@ -1,0 +1,16 @@
+"""What answers the APIs that are not the raft node's own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kraft.server.rpc.wire import Api, RequestHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """Answers one API: header and body of a request -> body of its response."""
+
+    api: Api
+    answer: Callable[[RequestHeader, bytes | memoryview], Awaitable[bytes]]

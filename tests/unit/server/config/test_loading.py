@@ -1,0 +1,282 @@
+"""Kafka's configuration files: what is read, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kraft.errors import CorruptRecordError, InvalidConfigError
+from kraft.metadata.properties import property_line
+from kraft.raft.voters import Endpoint
+from kraft.records import Uuid
+from kraft.server.config.loading import ServerConfig
+from kraft.server.config.settings import SETTINGS
+from kraft.server.network.listener import Limits
+from tests.unit.server.configurations import (
+    BROKER,
+    COMBINED,
+    CONTROLLER,
+    changed,
+    write_configuration,
+)
+
+DIRECTORY_ID = Uuid(range(16))
+
+
+def load(directory: Path, base: dict[str, str], **changes: str | None) -> ServerConfig:
+    named = {name.replace("_", "."): value for name, value in changes.items()}
+    return ServerConfig.load(write_configuration(directory, changed(base, named)))
+
+
+def test_a_file_is_read_in_javas_syntax(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "# a controller\n"
+        "! of three\n"
+        "process.roles = controller\n"
+        "node.id:3\n"
+        "listeners CONTROLLER://127.0.0.1:9093\n"
+        "  controller.listener.names=\\u0043ONTROLLER\n"
+        "controller.quorum.voters=1@a:9093,\\\n"
+        "    2@b:9093,\\\n"
+        "    3@127.0.0.1:9093\n"
+        "log.dirs=/a , /b\n"
+        "controller.quorum.fetch.timeout.ms=1\n"
+        "controller.quorum.fetch.timeout.ms= 700 \n"
+    )
+    config = ServerConfig.load(path)
+    assert config.is_controller
+    assert not config.is_broker
+    assert config.node_id == 3
+    assert config.log_dirs == ("/a", "/b")
+    assert config.metadata_log_dir == "/a"
+    assert sorted(config.voters.ids) == [1, 2, 3]
+    assert config.settings.controller_quorum_fetch_timeout_ms == 700
+    assert config.settings.controller_quorum_election_timeout_ms == 1000
+    assert config.not_understood == config.no_effect == ()
+
+
+def test_the_command_line_wins(tmp_path: Path) -> None:
+    path = write_configuration(tmp_path, CONTROLLER)
+    config = ServerConfig.load(path, {"controller.quorum.append.linger.ms": "0"})
+    assert config.settings.controller_quorum_append_linger_ms == 0
+    with pytest.raises(InvalidConfigError, match=r"^the command line: node\.id is 'x', allowed"):
+        ServerConfig.load(path, {"node.id": "x"})
+
+
+def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        CONTROLLER,
+        controller_quorum_fetch_timout_ms="1",
+        zookeeper_connect="localhost:2181",
+        num_partitions="3",
+        listener_name_controller_ssl_keystore_location="/k",
+        super_users="User:admin",
+    )
+    unknown = {each.name: each for each in config.not_understood}
+    assert sorted(unknown) == ["controller.quorum.fetch.timout.ms", "zookeeper.connect"]
+    misspelt = unknown["controller.quorum.fetch.timout.ms"]
+    assert misspelt.similar == "controller.quorum.fetch.timeout.ms"
+    assert misspelt.where == f"{config.path}, line 7"
+    assert unknown["zookeeper.connect"].similar is None
+    assert [each.name for each in config.no_effect] == [
+        "num.partitions",
+        "listener.name.controller.ssl.keystore.location",
+        "super.users",
+    ]
+
+
+def test_the_raft_layers_settings(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        CONTROLLER,
+        listeners="CONTROLLER://0.0.0.0:0",
+        advertised_listeners="CONTROLLER://node-1:0",
+        controller_quorum_election_timeout_ms="50",
+        controller_quorum_fetch_timeout_ms="100",
+        controller_quorum_fetch_max_bytes="4096",
+        controller_quorum_auto_join_enable="TRUE",
+    )
+    raft = config.raft(DIRECTORY_ID, "cluster", bound_ports={"CONTROLLER": 4711})
+    assert (raft.node_id, raft.directory_id, raft.cluster_id) == (1, DIRECTORY_ID, "cluster")
+    assert raft.endpoints == (Endpoint("CONTROLLER", "node-1", 4711),)
+    assert raft.bootstrap_servers == (Endpoint("CONTROLLER", "127.0.0.1", 9093),)
+    assert not raft.static_voters
+    assert raft.can_vote
+    assert raft.auto_join
+    assert (raft.election_timeout_ms, raft.fetch_timeout_ms, raft.fetch_max_bytes) == (
+        50,
+        100,
+        4096,
+    )
+
+
+def test_what_a_listener_bears(tmp_path: Path) -> None:
+    bears = load(tmp_path, CONTROLLER, max_connections="7", connections_max_idle_ms="1000").limits()
+    assert (bears.max_connections, bears.max_idle_ms) == (7, 1000)
+    assert bears.max_request_size == 104_857_600
+    # Kafka has no end there; a node has.
+    assert bears.max_connections_per_ip == Limits().max_connections_per_ip
+
+
+def test_static_voters_listen_where_the_quorum_does(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        CONTROLLER,
+        listeners="A://127.0.0.1:1,B://127.0.0.1:2",
+        controller_listener_names="B,A",
+        controller_quorum_bootstrap_servers=None,
+        controller_quorum_voters="1@[::1]:2,2@b:2",
+    )
+    raft = config.raft(DIRECTORY_ID, "cluster")
+    assert raft.listener == "B"
+    voter = raft.static_voters.get(1)
+    assert voter is not None
+    assert voter.endpoint("B") == Endpoint("B", "::1", 2)
+    assert [endpoint.name for endpoint in raft.endpoints] == ["B", "A"]
+
+
+def test_a_node_that_listens_everywhere_advertises_its_own_name(tmp_path: Path) -> None:
+    config = load(tmp_path, CONTROLLER, listeners="CONTROLLER://0.0.0.0:9093")
+    assert config.controller_listeners[0].host == "0.0.0.0"
+    host = config.raft(DIRECTORY_ID, "cluster").endpoints[0].host
+    assert host not in ("", "0.0.0.0")
+
+
+def test_nobody_can_connect_to_the_address_of_every_interface(tmp_path: Path) -> None:
+    config = load(tmp_path, CONTROLLER, controller_quorum_bootstrap_servers="0.0.0.0:9093")
+    with pytest.raises(InvalidConfigError, match="no address that a node can connect to"):
+        config.raft(DIRECTORY_ID, "cluster")
+
+
+REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
+    (CONTROLLER, {"process.roles": None}, r"process\.roles is missing; it must be given"),
+    (CONTROLLER, {"process.roles": "zookeeper"}, "one or more of broker, controller"),
+    (CONTROLLER, {"node.id": "-1"}, r", line 2: node\.id is '-1', allowed is at least 0"),
+    (CONTROLLER, {"broker.id": "2"}, r"broker\.id must be the same as node\.id, 1"),
+    (CONTROLLER, {"controller.listener.names": None}, r"controller\.listener\.names is missing"),
+    (CONTROLLER, {"controller.listener.names": "OTHER"}, "nor, where that is not given, in"),
+    (CONTROLLER, {"controller.listener.names": "CONTROLLER,MORE"}, "each of them in listeners"),
+    (CONTROLLER, {"listeners": "CONTROLLER//x:1"}, "NAME://host:port"),
+    (CONTROLLER, {"listeners": "CONTROLLER://x:70000"}, "NAME://host:port"),
+    (CONTROLLER, {"listeners": "CONTROLLER://:1,CONTROLLER://:2"}, "a different name"),
+    (
+        CONTROLLER,
+        {"listeners": "CONTROLLER://a:1,PLAINTEXT://a:2"},
+        r"listeners has PLAINTEXT; where process\.roles=controller",
+    ),
+    (
+        CONTROLLER,
+        {"listeners": "CONTROLLER://a:1,B://b:1", "controller.listener.names": "CONTROLLER,B"},
+        "port 1 is given to several",
+    ),
+    (
+        CONTROLLER,
+        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
+        "CONTROLLER is not in listener.security.protocol.map",
+    ),
+    (
+        CONTROLLER,
+        {"listener.security.protocol.map": "CONTROLLER:TELEPATHY"},
+        "allowed is one of PLAINTEXT, SSL",
+    ),
+    (CONTROLLER, {"controller.quorum.bootstrap.servers": None}, "no controllers are named: give"),
+    (CONTROLLER, {"controller.quorum.bootstrap.servers": "a"}, "needed is host:port"),
+    (CONTROLLER, {"controller.quorum.voters": "1@a"}, "needed is host:port"),
+    (CONTROLLER, {"controller.quorum.voters": "1@a:1,1@b:1"}, "1 stands twice"),
+    (CONTROLLER, {"controller.quorum.voters": "2@a:1"}, "must have the node id 1"),
+    (CONTROLLER, {"controller.quorum.append.linger.ms": "-1"}, "at least 0"),
+    (CONTROLLER, {"controller.quorum.fetch.timeout.ms": "2147483648"}, "an integer of 32 bits"),
+    (CONTROLLER, {"metadata.log.segment.bytes": "8388607"}, "at least 8388608"),
+    (CONTROLLER, {"log.dirs": "/a,,/b"}, "without empty entries"),
+    (CONTROLLER, {"max.connections.per.ip": "0"}, "lets nobody in"),
+    (
+        CONTROLLER,
+        {"advertised.listeners": "CONTROLLER://0.0.0.0:1"},
+        "which nobody can connect to",
+    ),
+    (
+        CONTROLLER,
+        {"node.id": "${env:ID}", "config.providers": "env"},
+        "takes its value from a config provider",
+    ),
+    (BROKER, {"controller.quorum.voters": "11@a:1"}, r"node\.id is 11, which controller\.quorum"),
+    (BROKER, {"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, "none of them may be there"),
+    (BROKER, {"controller.quorum.auto.join.enable": "true"}, "is for controllers only"),
+    (BROKER, {"inter.broker.listener.name": "SSL"}, "must have the listener between brokers, SSL"),
+    (
+        BROKER,
+        {"inter.broker.listener.name": "SSL", "security.inter.broker.protocol": "SSL"},
+        "only one may be",
+    ),
+    (BROKER, {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "has CONTROLLER, which is"),
+    (BROKER, {"advertised.listeners": "PLAINTEXT://a:1,SSL://a:2"}, "has SSL, not in listeners"),
+    (COMBINED, {"listeners": "PLAINTEXT://127.0.0.1:9092"}, "each of them in listeners"),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "words"), REFUSALS)
+def test_what_cannot_work_is_refused(
+    tmp_path: Path, base: dict[str, str], changes: dict[str, str | None], words: str
+) -> None:
+    path = write_configuration(tmp_path, changed(base, changes))
+    with pytest.raises(InvalidConfigError, match=words) as refused:
+        ServerConfig.load(path)
+    assert str(path) in str(refused.value)
+
+
+def test_one_port_may_serve_both_address_families(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        CONTROLLER,
+        listeners="CONTROLLER://127.0.0.1:1,SIX://[::1]:1",
+        controller_listener_names="CONTROLLER,SIX",
+    )
+    assert [str(one) for one in config.listeners] == [
+        "CONTROLLER://127.0.0.1:1",
+        "SIX://[::1]:1",
+    ]
+
+
+def test_a_broken_escape_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("node.id=\\u12\n")
+    with pytest.raises(CorruptRecordError, match=str(path)):
+        ServerConfig.load(path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match=r"cannot read .*: No such file"):
+        ServerConfig.load(tmp_path / "none")
+
+
+_WORDS = st.sampled_from(
+    ("CONTROLLER", "PLAINTEXT", "SSL", "://", ":", ",", "@", "[::1]", "%", "1", "65536", "-", ".")
+)
+_VALUES = st.lists(_WORDS, max_size=9).map("".join) | st.text(max_size=12)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SETTINGS)) | st.text(max_size=9), _VALUES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_a_file_says_it_holds_or_is_refused(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
+    path = tmp_path / "server.properties"
+    lines = [property_line(name, value) for name, value in (CONTROLLER | changes).items()]
+    path.write_text("".join(lines), encoding="ascii")
+    reason = ""
+    try:
+        config = ServerConfig.load(path)
+        config.raft(DIRECTORY_ID, "cluster")
+    except InvalidConfigError as refused:
+        reason = str(refused)
+    if reason:
+        assert str(path) in reason
+        return
+    heeded = set(changes) & set(SETTINGS)
+    told = {each.name for each in (*config.not_understood, *config.no_effect)}
+    assert told | heeded == set(changes), "nothing is dropped in silence"

@@ -1,0 +1,308 @@
+"""The threads that write: order, one sync for many, and what happens when the disk refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from kraft.errors import StorageError
+from kraft.raft.messages import LogSlice, OffsetAndEpoch
+from kraft.raft.ready import (
+    AppendBatches,
+    Event,
+    InstallSnapshot,
+    SnapshotsCleaned,
+    SnapshotStored,
+    StoreSnapshotChunk,
+    TruncateLog,
+    WriteElectionState,
+    Written,
+)
+from kraft.records import control
+from kraft.server.disk.store import MetadataStore
+from kraft.server.disk.writer import WriterThread
+from tests.reference.memory_disk import MemoryDisk
+from tests.unit.server.disk.test_store import append_of, open_store, snapshot_bytes, stamped
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+class Heard:
+    """A writer, and the events that it told; `until` waits for a write sequence."""
+
+    def __init__(self, store: MetadataStore, **options: Any) -> None:
+        self.store = store
+        self.events: list[Event] = []
+        self._is_news = asyncio.Event()
+        self.writer = WriterThread(store, self._hear, **options)
+        self.writer.start()
+
+    def _hear(self, event: Event) -> None:
+        self.events.append(event)
+        self._is_news.set()
+
+    async def until(self, sequence: int) -> None:
+        while not any(isinstance(e, Written) and e.write_sequence >= sequence for e in self.events):
+            self._is_news.clear()
+            await asyncio.wait_for(self._is_news.wait(), 20)
+
+    def append(self, sequence: int, base: int, count: int = 10) -> bytes:
+        data = append_of(count, base, 1)
+        self.writer.submit([AppendBatches(base, base + count, data)], sequence)
+        return data
+
+
+def begin(base: int, epoch: int) -> AppendBatches:
+    data = stamped([control.LeaderChange(leader_id=1)], base, epoch, is_control=True)
+    return AppendBatches(base, base + 1, data)
+
+
+def run(story: Callable[[], Awaitable[None]], loop: str = "asyncio") -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(story())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_is_told_is_in_the_log_and_in_order(loop: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        store = open_store(tmp_path, segment_bytes=5000)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        wanted = b""
+        for number in range(200):
+            wanted += heard.append(number + 2, 1 + 10 * number)
+            if number % 7 == 0:
+                await heard.until(number + 1)
+        await heard.until(201)
+        sequences = [e.write_sequence for e in heard.events if isinstance(e, Written)]
+        assert sequences == sorted(set(sequences))
+        await heard.writer.close()
+        store.close()
+        store = open_store(tmp_path)
+        found, offset = b"", 1
+        while data := store.read(LogSlice(offset, 2001, 1 << 20)):
+            found += data
+            offset = store.view.end_offset if len(found) == len(wanted) else offset_behind(data)
+        assert found == wanted
+        store.close()
+
+    run(story, loop)
+
+
+def offset_behind(data: memoryview) -> int:
+    end, position = 0, 0
+    while position < len(data):
+        head = data[position : position + 27]
+        end = int.from_bytes(head[:8], "big") + int.from_bytes(head[23:27], "big") + 1
+        position += 12 + int.from_bytes(head[8:12], "big")
+    return end
+
+
+def test_appends_that_wait_share_a_sync(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = open_store(tmp_path, segment_bytes=1 << 20)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        await heard.until(1)
+        for number in range(500):
+            heard.append(number + 2, 1 + 10 * number)
+        await heard.until(501)
+        assert len([e for e in heard.events if isinstance(e, Written)]) < 250
+        await heard.writer.close()
+        store.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_snapshot_is_told_before_the_sequence_that_it_came_with(
+    loop: str, tmp_path: Path
+) -> None:
+    id = OffsetAndEpoch(50, 4)
+    content = snapshot_bytes(tmp_path / "other", id, None)
+
+    async def story() -> None:
+        store = open_store(tmp_path)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        heard.append(2, 1)
+        heard.writer.submit([StoreSnapshotChunk(id, 0, content), InstallSnapshot(id)], 3)
+        heard.writer.submit([AppendBatches(50, 60, append_of(10, 50, 4))], 4)
+        await heard.until(4)
+        stored = next(e for e in heard.events if isinstance(e, SnapshotStored))
+        assert stored.is_installed
+        at = heard.events.index(stored)
+        assert all(e.write_sequence < 3 for e in heard.events[:at] if isinstance(e, Written))
+        await heard.writer.close()
+        store.close()
+
+    run(story, loop)
+
+
+def test_other_writes_wait_for_the_sync_and_later_appends_for_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = open_store(tmp_path, segment_bytes=2000)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        base, sequence = 1, 1
+        for epoch in range(2, 40):
+            for _ in range(3):
+                sequence += 1
+                data = append_of(10, base, epoch - 1)
+                heard.writer.submit([AppendBatches(base, base + 10, data)], sequence)
+                base += 10
+            sequence += 1
+            base -= 10
+            state = WriteElectionState(epoch, 1, -1, None, kraft_version=1)
+            heard.writer.submit([TruncateLog(base), state, begin(base, epoch)], sequence)
+            base += 1
+        await heard.until(sequence)
+        await heard.writer.close()
+        store.close()
+        store = open_store(tmp_path)
+        assert (store.view.end_offset, store.view.last_epoch) == (base, 39)
+        assert store.election.epoch == 39
+        store.close()
+
+    run(story)
+
+
+def test_cleaning_is_told_as_an_event(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = open_store(tmp_path)
+        heard = Heard(store)
+        cleaned = SnapshotsCleaned(0, OffsetAndEpoch(0, 0))
+        heard.writer.run(lambda: None)
+        heard.writer.run(lambda: cleaned)
+        await heard.writer.close()
+        assert heard.events == [cleaned]
+        store.close()
+
+    run(story)
+
+
+def test_another_disk_works_as_the_operating_systems() -> None:
+    async def story() -> None:
+        disk = MemoryDisk()
+        store = MetadataStore.open("/node", disk=disk)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        for number in range(20):
+            heard.append(number + 2, 1 + 10 * number)
+        await heard.until(21)
+        await heard.writer.close()
+        assert store.log.synced_offset == 201
+        store.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_disk_that_refuses_ends_it_and_nothing_more_is_told(operation: str) -> None:
+    async def story() -> None:
+        disk = MemoryDisk()
+        store = MetadataStore.open("/node", disk=disk)
+        failures: list[BaseException] = []
+        is_over = threading.Event()
+
+        def note(error: BaseException) -> None:
+            failures.append(error)
+            is_over.set()
+
+        heard = Heard(store, on_failure=note)
+        heard.writer.submit([begin(0, 1)], 1)
+        await heard.until(1)
+        disk.refuse(operation)
+        heard.append(2, 1)
+        assert await asyncio.get_running_loop().run_in_executor(None, is_over.wait, 20)
+        heard.append(3, 11)
+        await heard.writer.close()
+        assert [type(error) for error in failures] == [StorageError]
+        assert heard.events == [Written(1)]
+
+    run(story)
+
+
+def test_a_sync_that_fails_ends_the_process(tmp_path: Path) -> None:
+    """A process of its own, on a disk whose next sync fails."""
+    script = """
+import asyncio, sys
+
+from kraft.server.disk.writer import WriterThread
+from kraft.records import control
+from kraft.server.disk.store import MetadataStore
+from tests.unit.server.disk.test_writer import begin
+from tests.reference.memory_disk import MemoryDisk
+
+async def main():
+    memory = MemoryDisk()
+    store = MetadataStore.open("/node", disk=memory)
+    writer = WriterThread(store, print)
+    writer.start()
+    memory.refuse("sync")
+    writer.submit([begin(0, 1)], 1)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[4],
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "a write failed, this node stops" in done.stderr
+    assert "cannot sync" in done.stderr
+    assert done.stdout == ""
+
+
+def test_killed_at_work_it_loses_nothing_that_was_told(tmp_path: Path) -> None:
+    script = """
+import asyncio, sys
+from kraft.server.disk.writer import WriterThread
+from tests.unit.server.disk.test_store import append_of, open_store
+from tests.unit.server.disk.test_writer import Heard, begin
+from pathlib import Path
+
+async def main():
+    heard = Heard(open_store(Path(sys.argv[1]), segment_bytes=20000))
+    heard.writer.submit([begin(0, 1)], 1)
+    for number in range(1_000_000):
+        heard.append(number + 2, 1 + 10 * number)
+        if number % 10 == 0:
+            await heard.until(number - 20)
+            print(heard.events[-1].write_sequence, flush=True)
+
+asyncio.run(main())
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[4],
+    )
+    assert process.stdout is not None
+    told = 0
+    for line in process.stdout:
+        told = int(line)
+        if told > 500:
+            break
+    os.kill(process.pid, signal.SIGKILL)
+    told = max([told, *(int(line) for line in process.stdout if line.endswith("\n"))])
+    process.wait(20)
+    store = open_store(tmp_path)
+    assert store.view.end_offset >= 1 + 10 * (told - 1)
+    store.close()

@@ -1,0 +1,469 @@
+"""What strangers do to a listener, with raw sockets: each costs at most its own connection."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import uvloop
+
+from kraft.raft import messages as m
+from kraft.raft.ready import Event, RequestReceived, SendResponse
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft.server.network.listener import Limits
+from kraft.server.network.transport import Transport, TransportConfig
+from kraft.server.rpc.api_versions import (
+    Features,
+    decode_api_versions_response,
+    encode_api_versions_request,
+)
+from kraft.server.rpc.handler import Handler
+from kraft.server.rpc.requests import encode_request
+from kraft.server.rpc.responses import decode_response
+from kraft.server.rpc.wire import (
+    API_VERSIONS,
+    DESCRIBE_QUORUM,
+    FETCH,
+    VOTE,
+    Api,
+    RequestHeader,
+    read_response_header,
+    request_frame,
+)
+
+LISTENER = "CONTROLLER"
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+VOTE_REQUEST = m.VoteRequest("cluster", 5, ReplicaKey(2), None, 4, 100)
+CREATE_TOPICS = Api(19, "CreateTopics", 2, 7, 5)
+
+
+@dataclass
+class Client:
+    """A peer that may do anything."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def vote(self, correlation: int = 1) -> None:
+        body = encode_request(VOTE_REQUEST, 2)
+        await self.send(request_frame(VOTE, 2, correlation, "someone", body))
+
+    async def frame(self) -> bytes:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(size)
+
+    async def answer(self, api: Api = VOTE, version: int = 2) -> tuple[int, m.Response]:
+        frame = await self.frame()
+        correlation, body_at = read_response_header(frame, api, version)
+        return correlation, decode_response(api, version, frame, body_at, LISTENER)
+
+    async def is_closed(self) -> bool:
+        try:
+            return await self.reader.read(1) == b""
+        except ConnectionError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+@dataclass
+class Node:
+    """A listener whose raft node grants every vote, or leaves requests waiting."""
+
+    transport: Transport = field(init=False)
+    #: Requests are answered at once.
+    is_quick: bool = True
+    #: How many bytes a Fetch brings.
+    fetch_size: int = 0
+    received: list[RequestReceived] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
+
+    def deliver(self, event: Event) -> None:
+        assert isinstance(event, RequestReceived)
+        self.received.append(event)
+        if self.is_quick:
+            self.answer(event)
+
+    def answer(self, event: RequestReceived) -> None:
+        response: m.Response = m.VoteResponse(0, 5, is_granted=True)
+        if isinstance(event.request, m.FetchRequest):
+            response = m.FetchResponse(0, 5, 1, records=m.LogSlice(0, 1, 1))
+        elif isinstance(event.request, m.DescribeQuorumRequest):
+            response = m.DescribeQuorumResponse(0, 5, 1)
+        self.transport.send(SendResponse(event.reply_to, response))
+
+    def resolve(self, slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
+        return memoryview(b"\x2a" * self.fetch_size)
+
+    async def client(self) -> Client:
+        at = self.transport.endpoints[0]
+        self.clients.append(Client(*await asyncio.open_connection(at.host, at.port)))
+        return self.clients[-1]
+
+    async def still_serves(self) -> None:
+        client = await self.client()
+        await client.vote(77)
+        assert await client.answer() == (77, m.VoteResponse(0, 5, is_granted=True))
+
+
+Story = Callable[[Node], Awaitable[None]]
+
+
+def features() -> Features:
+    return Features(
+        {"kraft.version": VersionRange(0, 1), "metadata.version": VersionRange(7, 29)},
+        {"metadata.version": 29},
+        1234,
+    )
+
+
+async def echo(header: RequestHeader, body: bytes | memoryview) -> bytes:
+    return bytes(body)[::-1]
+
+
+@pytest.fixture(params=LOOPS)
+def play(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Runs a story with a node of these limits, on asyncio's own loop and on uvloop."""
+
+    async def run(story: Story, limits: Limits, **options: object) -> None:
+        node = Node(**options)  # type: ignore[arg-type]
+        config = TransportConfig(1, (Endpoint(LISTENER, "127.0.0.1", 0),), limits=limits)
+        handlers = {CREATE_TOPICS.key: Handler(CREATE_TOPICS, echo)}
+        node.transport = Transport(config, node.deliver, node.resolve, features, handlers)
+        await node.transport.start()
+        try:
+            async with asyncio.timeout(10):
+                await story(node)
+        finally:
+            for client in node.clients:
+                await client.close()
+            await node.transport.close()
+
+    def play(story: Story, limits: Limits | None = None, **options: object) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(run(story, limits or Limits(), **options))
+
+    return play
+
+
+def test_a_vote_is_answered(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        await client.vote(3)
+        assert await client.answer() == (3, m.VoteResponse(0, 5, is_granted=True))
+        assert node.received[0].request == VOTE_REQUEST
+
+    play(story)
+
+
+def test_requests_sent_at_once_are_answered_in_their_order(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        vote = encode_request(VOTE_REQUEST, 2)
+        quorum = encode_request(m.DescribeQuorumRequest(), 1)
+        await client.send(
+            request_frame(VOTE, 2, 1, "a", vote)
+            + request_frame(CREATE_TOPICS, 7, 2, "a", b"topics")
+            + request_frame(DESCRIBE_QUORUM, 1, 3, None, quorum)
+            + request_frame(VOTE, 2, 4, "", vote)
+        )
+        assert (await client.answer())[0] == 1
+        assert await client.frame() == b"\0\0\0\2" + b"\0" + b"scipot"
+        assert await client.answer(DESCRIBE_QUORUM, 1) == (3, m.DescribeQuorumResponse(0, 5, 1))
+        assert (await client.answer())[0] == 4
+
+    play(story)
+
+
+def test_a_request_waits_for_the_answer_to_the_one_before(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        for correlation in (1, 2, 3):
+            await client.vote(correlation)
+        await settle()
+        assert len(node.received) == 1
+        for count in (1, 2, 3):
+            while len(node.received) < count:
+                await asyncio.sleep(0)
+            node.answer(node.received[-1])
+            assert (await client.answer())[0] == count
+
+    play(story, is_quick=False)
+
+
+async def settle() -> None:
+    """Lets everything happen that happens without us."""
+    await asyncio.sleep(0.05)
+
+
+def test_a_request_that_comes_byte_by_byte_is_a_request(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        body = encode_request(VOTE_REQUEST, 2)
+        for byte in request_frame(VOTE, 2, 9, "slow", body):
+            await client.send(bytes([byte]))
+            await asyncio.sleep(0)
+        assert (await client.answer())[0] == 9
+
+    play(story)
+
+
+def test_a_large_request_reaches_its_handler_whole(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        body = bytes(range(256)) * 12_000
+        vote = request_frame(VOTE, 2, 2, "b", encode_request(VOTE_REQUEST, 2))
+        await client.send(request_frame(CREATE_TOPICS, 7, 1, "b", body) + vote)
+        assert await client.frame() == b"\0\0\0\1\0" + body[::-1]
+        assert (await client.answer())[0] == 2
+
+    play(story)
+
+
+BAD_FRAMES = {
+    "oversized": struct.pack(">ihh", 100 * 1024 * 1024 + 1, 19, 7),
+    "oversized-for-raft": struct.pack(">ihh", 2 * 1024 * 1024, 52, 2),
+    "negative-size": struct.pack(">i", -1),
+    "http": b"GET / HTTP/1.1\r\n\r\n",
+    "no-header": struct.pack(">i", 0),
+    "half-a-header": struct.pack(">ihh", 4, 52, 2),
+    "client-id-beyond-the-frame": struct.pack(">ihhih", 10, 52, 2, 1, 30000),
+    "client-id-no-utf8": struct.pack(">ihhih", 12, 52, 2, 1, 2) + b"\xff\xff",
+    "header-tags-without-end": struct.pack(">ihhih", 12, 52, 2, 1, -1) + b"\xff\xff",
+    "unknown-api": struct.pack(">ihhih", 10, 999, 0, 1, -1),
+    "api-not-served": struct.pack(">ihhih", 10, 3, 12, 1, -1),
+    "version-not-served": struct.pack(">ihhihb", 11, 52, 3, 1, -1, 0),
+    "empty-body": struct.pack(">ihhihb", 11, 52, 2, 1, -1, 0),
+    "truncated-body": request_frame(VOTE, 2, 1, "x", encode_request(VOTE_REQUEST, 2)[:-5]),
+    "overlong-body": request_frame(VOTE, 2, 1, "x", encode_request(VOTE_REQUEST, 2) + b"\0"),
+    # A count that would take 34 GB if it were believed.
+    "a-claimed-count": request_frame(VOTE, 2, 1, "x", b"\1\0\0\0\0\xfe\xff\xff\xff\x0f"),
+    "fetch-garbage": request_frame(FETCH, 18, 1, "x", b"\xff" * 60),
+}
+
+
+@pytest.mark.parametrize("frame", BAD_FRAMES.values(), ids=BAD_FRAMES.keys())
+def test_bytes_that_are_no_request_end_their_connection_alone(
+    play: Callable[..., None], frame: bytes
+) -> None:
+    async def story(node: Node) -> None:
+        neighbour = await node.client()
+        stranger = await node.client()
+        await stranger.send(frame)
+        assert await stranger.is_closed()
+        await neighbour.vote()
+        assert (await neighbour.answer())[0] == 1
+        assert [event.request for event in node.received] == [VOTE_REQUEST]
+
+    play(story)
+
+
+def test_a_frame_that_never_ends_is_given_up(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        truncated = await node.client()
+        await truncated.send(struct.pack(">ih", 500, 52))
+        barely = await node.client()
+        await barely.send(b"\0\0")
+        assert await truncated.is_closed()
+        assert await barely.is_closed()
+        await node.still_serves()
+
+    play(story, Limits(request_read_timeout_ms=50))
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        waiting = await node.client()
+        await waiting.vote()
+        idle = await node.client()
+        assert await idle.is_closed()
+        node.answer(node.received[0])
+        assert (await waiting.answer())[0] == 1
+        assert await waiting.is_closed()
+
+    play(story, Limits(max_idle_ms=80), is_quick=False)
+
+
+def test_a_peer_that_vanishes_leaves_nothing_behind(play: Callable[..., None]) -> None:
+    """Its answer, when it comes at last, goes nowhere."""
+
+    async def story(node: Node) -> None:
+        client = await node.client()
+        await client.vote()
+        while not node.received:
+            await asyncio.sleep(0)
+        client.writer.transport.abort()
+        await settle()
+        node.answer(node.received[0])
+        assert not node.transport.listener.connections
+        assert node.transport.listener.request_count == 0
+        node.is_quick = True
+        await node.still_serves()
+
+    play(story, is_quick=False)
+
+
+def test_who_does_not_read_its_answers_is_cut_off(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        slow = await node.client()
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        fetch = encode_request(m.FetchRequest(None, ReplicaKey(3), 5, 0, 0), 18)
+        for correlation in range(4):
+            await slow.send(request_frame(FETCH, 18, correlation, "slow", fetch))
+        while not node.transport.listener.connections:
+            await asyncio.sleep(0)
+        while node.transport.listener.connections:
+            await asyncio.sleep(0.01)
+        # One answer at most was in the making.
+        assert len(node.received) == 1
+        await node.still_serves()
+
+    play(story, Limits(response_write_timeout_ms=60), fetch_size=32 * 1024 * 1024)
+
+
+def test_a_large_answer_arrives_whole(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        fetch = encode_request(m.FetchRequest(None, ReplicaKey(3), 5, 0, 0), 18)
+        await client.send(request_frame(FETCH, 18, 1, "x", fetch) * 2)
+        for _ in range(2):
+            _, response = await client.answer(FETCH, 18)
+            assert isinstance(response, m.FetchResponse)
+            assert bytes(response.records) == b"\x2a" * node.fetch_size
+
+    play(story, fetch_size=3_000_000)
+
+
+def test_an_answer_given_just_before_closing_still_arrives(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        unanswered = await node.client()
+        await unanswered.vote()
+        await client.vote()
+        while len(node.received) < 2:
+            await asyncio.sleep(0)
+        node.answer(node.received[1])
+        await node.transport.close()
+        assert (await client.answer())[0] == 1
+        assert await client.is_closed()
+        assert await unanswered.is_closed()
+
+    play(story, is_quick=False)
+
+
+def test_connections_have_an_end(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        accepted = [await node.client() for _ in range(3)]
+        for client in accepted:
+            await client.vote()
+            assert (await client.answer())[0] == 1
+        assert await (await node.client()).is_closed()
+        await accepted[0].close()
+        await settle()
+        await node.still_serves()
+
+    play(story, Limits(max_connections=3))
+
+
+def test_connections_of_one_address_have_an_end(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        for _ in range(2):
+            await node.still_serves()
+        assert await (await node.client()).is_closed()
+
+    play(story, Limits(max_connections_per_ip=2))
+
+
+def test_requests_at_work_have_an_end_and_the_rest_waits(play: Callable[..., None]) -> None:
+    async def story(node: Node) -> None:
+        clients = [await node.client() for _ in range(5)]
+        for client in clients:
+            await client.vote()
+        await settle()
+        assert len(node.received) == 2
+        # One of those that wait gives up: the others do not wait for it.
+        stalled = {id(at) for at in node.transport.listener.stalled}
+        assert len(stalled) == 3
+        await clients[4].close()
+        for count in range(4):
+            while len(node.received) <= count:
+                await asyncio.sleep(0)
+            node.answer(node.received[count])
+        for client in clients[:4]:
+            assert (await client.answer())[0] == 1
+        assert node.transport.listener.request_count == 0
+
+    play(story, Limits(max_requests=2), is_quick=False)
+
+
+def test_the_answers_of_a_wrong_shape_come_without_the_raft_node(
+    play: Callable[..., None],
+) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        # Vote 2 without topics, Fetch 11 of a named topic.
+        await client.send(request_frame(VOTE, 2, 1, "x", b"\0\xff\xff\xff\xff\1\0"))
+        assert (await client.answer())[1] == m.VoteResponse(m.INVALID_REQUEST)
+        await client.send(request_frame(FETCH, 11, 2, "x", b"\0" * 30))
+        frame = await client.frame()
+        assert frame == struct.pack(">iihii", 2, 0, m.INVALID_REQUEST, 0, 0)
+        assert node.received == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_tells_what_is_served(play: Callable[..., None], version: int) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        body = encode_api_versions_request(version, "1.0")
+        await client.send(request_frame(API_VERSIONS, version, 6, "x", body))
+        frame = await client.frame()
+        assert frame[:4] == b"\0\0\0\6"
+        said = decode_api_versions_response(version, frame, 4)
+        assert said.error == 0
+        assert said.ranges[52] == (0, 2)
+        assert said.ranges[1] == (4, 18)
+        assert said.ranges[19] == (2, 7)
+        metadata = {"metadata.version": VersionRange(7, 29)}
+        kraft = {"kraft.version": VersionRange(0, 1)}
+        assert said.supported == ({}, {}, {}, metadata, metadata | kraft)[version]
+        assert said.finalized == ({"metadata.version": 29} if version >= 3 else {})
+
+    play(story)
+
+
+def test_an_unknown_version_of_api_versions_is_told_the_known_ones(
+    play: Callable[..., None],
+) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        await client.send(request_frame(API_VERSIONS, 9, 6, "x", b"whatever"))
+        said = decode_api_versions_response(9, await client.frame(), 4)
+        assert said.error == m.UNSUPPORTED_VERSION
+        assert said.ranges == {18: (0, 4)}
+        await client.vote()
+        assert (await client.answer())[0] == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "ä", "x."])
+def test_a_software_name_must_look_like_one(play: Callable[..., None], name: str) -> None:
+    async def story(node: Node) -> None:
+        client = await node.client()
+        encoded = name.encode()
+        body = bytes([len(encoded) + 1]) + encoded + b"\x02a\0"
+        await client.send(request_frame(API_VERSIONS, 3, 6, "x", body))
+        assert decode_api_versions_response(3, await client.frame(), 4).error == m.INVALID_REQUEST
+
+    play(story)
