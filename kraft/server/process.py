@@ -18,6 +18,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from kraft.raft.node import Node
 from kraft.raft.ready import Event, RoleChange
@@ -43,9 +44,9 @@ CLEAN_INTERVAL_S = 60.0
 SWITCH_INTERVAL_S = 0.0005
 
 
-def end_process(error: Exception) -> None:
-    """Says why and leaves at once: an event loop would go on with a state that broke."""
-    logger.critical("a step of the quorum broke off, this node stops: %s", error, exc_info=error)
+def end_process(what: str, error: BaseException) -> None:
+    """Says why and leaves at once: nothing may run on over a state or a disk that is in doubt."""
+    logger.critical("%s, this node stops: %s", what, error, exc_info=error)
     logging.shutdown()
     os._exit(1)
 
@@ -73,7 +74,9 @@ class QuorumNode:
             or settings.metadata_log_segment_bytes,
             segment_ms=settings.metadata_log_segment_ms,
         )
-        self.writer = WriterThread(self.store, self._deliver)
+        self.writer = WriterThread(
+            self.store, self._deliver, on_failure=partial(end_process, "a write failed")
+        )
         self.transport = Transport(
             TransportConfig(
                 node_id=config.node_id,
@@ -111,7 +114,7 @@ class QuorumNode:
             self.transport.send,
             on_committed=self._on_committed,
             on_role=self._tell_role,
-            on_failure=end_process,
+            on_failure=partial(end_process, "a step of the quorum broke off"),
         )
         self.driver.start()
         self._clean_later()

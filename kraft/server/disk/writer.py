@@ -16,7 +16,6 @@ have dropped what it could not write. Fed by `driver`; feeds on `store`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections import deque
@@ -29,10 +28,6 @@ from kraft.errors import StorageError
 from kraft.raft.ready import AppendBatches, Event, Write, Written
 from kraft.server.disk.store import MetadataStore
 
-logger = logging.getLogger(__name__)
-
-_EXIT_CODE = 1
-
 
 class Job(NamedTuple):
     """One write, or work that gives an event; ``sequence`` of the ``Ready`` it is the last of."""
@@ -41,17 +36,11 @@ class Job(NamedTuple):
     sequence: int
 
 
-def end_process(error: BaseException) -> None:
-    """Says why and leaves at once: nothing of this process may run on."""
-    logger.critical("a write failed, this node stops: %s", error, exc_info=error)
-    logging.shutdown()
-    os._exit(_EXIT_CODE)
-
-
 class WriterThread:
     """Started by `start`, ended by `close`. ``deliver`` is called on the loop with each event.
 
-    ``on_failure`` hears of a disk that refused, in the thread that met it; it should not return.
+    ``on_failure`` hears of a disk that refused, in the thread that met it; it should end the
+    process and not return.
     """
 
     def __init__(
@@ -59,7 +48,7 @@ class WriterThread:
         store: MetadataStore,
         deliver: Callable[[Event], None],
         *,
-        on_failure: Callable[[BaseException], None] = end_process,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._store = store
         self._deliver = deliver

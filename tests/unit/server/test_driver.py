@@ -59,7 +59,8 @@ class RunningNode:
             **settings,
         )
         node = Node(config, self.store.view, self.store.election, random.random, now_ms())
-        self.writer = WriterThread(self.store, self._deliver)
+        self.failures: list[BaseException] = []
+        self.writer = WriterThread(self.store, self._deliver, on_failure=self.failures.append)
         self.driver = Driver(
             node,
             self.store,
@@ -122,6 +123,7 @@ class RunningNode:
         self.driver.close()
         await self.writer.close()
         self.store.close()
+        assert not self.failures
 
 
 def run(story: Callable[[], Awaitable[None]], loop: str = "asyncio") -> None:

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvloop
@@ -38,13 +37,19 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 class Heard:
-    """A writer, and the events that it told; `until` waits for a write sequence."""
+    """A writer, and the events that it told; `until` waits for a write sequence.
 
-    def __init__(self, store: MetadataStore, **options: Any) -> None:
+    A failure that a test does not ask for ends `until`.
+    """
+
+    def __init__(
+        self, store: MetadataStore, on_failure: Callable[[BaseException], None] | None = None
+    ) -> None:
         self.store = store
         self.events: list[Event] = []
         self._is_news = asyncio.Event()
-        self.writer = WriterThread(store, self._hear, **options)
+        self.failures: list[BaseException] = []
+        self.writer = WriterThread(store, self._hear, on_failure=on_failure or self.failures.append)
         self.writer.start()
 
     def _hear(self, event: Event) -> None:
@@ -55,6 +60,7 @@ class Heard:
         while not any(isinstance(e, Written) and e.write_sequence >= sequence for e in self.events):
             self._is_news.clear()
             await asyncio.wait_for(self._is_news.wait(), 20)
+            assert not self.failures
 
     def append(self, sequence: int, base: int, count: int = 10) -> bytes:
         data = append_of(count, base, 1)
@@ -237,8 +243,10 @@ def test_a_sync_that_fails_ends_the_process(tmp_path: Path) -> None:
     """A process of its own, on a disk whose next sync fails."""
     script = """
 import asyncio, sys
+from functools import partial
 
 from kraft.server.disk.writer import WriterThread
+from kraft.server.process import end_process
 from kraft.records import control
 from kraft.server.disk.store import MetadataStore
 from tests.unit.server.disk.test_writer import begin
@@ -247,7 +255,8 @@ from tests.reference.memory_disk import MemoryDisk
 async def main():
     memory = MemoryDisk()
     store = MetadataStore.open("/node", disk=memory)
-    writer = WriterThread(store, print)
+    on_failure = partial(end_process, "a write failed")
+    writer = WriterThread(store, print, on_failure=on_failure)
     writer.start()
     memory.refuse("sync")
     writer.submit([begin(0, 1)], 1)
