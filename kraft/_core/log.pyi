@@ -19,7 +19,8 @@ DEFAULT_INDEX_INTERVAL_BYTES: int
 DEFAULT_INDEX_MAX_BYTES: int
 
 class LogBatch(NamedTuple):
-    """One batch of the log, and where it lies; `data` is its bytes in the mapped file."""
+    """One batch of the log, and where it lies: the segment's path and the position in that file;
+    `data` is its bytes in the mapped file."""
 
     path: str
     position: int
@@ -95,7 +96,8 @@ class Log:
         given before: they are of the last epoch and fit into the last segment.
 
         Once that is done, `take_in` takes them up; until then nothing else may be written. Raises
-        CorruptRecordError for bytes that are not the next batches, and StorageError.
+        CorruptRecordError for bytes that are not the next batches, as `append` does, and
+        StorageError.
         """
 
     @property
@@ -117,7 +119,7 @@ class Log:
         """
 
     def batches(self, since: int | None = None) -> Iterator[LogBatch]:
-        """Yields every batch from the one that holds offset `since` on.
+        """Yields a LogBatch for every batch from the one that holds offset `since` on.
 
         The log must not be cut or closed in between.
         """
@@ -190,7 +192,7 @@ class Log:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments, ascending."""
+        """The segments, ascending; their attributes may be read, the rest is the log's."""
 
     @property
     def size(self) -> int:
@@ -198,7 +200,7 @@ class Log:
 
     @property
     def topic_id(self) -> UUID | None:
-        """The topic id in partition.metadata; None without that file."""
+        """The topic id in partition.metadata; None without that file. Raises CorruptRecordError."""
 
     @property
     def torn_tail(self) -> TornTail | None:

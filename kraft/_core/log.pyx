@@ -31,15 +31,13 @@ from kraft._core.disk import OsDisk, write_atomically
 from kraft._core.epoch_cache import FILE_NAME as EPOCHS_FILE
 from kraft._core.epoch_cache import EpochCache
 from kraft._core.partition_directory import (
-    EMPTY_PRODUCER_SNAPSHOT,
-    LOG,
     METADATA_TOPIC_ID,
-    PARTITION_METADATA,
-    PRODUCER_SNAPSHOT,
-    parse_partition_metadata,
-    parse_segment_file,
-    partition_metadata_bytes,
-    segment_file,
+    base_offsets_of_logs,
+    read_small_file,
+    read_topic_id,
+    remove_orphans,
+    write_producer_snapshot,
+    write_topic_id,
 )
 from kraft.errors import (
     CorruptRecordError,
@@ -54,12 +52,9 @@ DEFAULT_SEGMENT_MS = 7 * 24 * 3600 * 1000
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 DEFAULT_INDEX_MAX_BYTES = 10 << 20
 LEAST_INDEX_MAX_BYTES = 24      # one time entry, and one more for the end of the segment
-MOST_SMALL_FILE_BYTES = 1 << 20
 
 
 class LogBatch(NamedTuple):
-    """One batch of the log, and where it lies."""
-
     path: str
     position: int
     base_offset: int
@@ -68,8 +63,28 @@ class LogBatch(NamedTuple):
     data: memoryview
 
 
+cdef int read_following(
+    const uint8_t *data, Py_ssize_t size, Py_ssize_t position, int64_t next_offset, int32_t epoch,
+    BatchHeader *header,
+) except -1:
+    """The header at `position`, refused unless its batch may follow upon that offset and epoch."""
+    cdef int code = read_batch_header(data + position, <size_t>(size - position), header)
+    if code:
+        reason = reason_text(code)
+    elif header.base_offset != next_offset:
+        reason = f"the batch begins with offset {header.base_offset}, the log ends with"
+        reason = f"{reason} {next_offset}"
+    elif header.partition_leader_epoch < epoch:
+        reason = f"leader epoch {header.partition_leader_epoch} follows {epoch}"
+    elif header.record_count != header.last_offset_delta + 1:
+        reason = f"{header.record_count} records span {header.last_offset_delta + 1} offsets"
+    else:
+        return 0
+    raise CorruptRecordError(reason, offset=next_offset, position=position)
+
+
 cdef class Log:
-    """The log of one partition. Made by `Log.open`; a context manager that closes it."""
+    """See ``log.pyi`` for the public face."""
 
     cdef readonly str directory
     cdef readonly object disk
@@ -104,18 +119,6 @@ cdef class Log:
         bint read_only=False, bint salvage=False, topic_id=METADATA_TOPIC_ID,
         int64_t synced_offset=-1,
     ):
-        """Opens a partition directory, and makes it where it is not there and may be written.
-
-        Every batch is checked. A torn tail is cut off (on disk, unless `read_only`) and named by
-        `torn_tail`. `salvage`, which goes with `read_only`, reads past damage and names it in
-        `gaps`. A partition.metadata of `topic_id` is written where there is none. `synced_offset`
-        is an end up to which the log is known to have been on the device: what is no whole batch
-        before it is damage, and behind it a torn tail.
-
-        Raises DamagedLogError where valid batches follow bytes that are none, or the log ends
-        before `synced_offset`; StorageError where the disk refuses, CorruptRecordError where a
-        file's content is malformed.
-        """
         cdef Log log = cls.__new__(cls)
         if salvage and not read_only:
             raise ValueError("salvage reads past damage: it goes with read_only")
@@ -138,8 +141,7 @@ cdef class Log:
             raise ValueError(f"an index needs at least {LEAST_INDEX_MAX_BYTES} bytes")
         if not read_only:
             log.disk.make_directory(log.directory)
-        files = [parse_segment_file(name) for name in log.disk.list(log.directory)]
-        base_offsets = [file[0] for file in files if file is not None and file[1] == LOG]
+        base_offsets = base_offsets_of_logs(log.disk, log.directory)
         try:
             if base_offsets:
                 scan = LogScan(
@@ -176,16 +178,6 @@ cdef class Log:
     # Writing ----------------------------------------------------------------------------------
 
     def append(self, batches, *, bint sync=False, bint verify_crc=False):
-        """Appends whole batches whose offsets and epochs are set; (first offset, last offset).
-
-        `batches` is a bytes-like of one or more v2 batches: they begin at `log_end_offset`, leave
-        no offset out, and their epochs do not fall. One write goes to each segment concerned,
-        which is one in all unless the buffer is larger than a segment. `verify_crc` is for batches
-        that came from elsewhere. `sync` calls `sync()` at the end.
-
-        Raises CorruptRecordError (nothing was written) where the bytes are not such batches,
-        RecordTooLargeError where a batch is larger than a segment, StorageError.
-        """
         cdef Py_buffer view
         cdef int64_t first_offset = self.log_end_offset
         self._check_writable()
@@ -204,19 +196,10 @@ cdef class Log:
         cdef int64_t max_timestamp = -1
         cdef int32_t epoch = self.last_epoch
         cdef Py_ssize_t position = 0, stop
-        cdef int code
         if size == 0:
             raise ValueError("there is no batch to append")
         while position < size:
-            code = read_batch_header(data + position, <size_t>(size - position), &header)
-            if code:
-                raise CorruptRecordError(reason_text(code), offset=next_offset, position=position)
-            if (
-                header.base_offset != next_offset
-                or header.record_count != header.last_offset_delta + 1
-                or header.partition_leader_epoch < epoch
-            ):
-                self._refuse(&header, next_offset, epoch, position)
+            read_following(data, size, position, next_offset, epoch, &header)
             if LOG_OVERHEAD + header.batch_length > self._segment_bytes:
                 raise RecordTooLargeError(
                     f"a batch of {LOG_OVERHEAD + header.batch_length} bytes does not fit into a "
@@ -250,18 +233,6 @@ cdef class Log:
             size, last_offset, max_timestamp,
             self._segment_bytes, self._segment_ms, self._index_max_bytes,
         )
-
-    cdef int _refuse(
-        self, const BatchHeader *header, int64_t next_offset, int32_t epoch, int64_t position
-    ) except -1:
-        if header.base_offset != next_offset:
-            reason = f"the batch begins with offset {header.base_offset}, the log ends with"
-            reason = f"{reason} {next_offset}"
-        elif header.partition_leader_epoch < epoch:
-            reason = f"leader epoch {header.partition_leader_epoch} follows {epoch}"
-        else:
-            reason = f"{header.record_count} records span {header.last_offset_delta + 1} offsets"
-        raise CorruptRecordError(reason, offset=next_offset, position=position)
 
     cdef Py_ssize_t _stop_of_run(
         self, const uint8_t *data, Py_ssize_t position, Py_ssize_t size
@@ -306,10 +277,6 @@ cdef class Log:
         return 0
 
     def sync(self):
-        """What was appended before the call is on the device when it returns: `synced_offset`.
-
-        Raises StorageError, after which the log takes no more writes.
-        """
         cdef int64_t end_offset = self.log_end_offset
         self._check_writable()
         try:
@@ -325,12 +292,6 @@ cdef class Log:
         self.synced_offset = max(self.synced_offset, min(end_offset, self.log_end_offset))
 
     def stage(self, batches):
-        """Whether another may append `batches` to `staging_file` and sync it, behind what it
-        was given before: they are of the last epoch and fit into the last segment.
-
-        Once that is done, `take_in` takes them up. Raises what `append` raises for bytes that are
-        no such batches, and StorageError.
-        """
         cdef Py_buffer view
         cdef BatchHeader header
         cdef Segment active = self._active
@@ -338,7 +299,6 @@ cdef class Log:
         cdef int64_t max_timestamp = -1
         cdef Py_ssize_t position = 0
         cdef const uint8_t *data
-        cdef int code
         self._check_writable()
         if active._os_file is None or self._names_changed or active.dirty:
             return False
@@ -348,19 +308,9 @@ cdef class Log:
         try:
             data = <const uint8_t *>view.buf
             while position < view.len:
-                code = read_batch_header(data + position, <size_t>(view.len - position), &header)
-                if code:
-                    raise CorruptRecordError(
-                        reason_text(code), offset=next_offset, position=position
-                    )
+                read_following(data, view.len, position, next_offset, self.last_epoch, &header)
                 if header.partition_leader_epoch > self.last_epoch:
                     return False
-                if (
-                    header.base_offset != next_offset
-                    or header.record_count != header.last_offset_delta + 1
-                    or header.partition_leader_epoch < self.last_epoch
-                ):
-                    self._refuse(&header, next_offset, self.last_epoch, position)
                 max_timestamp = max(max_timestamp, header.max_timestamp)
                 next_offset = header.base_offset + header.last_offset_delta + 1
                 position += LOG_OVERHEAD + header.batch_length
@@ -377,11 +327,9 @@ cdef class Log:
 
     @property
     def staging_file(self):
-        """(file, position) where staged batches go, as long as none is under way."""
         return self._active._os_file, self._active.size
 
     def take_in(self, batches):
-        """Takes up batches that were staged, the oldest first: they are on the device."""
         cdef Py_buffer view
         cdef BatchHeader header
         cdef Segment active = self._active
@@ -402,7 +350,6 @@ cdef class Log:
         self.log_end_offset = self.synced_offset = active.end_offset
 
     def roll(self):
-        """Begins a new segment at the log's end; does nothing where the last one is empty."""
         self._check_writable()
         if self._active.size:
             try:
@@ -417,13 +364,7 @@ cdef class Log:
         self._active.sync()
         self._active.become_inactive()
         self._add_segment(self.log_end_offset)
-        path = segment_file(self.directory, self.log_end_offset, PRODUCER_SNAPSHOT)
-        file = self.disk.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.append([EMPTY_PRODUCER_SNAPSHOT])
-        finally:
-            file.close()
+        write_producer_snapshot(self.disk, self.directory, self.log_end_offset)
         return 0
 
     cdef int _add_segment(self, int64_t base_offset) except -1:
@@ -452,12 +393,6 @@ cdef class Log:
     # Reading ----------------------------------------------------------------------------------
 
     def fetch(self, int64_t offset, int64_t max_size, int64_t end_offset=INT64_MAX):
-        """Whole batches from the one that holds `offset`, as a read-only view of the mapped file.
-
-        At least one batch, and else at most `max_size` bytes, all of one segment, none that ends
-        behind `end_offset`; empty at `log_end_offset`. The view stays valid whatever happens to
-        the log. Raises OffsetOutOfRangeError.
-        """
         with self._cutting:
             return self._fetch(offset, max_size, end_offset)
 
@@ -481,10 +416,6 @@ cdef class Log:
         return memoryview(b"")
 
     def batches(self, since=None):
-        """Yields a LogBatch for every batch from the one that holds offset `since` on.
-
-        The log must not be cut or closed in between.
-        """
         cdef BatchHeader header
         cdef int64_t position, first = self.log_start_offset if since is None else since
         cdef Segment segment
@@ -503,45 +434,30 @@ cdef class Log:
                 position = stop
 
     def end_offset_for_epoch(self, epoch):
-        """Where the largest known epoch at or below `epoch` ends, as Kafka answers a diverging
-        fetch: an EpochEndOffset, or None where `epoch` is above every known one."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_at(self, offset):
-        """The leader epoch of the record at `offset`, -1 where it is not known."""
         return self._epochs.epoch_at(offset)
 
     @property
     def epochs(self):
-        """(epoch, start offset) of every epoch in the log, ascending."""
         return self._epochs.entries
 
     @property
     def segments(self):
-        """The segments, ascending; their attributes may be read, the rest is the log's."""
         return tuple(self._segments)
 
     @property
     def size(self):
-        """Bytes in all segments."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def topic_id(self):
-        """The UUID in partition.metadata; None without that file."""
-        path = f"{self.directory}/{PARTITION_METADATA}"
-        if not self.disk.exists(path):
-            return None
-        return parse_partition_metadata(self._read_small(path), path=path)
+        return read_topic_id(self.disk, self.directory)
 
     # Cutting ----------------------------------------------------------------------------------
 
     def truncate_to(self, int64_t offset):
-        """Cuts off the batch that holds `offset` and all behind it, durably; the new end offset.
-
-        That is `offset` itself where it is a batch's first. An offset below the first segment
-        empties the log, which then begins at `offset`.
-        """
         cdef Segment segment
         self._check_writable()
         if offset < 0:
@@ -579,7 +495,6 @@ cdef class Log:
         return 0
 
     def truncate_fully_and_start_at(self, int64_t offset):
-        """Removes everything; the log is then empty and begins at `offset`, as after a snapshot."""
         self._check_writable()
         if offset < 0:
             raise ValueError("an offset is not negative")
@@ -597,11 +512,6 @@ cdef class Log:
             raise
 
     def advance_log_start(self, int64_t offset):
-        """Gives up what lies before `offset`, as far as whole segments go; the segments removed.
-
-        This is retention up to a snapshot: the caller holds one that ends at `offset`. A smaller
-        offset than the log's start changes nothing. Raises OffsetOutOfRangeError behind the end.
-        """
         cdef Py_ssize_t count
         self._check_writable()
         if offset > self.log_end_offset:
@@ -639,10 +549,6 @@ cdef class Log:
         return 0
 
     def close(self):
-        """Completes the index files, syncs what is not synced, gives the files back.
-
-        Slices that were fetched stay valid. Closing twice does nothing.
-        """
         if self._closed:
             return
         try:
@@ -681,25 +587,12 @@ cdef class Log:
             segment.restore_indexes()
             # What another process wrote before it stopped may lie in the page cache alone.
             segment.dirty = True
-        for name in self.disk.list(self.directory):
-            file = parse_segment_file(name)
-            if (
-                file is not None and file[0] not in self._base_offsets
-                and file[1] != PRODUCER_SNAPSHOT
-            ):
-                self.disk.remove(f"{self.directory}/{name}")
-        path = f"{self.directory}/{PARTITION_METADATA}"
-        if topic_id is not None and not self.disk.exists(path):
-            write_atomically(self.disk, path, partition_metadata_bytes(topic_id))
+        remove_orphans(self.disk, self.directory, self._base_offsets)
+        if topic_id is not None:
+            write_topic_id(self.disk, self.directory, topic_id)
         path = f"{self.directory}/{EPOCHS_FILE}"
-        if not self.disk.exists(path) or self._read_small(path) != self._epochs.to_bytes():
+        content = self._epochs.to_bytes()
+        if not self.disk.exists(path) or read_small_file(self.disk, path) != content:
             self._write_epochs()
         self._names_changed = True
         self.sync()
-
-    def _read_small(self, path):
-        file = self.disk.open(path, read_only=True)
-        try:
-            return file.read_at(0, min(file.size(), MOST_SMALL_FILE_BYTES))
-        finally:
-            file.close()
