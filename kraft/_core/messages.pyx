@@ -1,11 +1,11 @@
-"""The hot RPC bodies: Fetch both ways, and FetchSnapshot's response, for the metadata log.
+"""The hot RPC bodies: Fetch both ways, for the metadata log. ``fetch_snapshot`` goes on from here.
 
-Owns the layouts below of the versions that the raft layer can use (Fetch 13-18, which name topics
-by id, and FetchSnapshot 0-1), and the header of requests. A body is that of the one partition of
+Owns the layouts below of the versions that the raft layer can use (13-18, which name topics by
+id), and the header of requests. A body is that of the one partition of
 the metadata log; of any other shape only so much is read as says that it is another. The bytes of
-a log or snapshot are no part of what is encoded here: a response is the bytes before them and the
-bytes behind them, so that they go to the socket as they lie on disk. ``kraft.server`` feeds it; the
-`kio` package is its oracle in the tests.
+a log are no part of what is encoded here: a response is the bytes before them and the bytes behind
+them, so that they go to the socket as they lie on disk. ``kraft.server`` feeds it; the `kio`
+package is its oracle in the tests.
 
     Fetch request   int32 replica id (13-14) | int32 max wait ms | int32 min bytes
                     | int32 max bytes | int8 isolation | int32 session id | int32 session epoch
@@ -23,16 +23,9 @@ bytes behind them, so that they go to the socket as they lie on disk. ``kraft.se
                               1: int32 leader, int32 epoch, tags
                               2: int64 end offset, int32 epoch, tags   (snapshot id)] | tags]
                     | tags 0: [int32 node | string host | int32 port | string rack | tags] (16+)
-    FetchSnapshot   int32 throttle | int16 error
-    response        | [string topic | [int32 partition | int16 error
-                       | int64 end offset | int32 epoch | tags   (snapshot id)
-                       | int64 size | int64 position | bytes records
-                       | tags 0: int32 leader, int32 epoch, tags] | tags]
-                    | tags 0: [int32 node | string host | uint16 port | tags] (1+)
 
-[…] is a compact array, and every struct ends with a tagged section. Sources: FetchRequest,
-FetchResponse and FetchSnapshotResponse of Kafka 4.3 (KIP-595, 630, 853, 1166); what Kafka's
-``RaftUtil`` fills in.
+[…] is a compact array, and every struct ends with a tagged section. Sources: FetchRequest
+and FetchResponse of Kafka 4.3 (KIP-595, 853, 1166); what Kafka's ``RaftUtil`` fills in.
 
 Invariant: no length or count is believed before it was held against the bytes left; every refusal
 is a CorruptRecordError with the position.
@@ -60,14 +53,10 @@ METADATA_TOPIC_ID = Uuid(b"\0" * 15 + b"\x01")
 
 cdef int FIRST_FETCH_VERSION = 13
 cdef int LAST_FETCH_VERSION = 18
-cdef int LAST_FETCH_SNAPSHOT_VERSION = 1
 cdef int64_t ANY_HIGH_WATERMARK = 0x7fffffffffffffff
 
 cdef bytes TOPIC_ID_BYTES = bytes(METADATA_TOPIC_ID)
-cdef bytes TOPIC_NAME_BYTES = METADATA_TOPIC.encode()
 cdef const uint8_t *TOPIC_ID = <const uint8_t *><const char *>TOPIC_ID_BYTES
-cdef const uint8_t *TOPIC_NAME = <const uint8_t *><const char *>TOPIC_NAME_BYTES
-cdef Py_ssize_t TOPIC_NAME_SIZE = len(TOPIC_NAME_BYTES)
 cdef bytes ZERO_BYTES = b"\0" * 16
 cdef const uint8_t *ZEROS = <const uint8_t *><const char *>ZERO_BYTES
 
@@ -88,9 +77,7 @@ cdef str text_of(Cursor *c, Span span):
         ) from None
 
 
-cdef inline int open_cursor(
-    object buffer, Py_ssize_t position, Py_buffer *view, Cursor *c
-) except -1:
+cdef int open_cursor(object buffer, Py_ssize_t position, Py_buffer *view, Cursor *c) except -1:
     PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
     if not 0 <= position <= view.len:
         PyBuffer_Release(view)
@@ -236,14 +223,6 @@ cdef object uuid_at(const uint8_t *p):
     return Uuid(PyBytes_FromStringAndSize(<const char *>p, 16))
 
 
-cdef struct Leader:
-    int32_t id
-    int32_t epoch
-    bint is_found
-    Span host
-    int32_t port
-
-
 cdef void take_endpoints(Cursor *c, bint is_fetch, Leader *leader) noexcept nogil:
     """The endpoint of the leader among those at the end of a response."""
     cdef Py_ssize_t _i
@@ -362,88 +341,6 @@ def decode_fetch_response(body, int version, Py_ssize_t position=0):
         )
     finally:
         PyBuffer_Release(&view)
-
-
-def decode_fetch_snapshot_response(body, int version, Py_ssize_t position=0):
-    cdef Py_buffer view
-    cdef Cursor c
-    cdef Tags tags
-    cdef Leader leader
-    cdef Span records, name
-    cdef Py_ssize_t topics, partitions, _i, _k
-    cdef int16_t top_error, error = 0
-    cdef int32_t partition = 0, snapshot_epoch = 0
-    cdef int64_t snapshot_end = 0, size = 0, place = 0
-    cdef bint is_ours
-    check_fetch_snapshot_version(version)
-    leader.id = 0
-    leader.epoch = 0
-    leader.is_found = False
-    open_cursor(body, position, &view, &c)
-    try:
-        records.data = c.at
-        records.size = 0
-        take(&c, 4)
-        top_error = take_i16(&c)
-        topics = take_size(&c, 3, False)
-        is_ours = topics == 1
-        for _i in range(topics):
-            name = take_string(&c, False)
-            if name.size != TOPIC_NAME_SIZE or memcmp(name.data, TOPIC_NAME, name.size) != 0:
-                is_ours = False
-            partitions = take_size(&c, 37, False)
-            if partitions != 1:
-                is_ours = False
-            for _k in range(partitions):
-                partition = take_i32(&c)
-                error = take_i16(&c)
-                snapshot_end = take_i64(&c)
-                snapshot_epoch = take_i32(&c)
-                skip_tags(&c)
-                size = take_i64(&c)
-                place = take_i64(&c)
-                records = take_bytes(&c, False)
-                tags = begin_tags(&c)
-                while next_tag(&c, &tags):
-                    if tags.tag == 0:
-                        leader.id = take_i32(&c)
-                        leader.epoch = take_i32(&c)
-                        skip_tags(&c)
-                    else:
-                        skip_payload(&c)
-                if c.bad:
-                    break
-            skip_tags(&c)
-            if c.bad:
-                break
-        tags = begin_tags(&c)
-        while next_tag(&c, &tags):
-            if tags.tag == 0 and version >= 1:
-                take_endpoints(&c, False, &leader)
-            elif tags.tag == 0:
-                c.bad = True
-            else:
-                skip_payload(&c)
-        if c.bad or c.at != c.end:
-            fail(&c, f"a FetchSnapshot response in version {version}")
-        if top_error == 0 and (not is_ours or partition != 0):
-            raise InvalidRequestError("a FetchSnapshot response is not of the metadata log")
-        if top_error != 0:
-            return top_error, -1, -1, None, (0, 0), 0, 0, 0, 0
-        return (
-            error, leader.epoch, leader.id, endpoint_of(&c, &leader),
-            (snapshot_end, snapshot_epoch), size, place, records.data - c.start, records.size,
-        )
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef int check_fetch_snapshot_version(int version) except -1:
-    if not 0 <= version <= LAST_FETCH_SNAPSHOT_VERSION:
-        raise UnsupportedVersionError(
-            f"FetchSnapshot version {version}: 0 to {LAST_FETCH_SNAPSHOT_VERSION} are known"
-        )
-    return 0
 
 
 # -- writing
@@ -615,43 +512,3 @@ cdef bytes endpoints_tag(int32_t node, tuple endpoint, bint is_fetch):
         return PyBytes_FromStringAndSize(<const char *>data, p - data)
     finally:
         PyMem_Free(data)
-
-
-def encode_fetch_snapshot_response(
-    int version, int16_t error, int32_t epoch, int32_t leader_id, tuple leader_endpoint,
-    object snapshot_id, int64_t size, int64_t position, Py_ssize_t records_size,
-):
-    cdef uint8_t[112] head
-    cdef uint8_t[16] tags
-    cdef uint8_t *p
-    cdef int64_t snapshot_end = 0
-    cdef int32_t snapshot_epoch = 0
-    check_fetch_snapshot_version(version)
-    records_size_of(records_size)
-    if snapshot_id is not None:
-        snapshot_end, snapshot_epoch = snapshot_id
-    p = put_i32(head, 0)
-    p = put_i16(p, 0)
-    p = put_i8(p, 2)
-    p = put_uvarint(p, TOPIC_NAME_SIZE + 1)
-    p = put_raw(p, TOPIC_NAME, TOPIC_NAME_SIZE)
-    p = put_i8(p, 2)
-    p = put_i32(p, 0)
-    p = put_i16(p, error)
-    p = put_i64(p, snapshot_end)
-    p = put_i32(p, snapshot_epoch)
-    p = put_i8(p, 0)
-    p = put_i64(p, size)
-    p = put_i64(p, position)
-    p = put_uvarint(p, <uint32_t>records_size + 1)
-    prefix = PyBytes_FromStringAndSize(<const char *>head, p - head)
-    if leader_id != 0 or epoch != 0:
-        p = put_i8(put_i8(put_i8(tags, 1), 0), 9)
-        p = put_i8(put_i32(put_i32(p, leader_id), epoch), 0)
-    else:
-        p = put_i8(tags, 0)
-    p = put_i8(p, 0)
-    suffix = PyBytes_FromStringAndSize(<const char *>tags, p - tags)
-    if version >= 1 and leader_endpoint is not None and leader_id >= 0:
-        return prefix, suffix + endpoints_tag(leader_id, leader_endpoint, False)
-    return prefix, suffix + b"\0"

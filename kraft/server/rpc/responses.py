@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from kraft._core.epoch_cache import EpochEndOffset
-from kraft._core.messages import (
-    decode_fetch_response,
+from kraft._core.fetch_snapshot import (
     decode_fetch_snapshot_response,
-    encode_fetch_response,
     encode_fetch_snapshot_response,
 )
+from kraft._core.messages import decode_fetch_response, encode_fetch_response
 from kraft.errors import InvalidRequestError
 from kraft.raft.messages import (
     TOP_LEVEL_ERRORS,

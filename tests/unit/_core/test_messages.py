@@ -12,11 +12,9 @@ from kraft._core.messages import (
     METADATA_TOPIC_ID,
     decode_fetch_request,
     decode_fetch_response,
-    decode_fetch_snapshot_response,
     decode_request_header,
     encode_fetch_request,
     encode_fetch_response,
-    encode_fetch_snapshot_response,
 )
 from kraft.errors import CorruptRecordError, InvalidRequestError, UnsupportedVersionError
 from kraft.records import Uuid
@@ -123,16 +121,6 @@ def test_a_response_of_another_topic_is_refused() -> None:
     prefix, suffix = encode_fetch_response(18, 0, 7, 1, None, 95, 3, None, None, 0)
     with pytest.raises(InvalidRequestError):
         decode_fetch_response((prefix + suffix).replace(METADATA_TOPIC_ID, DIRECTORY), 18)
-    prefix, suffix = encode_fetch_snapshot_response(1, 0, 7, 1, None, (90, 5), 10, 0, 0)
-    with pytest.raises(InvalidRequestError):
-        decode_fetch_snapshot_response((prefix + suffix).replace(b"__cluster", b"__kluster"), 1)
-
-
-def test_a_leader_0_of_epoch_0_is_what_a_snapshot_response_leaves_out() -> None:
-    """Kafka's schema has no other default there."""
-    prefix, suffix = encode_fetch_snapshot_response(1, 98, 0, 0, None, None, 0, 0, 0)
-    assert suffix == b"\0\0\0"
-    assert decode_fetch_snapshot_response(prefix + suffix, 1)[:3] == (98, 0, 0)
 
 
 def test_what_does_not_fit_is_refused_before_it_is_written() -> None:
