@@ -26,6 +26,11 @@ class File(Protocol):
         """The first `size` bytes as a read-only buffer."""
 
     def truncate(self, size: int, /) -> None: ...
+    def begin_sync(self, position: int, size: int, /) -> None:
+        """Lets the device begin with these bytes, so that `sync` has less to wait for; nothing is
+        durable by it.
+        """
+
     def sync(self) -> None:
         """fdatasync; never tried again after a StorageError."""
 
@@ -94,6 +99,14 @@ class OsFile:
 
     def truncate(self, size: int) -> None:
         """Makes the file exactly `size` bytes long."""
+
+    def begin_sync(self, position: int, size: int) -> None:
+        """Has the device begin to write `size` bytes from `position` on (``sync_file_range``), and
+        does not wait.
+
+        Makes nothing durable: that is what `sync` does, which then has less to wait for. A kernel
+        that cannot do it does nothing. Raises StorageError where the device refused.
+        """
 
     def sync(self) -> None:
         """fdatasync: the bytes, and the size if it changed, are on the device at the return.

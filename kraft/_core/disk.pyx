@@ -26,7 +26,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
-from libc.errno cimport EINTR, ENOENT, errno
+from libc.errno cimport EINTR, ENOENT, ENOSYS, errno
 from libc.stdint cimport int64_t, uint8_t
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
 from posix.types cimport off_t
@@ -51,7 +51,9 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char *path, int flags, ...)
+    int sync_file_range(int fd, off_t offset, off_t size, unsigned int flags)
     enum:
+        SYNC_FILE_RANGE_WRITE
         O_RDONLY
         O_RDWR
         O_CREAT
@@ -82,6 +84,7 @@ class File(Protocol):
     def read_at(self, position, size, /): ...
     def map(self, size, /): ...
     def truncate(self, size: int, /) -> None: ...
+    def begin_sync(self, position: int, size: int, /) -> None: ...
     def sync(self) -> None: ...
     def size(self) -> int: ...
     def close(self) -> None: ...
@@ -341,6 +344,24 @@ cdef class OsFile:
         if failed:
             self._failed("truncate", code)
         self._size = size
+
+    def begin_sync(self, int64_t position, int64_t size):
+        """Has the device begin to write `size` bytes from `position` on, so that a later `sync` has
+        less to wait for. Makes nothing durable. A kernel that cannot do it does nothing.
+        """
+        cdef int failed, code = 0
+        self._check_writable()
+        if position < 0 or size < 0:
+            raise ValueError("a position or size is not negative")
+        if size == 0:
+            # The kernel would take it for all the rest.
+            return
+        with nogil:
+            failed = sync_file_range(self._fd, <off_t>position, <off_t>size, SYNC_FILE_RANGE_WRITE)
+            if failed:
+                code = errno
+        if failed and code != ENOSYS:
+            self._failed("sync", code)
 
     def sync(self):
         """fdatasync: the bytes, and the size if it changed, are on the device when this returns.

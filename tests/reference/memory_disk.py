@@ -42,6 +42,9 @@ class MemoryFile:
         del self._content[size:]
         self._content.extend(bytes(size - len(self._content)))
 
+    def begin_sync(self, position: int, size: int, /) -> None:
+        self._disk.attempt("begin_sync", self.path)
+
     def sync(self) -> None:
         self._disk.attempt("sync", self.path)
         self._disk.synced.append(self.path)
@@ -66,7 +69,9 @@ class MemoryDisk:
         self._refused: set[str] = set()
 
     def refuse(self, operation: str) -> None:
-        """The next `operation` (write, truncate, sync, remove, rename, sync_directory) fails."""
+        """The next `operation` (write, truncate, begin_sync, sync, remove, rename, sync_directory)
+        fails.
+        """
         self._refused.add(operation)
 
     def attempt(self, operation: str, path: str) -> None:

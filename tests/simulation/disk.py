@@ -118,6 +118,10 @@ class CrashFile:
         if size != len(self._inode.content):
             self._change(size, None)
 
+    def begin_sync(self, position: int, size: int, /) -> None:
+        # Any of what is not synced may be on the device at any time; nothing more is said by this.
+        self._disk.on_boundary()
+
     def sync(self) -> None:
         self._disk.on_boundary()
         self._inode.durable = bytes(self._inode.content)

@@ -118,6 +118,16 @@ def test_a_mapping_outlives_its_file_and_cannot_be_written(tmp_path: Path) -> No
         disk.open(path, create=True).map(1)
 
 
+def test_a_sync_that_begins_early_changes_nothing_that_is_read(disk: Disk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "a"), create=True)
+    file.append([b"one"])
+    for position, size in ((0, 3), (1, 0), (2, 100)):
+        file.begin_sync(position, size)
+    file.append([b"two"])
+    file.sync()
+    assert file.read_at(0, 100) == b"onetwo"
+
+
 def test_an_empty_file_maps_to_no_bytes(tmp_path: Path) -> None:
     assert bytes(memoryview(OsDisk().open(str(tmp_path / "a"), create=True).map(0))) == b""
 
@@ -126,7 +136,12 @@ def test_a_closed_file_says_so(tmp_path: Path) -> None:
     file = OsDisk().open(str(tmp_path / "a"), create=True)
     file.close()
     file.close()
-    for use in (lambda: file.append([b"x"]), lambda: file.read_at(0, 1), file.sync):
+    for use in (
+        lambda: file.append([b"x"]),
+        lambda: file.read_at(0, 1),
+        lambda: file.begin_sync(0, 1),
+        file.sync,
+    ):
         with pytest.raises(StorageError, match="closed"):
             use()
 
@@ -139,6 +154,8 @@ def test_negative_positions_and_sizes_are_refused(tmp_path: Path) -> None:
         lambda: file.write_at(-1, b"x"),
         lambda: file.truncate(-1),
         lambda: file.map(-1),
+        lambda: file.begin_sync(-1, 1),
+        lambda: file.begin_sync(0, -1),
     ):
         with pytest.raises(ValueError, match="not"):
             use()
