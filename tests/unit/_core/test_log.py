@@ -1,11 +1,10 @@
-"""A log on disk: written, read, cut, and opened again after whatever happened to it."""
+"""A log on disk: written, read, rolled and cut; opening it after a crash is in the file beside."""
 
 from __future__ import annotations
 
 import shutil
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,38 +13,17 @@ from kraft._core.log import Log
 from kraft._core.partition_directory import EMPTY_PRODUCER_SNAPSHOT, METADATA_TOPIC_ID
 from kraft.errors import (
     CorruptRecordError,
-    DamagedLogError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
-    StorageError,
 )
-from tests.reference.log_twin import TwinBatch
 from tests.reference.memory_disk import MemoryDisk
+from tests.unit._core.logs import base_offsets, batch, content, filled
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 REAL = [
     DATA / "controller-101" / "__cluster_metadata-0",
     DATA / "broker-1" / "__cluster_metadata-0",
 ]
-
-
-def batch(
-    base: int, count: int = 10, *, epoch: int = 1, timestamp: int = 1000, size: int = 239
-) -> bytes:
-    """A sealed batch of 61 + `size` bytes: 300 by default."""
-    return TwinBatch(base, count, epoch, timestamp, bytes([base % 251]) * size).data
-
-
-def filled(disk: Any, directory: Any, count: int, **options: Any) -> Log:
-    """A log of `count` batches of 10 records and 300 bytes."""
-    log = Log.open(directory, disk=disk, **options)
-    for i in range(count):
-        log.append(batch(i * 10))
-    return log
-
-
-def content(directory: Path) -> dict[str, tuple[bytes, int]]:
-    return {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted(directory.iterdir())}
 
 
 # Kafka's own directories
@@ -196,10 +174,6 @@ def test_nothing_to_append_is_a_mistake(tmp_path: Path) -> None:
 # Rolling
 
 
-def base_offsets(log: Log) -> list[int]:
-    return [segment.base_offset for segment in log.segments]
-
-
 def test_a_full_segment_is_rolled_and_a_large_append_is_spread(tmp_path: Path) -> None:
     log = Log.open(tmp_path, segment_bytes=1000)
     for i in range(4):
@@ -252,268 +226,6 @@ def test_an_index_of_many_entries_reaches_its_file_before_the_log_is_closed(
     log.close()
     entries = [struct.pack(">ii", i * 10 + 9, i * 300) for i in range(1, 700)]
     assert path.read_bytes() == b"".join(entries)
-
-
-# Opening what a crash left
-
-
-@pytest.mark.parametrize(
-    ("tail", "reason"),
-    [
-        (batch(50)[:40], "ends inside a batch"),
-        (batch(50)[:-1], "ends inside a batch"),
-        (batch(50)[:-1] + b"?", "CRC"),
-        (b"\0" * 4096, "length"),
-        (b"\x02" * 500, ""),
-    ],
-)
-def test_a_torn_tail_is_cut_in_memory_when_reading_and_on_disk_when_writing(
-    tmp_path: Path, tail: bytes, reason: str
-) -> None:
-    filled(OsDisk(), tmp_path, 5).close()
-    path = tmp_path / "00000000000000000000.log"
-    whole = path.read_bytes()
-    path.write_bytes(whole + tail)
-    before = content(tmp_path)
-    with Log.open(tmp_path, read_only=True) as log:
-        assert log.torn_tail[:4] == (str(path), 50, 1500, len(tail))
-        assert reason in log.torn_tail.reason
-        assert log.log_end_offset == 50
-        assert log.fetch(40, 10_000) == batch(40)
-    assert content(tmp_path) == before
-    with Log.open(tmp_path) as log:
-        assert log.torn_tail[:4] == (str(path), 50, 1500, len(tail))
-        log.append(batch(50))
-    assert path.read_bytes() == whole + batch(50)
-    assert Log.open(tmp_path, read_only=True).torn_tail is None
-
-
-def test_empty_segments_behind_a_torn_one_go_with_its_tail(tmp_path: Path) -> None:
-    filled(OsDisk(), tmp_path, 4, segment_bytes=600).close()
-    (tmp_path / "00000000000000000020.log").write_bytes(batch(20) + batch(30)[:99])
-    for name in ("00000000000000000040.log", "00000000000000000040.index"):
-        (tmp_path / name).write_bytes(b"")
-    with Log.open(tmp_path, read_only=True) as log:
-        assert (log.log_end_offset, base_offsets(log)) == (30, [0, 20])
-        assert log.torn_tail.position == 300
-    with Log.open(tmp_path) as log:
-        assert (log.log_end_offset, base_offsets(log)) == (30, [0, 20])
-    assert not list(tmp_path.glob("00000000000000000040.*"))
-
-
-def test_a_lost_end_before_an_empty_segment_is_a_torn_tail_too(tmp_path: Path) -> None:
-    filled(OsDisk(), tmp_path, 4, segment_bytes=600).close()
-    (tmp_path / "00000000000000000020.log").write_bytes(batch(20))
-    (tmp_path / "00000000000000000040.log").write_bytes(b"")
-    log = Log.open(tmp_path, read_only=True)
-    assert log.log_end_offset == 30
-    assert "begins with offset 40 in place of 30" in log.torn_tail.reason
-
-
-def damaged(tmp_path: Path, name: str, data: bytes) -> DamagedLogError:
-    """What opening says of a log of 6 batches in 3 segments, one of them overwritten."""
-    filled(OsDisk(), tmp_path, 6, segment_bytes=600).close()
-    (tmp_path / f"{name}.log").write_bytes(data)
-    before = content(tmp_path)
-    for read_only in (True, False):
-        with pytest.raises(DamagedLogError) as refusal:
-            Log.open(tmp_path, read_only=read_only)
-    assert content(tmp_path) == before
-    return refusal.value
-
-
-def test_damage_that_whole_batches_follow_is_refused_and_salvage_reads_on(tmp_path: Path) -> None:
-    error = damaged(tmp_path, "0" * 20, b"?" * 300 + batch(10))
-    assert (error.offset, error.position) == (0, 0)
-    log = Log.open(tmp_path, read_only=True, salvage=True)
-    (gap,) = log.gaps
-    assert (gap.offset, gap.position, gap.next_offset, gap.next_position) == (0, 0, 10, 300)
-    assert [entry.base_offset for entry in log.batches()] == [10, 20, 30, 40, 50]
-    assert log.fetch(0, 10_000) == batch(10)
-
-
-def test_damage_at_the_end_of_a_segment_is_told_by_the_next(tmp_path: Path) -> None:
-    error = damaged(tmp_path, "0" * 20, batch(0) + batch(10)[:-7])
-    assert (error.offset, error.position) == (10, 300)
-    log = Log.open(tmp_path, read_only=True, salvage=True)
-    assert log.gaps[0].next_path.endswith("20.log")
-    assert log.fetch(5, 10_000) == batch(0)
-    assert log.fetch(12, 10_000) == batch(20) + batch(30)
-
-
-def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
-    filled(OsDisk(), tmp_path, 6, segment_bytes=600).close()
-    (tmp_path / "00000000000000000020.log").unlink()
-    with pytest.raises(DamagedLogError, match="begins with offset 40 in place of 20"):
-        Log.open(tmp_path)
-    log = Log.open(tmp_path, read_only=True, salvage=True)
-    assert [entry.base_offset for entry in log.batches()] == [0, 10, 40, 50]
-    assert log.fetch(25, 10_000) == batch(40) + batch(50)
-
-
-def test_a_whole_batch_out_of_place_is_no_torn_tail(tmp_path: Path) -> None:
-    # Offset and epoch lie outside the CRC: a batch that is whole otherwise was not torn.
-    for i, strange in enumerate((batch(20), batch(50, epoch=0), batch(51))):
-        directory = tmp_path / str(i)
-        damaged(directory, "00000000000000000040", batch(40) + strange)
-        log = Log.open(directory, read_only=True, salvage=True)
-        assert log.gaps[0].offset == 50
-        assert (log.log_end_offset, log.gaps[0].next_offset) == ((61, 51) if i == 2 else (50, -1))
-
-
-def test_segments_that_overlap_are_damage(tmp_path: Path) -> None:
-    error = damaged(tmp_path, "00000000000000000010", batch(10) + batch(20))
-    assert "begins with offset 10 in place of 20" in str(error)
-
-
-def test_salvage_reads_past_several_gaps_across_segments(tmp_path: Path) -> None:
-    filled(OsDisk(), tmp_path, 6, segment_bytes=600).close()
-    for name, data in (
-        ("00000000000000000000", b"?" * 99 + batch(10)),
-        ("00000000000000000020", b"?" * 600),
-        ("00000000000000000040", b"?" * 7 + batch(40) + b"??" + batch(50) + batch(60)[:99]),
-    ):
-        (tmp_path / f"{name}.log").write_bytes(data)
-    log = Log.open(tmp_path, read_only=True, salvage=True)
-    assert [(gap.offset, gap.next_offset) for gap in log.gaps] == [(0, 10), (20, 40), (50, 50)]
-    assert log.torn_tail.offset == 60
-    assert [bytes(entry.data) for entry in log.batches()] == [batch(10), batch(40), batch(50)]
-    assert log.fetch(15, 10_000) == batch(10)
-    assert log.fetch(20, 10_000) == batch(40)
-    assert log.fetch(45, 10_000) == batch(40)
-    assert log.fetch(50, 10_000) == batch(50)
-    with pytest.raises(ValueError, match="read_only"):
-        Log.open(tmp_path, salvage=True)
-
-
-def test_bytes_made_to_look_like_endless_batches_are_refused_in_bounded_work() -> None:
-    disk = MemoryDisk()
-    disk.make_directory("part-0")
-    # 32,768 headers in 2 MiB, each of a batch that seems to reach to the end of the file.
-    size = 1 << 21
-    fake = bytearray()
-    for position in range(0, size, 64):
-        fake += struct.pack(">qiib", 5, size - position - 12, 1, 2)
-        fake += struct.pack(">Ihiqqqhii", 0, 0, 0, 0, 0, -1, -1, -1, 0) + bytes(3)
-    disk.files["part-0/00000000000000000000.log"] = fake
-    with pytest.raises(DamagedLogError):
-        Log.open("part-0", disk=disk, read_only=True)
-    log = Log.open("part-0", disk=disk, read_only=True, salvage=True)
-    assert (log.log_end_offset, log.gaps[0].next_offset) == (0, -1)
-
-
-def test_lost_and_corrupt_indexes_are_made_anew_and_orphans_removed(tmp_path: Path) -> None:
-    filled(OsDisk(), tmp_path, 6, segment_bytes=900, index_interval_bytes=100).close()
-    wanted = {name: data for name, (data, _) in content(tmp_path).items()}
-    (tmp_path / "00000000000000000000.index").unlink()
-    (tmp_path / "00000000000000000000.timeindex").write_bytes(bytes(10 << 20))
-    (tmp_path / "00000000000000000030.index").write_bytes(b"?" * 11)
-    (tmp_path / "leader-epoch-checkpoint").write_bytes(b"nonsense")
-    (tmp_path / "00000000000000000099.index").write_bytes(b"orphan")
-    before = content(tmp_path)
-    shape = {"segment_bytes": 900, "index_interval_bytes": 100}
-    with Log.open(tmp_path, read_only=True, **shape) as log:
-        assert log.fetch(45, 300) == batch(40)
-    assert content(tmp_path) == before
-    Log.open(tmp_path, **shape).close()
-    assert {name: data for name, (data, _) in content(tmp_path).items()} == wanted
-
-
-def test_the_other_files_of_the_directory_are_left_alone(tmp_path: Path) -> None:
-    names = ["00000000000000000042-0000000001.checkpoint", "quorum-state", "x.log", "1.log"]
-    for name in names:
-        (tmp_path / name).write_bytes(b"as it is")
-    filled(OsDisk(), tmp_path, 3).close()
-    assert all((tmp_path / name).read_bytes() == b"as it is" for name in names)
-
-
-def test_a_directory_that_is_not_there_is_an_error_when_reading(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="missing"):
-        Log.open(tmp_path / "missing", read_only=True)
-    log = Log.open(tmp_path, read_only=True)
-    assert (log.log_end_offset, log.segments, log.fetch(0, 10)) == (0, (), b"")
-    with pytest.raises(StorageError, match="reading only"):
-        log.append(batch(0))
-    log.close()
-    with pytest.raises(StorageError, match="closed"):
-        log.fetch(0, 10)
-
-
-# Durability
-
-
-def test_a_segment_is_synced_before_anything_goes_into_the_next() -> None:
-    """A crash that keeps what is behind and loses what is before would look like damage."""
-    disk = MemoryDisk()
-    log = filled(disk, "part-0", 2)
-    log.sync()
-    assert log.synced_offset == 20
-    disk.synced.clear()
-    log.append(batch(20))
-    log.roll()
-    assert disk.synced == ["part-0/00000000000000000000.log"]
-    log.append(batch(30))
-    assert log.synced_offset == 20
-    log.sync()
-    assert log.synced_offset == 40
-    assert disk.synced[1:] == ["part-0/00000000000000000030.log", "part-0"]
-    disk.synced.clear()
-    log.sync()
-    assert disk.synced == []
-
-
-@pytest.mark.parametrize("is_asked_for", [True, False])
-def test_a_log_whose_segment_cannot_be_synced_takes_no_more(is_asked_for: bool) -> None:
-    disk = MemoryDisk()
-    log = filled(disk, "part-0", 2, segment_bytes=700)
-    disk.refuse("sync")
-    with pytest.raises(StorageError):
-        log.roll() if is_asked_for else log.append(batch(20))
-    assert log.failed
-    with pytest.raises(StorageError):
-        log.append(batch(20))
-
-
-def test_opening_for_writing_makes_durable_what_it_found() -> None:
-    disk = MemoryDisk()
-    filled(disk, "part-0", 2)
-    disk.synced.clear()
-    log = Log.open("part-0", disk=disk)
-    assert disk.synced == ["part-0/00000000000000000000.log", "part-0"]
-    assert log.synced_offset == log.log_end_offset == 20
-
-
-@pytest.mark.parametrize("operation", ["sync", "write"])
-def test_after_the_disk_refused_the_log_takes_no_more_writes(operation: str) -> None:
-    disk = MemoryDisk()
-    log = filled(disk, "part-0", 2)
-    log.sync()
-    disk.refuse(operation)
-    with pytest.raises(StorageError, match="refused"):
-        log.append(batch(20), sync=True)
-    assert log.failed
-    assert log.synced_offset == 20
-    for change in (log.sync, lambda: log.append(batch(20)), lambda: log.truncate_to(0)):
-        with pytest.raises(StorageError, match="open it anew"):
-            change()
-    assert bytes(log.fetch(10, 1)) == batch(10)
-    log.close()
-    assert Log.open("part-0", disk=disk).log_end_offset >= 20
-
-
-def test_segments_are_removed_one_by_one_so_that_a_crash_leaves_no_hole() -> None:
-    for cut in (lambda log: log.advance_log_start(60), lambda log: log.truncate_to(20)):
-        for survivors in range(4):
-            disk = MemoryDisk()
-            log = filled(disk, "part-0", 8, segment_bytes=600)
-            for _ in range(survivors):
-                disk.sync_directory("part-0")
-            disk.refuse("remove") if survivors == 0 else disk.refuse("sync_directory")
-            with pytest.raises(StorageError):
-                cut(log)
-            reopened = Log.open("part-0", disk=disk, segment_bytes=600)
-            assert reopened.gaps == ()
-            assert reopened.torn_tail is None
 
 
 # Cutting
