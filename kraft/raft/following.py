@@ -46,6 +46,7 @@ from kraft.raft.ready import (
     DropSnapshotDownload,
     InstallSnapshot,
     Role,
+    SnapshotRefused,
     SnapshotStored,
     StoreSnapshotChunk,
 )
@@ -55,6 +56,8 @@ from kraft.raft.voters import Voter
 
 #: Bytes of a snapshot that may wait for the disk while more of it is asked for.
 MAX_DOWNLOAD_AHEAD = 16 * 1024 * 1024
+#: Of the retry backoff, while a leader's snapshots are refused; half the fetch timeout bounds it.
+MAX_BACKOFF_DOUBLINGS = 16
 
 
 class Following(NodeState):
@@ -78,8 +81,11 @@ class Following(NodeState):
         """From the leader; from any bootstrap server while the leader does not answer, to find a
         newer one.
         """
-        download = self.download
+        download, following = self.download, self.following
+        assert following is not None
         if download is not None and download.is_installing:
+            return
+        if following.resume_at_ms > self.now_ms:
             return
         connection = self._connections.get(self.leader_id)
         if connection is not None and connection.has_timed_out:
@@ -247,6 +253,8 @@ class Following(NodeState):
             or response.position != download.position
             or size < download.position + len(data)
             or not len(data)
+            # The file is another one than that which the chunks before this one are of.
+            or download.size not in (0, size)
         ):
             self._drop_download()
             self.back_off(source)
@@ -280,7 +288,27 @@ class Following(NodeState):
         log.load_snapshot_voters(event.voters, event.kraft_version)
         self._cut_unwritten(event.snapshot_id.offset)
         self._ready.committed = log.high_watermark
+        if self.following is not None:
+            self.following.refused_snapshots = 0
         # The disk was busy, not the leader silent.
+        self.note_leader_alive()
+
+    def handle_snapshot_refused(self, event: SnapshotRefused) -> None:
+        """What the leader gave is no sound snapshot: it is asked again, later each time, as it may
+        have made a better one. It leads on, since what is rotten need not be its log.
+        """
+        download = self.download
+        assert download is not None, event
+        assert download.is_installing, event
+        assert download.snapshot_id == event.snapshot_id, event
+        self.download = None
+        following, config = self.following, self.config
+        if following is not None:
+            doublings = min(following.refused_snapshots, MAX_BACKOFF_DOUBLINGS)
+            backoff_ms = max(1, config.retry_backoff_ms) << doublings
+            delay_ms = min(backoff_ms, config.fetch_timeout_ms // 2)
+            following.resume_at_ms = self.now_ms + delay_ms
+            following.refused_snapshots += 1
         self.note_leader_alive()
 
     # -- what leaders say

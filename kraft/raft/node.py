@@ -61,6 +61,7 @@ from kraft.raft.ready import (
     ResponseReceived,
     Role,
     Shutdown,
+    SnapshotRefused,
     SnapshotsCleaned,
     SnapshotStored,
     Written,
@@ -387,9 +388,12 @@ class Node(Elections, Following, Reconfiguration):
             if leadership.change is not None:
                 wake = min(wake, leadership.change.deadline_ms)
         elif role is Role.FOLLOWER:
+            following = self.following
+            assert following is not None
             if self.is_electable and (self.download is None or not self.download.is_installing):
-                assert self.following is not None
-                wake = min(wake, self.following.fetch_deadline_ms)
+                wake = min(wake, following.fetch_deadline_ms)
+            if self.now_ms < following.resume_at_ms < wake:
+                wake = following.resume_at_ms
         elif role is Role.RESIGNED or (self.is_electable and self.download is None):
             wake = min(wake, self.election_deadline_ms)
         now_ms = self.now_ms
@@ -410,6 +414,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Written: Node._on_written,
     Append: Node.handle_append,
     SnapshotStored: Node.handle_snapshot_stored,
+    SnapshotRefused: Node.handle_snapshot_refused,
     SnapshotsCleaned: Node._on_cleaned,
     Resign: Node._on_resign,
     Shutdown: Node._on_shutdown,

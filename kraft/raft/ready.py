@@ -103,6 +103,16 @@ class SnapshotStored:
 
 
 @dataclass(slots=True)
+class SnapshotRefused:
+    """What an `InstallSnapshot` was to put in place is no sound snapshot: it is gone, log and
+    snapshots are as they were.
+    """
+
+    snapshot_id: OffsetAndEpoch
+    reason: str
+
+
+@dataclass(slots=True)
 class SnapshotsCleaned:
     """Old snapshots were removed and the log now starts at ``log_start_offset``."""
 
@@ -133,6 +143,7 @@ Event = (
     | Written
     | Append
     | SnapshotStored
+    | SnapshotRefused
     | SnapshotsCleaned
     | Resign
     | Shutdown
@@ -181,8 +192,9 @@ class StoreSnapshotChunk:
 
 @dataclass(slots=True)
 class InstallSnapshot:
-    """The download is whole: sync it, put it under its name, empty the log and start it at the
-    snapshot's end. Then tell `SnapshotStored`, ``is_installed``, and after it `Written`.
+    """The download is whole: sync it, check it, put it under its name, empty the log and start it
+    at the snapshot's end. Then tell `SnapshotStored`, ``is_installed``, or `SnapshotRefused` where
+    the bytes are no sound snapshot; and after it `Written`.
     """
 
     snapshot_id: OffsetAndEpoch

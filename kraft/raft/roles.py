@@ -55,6 +55,8 @@ class Following:
         "fetch_deadline_ms",
         "has_fetched",
         "has_updated_leader",
+        "refused_snapshots",
+        "resume_at_ms",
         "update_voter_at_ms",
     )
 
@@ -65,6 +67,10 @@ class Following:
         self.has_fetched = False
         #: Whether this leader was told of the voter's endpoints and versions (kraft.version 0).
         self.has_updated_leader = False
+        #: How many of this leader's snapshots were not sound, one after the other; nothing is
+        #: fetched before ``resume_at_ms`` then.
+        self.refused_snapshots = 0
+        self.resume_at_ms = 0.0
 
 
 @dataclass(slots=True)

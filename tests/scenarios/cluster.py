@@ -38,6 +38,7 @@ from kraft.raft.ready import (
     ResponseReceived,
     Role,
     SendRequest,
+    SnapshotRefused,
     SnapshotsCleaned,
     SnapshotStored,
     Written,
@@ -45,7 +46,7 @@ from kraft.raft.ready import (
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
 from kraft.records import Uuid
 from tests.scenarios import wording
-from tests.scenarios.disk import Disk, RefusedStartError, Snapshot
+from tests.scenarios.disk import Disk, RefusedStartError, Snapshot, is_sound, sealed
 
 LISTENER = "CONTROLLER"
 CLIENT = "client"
@@ -239,8 +240,12 @@ class Cluster:
         assert member.node is not None
         sequence, installed = disk.sync(member.node.voters.ids)
         for id in installed:
-            snapshot = self._made[id]
-            assert bytes(disk.downloads.pop(id)) == snapshot.data, "the download differs"
+            snapshot, data = self._made[id], bytes(disk.downloads.pop(id))
+            if not is_sound(data):
+                self.say(member.id, f"refuses {wording.snapshot(id)}")
+                self.step(member, SnapshotRefused(id, "its checksum is wrong"))
+                continue
+            assert data == snapshot.data, "the download differs"
             disk.snapshots = {id: snapshot}
             stored = SnapshotStored(
                 id, len(snapshot.data), True, snapshot.voters, snapshot.kraft_version
@@ -358,7 +363,7 @@ class Cluster:
         log = member.node.log
         snapshot_id = OffsetAndEpoch(offset, log.epochs.epoch_at(offset - 1))
         voters, level = log.voters, log.kraft_version
-        data = (b"snapshot %d-%d;" % snapshot_id * size)[:size]
+        data = sealed((b"snapshot %d-%d;" % snapshot_id * size)[:size])
         self.say(id, f"makes snapshot {wording.snapshot(snapshot_id)}")
         if self.step(member, SnapshotStored(snapshot_id, size)) is not None:
             made = self._made[snapshot_id] = Snapshot(data, voters, level)

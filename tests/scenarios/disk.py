@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from kraft._core.epoch_cache import EpochCache
 from kraft._core.log import Log
@@ -42,6 +43,15 @@ class Snapshot(NamedTuple):
     kraft_version: int
 
 
+def sealed(data: bytes) -> bytes:
+    """The bytes of a sound snapshot: the last four are a checksum of those before."""
+    return data[:-4] + crc32(data[:-4]).to_bytes(4, "big")
+
+
+def is_sound(data: bytes | bytearray) -> bool:
+    return sealed(bytes(data)) == data
+
+
 class RefusedStartError(Exception):
     """The node does not come up on what its disk holds."""
 
@@ -68,7 +78,9 @@ class Disk:
     # -- writing
 
     def sync(self, voter_ids: frozenset[int]) -> tuple[int, list[OffsetAndEpoch]]:
-        """Makes durable what is written; the last sequence of it and the snapshots installed."""
+        """Makes durable what is written; the last sequence of it and the snapshots that were to
+        be installed, whose downloads are still there.
+        """
         sequence = self.written[-1][0] if self.written else 0
         installed = []
         for _, writes in self.written:
@@ -101,7 +113,8 @@ class Disk:
             download += write.data
         elif isinstance(write, InstallSnapshot):
             assert write.snapshot_id in self.downloads, "nothing of this snapshot was stored"
-            self.start_offset, self.batches = write.snapshot_id.offset, []
+            if is_sound(self.downloads[write.snapshot_id]):
+                self.start_offset, self.batches = write.snapshot_id.offset, []
         else:
             assert isinstance(write, DropSnapshotDownload)
             self.downloads.pop(write.snapshot_id, None)

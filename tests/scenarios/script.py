@@ -28,6 +28,7 @@ What happens (nodes run by themselves as time goes by)
     snapshot 1 [OFFSET] [size N]   makes a snapshot that ends at OFFSET, or the high watermark
     clean 1 START OFFSET-EPOCH     removes snapshots before that one, and the log before START
     damage 1 OFFSET         one bit of that batch flips on its disk
+    rot 1 OFFSET-EPOCH      one bit of that snapshot flips on its disk
     ask 1 REQUEST           a request from outside (see `Asking`)
 
 What is expected
@@ -283,6 +284,13 @@ class Scenario:
         data = bytearray(disk.batches[at].data)
         data[-1] ^= 1
         disk.batches[at] = disk.batches[at]._replace(data=bytes(data))
+
+    def do_rot(self, id: str, snapshot_id: str) -> None:
+        snapshots = self.cluster.members[int(id)].disk.snapshots
+        snapshot = snapshots[self._snapshot_id(snapshot_id)]
+        data = bytearray(snapshot.data)
+        data[len(data) // 2] ^= 1
+        snapshots[self._snapshot_id(snapshot_id)] = snapshot._replace(data=bytes(data))
 
     def do_ask(self, id: str, *words: str) -> None:
         self.cluster.ask(int(id), asked(int(id), words))

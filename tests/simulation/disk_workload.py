@@ -21,6 +21,7 @@ from kraft.raft.ready import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
+    SnapshotRefused,
     SnapshotStored,
     StoreSnapshotChunk,
     TruncateLog,
@@ -254,7 +255,7 @@ class Workload:
         self.unsure.update(self.snapshots)
         self.snapshots.clear()
         stored = self._do(InstallSnapshot(id))
-        assert stored is not None
+        assert isinstance(stored, SnapshotStored)
         assert stored.voters == snapshot.voters
         self.log, self.other_log = self.other_log, None
         self.unsure.clear()
@@ -296,7 +297,7 @@ class Workload:
             chosen = self.random.choice(ends)
             self.high_watermark = max(self.high_watermark, chosen)
 
-    def _do(self, write: Write) -> SnapshotStored | None:
+    def _do(self, write: Write) -> SnapshotStored | SnapshotRefused | None:
         return self.store.perform(write)
 
     def _voters_at(self, log: Held, end_offset: int) -> VoterSet | None:

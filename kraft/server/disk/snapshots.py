@@ -24,13 +24,19 @@ from kraft._core.snapshot_file import (
     parse_snapshot_name,
     snapshot_name,
 )
-from kraft.errors import CorruptRecordError
+from kraft.errors import (
+    CorruptRecordError,
+    UnsupportedCompressionTypeError,
+    UnsupportedVersionError,
+)
 from kraft.raft.messages import OffsetAndEpoch, SnapshotSlice
 from kraft.raft.voters import VoterSet
 from kraft.records import control
 
 #: Of a snapshot, checked in one go.
 PIECE_SIZE = 4 * 1024 * 1024
+#: What is raised for a file that is no snapshot, or none that this package can read.
+UNSOUND = (CorruptRecordError, UnsupportedVersionError, UnsupportedCompressionTypeError)
 #: Bytes of a download after which they are synced.
 SYNC_SIZE = 8 * 1024 * 1024
 
@@ -162,7 +168,7 @@ class SnapshotFiles:
     def finish_download(self, id: OffsetAndEpoch) -> StoredSnapshot:
         """Syncs and checks the download, and puts it under its name, durably.
 
-        Raises CorruptRecordError where it is no sound snapshot; the download is gone then.
+        Raises one of `UNSOUND` where it is no sound snapshot; the download is gone then.
         """
         file = self._downloads.pop(id)
         try:
@@ -171,7 +177,7 @@ class SnapshotFiles:
             file.close()
         try:
             snapshot = read_stored_snapshot(self._disk, self._part(id), id)
-        except CorruptRecordError:
+        except UNSOUND:
             self._disk.remove(self._part(id))
             raise
         self._disk.rename(self._part(id), self.path(id))

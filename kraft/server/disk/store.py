@@ -13,6 +13,7 @@ the next start. Fed by `writer` and `driver`; feeds on ``kraft._core.log`` and `
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from itertools import pairwise
@@ -30,6 +31,7 @@ from kraft.raft.ready import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
+    SnapshotRefused,
     SnapshotsCleaned,
     SnapshotStored,
     StoreSnapshotChunk,
@@ -41,7 +43,9 @@ from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.server.disk.directory_lock import DirectoryLock
 from kraft.server.disk.files import write_quorum_state
 from kraft.server.disk.recovery import Recovered, recover
-from kraft.server.disk.snapshots import StoredSnapshot
+from kraft.server.disk.snapshots import UNSOUND, StoredSnapshot
+
+logger = logging.getLogger(__name__)
 
 #: Appends that a group writer may have at once.
 MAX_STAGED = 1024
@@ -113,12 +117,13 @@ class MetadataStore:
 
     # -- writing
 
-    def perform(self, write: Write) -> SnapshotStored | None:
+    def perform(self, write: Write) -> SnapshotStored | SnapshotRefused | None:
         """Does one write; what is to be told of it, beside that it was written.
 
         Election states, truncations and installed snapshots are durable at the return, appended
-        batches and stored chunks with the next `sync`. Raises StorageError, and CorruptRecordError
-        for a downloaded snapshot that is none; the process must end then.
+        batches and stored chunks with the next `sync`. A download that is no sound snapshot is
+        refused and removed, and all else is as it was. Raises StorageError; the process must end
+        then.
         """
         kind = type(write)
         if kind is AppendBatches:
@@ -160,8 +165,12 @@ class MetadataStore:
         end = log.truncate_to(end_offset)
         assert end == end_offset, f"truncation to {end_offset} ended at {end}"
 
-    def _install(self, id: OffsetAndEpoch) -> SnapshotStored:
-        snapshot = self._snapshots.finish_download(id)
+    def _install(self, id: OffsetAndEpoch) -> SnapshotStored | SnapshotRefused:
+        try:
+            snapshot = self._snapshots.finish_download(id)
+        except UNSOUND as error:
+            logger.error("the leader's snapshot of offset %d, epoch %d is refused: %s", *id, error)
+            return SnapshotRefused(id, str(error))
         self._synced_offset.lower_to(0, -1)
         self.log.truncate_fully_and_start_at(id.offset)
         self._synced_offset.raise_to(id.offset, -1)

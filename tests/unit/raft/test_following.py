@@ -26,6 +26,7 @@ from kraft.raft.ready import (
     RequestFailed,
     Role,
     SendRequest,
+    SnapshotRefused,
     SnapshotStored,
     StoreSnapshotChunk,
     TruncateLog,
@@ -307,6 +308,80 @@ def test_a_chunk_that_does_not_fit_ends_the_download(response: FetchSnapshotResp
     assert node.written == [DropSnapshotDownload(SNAPSHOT)]
     assert node.node.download is None
     assert node.role is Role.FOLLOWER
+
+
+def test_a_chunk_of_a_file_of_another_size_ends_the_download() -> None:
+    node = downloading()
+    node.reply(chunk_request(node), chunk(0, b"12345", size=10))
+    node.reply(chunk_request(node), chunk(5, b"67890", size=11))
+    assert node.written == [DropSnapshotDownload(SNAPSHOT)]
+    assert node.node.download is None
+
+
+def installing() -> Driver:
+    node = downloading(voters=dynamic(1, 2, 3), kraft_version=1)
+    node.reply(chunk_request(node), chunk(0, b"1234567890"))
+    assert node.node.download is not None
+    assert node.node.download.is_installing
+    return node
+
+
+def refused(node: Driver) -> float:
+    """The snapshot that the leader gives is refused; how long it is left alone then, in ms."""
+    at_ms = node.now_ms
+    node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
+    assert node.node.download is None
+    while not node.requests():
+        assert node.ready.wake_at_ms > node.now_ms
+        node.now_ms = node.ready.wake_at_ms
+        node.step()
+    return node.now_ms - at_ms
+
+
+def test_a_rotten_snapshot_is_asked_for_again_later_each_time() -> None:
+    node = installing()
+    delays = []
+    for _ in range(9):
+        delays.append(refused(node))
+        assert fetch_of(node).destination == 2, "the leader is asked what it has now"
+        assert node.role is Role.FOLLOWER
+        fetched(node, answer(snapshot_id=SNAPSHOT))
+        node.reply(chunk_request(node), chunk(0, b"1234567890"))
+    assert delays == [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
+    assert node.node.log.end_offset == 6, "what it had it has still"
+    # The sound one that comes then is taken, and the next rotten one is no old story.
+    node.step(SnapshotStored(SNAPSHOT, 10, is_installed=True))
+    assert node.node.log.end_offset == 20
+    later = OffsetAndEpoch(30, 2)
+    fetched(node, answer(snapshot_id=later))
+    node.reply(chunk_request(node), chunk(0, b"1234567890", snapshot_id=later))
+    node.step(SnapshotRefused(later, "a CRC is wrong"))
+    assert node.ready.wake_at_ms == node.now_ms + 20
+
+
+def test_a_disk_that_was_long_at_a_rotten_snapshot_costs_no_election() -> None:
+    node = installing()
+    node.now_ms += 5000
+    assert refused(node) == 20
+    assert node.role is Role.FOLLOWER
+
+
+def test_another_leaders_snapshot_is_fetched_whatever_the_one_before_gave() -> None:
+    node = installing()
+    node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
+    assert node.requests() == []
+    node.ask(BeginQuorumEpochRequest("cluster", EPOCH + 1, 3, key(1), (endpoint(3),)))
+    assert fetch_of(node).destination == 3
+
+
+def test_a_snapshot_is_refused_while_nobody_leads() -> None:
+    node = installing()
+    node.ask(VoteRequest("cluster", EPOCH + 1, key(3), key(1), 2, 6))
+    assert node.role is Role.UNATTACHED
+    node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
+    assert node.node.download is None
+    node.wait(5000)
+    assert node.role is Role.PROSPECTIVE
 
 
 def test_a_snapshot_that_is_gone_is_asked_for_no_more_and_the_leader_lives() -> None:

@@ -20,6 +20,7 @@ from kraft.raft.ready import (
     Resign,
     ResponseReceived,
     Role,
+    SnapshotRefused,
     SnapshotStored,
 )
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
@@ -156,7 +157,10 @@ def play(role: Role, seed: int, steps: int) -> Driver:
         node.step(event)
         download = node.node.download
         if download is not None and download.is_installing:
-            node.step(SnapshotStored(download.snapshot_id, download.size, True))
+            if peer.one(True, False):
+                node.step(SnapshotStored(download.snapshot_id, download.size, True))
+            else:
+                node.step(SnapshotRefused(download.snapshot_id, "it is none"))
         assert node.node.epoch >= epoch
         epoch = node.node.epoch
         assert node.node.log.durable_end_offset <= node.node.log.end_offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from kraft.raft.ready import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
+    SnapshotRefused,
+    SnapshotStored,
     StoreSnapshotChunk,
     TruncateLog,
     WriteElectionState,
@@ -28,6 +30,7 @@ from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
 from kraft.server.disk import snapshots as store_snapshots
 from kraft.server.disk.store import MetadataStore
+from tests.reference.memory_disk import MemoryDisk
 
 STATIC = VoterSet.parse("1@localhost:9093", "CONTROLLER")
 DYNAMIC = VoterSet(
@@ -85,12 +88,14 @@ def make_snapshot(store: MetadataStore, id: OffsetAndEpoch, *head: tuple[int, by
         writer.finish()
 
 
-def snapshot_bytes(path: Path, id: OffsetAndEpoch, voters: VoterSet | None) -> bytes:
-    """A snapshot as another node would send it."""
+def snapshot_bytes(
+    path: Path, id: OffsetAndEpoch, voters: VoterSet | None, *more: tuple[int, bytes]
+) -> bytes:
+    """A snapshot as another node would send it; ``more`` control records by type."""
     other = open_store(path)
-    head = []
+    head = list(more)
     if voters is not None:
-        head = [
+        head += [
             (5, control.encode_control(control.KRaftVersion(kraft_version=1))),
             (6, control.encode_control(voters.to_record())),
         ]
@@ -385,7 +390,7 @@ def test_a_download_takes_the_place_of_everything(tmp_path: Path) -> None:
     store.add_snapshot(OffsetAndEpoch(11, 1))
     download(store, id, content)
     stored = store.perform(InstallSnapshot(id))
-    assert stored is not None
+    assert isinstance(stored, SnapshotStored)
     assert (stored.snapshot_id, stored.size, stored.is_installed) == (id, len(content), True)
     assert (stored.voters, stored.kraft_version) == (DYNAMIC, 1)
     assert bytes(store.read(SnapshotSlice(id, 0, 1 << 20))) == content
@@ -409,13 +414,73 @@ def test_a_snapshot_is_checked_in_pieces(
     content = snapshot_bytes(tmp_path / "other", id, DYNAMIC)
     download(store, id, content)
     stored = store.perform(InstallSnapshot(id))
-    assert stored is not None
+    assert isinstance(stored, SnapshotStored)
     assert (stored.voters, stored.kraft_version) == (DYNAMIC, 1)
     damaged = bytearray(snapshot_bytes(tmp_path / "third", OffsetAndEpoch(200, 8), DYNAMIC))
     damaged[-100] ^= 1
     download(store, OffsetAndEpoch(200, 8), bytes(damaged))
-    with pytest.raises(CorruptRecordError, match="byte"):
-        store.perform(InstallSnapshot(OffsetAndEpoch(200, 8)))
+    refused = store.perform(InstallSnapshot(OffsetAndEpoch(200, 8)))
+    assert isinstance(refused, SnapshotRefused)
+    assert "byte" in refused.reason
+
+
+def damaged_bytes(content: bytes) -> bytes:
+    return content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (damaged_bytes, "CRC"),
+        (lambda content: content[:-10], "snapshot"),
+        (lambda content: content + b"more", "snapshot"),
+        (lambda content: b"no snapshot at all", "snapshot"),
+    ],
+    ids=["one bit", "ends early", "ends late", "something else"],
+)
+def test_a_download_that_is_no_snapshot_leaves_all_as_it_was(
+    spoil: Callable[[bytes], bytes],
+    reason: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    id = OffsetAndEpoch(200, 8)
+    content = snapshot_bytes(tmp_path / "other", id, DYNAMIC)
+    store = open_store(tmp_path)
+    begin_epoch(store, 1)
+    append(store)
+    store.sync()
+    download(store, id, spoil(content))
+    refused = store.perform(InstallSnapshot(id))
+    assert isinstance(refused, SnapshotRefused)
+    assert refused.snapshot_id == id
+    assert refused.reason in caplog.text
+    assert not [p for p in metadata_dir(tmp_path).iterdir() if snapshot_name(*id) in p.name]
+    assert (store.log.log_start_offset, store.log.log_end_offset) == (0, 11)
+    # The log goes on, and the leader's next snapshot is taken.
+    append(store)
+    download(store, id, content)
+    assert isinstance(store.perform(InstallSnapshot(id)), SnapshotStored)
+    store.close()
+
+
+def test_a_snapshot_of_a_later_kafka_is_refused(store: MetadataStore, tmp_path: Path) -> None:
+    id = OffsetAndEpoch(200, 8)
+    download(store, id, snapshot_bytes(tmp_path / "other", id, DYNAMIC, (99, b"\0\0")))
+    refused = store.perform(InstallSnapshot(id))
+    assert isinstance(refused, SnapshotRefused)
+    assert "type 99" in refused.reason
+
+
+def test_a_disk_that_refuses_a_download_is_no_refused_snapshot(tmp_path: Path) -> None:
+    id = OffsetAndEpoch(200, 8)
+    content = snapshot_bytes(tmp_path / "other", id, DYNAMIC)
+    memory = MemoryDisk()
+    store = MetadataStore.open("/node", disk=memory)
+    download(store, id, content)
+    memory.refuse("sync")
+    with pytest.raises(StorageError):
+        store.perform(InstallSnapshot(id))
 
 
 def test_a_download_that_begins_anew_forgets_what_came_before(
@@ -433,20 +498,6 @@ def test_a_download_that_is_given_up_leaves_nothing(tmp_path: Path, store: Metad
     store.perform(StoreSnapshotChunk(id, 0, b"half"))
     store.perform(DropSnapshotDownload(id))
     store.perform(DropSnapshotDownload(id))
-    assert not list(metadata_dir(tmp_path).glob("*.part"))
-
-
-def test_a_download_that_was_damaged_on_its_way_is_refused(
-    tmp_path: Path, store: MetadataStore
-) -> None:
-    id = OffsetAndEpoch(100, 7)
-    content = bytearray(snapshot_bytes(tmp_path / "other", id, None))
-    content[len(content) // 2] ^= 1
-    begin_epoch(store, 1)
-    download(store, id, bytes(content))
-    with pytest.raises(CorruptRecordError):
-        store.perform(InstallSnapshot(id))
-    assert store.log.log_end_offset == 1
     assert not list(metadata_dir(tmp_path).glob("*.part"))
 
 

@@ -20,6 +20,7 @@ from kraft.raft.ready import (
     AppendBatches,
     Event,
     InstallSnapshot,
+    SnapshotRefused,
     SnapshotsCleaned,
     SnapshotStored,
     StoreSnapshotChunk,
@@ -153,6 +154,25 @@ def test_a_snapshot_is_told_before_the_sequence_that_it_came_with(
         store.close()
 
     run(story, loop)
+
+
+def test_a_snapshot_that_is_refused_is_told_and_the_writer_goes_on(tmp_path: Path) -> None:
+    id = OffsetAndEpoch(50, 4)
+
+    async def story() -> None:
+        store = open_store(tmp_path)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        heard.writer.submit([StoreSnapshotChunk(id, 0, b"none"), InstallSnapshot(id)], 2)
+        heard.append(3, 1)
+        await heard.until(3)
+        refused = next(e for e in heard.events if isinstance(e, SnapshotRefused))
+        assert refused.snapshot_id == id
+        assert heard.events.index(refused) < heard.events.index(Written(3))
+        await heard.writer.close()
+        store.close()
+
+    run(story)
 
 
 def test_other_writes_wait_for_the_sync_and_later_appends_for_them(tmp_path: Path) -> None:
