@@ -20,8 +20,7 @@ class BatchTable:
     """The batches of a buffer in order: one read-only numpy column a header field, none copied.
 
     ``tail_position`` is the byte behind the last whole batch; ``tail_reason`` says why reading
-    stopped
-    there, or is None where the buffer ended.
+    stopped there, or is None where the buffer ended.
     """
 
     tail_position: int
@@ -74,24 +73,6 @@ def scan(buffer: Buffer, *, base_position: int = 0, verify_crc: bool = True) -> 
 
     Stops at the first batch that is cut short or unsound and says where and why in the table's
     ``tail_position`` and ``tail_reason``. Positions count from ``base_position``.
-    """
-
-def validate(
-    buffer: Buffer,
-    *,
-    base_position: int = 0,
-    verify_crc: bool = True,
-    dense: bool = False,
-    budget: int = ...,
-) -> BatchTable:
-    """As `scan`, but everything is checked, and anything amiss is a `CorruptRecordError`.
-
-    Headers, CRCs, offsets that ascend from batch to batch, each record's framing, its offset delta,
-    the count of records and that no byte is left over. With ``dense`` also that offsets have no
-    gaps,
-    within and between batches, as in a metadata log. Compressed records are inflated to be
-    checked, at
-    most ``budget`` bytes of them.
     """
 
 def inflate(buffer: Buffer, *, base_position: int = 0, budget: int = ...) -> bytes:

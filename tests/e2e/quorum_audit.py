@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.batch import validate
+from kraft._core.batch_check import validate
 from kraft._core.batch_records import iterate
 from kraft._core.log import Log
 from tests.e2e.quorum_load_node import record_value

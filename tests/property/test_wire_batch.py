@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraft._core import batch_columns, batch_records
-from kraft._core.batch import BatchBuilder, assign_offsets, deflate, inflate, scan, split, validate
+from kraft._core.batch import BatchBuilder, assign_offsets, deflate, inflate, scan, split
+from kraft._core.batch_check import validate
 from kraft._core.wire import Reader, Writer, uuid_from_text, uuid_to_text
 from kraft.errors import CorruptRecordError
 from tests.reference import batch_twin

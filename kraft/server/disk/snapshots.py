@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, split, validate
+from kraft._core.batch import ATTRIBUTE_CONTROL, split
+from kraft._core.batch_check import validate
 from kraft._core.batch_records import iterate
 from kraft._core.disk import Disk, File
 from kraft._core.snapshot_file import (

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft._core.batch import assign_offsets, deflate, inflate, scan, split, validate
+from kraft._core.batch import assign_offsets, deflate, inflate, scan, split
+from kraft._core.batch_check import validate
 from kraft._core.batch_columns import BatchColumns
 from kraft._core.batch_records import iterate
 from kraft.errors import CorruptRecordError, KraftError

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgpack
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, BatchBuilder, scan, split, validate
+from kraft._core.batch import ATTRIBUTE_CONTROL, BatchBuilder, scan, split
+from kraft._core.batch_check import validate
 from kraft._core.checksum import crc32c
 from kraft._core.column_checkpoint import (
     MAGIC,

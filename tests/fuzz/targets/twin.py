@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kraft import records
-from kraft._core.batch import validate
+from kraft._core.batch_check import validate
 from kraft._core.batch_records import iterate
 from kraft._core.table import PartitionTable
 from kraft._core.wire import Reader

@@ -21,8 +21,8 @@ from kraft._core.batch import (
     inflate,
     scan,
     split,
-    validate,
 )
+from kraft._core.batch_check import validate
 from kraft.errors import (
     BudgetExceededError,
     CorruptRecordError,

@@ -1,0 +1,108 @@
+"""Record batches v2 held against every rule that their records owe, not only their headers.
+
+Owns `validate`, for bytes that came from elsewhere and are to be believed from then on: a snapshot
+out of a file, say. Headers and CRCs are ``batch``'s to check.
+
+Invariant: the batches are looked at where they lie; only compressed records are inflated, within
+the budget.
+
+Rules: ``clients/.../record/DefaultRecordBatch.java``, ``DefaultRecord.java``, KIP-98, KIP-534.
+"""
+
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kraft._core.batch cimport (
+    BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, BatchRow, BatchTable, RecordFrame, next_record,
+    scan_bytes,
+)
+
+from kraft._core import compression
+from kraft.errors import CorruptRecordError
+
+
+cdef const char *check_records(
+    const uint8_t *p, const uint8_t *end, const BatchRow *row, bint dense, const uint8_t **where
+) noexcept nogil:
+    """NULL, or what is wrong with the records between p and end of an uncompressed batch."""
+    cdef RecordFrame frame
+    cdef int32_t i, previous = -1
+    cdef const uint8_t *next
+    for i in range(row.record_count):
+        where[0] = p
+        next = next_record(p, end, &frame)
+        if next == NULL:
+            return b"a record is malformed"
+        if frame.offset_delta <= previous or frame.offset_delta > row.last_offset_delta:
+            return b"the offset delta of a record does not ascend within its batch"
+        if dense and frame.offset_delta != i:
+            return b"the offset delta of a record is not its place in its batch"
+        previous = frame.offset_delta
+        p = next
+    where[0] = p
+    if p != end:
+        return b"bytes are left over behind the last record of a batch"
+    if dense and row.last_offset_delta != row.record_count - 1:
+        return b"the last offset delta of a batch is not its last record's"
+    return NULL
+
+
+def validate(
+    buffer, *, int64_t base_position=0, bint verify_crc=True, bint dense=False,
+    int64_t budget=compression.DEFAULT_BUDGET,
+):
+    cdef Py_buffer view
+    cdef BatchTable table
+    cdef const uint8_t *p
+    cdef const uint8_t *end
+    cdef const uint8_t *where
+    cdef const char *reason
+    cdef BatchRow *row
+    cdef int64_t next_offset = 0
+    cdef Py_ssize_t i, at
+    cdef bytes payload
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        table = scan_bytes(<const uint8_t *>view.buf, view.len, base_position, verify_crc)
+        if table.tail_reason is not None:
+            raise CorruptRecordError(table.tail_reason, position=table.tail_position)
+        for i in range(table.count):
+            row = &table.rows[i]
+            at = row.position - base_position
+            if i > 0 and (
+                row.base_offset < next_offset or (dense and row.base_offset != next_offset)
+            ):
+                raise CorruptRecordError(
+                    f"a batch begins at offset {row.base_offset} where {next_offset} is next",
+                    position=row.position,
+                )
+            next_offset = row.base_offset + row.last_offset_delta + 1
+            p = <const uint8_t *>view.buf + at + BATCH_OVERHEAD
+            end = <const uint8_t *>view.buf + at + row.batch_length + LOG_OVERHEAD
+            if row.attributes & CODEC_MASK:
+                payload = compression.decompress(
+                    row.attributes & CODEC_MASK,
+                    PyMemoryView_FromMemory(<char *>p, end - p, PyBUF_READ),
+                    budget,
+                    position=row.position,
+                )
+                budget -= len(payload)
+                p = <const uint8_t *>PyBytes_AS_STRING(payload)
+                end = p + PyBytes_GET_SIZE(payload)
+                with nogil:
+                    reason = check_records(p, end, row, dense, &where)
+                where = NULL
+            else:
+                with nogil:
+                    reason = check_records(p, end, row, dense, &where)
+            if reason != NULL:
+                raise CorruptRecordError(
+                    reason.decode("ascii"),
+                    offset=row.base_offset,
+                    position=row.position + BATCH_OVERHEAD + (where - p if where != NULL else 0),
+                )
+        return table
+    finally:
+        PyBuffer_Release(&view)
