@@ -12,6 +12,7 @@ epoch, a vote or the log's end leaves the node only when that is on disk.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -64,7 +65,7 @@ class Connection:
         self.has_timed_out = False
 
 
-class NodeState:
+class NodeState(ABC):
     """See the module's docstring. ``draw`` gives numbers from [0, 1)."""
 
     def __init__(
@@ -109,17 +110,21 @@ class NodeState:
 
     # -- what the roles' duties supply to each other
 
+    @abstractmethod
     def become_leader(self, candidacy: Candidacy) -> None:
-        raise NotImplementedError
+        """Leads the epoch that the candidacy has won."""
 
+    @abstractmethod
     def _leave_leadership(self) -> None:
-        raise NotImplementedError
+        """Answers whoever still waits for the leader."""
 
+    @abstractmethod
     def note_committed(self, high_watermark: int) -> None:
-        raise NotImplementedError
+        """The leader's high watermark has risen: a change of voters may be done."""
 
+    @abstractmethod
     def fail_voter_change(self, leadership: Leadership) -> None:
-        raise NotImplementedError
+        """Gives up the change of voters that is under way, if any."""
 
     # -- who votes
 
@@ -239,10 +244,6 @@ class NodeState:
         else:
             self.write(state)
         self._state_sequence = self._write_sequence + 1
-
-    @property
-    def election_state(self) -> ElectionState:
-        return ElectionState(self.epoch, self.leader_id, self.voted)
 
     # -- the disk
 

@@ -1,8 +1,9 @@
 """Size-delimited frames out of a socket's bytes.
 
 Owns the receive buffer of one connection. Small frames share a buffer of 64 KiB and are handed out
-as bytes of their own; a frame that does not fit there gets a buffer that grows with what arrives,
-never with what its size claims, and is handed out without a copy. While a connection is held
+as bytes of their own; a frame that does not fit there gets a buffer that grows with what arrives
+(or has arrived on this connection before), never with what its size claims, and is handed out
+without a copy. While a connection is held
 (its last request is not answered yet) bytes are read on, so that a closed peer is noticed, until
 a whole frame waits; then reading pauses, and the peer's own socket buffer fills.
 
@@ -13,7 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from typing import cast
+
+from kraft._core.receive_buffer import ReceiveBuffer
 
 SMALL_BUFFER_SIZE = 64 * 1024
 # A buffer for a large frame begins with this much and grows fourfold.
@@ -21,13 +25,16 @@ _LARGE_BUFFER_SIZE = 256 * 1024
 # What a message has around a chunk of a round size: with room for it the last step is not one more
 # buffer, and one more copy, for the few bytes behind the chunk.
 _ENVELOPE_SIZE = 4096
+# A connection that has brought a large frame is likely to bring another as large: the buffer begins
+# with so much, up to a chunk of a snapshot.
+_MAX_FIRST_SIZE = 1024 * 1024 + _ENVELOPE_SIZE
 # Responses up to this size are joined and written at once: the copy is cheaper than a system call.
 _JOINED_SIZE = 64 * 1024
 
 Piece = bytes | memoryview
 
 
-class FrameProtocol(asyncio.BufferedProtocol):
+class FrameProtocol(ABC, asyncio.BufferedProtocol):
     """The frames of one connection; a subclass says what becomes of them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_frame_size: int) -> None:
@@ -37,8 +44,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.last_active = loop.time()
         #: When the first byte of a frame came that is not whole yet, else None.
         self.frame_begun: float | None = None
-        self._buffer = bytearray(SMALL_BUFFER_SIZE)
-        self._view = memoryview(self._buffer)
+        self._small_view = memoryview(bytearray(SMALL_BUFFER_SIZE))
+        self._view = self._small_view
+        self._first_large_size = _LARGE_BUFFER_SIZE + _ENVELOPE_SIZE
         self._begin = 0
         self._end = 0
         self._is_held = False
@@ -47,13 +55,13 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     # -- what a subclass says
 
+    @abstractmethod
     def frame_received(self, frame: Piece) -> None:
         """A frame without its size; ``frame`` belongs to the receiver."""
-        raise NotImplementedError
 
+    @abstractmethod
     def frame_refused(self, reason: str) -> None:
         """The bytes are no frame that is taken; nothing more is read."""
-        raise NotImplementedError
 
     def size_limit(self, start: memoryview) -> int:
         """The largest frame of those that begin so (up to 2 bytes of it are there)."""
@@ -151,7 +159,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def _cut(self, begin: int, end: int) -> Piece:
         """The frame at these bytes, which leaves the buffer."""
-        if len(self._buffer) == SMALL_BUFFER_SIZE:
+        if self._view is self._small_view:
             frame: Piece = bytes(self._view[begin:end])
             self._begin = end
             if end == self._end:
@@ -159,7 +167,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
             return frame
         # A buffer for a large frame holds that frame and nothing else.
         frame = self._view[begin:end].toreadonly()
-        self._renew(SMALL_BUFFER_SIZE, 0)
+        self._first_large_size = max(self._first_large_size, min(end, _MAX_FIRST_SIZE))
+        self._view = self._small_view
+        self._begin = self._end = 0
         return frame
 
     def _wait_for(self, size: int, available: int) -> None:
@@ -174,19 +184,18 @@ class FrameProtocol(asyncio.BufferedProtocol):
             return
         if self.frame_begun is None:
             self.frame_begun = self.last_active
-        capacity = len(self._buffer)
+        capacity = len(self._view)
         if size > capacity:
-            if self._end == capacity or capacity == SMALL_BUFFER_SIZE:
-                wanted = max(_LARGE_BUFFER_SIZE, 4 * available) + _ENVELOPE_SIZE
+            if self._end == capacity or self._view is self._small_view:
+                wanted = max(self._first_large_size, 4 * available + _ENVELOPE_SIZE)
                 self._renew(min(wanted, size), available)
         elif self._begin + size > capacity:
             self._view[:available] = bytes(self._view[self._begin : self._end])
             self._begin, self._end = 0, available
 
     def _renew(self, capacity: int, available: int) -> None:
-        """Go on in a new buffer, with the bytes of the frame that has begun."""
-        buffer = bytearray(capacity)
-        view = memoryview(buffer)
+        """Go on in a larger buffer, with the bytes of the frame that has begun."""
+        view = memoryview(ReceiveBuffer(capacity))
         view[:available] = self._view[self._begin : self._begin + available]
-        self._buffer, self._view = buffer, view
+        self._view = view
         self._begin, self._end = 0, available

@@ -184,6 +184,10 @@ class Driver:
     def role(self) -> Role:
         return self.node.role
 
+    @property
+    def election(self) -> ElectionState:
+        return ElectionState(self.node.epoch, self.node.leader_id, self.node.voted)
+
 
 def unattached(epoch: int = EPOCH, **given: Any) -> Driver:
     driver = Driver(

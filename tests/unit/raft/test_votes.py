@@ -62,7 +62,7 @@ KNOWN: dict[str, dict[str, Any]] = {
 def test_who_grants(role: str, known: str, is_pre_vote: bool, log: str) -> None:
     node = MAKERS[Role[role]](**KNOWN[known])
     expected = CELLS[role, known][0 if is_pre_vote else 1][log]
-    before = node.node.election_state
+    before = node.election
 
     answer = vote(node, log, is_pre_vote=is_pre_vote)
 
@@ -71,7 +71,7 @@ def test_who_grants(role: str, known: str, is_pre_vote: bool, log: str) -> None:
     assert node.role is Role[role]
     if is_pre_vote or not expected:
         # A pre-vote leaves no trace, nor does a refusal.
-        assert node.node.election_state == before
+        assert node.election == before
         assert not any(isinstance(write, WriteElectionState) for write in node.written)
     else:
         assert node.node.voted == key(2)
