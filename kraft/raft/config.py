@@ -41,6 +41,8 @@ class RaftConfig:
     retry_backoff_ms: int = 20
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 8 * 1024 * 1024
+    #: Of a snapshot, in one answer: what is asked for, and what a leader gives at most.
+    fetch_snapshot_max_bytes: int = 8 * 1024 * 1024
     max_batch_size: int = 8 * 1024 * 1024
     #: Appends that may wait for the disk before a leader refuses more.
     max_unwritten_appends: int = 1000

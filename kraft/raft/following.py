@@ -106,7 +106,7 @@ class Following(NodeState):
                     self.epoch,
                     download.snapshot_id,
                     download.position,
-                    self.config.fetch_max_bytes,
+                    self.config.fetch_snapshot_max_bytes,
                 )
             leader = self.endpoint_of(self.leader_id)
             # A fetch says how far this log reaches; where a download goes on says nothing of the
@@ -120,7 +120,7 @@ class Following(NodeState):
         return self._write_sequence + in_hand - self._written_sequence
 
     def _max_chunks_ahead(self) -> int:
-        return MAX_DOWNLOAD_AHEAD // self.config.fetch_max_bytes
+        return MAX_DOWNLOAD_AHEAD // self.config.fetch_snapshot_max_bytes
 
     def note_leader_alive(self) -> None:
         """A good answer of the leader came in: the fetch timer starts anew."""
@@ -259,8 +259,7 @@ class Following(NodeState):
             self._drop_download()
             self.back_off(source)
             return
-        if len(data):
-            self.write(StoreSnapshotChunk(download.snapshot_id, download.position, data))
+        self.write(StoreSnapshotChunk(download.snapshot_id, download.position, data))
         download.position += len(data)
         download.size = size
         if download.position == size:

@@ -16,10 +16,12 @@ from kraft.raft.messages import (
     FENCED_LEADER_EPOCH,
     INCONSISTENT_CLUSTER_ID,
     INVALID_REQUEST,
+    MESSAGE_TOO_LARGE,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
     POSITION_OUT_OF_RANGE,
     SNAPSHOT_NOT_FOUND,
+    THROTTLING_QUOTA_EXCEEDED,
     UNKNOWN_LEADER_EPOCH,
     BeginQuorumEpochRequest,
     DescribeQuorumResponse,
@@ -39,8 +41,6 @@ from kraft.raft.transitions import Cause
 from kraft.raft.voters import Endpoint, ReplicaKey, Voter
 from kraft.records import Record, control
 
-MESSAGE_TOO_LARGE = 10
-THROTTLING_QUOTA_EXCEEDED = 89
 #: Of the two bytes of attributes in a batch's header.
 ATTRIBUTES_POSITION = 21
 
@@ -336,7 +336,7 @@ class Leading(NodeState):
         )
         if error == NONE:
             assert self.leadership is not None
-            max_size = max(0, min(request.max_bytes, self.config.fetch_max_bytes))
+            max_size = max(0, min(request.max_bytes, self.config.fetch_snapshot_max_bytes))
             response.size, response.position = size, request.position
             response.data = SnapshotSlice(snapshot_id, request.position, max_size)
             if self.voters.is_voter(request.replica):

@@ -334,31 +334,32 @@ class Node(Elections, Following, Reconfiguration):
         ):
             self.become_prospective(Cause.FETCH_TIMEOUT)
             return
-        if self.is_voter:
-            is_sent = False
-            if following.update_voter_at_ms <= self.now_ms and not self._in_flight:
-                is_sent = self.tell_leader_of_voter()
-                following.update_voter_at_ms = self.now_ms + self.config.update_voter_period_ms
+        is_silent = following.fetch_deadline_ms <= self.now_ms
+        if self._is_telling_of_itself(is_silent=is_silent):
+            return
+        if is_silent and not self.is_voter and not self._in_flight:
+            # An observer stays with its leader and looks around for a newer one.
+            self.fetch_from_bootstrap(self.fetch_request())
         else:
-            is_sent = False
-            if (
-                self.config.auto_join
-                and self.config.can_vote
-                and self.log.kraft_version >= 1
-                and following.update_voter_at_ms <= self.now_ms
-                and following.fetch_deadline_ms > self.now_ms
-                and not self._in_flight
-            ):
-                # A leader that is silent is not asked: requests to it would follow each other
-                # for ever, with no fetch in between that could find a newer one.
-                is_sent = self.join_voters()
-                following.update_voter_at_ms = self.now_ms + self.config.update_voter_period_ms
-            if following.fetch_deadline_ms <= self.now_ms and not self._in_flight:
-                # An observer stays with its leader and looks around for a newer one.
-                self.fetch_from_bootstrap(self.fetch_request())
-                return
-        if not is_sent:
             self.fetch_from_best_node()
+
+    def _is_telling_of_itself(self, *, is_silent: bool) -> bool:
+        """Once a period, what the leader is to know of a voter, or that an observer would join;
+        whether that was sent.
+        """
+        following, config = self.following, self.config
+        assert following is not None
+        if following.update_voter_at_ms > self.now_ms or self._in_flight:
+            return False
+        # A leader that is silent is not asked to be joined: such requests would follow each other
+        # for ever, with no fetch in between that could find a newer one.
+        is_joining = (
+            config.auto_join and config.can_vote and self.log.kraft_version >= 1 and not is_silent
+        )
+        if not self.is_voter and not is_joining:
+            return False
+        following.update_voter_at_ms = self.now_ms + config.update_voter_period_ms
+        return self.tell_leader_of_voter() if self.is_voter else self.join_voters()
 
     def _poll_resigned(self) -> None:
         if self.election_deadline_ms <= self.now_ms and not self.is_shutting_down():

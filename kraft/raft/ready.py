@@ -255,7 +255,8 @@ class Appended:
     """The answer to an `Append`: the offset of its last record, or why it was refused.
 
     ``error`` is NOT_LEADER_OR_FOLLOWER, or MESSAGE_TOO_LARGE where the records do not fit into one
-    batch, or THROTTLING where too many batches wait (Kafka's exceptions of the same meaning).
+    batch, or THROTTLING_QUOTA_EXCEEDED where too many batches wait (Kafka's exceptions of the same
+    meaning).
     """
 
     token: int

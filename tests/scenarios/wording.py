@@ -46,7 +46,7 @@ ERRORS = {
     if name.isupper()
     and type(value) is int
     and name not in ("UNKNOWN_OFFSET", "ANY_HIGH_WATERMARK")
-} | {10: "MESSAGE_TOO_LARGE", 89: "THROTTLING_QUOTA_EXCEEDED", -1: "UNKNOWN_SERVER_ERROR"}
+}
 
 
 def ids(voters: VoterSet) -> str:

@@ -99,6 +99,7 @@ def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[Cluster, Fa
             append_linger_ms=linger_ms,
             retry_backoff_ms=retry_backoff_ms,
             fetch_max_bytes=fetch_max_bytes,
+            fetch_snapshot_max_bytes=fetch_max_bytes,
         )
         storage = new_storage(id, history, config.static_voters)
         if is_dynamic and id <= voter_count:

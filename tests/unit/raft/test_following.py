@@ -277,8 +277,13 @@ def test_a_snapshot_comes_in_chunks_and_takes_the_place_of_the_log() -> None:
     assert (fetch_of(node).request.offset, fetch_of(node).request.last_fetched_epoch) == (20, 2)
 
 
+def test_a_chunk_is_as_large_as_its_own_setting_says() -> None:
+    node = downloading(fetch_max_bytes=10, fetch_snapshot_max_bytes=70)
+    assert chunk_request(node).request.max_bytes == 70  # type: ignore[union-attr]
+
+
 def test_chunks_are_asked_for_ahead_of_a_slow_disk_but_not_without_end() -> None:
-    node = downloading(fetch_max_bytes=MAX_DOWNLOAD_AHEAD // 3)
+    node = downloading(fetch_snapshot_max_bytes=MAX_DOWNLOAD_AHEAD // 3)
     node.is_disk_stalled = True
     for position in (0, 1):
         node.reply(chunk_request(node), chunk(position, b"1"))

@@ -61,11 +61,11 @@ UPDATE = UpdateRaftVoterRequest("cluster", EPOCH, key(3), (endpoint(3),), Versio
 @pytest.mark.parametrize("role", Role)
 def test_a_foreign_cluster_is_refused_and_changes_nothing(role: Role, request_: Any) -> None:
     node = MAKERS[role]()
-    before = node.node.election_state
+    before = node.election
     changes = {"epoch": EPOCH + 5} if hasattr(request_, "epoch") else {}
     foreign = replace(request_, cluster_id="another", **changes)
     assert node.ask(foreign).error == INCONSISTENT_CLUSTER_ID
-    assert node.node.election_state == before
+    assert node.election == before
 
 
 def test_no_cluster_id_is_taken_for_the_right_one() -> None:
@@ -176,6 +176,13 @@ def test_fetches(changes: dict[str, Any], error: int) -> None:
 )
 def test_snapshot_fetches(changes: dict[str, Any], error: int) -> None:
     assert leading().ask(replace(FETCH_SNAPSHOT, **changes)).error == error
+
+
+@pytest.mark.parametrize(("asked", "given"), [(50, 50), (1000, 70), (-1, 0)])
+def test_a_leader_gives_no_larger_chunk_than_its_own_setting_says(asked: int, given: int) -> None:
+    node = leading(fetch_max_bytes=10, fetch_snapshot_max_bytes=70)
+    response = node.ask(replace(FETCH_SNAPSHOT, max_bytes=asked))
+    assert response.data.max_size == given
 
 
 def test_the_bootstrap_snapshot_is_not_given_away() -> None:
