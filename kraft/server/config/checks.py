@@ -95,8 +95,10 @@ class CheckedConfig:
 
     def fields(self) -> dict[str, Any]:
         """The fields of the ServerConfig."""
-        unknown = [
-            (name, where) for name, where in self.given.where.items() if name not in SETTINGS
+        unheeded = [
+            (name, where)
+            for name, where in self.given.where.items()
+            if name not in SETTINGS or not SETTINGS[name].has_effect
         ]
         return {
             "path": self.given.path,
@@ -109,11 +111,11 @@ class CheckedConfig:
             "bootstrap_servers": self.bootstrap_servers,
             "not_understood": tuple(
                 UnknownSetting(name, where, _similar(name))
-                for name, where in unknown
+                for name, where in unheeded
                 if not is_known_to_kafka(name)
             ),
             "no_effect": tuple(
-                UnknownSetting(name, where) for name, where in unknown if is_known_to_kafka(name)
+                UnknownSetting(name, where) for name, where in unheeded if is_known_to_kafka(name)
             ),
             "warnings": tuple(self.warnings),
         }

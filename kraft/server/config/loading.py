@@ -168,5 +168,6 @@ class ServerConfig:
             request_timeout_ms=settings.controller_quorum_request_timeout_ms,
             retry_backoff_ms=settings.controller_quorum_retry_backoff_ms,
             fetch_max_bytes=settings.controller_quorum_fetch_max_bytes,
+            fetch_snapshot_max_bytes=settings.controller_quorum_fetch_snapshot_max_bytes,
             max_batch_size=settings.internal_metadata_max_batch_size_in_bytes,
         )

@@ -2,7 +2,8 @@
 
 Owns their names, kinds, defaults and ranges; the class body is the table. Held against the
 ``ConfigDef`` of the released jars by ``tests/interop``. What hangs together among them is checked
-by ``kraft.server.config.loading``.
+by ``kraft.server.config.checks``. What nothing of the node heeds says so (``has_effect``), and is
+named when a configuration gives it.
 """
 
 from __future__ import annotations
@@ -52,12 +53,16 @@ class Settings:
     metadata_log_segment_ms: int = setting(Kind.LONG, 7 * 24 * _HOUR_MS)
     metadata_max_retention_bytes: int = setting(Kind.LONG, 100 * _MIB)
     metadata_max_retention_ms: int = setting(Kind.LONG, 7 * 24 * _HOUR_MS)
-    metadata_log_max_record_bytes_between_snapshots: int = setting(Kind.LONG, 20 * _MIB, lowest=1)
-    metadata_log_max_snapshot_interval_ms: int = setting(Kind.LONG, _HOUR_MS, lowest=0)
-    metadata_max_idle_interval_ms: int = setting(Kind.INT, 500, lowest=0)
+    metadata_log_max_record_bytes_between_snapshots: int = setting(
+        Kind.LONG, 20 * _MIB, lowest=1, has_effect=False
+    )
+    metadata_log_max_snapshot_interval_ms: int = setting(
+        Kind.LONG, _HOUR_MS, lowest=0, has_effect=False
+    )
+    metadata_max_idle_interval_ms: int = setting(Kind.INT, 500, lowest=0, has_effect=False)
     internal_metadata_log_segment_bytes: int | None = setting(Kind.INT, None)
     internal_metadata_max_batch_size_in_bytes: int = setting(Kind.INT, 8 * _MIB)
-    internal_metadata_delete_delay_millis: int = setting(Kind.LONG, 60_000)
+    internal_metadata_delete_delay_millis: int = setting(Kind.LONG, 60_000, has_effect=False)
 
     # The quorum (QuorumConfig).
     controller_quorum_voters: tuple[str, ...] = setting(Kind.LIST, ())

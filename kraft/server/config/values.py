@@ -39,7 +39,8 @@ class Setting(NamedTuple):
     """One setting; ``default`` is MISSING where a value must be given.
 
     ``lowest`` bounds a number. A list with ``is_set`` has entries, none of them empty, and each
-    counts once; ``allowed`` are the entries or the values that may be.
+    counts once; ``allowed`` are the entries or the values that may be. A setting without
+    ``has_effect`` is checked as Kafka does, and nothing of the node heeds it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Setting(NamedTuple):
     lowest: int | None = None
     is_set: bool = False
     allowed: tuple[str, ...] = ()
+    has_effect: bool = True
 
     def read(self, text: str) -> Any:
         """The value that ``text`` says. Raises RefusedError."""
@@ -83,9 +85,10 @@ def setting(
     lowest: int | None = None,
     is_set: bool = False,
     allowed: tuple[str, ...] = (),
+    has_effect: bool = True,
 ) -> Any:
     """A field of a dataclass that is a setting; its name is that of the field, with dots."""
-    rule = Setting("", kind, default, lowest, is_set, allowed)
+    rule = Setting("", kind, default, lowest, is_set, allowed, has_effect)
     return field(default=default, metadata={"setting": rule})
 
 
