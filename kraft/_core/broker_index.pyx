@@ -138,7 +138,6 @@ cdef class BrokerIndex:
 
     @property
     def memory_size(self):
-        """Bytes held."""
         cdef const BrokerRows *entries = <const BrokerRows *>self.entries.data
         cdef int64_t number, size = self.entries.capacity + self.slots.capacity
         for number in range(self.count):

@@ -17,7 +17,8 @@ class ColumnCheck:
     ``sections`` are the arrays of the file by name. Raises CorruptRecordError where a topic or
     directory is not found by its own name or id, a row is not of the topic and partition that its
     place says, a packed list names a slot that there is not, a directory is unknown or an irregular
-    row's block is unsound; then the table is as it was.
+    row's block is unsound; then the table is as it was. Where the check passes, the table takes
+    over the blocks of the irregular rows.
     """
 
     def __init__(self, sections: dict[str, NDArray[np.generic]], path: str) -> None: ...

@@ -27,9 +27,6 @@ from kraft.errors import CorruptRecordError
 
 
 def adopt_extents(PartitionTable table not None, path):
-    """Takes the topics' extents, and lists the rows outside of them; CorruptRecordError where they
-    do not tile the table.
-    """
     cdef int result
     with nogil:
         result = list_scattered(table)
@@ -75,10 +72,6 @@ cdef int list_scattered(PartitionTable table) noexcept nogil:
 
 
 cdef class ColumnCheck:
-    """The check of every row that a table out of a file owes; takes the irregular rows' blocks over
-    where it passes.
-    """
-
     cdef dict _sections
     cdef object _path
 

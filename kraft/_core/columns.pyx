@@ -141,8 +141,6 @@ cdef inline bint pack_list(
 
 
 cdef class PartitionColumns:
-    """Rows and their memory; ``PartitionTable`` adds what the rows mean."""
-
     def __cinit__(self, *, int64_t capacity=0, int stride=3, bint populate=False, **_):
         if not 1 <= stride <= MAX_STRIDE:
             raise ValueError(f"a stride lies between 1 and {MAX_STRIDE}, not at {stride}")
@@ -354,14 +352,12 @@ cdef class PartitionColumns:
         return 0
 
     def column(self, str name not None):
-        """A read-only view of a column's rows in use; no copy."""
         view = self.arrays[name][:self.row_count]
         view.flags.writeable = False
         return view
 
     @property
     def column_memory_size(self):
-        """Bytes that the columns and the blocks of irregular rows take."""
         cdef int64_t index, size = 0
         cdef int32_t **blocks = <int32_t **>self.blocks.data
         for index in range(<int64_t>(self.blocks.size // sizeof(void *))):
@@ -373,12 +369,6 @@ cdef class PartitionColumns:
     # -- columns out of a file
 
     def ensure_checked(self):
-        """Runs the check that a table mapped without verification still owes; CorruptRecordError
-        where it fails.
-
-        Whatever goes over many rows, or changes one, calls this first. It costs one pass over the
-        columns, once.
-        """
         if self.pending_check is not None:
             self.pending_check(self)
             self.pending_check = None

@@ -66,7 +66,7 @@ def write_atomically(disk: Disk, path: str, data: Buffer) -> None:
     """
 
 class Mapping(Buffer):
-    """Read-only bytes, mapped; stays valid for as long as any view of it lives."""
+    """Read-only bytes, mapped; made by `File.map`, valid for as long as any view of it lives."""
 
     @property
     def size(self) -> int: ...
@@ -84,8 +84,9 @@ class OsFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Writes all buffers behind the end, in order, by one pwritev a 64 buffers; no copy.
 
-        Returns the position of the first byte. Raises StorageError; the file's end is then where
-        it was, with what was written behind it to be overwritten by the next append.
+        Returns the position of the first byte. The buffers may be any contiguous bytes-likes.
+        Raises StorageError; the file's end is then where it was, with what was written behind it to
+        be overwritten by the next append.
         """
 
     def write_at(self, position: int, data: Buffer) -> None:
@@ -127,7 +128,10 @@ class OsDisk:
     def open(
         self, path: str | PathLike[str], *, create: bool = False, read_only: bool = False
     ) -> OsFile:
-        """The file at `path`, made empty first where `create` is set and it is not there."""
+        """The file at `path`, made empty first where `create` is set and it is not there.
+
+        Raises StorageError, also where the file is not there.
+        """
 
     def list(self, directory: str) -> list[str]:
         """The names (no paths) in a directory, in ascending order."""

@@ -71,12 +71,6 @@ cdef enum:
 
 
 class File(Protocol):
-    """An open file. Positions and sizes are in bytes.
-
-    What `map` returns holds the bytes as they were, for as long as it lives; it need not show what
-    is written later. Every refusal is a StorageError.
-    """
-
     path: str
 
     def append(self, buffers, /): ...
@@ -104,10 +98,6 @@ class Disk(Protocol):
 
 
 def write_atomically(disk, str path, data):
-    """Replaces `path` by `data`: whoever looks sees the old content or the new, never a part.
-
-    Writes `path` + ".tmp", syncs it, renames it over `path` and syncs the directory.
-    """
     cdef str temporary = path + ".tmp"
     file = disk.open(temporary, create=True)
     try:
@@ -188,8 +178,6 @@ cdef Mapping mapping_of_buffer(object buffer):
 
 
 cdef class OsFile:
-    """A file of the operating system; made by `OsDisk.open`. One writer at a time."""
-
     def __cinit__(self):
         self._fd = -1
 
@@ -215,12 +203,6 @@ cdef class OsFile:
         raise StorageError(f"cannot {verb} {self.path}: {os.strerror(code)}")
 
     def append(self, buffers):
-        """Writes all buffers behind the end, in order, by one pwritev a 64 buffers; no copy.
-
-        Returns the position of the first byte. The buffers may be any contiguous bytes-likes.
-        Raises StorageError; the file's end is then where it was, with what was written behind it
-        to be overwritten by the next append.
-        """
         cdef Py_buffer views[MOST_BUFFERS]
         cdef iovec vectors[MOST_BUFFERS]
         cdef int64_t start, position
@@ -271,7 +253,6 @@ cdef class OsFile:
         return 0
 
     def write_at(self, int64_t position, data):
-        """Writes `data` at `position`; the file grows where that lies behind its end."""
         cdef const uint8_t[::1] view = data
         self._check_writable()
         if position < 0:
@@ -281,7 +262,6 @@ cdef class OsFile:
         self._size = max(self._size, position + view.shape[0])
 
     def read_at(self, int64_t position, Py_ssize_t size):
-        """At most `size` bytes from `position`; fewer only where the file ends."""
         cdef Py_ssize_t done = 0, count
         cdef int code = 0
         cdef char *out
@@ -306,7 +286,6 @@ cdef class OsFile:
         return result
 
     def map(self, int64_t size):
-        """The first `size` bytes, mapped: a read-only buffer that copies nothing."""
         self._check_open()
         if not 0 <= size <= self._size:
             raise ValueError(f"{size} is not a part of the file's {self._size} bytes")
@@ -332,7 +311,6 @@ cdef class OsFile:
         return mapping
 
     def truncate(self, int64_t size):
-        """Makes the file exactly `size` bytes long."""
         cdef int failed, code = 0
         self._check_writable()
         if size < 0:
@@ -346,9 +324,6 @@ cdef class OsFile:
         self._size = size
 
     def begin_sync(self, int64_t position, int64_t size):
-        """Has the device begin to write `size` bytes from `position` on, so that a later `sync` has
-        less to wait for. Makes nothing durable. A kernel that cannot do it does nothing.
-        """
         cdef int failed, code = 0
         self._check_writable()
         if position < 0 or size < 0:
@@ -364,11 +339,6 @@ cdef class OsFile:
             self._failed("sync", code)
 
     def sync(self):
-        """fdatasync: the bytes, and the size if it changed, are on the device when this returns.
-
-        Raises StorageError where the device refused; what was written is then in doubt, and
-        nothing may be built on a later sync of this file that succeeds.
-        """
         cdef int failed, code = 0
         self._check_open()
         with nogil:
@@ -379,11 +349,9 @@ cdef class OsFile:
             self._failed("sync", code)
 
     def size(self):
-        """The file's size in bytes, as of opening and of what was done through this object."""
         return self._size
 
     def close(self):
-        """Gives the descriptor back; mappings stay valid. Closing twice does nothing."""
         cdef int fd = self._fd
         self._fd = -1
         if fd >= 0:
@@ -417,18 +385,12 @@ cdef int64_t write_vectors(
 
 
 class OsDisk:
-    """The operating system's files."""
-
     __slots__ = ()
 
     def __repr__(self):
         return "OsDisk()"
 
     def open(self, path, *, create=False, read_only=False):
-        """The file at `path`, made empty first where `create` is set and it is not there.
-
-        Raises StorageError, also where the file is not there.
-        """
         cdef OsFile file = OsFile.__new__(OsFile)
         cdef int flags = O_CLOEXEC | (O_RDONLY if read_only else O_RDWR)
         cdef int fd, code = 0
@@ -452,28 +414,24 @@ class OsDisk:
         return file
 
     def list(self, directory):
-        """The names (no paths) in a directory, in ascending order."""
         try:
             return sorted(os.listdir(directory))
         except OSError as error:
             raise refused("list", directory, error) from error
 
     def rename(self, source, target):
-        """Puts `source` in the place of `target`, which may be there; atomic."""
         try:
             os.replace(source, target)
         except OSError as error:
             raise refused("rename", source, error) from error
 
     def remove(self, path):
-        """Removes a file; what is mapped of it stays readable."""
         try:
             os.unlink(path)
         except OSError as error:
             raise refused("remove", path, error) from error
 
     def sync_directory(self, directory):
-        """fsync of the directory: names made, renamed or removed in it are durable then."""
         cdef bytes encoded = os.fsencode(directory)
         cdef const char *name = encoded
         cdef int fd, failed = 0, code = 0
@@ -488,7 +446,6 @@ class OsDisk:
             raise StorageError(f"cannot sync directory {directory}: {os.strerror(code)}")
 
     def make_directory(self, directory):
-        """Makes the directory and those above it where they are not there yet."""
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
@@ -498,7 +455,6 @@ class OsDisk:
         return os.path.exists(path)
 
     def size(self, path):
-        """The size in bytes of the file at `path`."""
         try:
             return os.stat(path).st_size
         except OSError as error:

@@ -201,7 +201,6 @@ cdef class UuidMap(HashSlots):
 
     @property
     def memory_size(self):
-        """Bytes held, borrowed ones included."""
         return self.keys.capacity + self.slots.capacity
 
     def state(self):

@@ -272,9 +272,6 @@ cdef class RecordRows(TableRows):
         return self.replace_row(row, &state, cursor.offset)
 
     def clear_elr(self, topic, int64_t offset):
-        """ClearElr: empties both lists where either holds something; the partition epoch grows
-        there.
-        """
         cdef int64_t number = -1, row
         cdef int result
         cdef PartitionState state

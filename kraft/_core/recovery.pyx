@@ -47,8 +47,6 @@ cdef enum:
 
 
 class TornTail(NamedTuple):
-    """What an interrupted write left: cut off, in memory or on disk. Nothing valid follows it."""
-
     path: str           # the file that the cut is in
     offset: int         # the log's end: what the torn batch would have begun with
     position: int       # the first byte cut
@@ -75,8 +73,6 @@ cdef bint crc_matches(const uint8_t *batch, const BatchHeader *header) except -1
 
 
 cdef class LogScan:
-    """One scan over a log's directory; what it found is in its attributes after `run`."""
-
     def __init__(
         self, disk, str directory, int32_t index_interval_bytes, bint read_only, bint salvage,
         int64_t synced_offset=-1,
@@ -94,10 +90,6 @@ cdef class LogScan:
         self.last_epoch = -1
 
     def run(self, list base_offsets):
-        """Scans the segments in order; cuts off a torn tail, refuses or reads past damage.
-
-        Raises DamagedLogError; the segments are closed then.
-        """
         try:
             self._run(base_offsets)
         except BaseException:

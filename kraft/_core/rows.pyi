@@ -56,7 +56,9 @@ class TableRows(PartitionColumns):
         """
 
     def delta(self, since_offset: int, offset: int | None = None) -> TableDelta:
-        """What records from ``since_offset`` to before ``offset`` changed; O(1), as ``image``."""
+        """What records from ``since_offset`` to before ``offset`` changed; O(1), as ``image``. See
+        ``history``.
+        """
 
     def ensure_index(self) -> None:
         """Builds the index from brokers to rows where there is none: a pass over the table."""
@@ -66,12 +68,15 @@ class TableRows(PartitionColumns):
 
         Row and topic numbers change, directory numbers do not. A partition behind a gap in its
         topic's ids stays outside of the extent. Costs a pass over the table. Raises ReplayError
-        while the journal holds changes, InvalidRequestError while an image is alive.
+        while the journal holds changes, which speak of rows, and InvalidRequestError while an image
+        is alive.
         """
 
     @property
     def is_compact(self) -> bool:
-        """True where no row is dead and no partition lies outside its topic's extent."""
+        """True where no row is dead and no partition lies outside its topic's extent, as one behind
+        a gap in its topic's ids always does.
+        """
 
     @property
     def journal_length(self) -> int:
@@ -79,7 +84,10 @@ class TableRows(PartitionColumns):
 
     @property
     def memory_sizes(self) -> dict[str, int]:
-        """Bytes held: ``columns``, ``topics``, ``directories``, ``broker_index``, ``journal``."""
+        """Bytes held: ``columns``, ``topics``, ``directories``, ``broker_index``, ``journal``.
+
+        The journal's part costs a pass over it.
+        """
 
     def _add_image(self, reference: ref[TableImage]) -> None:
         """Keeps in mind an image that needs the journal."""

@@ -25,7 +25,6 @@ from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, ReplayError
 
 
 def refusal(int reason, str what):
-    """The exception for a negative ``Refusal``."""
     if reason == NO_MEMORY:
         return MemoryError(f"no memory for {what}")
     return ReplayError({
@@ -101,7 +100,6 @@ cdef class TableRows(PartitionColumns):
         return entry
 
     def start_journal(self, int64_t offset):
-        """From here on every change can be undone, back to ``offset``."""
         self._refuse_beside_images("start the journal anew")
         self.ensure_checked()
         self.forget_all()
@@ -109,7 +107,6 @@ cdef class TableRows(PartitionColumns):
         self.journal_start_offset = offset
 
     def stop_journal(self):
-        """Forgets the past and keeps none: for cold loads."""
         self._refuse_beside_images("stop the journal")
         self.forget_all()
         self.is_journaling = False
@@ -118,8 +115,6 @@ cdef class TableRows(PartitionColumns):
         self._forget(0x7FFFFFFFFFFFFFFF)
 
     def forget(self, int64_t offset):
-        """Drops what is only needed to go back to before ``offset``; never what a live image needs.
-        """
         offset = min(offset, min(self._live_image_offsets(), default=offset))
         if offset > self.journal_start_offset:
             self._forget(offset)
@@ -148,7 +143,6 @@ cdef class TableRows(PartitionColumns):
             self.journal_first = 0
 
     def revert(self, int64_t offset):
-        """Takes the table back to before the record at ``offset``."""
         cdef JournalEntry *entry
         cdef int64_t kept
         if not self.is_journaling or offset < self.journal_start_offset:
@@ -223,14 +217,10 @@ cdef class TableRows(PartitionColumns):
     # -- images and deltas
 
     def image(self, offset=None):
-        """The table as of before the record at ``offset`` (by default behind the journal's last);
-        see ``history``.
-        """
         from kraft._core.history import TableImage
         return TableImage(self, self.journal_tip() if offset is None else offset)
 
     def delta(self, int64_t since_offset, offset=None):
-        """What records from ``since_offset`` to before ``offset`` changed; see ``history``."""
         from kraft._core.history import TableDelta
         return TableDelta(self.image(since_offset), self.image(offset))
 
@@ -467,7 +457,6 @@ cdef class TableRows(PartitionColumns):
         return 0
 
     def ensure_index(self):
-        """Builds the broker index where it is not there yet."""
         cdef int result = 0
         self.ensure_checked()
         if not self.is_indexed:
@@ -479,11 +468,6 @@ cdef class TableRows(PartitionColumns):
     # -- compaction
 
     def compact(self):
-        """Drops the rows of removed topics and gives every topic one extent; row and topic numbers
-        change.
-
-        The journal must be empty: what it holds speaks of rows. Costs a pass over the table.
-        """
         self._refuse_beside_images("compact the table")
         if self.has_journal():
             raise ReplayError("a table whose journal holds changes cannot be compacted")
@@ -533,19 +517,14 @@ cdef class TableRows(PartitionColumns):
 
     @property
     def is_compact(self):
-        """True where no row is dead and no partition scattered; one behind a gap in its topic's ids
-        always is.
-        """
         return self.row_count == self.partition_count and self.topics.scattered.count == 0
 
     @property
     def journal_length(self):
-        """Entries that the journal holds."""
         return <int64_t>(self.journal.size // sizeof(JournalEntry)) - self.journal_first
 
     @property
     def memory_sizes(self):
-        """Bytes held, by part; the journal's part costs a pass over it."""
         cdef const JournalEntry *entries = <const JournalEntry *>self.journal.data
         cdef int64_t place, journal = self.journal.capacity
         for place in range(self.journal_first,

@@ -30,8 +30,6 @@ cdef enum:
 
 
 cdef class SparseIndex:
-    """What both indexes share: ascending entries, kept as the bytes of their file."""
-
     def __cinit__(self, str path, int64_t base_offset):
         self.path = path
         self.base_offset = base_offset
@@ -59,13 +57,11 @@ cdef class SparseIndex:
         return <int32_t>load_u32(self._entries + entry * self._entry_size + self._offset_within)
 
     def content(self):
-        """What the file holds once every entry is written."""
         return PyBytes_FromStringAndSize(
             <const char *>self._entries, <Py_ssize_t>(self.entry_count * self._entry_size)
         )
 
     def restore(self, disk):
-        """Makes the file hold exactly the entries, writing only where it does not yet."""
         wanted = self.content()
         file = disk.open(self.path, create=True)
         try:

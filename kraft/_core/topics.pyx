@@ -119,12 +119,10 @@ cdef class TopicTable:
         arena_release(&self.entries)
 
     def __len__(self):
-        """Topics that are alive."""
         return len(self.ids)
 
     @property
     def count(self):
-        """Numbers given out; those of removed topics are among them."""
         return self.ids.count
 
     cdef int64_t add(
@@ -196,7 +194,6 @@ cdef class TopicTable:
 
     @property
     def memory_size(self):
-        """Bytes held by names, ids, entries and the map of scattered partitions."""
         return (
             self.ids.memory_size + self.names.memory_size + self.entries.capacity
             + self.scattered.slots.capacity
