@@ -46,6 +46,7 @@ def start(
     ] = False,
 ) -> None:
     """Run a controller in the foreground until Ctrl-C or SIGTERM, which it answers by resigning.
+    Brokers are not served: of a combined node only the controller runs.
 
     Its directories must be formatted (kraft storage format). What happens goes to stderr.
 
@@ -58,5 +59,14 @@ def start(
     from kraft.cli.output import Output
     from kraft.server.process import run
 
-    loaded = load_configuration(Output(), config, override or ())
+    output = Output()
+    loaded = load_configuration(output, config, override or ())
+    if loaded.is_controller and loaded.is_broker:
+        unserved = ", ".join(
+            str(one) for one in loaded.listeners if one not in loaded.controller_listeners
+        )
+        output.note(
+            f"{loaded.path}: process.roles has broker, which is not served here: only the "
+            f"controller runs, and nobody listens at {unserved}"
+        )
     run(loaded, until_stdin_closes=until_stdin_closes)

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from kraft.errors import InvalidConfigError
 from kraft.raft.node import Node
 from kraft.raft.ready import Event, RoleChange
 from kraft.raft.state import pick_endpoint
@@ -51,8 +52,26 @@ def end_process(what: str, error: BaseException) -> None:
     os._exit(1)
 
 
+def check_served(config: ServerConfig) -> None:
+    """Raises InvalidConfigError for a node that Kafka would run and that is not served here: a
+    broker without a controller, a controller listener that is not PLAINTEXT.
+    """
+    if not config.is_controller:
+        raise InvalidConfigError(
+            f"{config.path}: process.roles is {','.join(config.settings.process_roles)}; only "
+            "controllers run here, brokers do not"
+        )
+    for listener in config.controller_listeners:
+        if listener.security_protocol != "PLAINTEXT":
+            raise InvalidConfigError(
+                f"{config.path}: the listener {listener} has the security protocol "
+                f"{listener.security_protocol}; controllers speak only PLAINTEXT here"
+            )
+
+
 class QuorumNode:
-    """One node; `start` and `stop` run on the event loop that it lives on.
+    """One node; `start` and `stop` run on the event loop that it lives on. Of a combined node the
+    controller alone runs.
 
     ``on_committed`` and ``on_role`` are the driver's: what rides on the log hears of it by them.
     """
@@ -64,6 +83,7 @@ class QuorumNode:
         on_committed: Callable[[int], None] = lambda high_watermark: None,
         on_role: Callable[[RoleChange], None] = lambda change: None,
     ) -> None:
+        check_served(config)
         self.config = config
         self.identity: NodeIdentity = load_identity(config)
         settings = config.settings
