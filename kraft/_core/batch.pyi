@@ -83,11 +83,14 @@ def inflate(buffer: Buffer, *, base_position: int = 0, budget: int = ...) -> byt
 def deflate(buffer: Buffer, codec: int) -> bytes:
     """The same batches under ``codec``: 1 gzip, 2 snappy, 3 lz4, 4 zstd (0: as `inflate`)."""
 
-def assign_offsets(buffer: Buffer, base_offset: int, partition_leader_epoch: int) -> int:
+def assign_offsets(
+    buffer: Buffer, base_offset: int, partition_leader_epoch: int, timestamp_ms: int = -1
+) -> int:
     """Stamp consecutive offsets and the epoch into batches, in place; the next offset.
 
-    Both lie outside the CRC. The buffer must be writable; an unsound one is refused before any
-    change.
+    Both lie outside the CRC. A ``timestamp_ms`` of 0 or more becomes that of each batch's first
+    record, the others keep their distance from it, and the CRCs are taken anew. The buffer must be
+    writable; an unsound one is refused before any change.
     """
 
 def split(buffer: Buffer, max_size: int) -> list[memoryview]:

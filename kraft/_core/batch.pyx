@@ -26,7 +26,7 @@ from libc.stdint cimport INT32_MAX, uint16_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from kraft._core.wire cimport (
-    Writer, store_u16, store_u32, store_u64,
+    Writer, load_u64, store_u16, store_u32, store_u64,
 )
 from kraft._core import compression
 from kraft.errors import (
@@ -288,12 +288,15 @@ cdef object recoded(buffer, int codec, int64_t base_position, int64_t budget):
         PyBuffer_Release(&view)
 
 
-def assign_offsets(buffer, int64_t base_offset, int32_t partition_leader_epoch):
+def assign_offsets(
+    buffer, int64_t base_offset, int32_t partition_leader_epoch, int64_t timestamp_ms=-1
+):
     cdef Py_buffer view
     cdef BatchTable table
     cdef uint8_t *p
     cdef BatchRow *row
     cdef Py_ssize_t i
+    cdef int64_t later
     PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
     try:
         table = scan_bytes(<const uint8_t *>view.buf, view.len, 0, False)
@@ -306,6 +309,11 @@ def assign_offsets(buffer, int64_t base_offset, int32_t partition_leader_epoch):
             p = <uint8_t *>view.buf + row.position
             store_u64(p, <uint64_t>base_offset)
             store_u32(p + 12, <uint32_t>partition_leader_epoch)
+            if timestamp_ms >= 0:
+                later = <int64_t>load_u64(p + 35) - <int64_t>load_u64(p + 27)
+                store_u64(p + 27, <uint64_t>timestamp_ms)
+                store_u64(p + 35, <uint64_t>(timestamp_ms + later))
+                store_u32(p + 17, crc32c_of(p + CRC_START, row.batch_length + 12 - CRC_START))
             base_offset += <int64_t>row.last_offset_delta + 1
         return base_offset
     finally:

@@ -255,6 +255,19 @@ def test_offsets_are_assigned_in_place_or_not_at_all() -> None:
     assert unsound == before
 
 
+def test_a_sealed_batch_gets_the_time_at_which_it_is_written() -> None:
+    builder = BatchBuilder(timestamp_ms=1000)
+    builder.append(b"first")
+    builder.append(b"second", timestamp_ms=1025)
+    buffer = builder.finish()
+    assign_offsets(buffer, 7, 2, 5_000)
+    (batch,) = iterate(buffer)
+    assert [record.timestamp_ms for record in batch] == [5_000, 5_025]
+    assert validate(buffer, dense=True).base_offsets.tolist() == [7]
+    assign_offsets(buffer, 8, 2)
+    assert [record.timestamp_ms for record in next(iter(iterate(buffer)))] == [5_000, 5_025]
+
+
 def test_split_gives_whole_batches_without_copying() -> None:
     one = ours()
     data = bytearray(one * 3)
