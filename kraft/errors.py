@@ -17,6 +17,12 @@ class KraftError(Exception):
     kafka_code: int = -1
 
 
+class UnknownServerError(KraftError):
+    """Something failed that should not; the message says what."""
+
+    kafka_code = -1
+
+
 class CorruptRecordError(KraftError):
     """Bytes that are not what they claim to be.
 
@@ -85,6 +91,12 @@ class OffsetOutOfRangeError(KraftError):
 
 class UnknownTopicOrPartitionError(KraftError):
     kafka_code = 3
+
+
+class RequestTimedOutError(KraftError):
+    """It was given up: waiting for its turn, or as a metadata transaction took too long."""
+
+    kafka_code = 7
 
 
 class RecordTooLargeError(KraftError):
