@@ -306,8 +306,8 @@ def _endpoint_text(endpoint: Endpoint) -> str:
 
 def _addresses(text: str) -> list[Address]:
     """``host:port,…``; raises a usage error."""
+    from kraft.configdef import RefusedError
     from kraft.server.config.listeners import read_address
-    from kraft.server.config.values import RefusedError
 
     try:
         addresses = [read_address(part.strip()) for part in text.split(",") if part.strip()]

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from kraft.configdef import RefusedError
 from kraft.errors import CorruptRecordError, InvalidConfigError
 from kraft.metadata.properties import parse_properties
 from kraft.server.config.listeners import Listener, read_address, read_voters
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.names import KAFKA_NAMES
 from kraft.server.config.settings import SETTINGS
-from kraft.server.config.values import RefusedError
 from tests.interop.config_oracle import ConfigOracle, RefusedByKafkaError
 from tests.interop.kafka_jars import kafka
 from tests.unit.server.config.test_loading import REFUSALS

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kraft.configdef import RefusedError
 from kraft.errors import InvalidConfigError
 from kraft.raft.voters import Endpoint, VoterSet
 from kraft.server.config.listeners import (
@@ -25,7 +26,7 @@ from kraft.server.config.listeners import (
 )
 from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
 from kraft.server.config.settings import SETTINGS, Settings
-from kraft.server.config.values import RefusedError, read_csv_map, read_setting
+from kraft.server.config.values import read_csv_map, read_setting
 
 _SASL_OR_SSL = SECURITY_PROTOCOLS[1:]
 # Comparing names costs what their lengths multiply to.

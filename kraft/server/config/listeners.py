@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from kraft.configdef import RefusedError
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
 from kraft.records import Uuid
-from kraft.server.config.values import RefusedError
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: The address that listens everywhere and that nobody can connect to.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from kraft.server.config.values import Kind, Setting, setting
+from kraft.configdef import Kind
+from kraft.server.config.values import Setting, setting
 
 _MIB = 1024 * 1024
 _HOUR_MS = 60 * 60 * 1000

@@ -25,6 +25,7 @@ from enum import Enum
 from kraft._core.disk import Disk, OsDisk
 from kraft._core.metadata_codec import Record
 from kraft._core.snapshot_file import snapshot_name
+from kraft.configdef import RefusedError
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT, METADATA_LOG, MetaProperties
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
@@ -32,7 +33,6 @@ from kraft.records import KRaftVersion, MetadataVersion, SnapshotFooter, Snapsho
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.server.config.listeners import read_initial_controllers, written_host
 from kraft.server.config.loading import ServerConfig
-from kraft.server.config.values import RefusedError
 from kraft.server.storage.features import (
     KRAFT_VERSION,
     bootstrap_records,
