@@ -24,10 +24,20 @@ class GroupWriter:
         """The next append goes to ``position`` of ``file``. Nothing may be pending."""
 
     def put(self, data: Buffer, note_position: int, note: bytes) -> bool:
-        """Has ``data`` appended; it must not change until it is done.
+        """Has ``data`` appended, once it is handed over; it must not change until it is done.
 
         Once it is on the device and is the last of its group, ``note`` (128 bytes at most) is
         written at ``note_position`` of the notes. False where 1024 are pending: not put.
+        """
+
+    def hand_over(self) -> None:
+        """What was put is the other thread's to write: at once, or as the next group."""
+
+    def write_now(self) -> None:
+        """Writes and syncs what was put in this thread, and leaves the interpreter's lock.
+
+        Nothing may have been handed over that is not taken back; no more than 512 may have been
+        put. What became of them is told by `take_done`, as of others.
         """
 
     def take_done(self) -> int:

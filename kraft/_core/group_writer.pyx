@@ -2,12 +2,13 @@
 
 Owns the ring of buffers that are to be appended, and the loop of the thread that appends them::
 
-    loop's thread    put put    put put put   take_done          put …
-    this thread      [ write, sync       ][ write, sync              ][ write, sync
+    loop's thread    put put hand_over   put put hand_over   take_done   put hand_over …
+    this thread              [ write, sync       ][ write, sync              ][ write, sync
 
-What is put while a sync runs goes into the next write, whatever Python does meanwhile: the disk
-never waits for the interpreter. After each sync, a note about the last append of the group is
-written beside the log (not synced), and the eventfd is raised.
+What is handed over while a sync runs goes into the next write, whatever Python does meanwhile: the
+disk never waits for the interpreter. After each sync, a note about the last append of the group is
+written beside the log (not synced), and the eventfd is raised. Where nothing is under way the
+loop's thread may write and sync by itself (`write_now`): two changes of threads are saved.
 
 Invariants: appends reach the file in the order in which they were put; an append is done once a
 sync that began after its write has returned. After a write or a sync has failed nothing more is
@@ -70,7 +71,8 @@ cdef class GroupWriter:
     cdef pthread_mutex_t _lock
     cdef pthread_cond_t _is_news
     cdef Append _ring[SLOTS]
-    cdef uint64_t _put              # how many were put, written and synced, and taken
+    cdef uint64_t _put              # how many were put, handed over, synced, and taken
+    cdef uint64_t _handed
     cdef uint64_t _done
     cdef uint64_t _taken
     cdef bint _closing
@@ -113,12 +115,31 @@ cdef class GroupWriter:
         append.note_position = note_position
         append.note_size = <int>len(note)
         memcpy(append.note, <const char *>note, len(note))
+        self._put += 1
+        return True
+
+    def hand_over(self):
+        if self._handed == self._put:
+            return
         with nogil:
             pthread_mutex_lock(&self._lock)
-            self._put += 1
+            self._handed = self._put
             pthread_cond_signal(&self._is_news)
             pthread_mutex_unlock(&self._lock)
-        return True
+
+    def write_now(self):
+        cdef uint64_t first = self._handed, count = self._put - first
+        assert first == self._taken, "appends are under way"
+        assert count <= MOST_VECTORS
+        if count == 0 or self._code:
+            return
+        with nogil:
+            # The other thread sees nothing of it before it is done: it waits for what is handed
+            # over, and all of that is done.
+            if self._write_group(first, count):
+                pthread_mutex_lock(&self._lock)
+                self._handed = self._done = first + count
+                pthread_mutex_unlock(&self._lock)
 
     def take_done(self):
         cdef uint64_t done
@@ -140,6 +161,7 @@ cdef class GroupWriter:
     def close(self):
         with nogil:
             pthread_mutex_lock(&self._lock)
+            self._handed = self._put
             self._closing = True
             pthread_cond_signal(&self._is_news)
             pthread_mutex_unlock(&self._lock)
@@ -153,12 +175,13 @@ cdef class GroupWriter:
         cdef bint failed
         while True:
             pthread_mutex_lock(&self._lock)
-            while self._put == self._done and not self._closing:
+            while self._handed == self._done and not self._closing:
                 pthread_cond_wait(&self._is_news, &self._lock)
             first = self._done
-            count = self._put - first
+            count = self._handed - first
             pthread_mutex_unlock(&self._lock)
-            if count == 0:
+            # A failure may be that of `write_now`; what was handed over since is not written.
+            if count == 0 or self._code != 0:
                 return
             if count > MOST_VECTORS:
                 count = MOST_VECTORS

@@ -49,7 +49,9 @@ _REFUSALS: dict[int, type[KraftError]] = {
 class Writer(Protocol):
     """Where writes go; ``writer.WriterThread``."""
 
-    def submit(self, writes: list[Write], sequence: int, /) -> None: ...
+    def submit(
+        self, writes: list[Write], sequence: int, /, *, is_awaited: bool = False
+    ) -> None: ...
     def run(self, work: Callable[[], Event], /) -> None: ...
 
 
@@ -119,7 +121,9 @@ class Driver:
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.to_write:
-            self._writer.submit(ready.to_write, ready.write_sequence)
+            # A follower fetches on once it has synced, and has nothing else to do meanwhile.
+            is_awaited = self.node.role is Role.FOLLOWER
+            self._writer.submit(ready.to_write, ready.write_sequence, is_awaited=is_awaited)
         for send in ready.to_send:
             self._send(send)
         for appended in ready.appended:

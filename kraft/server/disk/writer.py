@@ -7,10 +7,13 @@ segment: an election state, a truncation, a snapshot, a new segment or epoch. Th
 one begins when the other has nothing under way.
 
 Everything else happens on the event loop: it hands out the writes, takes up what is on the device,
-and tells it. Invariants: writes are done in the order in which they came; nothing is told before it
-is on the device. A write or a sync that fails ends the process: what lies on the device is in doubt
-then, and an acknowledgement that was given must hold. It is never tried again, as the kernel may
-have dropped what it could not write. Fed by `driver`; feeds on `store`.
+and tells it. A small append that the node waits for is written and synced on the loop too: waking
+a thread, and then the loop, would cost almost as much as the sync.
+
+Invariants: writes are done in the order in which they came; nothing is told before it is on the
+device. A write or a sync that fails ends the process: what lies on the device is in doubt then, and
+an acknowledgement that was given must hold. It is never tried again, as the kernel may have dropped
+what it could not write. Fed by `driver`; feeds on `store`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,6 +31,12 @@ from typing import NamedTuple
 from kraft.errors import StorageError
 from kraft.raft.ready import AppendBatches, Event, Write, Written
 from kraft.server.disk.store import MetadataStore
+
+#: Of appends that are written and synced on the loop itself. After a sync that took long the loop,
+#: which has others to answer, leaves the disk to the thread for a while.
+MOST_BYTES_ON_LOOP = 64 * 1024
+SLOW_S = 0.005
+SLOW_PAUSE_S = 1.0
 
 
 class Job(NamedTuple):
@@ -62,6 +72,8 @@ class WriterThread:
         self._is_alone = False
         self._has_failed = False
         self._alone: SimpleQueue[list[Job] | None] = SimpleQueue()
+        #: Until then nothing is written on the loop.
+        self._is_slow_until_s = 0.0
         self._done: deque[tuple[list[Event], int]] = deque()
         self._threads = [threading.Thread(target=self._run_alone, name="kraft-writer", daemon=True)]
         if self._group is not None:
@@ -83,11 +95,18 @@ class WriterThread:
         """How many groups of appends were synced, each by one sync."""
         return 0 if self._group is None else self._group.sync_count
 
-    def submit(self, writes: Sequence[Write], sequence: int) -> None:
-        """Queues the writes of one ``Ready``."""
+    def submit(self, writes: Sequence[Write], sequence: int, *, is_awaited: bool = False) -> None:
+        """Queues the writes of one ``Ready``.
+
+        ``is_awaited``: there is nothing to do before they are durable. Where they are one small
+        append, and the disk is at rest, they are durable and told at the return.
+        """
+        is_at_rest = not (self._waiting or self._appending or self._is_alone)
         last = len(writes) - 1
         for index, write in enumerate(writes):
             self._waiting.append(Job(write, sequence if index == last else 0))
+        if is_awaited and is_at_rest and last == 0:
+            self._write_now(writes[0])
         self._hand_out()
 
     def run(self, work: Callable[[], Event]) -> None:
@@ -111,8 +130,33 @@ class WriterThread:
 
     # -- on the loop
 
+    def _write_now(self, write: Write) -> None:
+        """Writes and syncs the only write that waits, if it may be done here."""
+        group, begin_s = self._group, time.monotonic()
+        if (
+            group is None
+            or self._has_failed
+            or begin_s < self._is_slow_until_s
+            or type(write) is not AppendBatches
+            or len(write.batches) > MOST_BYTES_ON_LOOP
+            or not self._store.stage(write, group)
+        ):
+            return
+        self._appending.append((write, self._waiting.popleft().sequence))
+        group.write_now()
+        end_s = time.monotonic()
+        if end_s - begin_s > SLOW_S:
+            self._is_slow_until_s = end_s + SLOW_PAUSE_S
+        self._take_done()
+
     def _hand_out(self) -> None:
         """Gives the waiting writes to the threads, as far as their turn has come."""
+        self._stage_waiting()
+        if self._group is not None:
+            self._group.hand_over()
+
+    def _stage_waiting(self) -> None:
+        """Puts appends to the group writer; what is none goes to the other thread in its turn."""
         waiting, group, store = self._waiting, self._group, self._store
         while waiting and not self._is_alone and not self._has_failed:
             write, sequence = waiting[0]

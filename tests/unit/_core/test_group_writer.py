@@ -31,6 +31,12 @@ class Running:
     def start(self) -> None:
         self.thread.start()
 
+    def put(self, *appends: bytes) -> None:
+        """Puts appends and hands them over."""
+        for data in appends:
+            assert self.group.put(data, 0, b"")
+        self.group.hand_over()
+
     def until(self, count: int) -> None:
         """Waits until so many appends have been taken back."""
         while self.done < count:
@@ -60,6 +66,7 @@ def test_appends_lie_in_the_order_in_which_they_were_put(running: Running, tmp_p
         wanted += data
         while not running.group.put(data, 0, b""):
             running.until(running.done + 1)
+        running.group.hand_over()
     running.until(3000)
     assert (tmp_path / "file").read_bytes() == wanted
     assert running.group.pending == 0
@@ -67,8 +74,7 @@ def test_appends_lie_in_the_order_in_which_they_were_put(running: Running, tmp_p
 
 def test_what_waits_is_synced_together(tmp_path: Path) -> None:
     running = Running(tmp_path)
-    for _ in range(100):
-        assert running.group.put(b"data", 0, b"")
+    running.put(*[b"data"] * 100)
     running.start()
     running.until(100)
     assert running.group.sync_count == 1
@@ -78,9 +84,10 @@ def test_what_waits_is_synced_together(tmp_path: Path) -> None:
 def test_it_takes_no_more_than_it_has_room_for(tmp_path: Path) -> None:
     running = Running(tmp_path)
     assert [running.group.put(b"x", 0, b"") for _ in range(1025)] == [True] * 1024 + [False]
+    running.group.hand_over()
     running.start()
     running.until(1024)
-    assert running.group.put(b"x", 0, b"")
+    running.put(b"x")
     running.until(1025)
     running.close()
 
@@ -89,6 +96,7 @@ def test_the_note_of_a_groups_last_append_is_written(tmp_path: Path) -> None:
     running = Running(tmp_path)
     running.group.put(b"first", 0, b"one")
     running.group.put(b"second", 10, b"two")
+    running.group.hand_over()
     running.start()
     running.until(2)
     assert (tmp_path / "notes").read_bytes() == bytes(10) + b"two"
@@ -98,12 +106,12 @@ def test_the_note_of_a_groups_last_append_is_written(tmp_path: Path) -> None:
 def test_it_writes_behind_what_is_there_and_where_it_is_aimed(
     running: Running, tmp_path: Path
 ) -> None:
-    running.group.put(b"behind", 0, b"")
+    running.put(b"behind")
     running.until(1)
     other = OsDisk().open(tmp_path / "other", create=True)
     other.append([b"there "])
     running.group.aim(other, 6)
-    running.group.put(b"behind", 0, b"")
+    running.put(b"behind")
     running.until(2)
     assert (tmp_path / "file").read_bytes() == b"behind"
     assert (tmp_path / "other").read_bytes() == b"there behind"
@@ -116,6 +124,46 @@ def test_what_was_put_is_done_before_it_closes(tmp_path: Path) -> None:
     running.start()
     running.close()
     assert (tmp_path / "file").read_bytes() == b"data" * 1000
+
+
+def test_what_is_not_handed_over_is_left_alone(running: Running, tmp_path: Path) -> None:
+    running.put(b"first ")
+    running.until(1)
+    running.group.put(b"second", 0, b"")
+    time.sleep(0.01)
+    assert (tmp_path / "file").read_bytes() == b"first "
+    running.group.hand_over()
+    running.until(2)
+    assert (tmp_path / "file").read_bytes() == b"first second"
+
+
+def test_appends_of_either_thread_lie_in_their_order(running: Running, tmp_path: Path) -> None:
+    wanted = b""
+    for number in range(500):
+        data = b"%d;" % number
+        wanted += data
+        if number % 3:
+            running.put(data)
+            running.until(number + 1)
+        else:
+            running.group.put(data, number, b"!")
+            running.group.write_now()
+            assert running.group.take_done() == 1
+            running.done += 1
+    assert (tmp_path / "file").read_bytes() == wanted
+    assert (tmp_path / "notes").read_bytes()[498] == ord("!")
+    assert running.group.sync_count == 500
+
+
+def test_a_thread_that_is_at_work_is_not_written_beside(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    running.put(b"first")
+    running.group.put(b"second", 0, b"")
+    with pytest.raises(AssertionError, match="under way"):
+        running.group.write_now()
+    running.start()
+    running.close()
+    assert (tmp_path / "file").read_bytes() == b"firstsecond"
 
 
 @pytest.mark.parametrize(
@@ -132,9 +180,11 @@ def test_after_a_refusal_nothing_is_done_any_more(
     running = Running(tmp_path, OsDisk().open(path, read_only=read_only))
     running.start()
     running.group.put(b"data", 0, b"note")
+    running.group.hand_over()
     with pytest.raises(StorageError, match=reason):
         running.until(1)
     running.group.put(b"more", 0, b"note")
+    running.group.hand_over()
     running.thread.join(20)
     assert not running.thread.is_alive()
     time.sleep(0.01)
@@ -142,6 +192,20 @@ def test_after_a_refusal_nothing_is_done_any_more(
         running.group.take_done()
     assert (tmp_path / "notes").read_bytes() == b""
     running.close()
+
+
+def test_what_was_refused_here_is_not_tried_by_the_other_thread(tmp_path: Path) -> None:
+    running = Running(tmp_path, OsDisk().open("/dev/null"))
+    running.start()
+    running.group.put(b"data", 0, b"note")
+    running.group.write_now()
+    for _ in range(2):
+        with pytest.raises(StorageError, match="cannot sync /dev/null"):
+            running.group.take_done()
+    running.group.hand_over()
+    running.close()
+    assert running.group.pending == 1
+    assert (tmp_path / "notes").read_bytes() == b""
 
 
 def test_buffers_that_nobody_took_back_are_released(tmp_path: Path) -> None:

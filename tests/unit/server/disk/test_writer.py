@@ -29,6 +29,7 @@ from kraft.raft.ready import (
     Written,
 )
 from kraft.records import control
+from kraft.server.disk import writer
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from tests.reference.memory_disk import MemoryDisk
@@ -198,6 +199,73 @@ def test_other_writes_wait_for_the_sync_and_later_appends_for_them(tmp_path: Pat
         store = open_store(tmp_path)
         assert (store.view.end_offset, store.view.last_epoch) == (base, 39)
         assert store.election.epoch == 39
+        store.close()
+
+    run(story)
+
+
+def test_a_small_append_that_is_waited_for_is_durable_at_the_return(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = open_store(tmp_path)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        await heard.until(1)
+        base = 1
+        for sequence in range(2, 60):
+            data = append_of(10, base, 1)
+            heard.writer.submit([AppendBatches(base, base + 10, data)], sequence, is_awaited=True)
+            base += 10
+            if heard.events[-1] != Written(sequence):
+                # The first append of a segment and those after a slow sync are another thread's.
+                await heard.until(sequence)
+            assert store.log.synced_offset == base
+        sequences = [e.write_sequence for e in heard.events if isinstance(e, Written)]
+        assert sequences == list(range(1, 60))
+        await heard.writer.close()
+        store.close()
+        assert open_store(tmp_path).view.end_offset == base
+
+    run(story)
+
+
+def test_nothing_is_overtaken_by_an_append_that_is_waited_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = open_store(tmp_path, segment_bytes=1 << 20)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        await heard.until(1)
+        heard.append(2, 1)
+        data = append_of(10, 11, 1)
+        heard.writer.submit([AppendBatches(11, 21, data)], 3, is_awaited=True)
+        assert store.log.log_end_offset == 1
+        await heard.until(3)
+        state = WriteElectionState(2, 1, -1, None, kraft_version=1)
+        heard.writer.submit([state], 4, is_awaited=True)
+        large = append_of(7000, 21, 1)
+        heard.writer.submit([AppendBatches(21, 7021, large)], 5, is_awaited=True)
+        assert store.log.log_end_offset == 21
+        await heard.until(5)
+        await heard.writer.close()
+        store.close()
+
+    run(story)
+
+
+def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop has others to answer: it waits for no second sync at once."""
+    monkeypatch.setattr(writer, "SLOW_S", 0.0)
+
+    async def story() -> None:
+        store = open_store(tmp_path)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        await heard.until(1)
+        for sequence, base, is_on_loop in ((2, 1, True), (3, 11, False)):
+            append = AppendBatches(base, base + 10, append_of(10, base, 1))
+            heard.writer.submit([append], sequence, is_awaited=True)
+            assert (heard.events[-1] == Written(sequence)) == is_on_loop
+            await heard.until(sequence)
+        await heard.writer.close()
         store.close()
 
     run(story)
