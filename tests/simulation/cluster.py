@@ -41,6 +41,7 @@ from kraft.raft.ready import (
     ResponseReceived,
     Role,
     SendRequest,
+    SnapshotRefused,
     SnapshotStored,
     Write,
     Written,
@@ -50,11 +51,14 @@ from tests.simulation import trace
 from tests.simulation.history import Entry, History, Violation
 from tests.simulation.invariants import Checks
 from tests.simulation.machine import Asked, Job, Machine, Origin
+from tests.simulation.storage import DAMAGED_BYTE
 
 LIVENESS_MS = 10_000.0
 NEVER = float("inf")
 #: Of a batch: base offset, length, epoch, magic and the CRC itself lie before.
 CRC_COVERS_FROM = 21
+#: Snapshots are rare beside batches.
+SNAPSHOT_DAMAGE = 15
 
 
 @dataclass(slots=True)
@@ -70,7 +74,8 @@ class Weather:
     delay: float = 0.0
     sync_ms: float = 0.5
     append_interval_ms: float = 50.0
-    #: The chance that fetched records arrive damaged, or cut short.
+    #: The chance that fetched records arrive damaged, or cut short; of a chunk of a snapshot it is
+    #: `SNAPSHOT_DAMAGE` times that.
     damage: float = 0.0
 
 
@@ -269,7 +274,10 @@ class Cluster:
         self.counts["truncations"] += storage.truncations - truncations
         self.counts["snapshot_downloads"] += storage.installs - installs
         machine.writing = None
-        if installed is not None:
+        if installed is not None and storage.installs == installs:
+            self.counts["refused_snapshots"] += 1
+            self.step(machine, SnapshotRefused(installed, "a byte of it arrived damaged"))
+        elif installed is not None:
             storage.check_snapshot_at_log_start()
             last = storage.snapshots[installed].last
             machine.verified_offset = max(machine.verified_offset, installed.offset)
@@ -382,6 +390,10 @@ class Cluster:
             # Gone since the node decided: the connection is closed.
             content = b"" if snapshot is None else snapshot.content
             response.data = content[part.position : part.position + part.max_size]
+            damage = self.weather.damage * SNAPSHOT_DAMAGE
+            if damage and response.data and self.draw() < damage:
+                at = int(self.draw() * len(response.data))
+                response.data = response.data[:at] + DAMAGED_BYTE + response.data[at + 1 :]
         elif (
             self.weather.damage
             and type(response) is FetchResponse

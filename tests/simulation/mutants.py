@@ -26,7 +26,7 @@ from kraft.raft.leadership import Leading
 from kraft.raft.log_view import LogView
 from kraft.raft.messages import FetchResponse, VoteRequest
 from kraft.raft.node import Node
-from kraft.raft.ready import Role, Write
+from kraft.raft.ready import Role, SnapshotRefused, Write
 from kraft.raft.reconfiguration import Reconfiguration
 from kraft.raft.roles import Candidacy
 from kraft.raft.state import NodeState
@@ -302,6 +302,12 @@ def a_lost_election_is_never_tried_again() -> None:
 @mutant
 def a_lost_request_is_waited_for_for_ever() -> None:
     NodeState.give_up_late_requests = lambda self: None  # type: ignore[method-assign]
+
+
+@mutant
+def a_refused_snapshot_is_waited_for_for_ever() -> None:
+    """As if the disk were still at it: nothing is fetched any more."""
+    node_module._HANDLERS[SnapshotRefused] = lambda self, event: None
 
 
 # -- the log

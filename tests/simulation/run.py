@@ -59,6 +59,7 @@ MUST_HAPPEN = (
     "snapshots_made",
     "snapshot_chunks",
     "snapshot_downloads",
+    "refused_snapshots",
     "interrupted_downloads",
     "log_starts_advanced",
     "reconfigurations",

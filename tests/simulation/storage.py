@@ -43,6 +43,10 @@ class Snapshot(NamedTuple):
     last: Entry
 
 
+#: What no snapshot's content has: it stands for bytes that their checksums do not fit.
+DAMAGED_BYTE = b"\xff"
+
+
 def snapshot_content(id: OffsetAndEpoch) -> bytes:
     """What a snapshot of these batches holds: the same on every node, and of an odd size."""
     number = id.offset * 7919 + id.epoch * 104729
@@ -160,8 +164,8 @@ class Storage:
                 )
             download += write.data
         elif kind is InstallSnapshot:
-            self.rename_download(write.snapshot_id)
-            self.begin_at(write.snapshot_id)
+            if self.rename_download(write.snapshot_id):
+                self.begin_at(write.snapshot_id)
         elif kind is DropSnapshotDownload:
             self.downloads.pop(write.snapshot_id, None)
         else:
@@ -219,9 +223,13 @@ class Storage:
         del self.entries[count:]
         del self._bases[count:]
 
-    def rename_download(self, id: OffsetAndEpoch) -> None:
-        """The first half of installing: the snapshot has its name, the log is as it was."""
+    def rename_download(self, id: OffsetAndEpoch) -> bool:
+        """The first half of installing: the snapshot has its name, the log is as it was. False
+        where it was refused, as a byte of it arrived damaged.
+        """
         content = bytes(self.downloads.pop(id, b""))
+        if DAMAGED_BYTE in content:
+            return False
         last = self.history.committed_at.get(id.offset)
         if content != snapshot_content(id):
             raise Violation("snapshot_is_whole", f"{len(content)} bytes installed as {id}")
@@ -229,6 +237,7 @@ class Storage:
             raise Violation("snapshot_at_log_start", f"{id} does not end at a committed batch")
         self.snapshots = {id: Snapshot(content, last)}
         self.installs += 1
+        return True
 
     def begin_at(self, id: OffsetAndEpoch) -> None:
         """The log is emptied and begins at the end of a snapshot."""
