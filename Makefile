@@ -9,13 +9,14 @@ STAMP := $(VENV)/.built-$(KIND)
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop bench bench-quick fuzz clean \
-  simulate mutants disk-proof processes soak soak-simulate soak-processes
+  differential simulate mutants disk-proof processes soak soak-simulate soak-processes
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
 	@echo "make test     build, then the tests (no Java needed)"
 	@echo "make lint     ruff, mypy, cython-lint, the floors of the house"
 	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
+	@echo "make differential  generated cases on Kafka's own controller classes and here, CASES=20000 SEED=1 (full: 1000000)"
 	@echo "make bench    the speed table: this package beside its peers"
 	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
@@ -57,7 +58,13 @@ bench-quick: BENCH_RUN := quick
 bench-quick: bench
 
 interop: build
-	$(BIN)/python -m pytest tests/interop -m interop
+	$(BIN)/python -m pytest tests/interop tests/differential -m interop
+
+# A case of the pure functions each, and a sequence of 50 operations for every hundred of them.
+differential: CASES ?= 20000
+differential: SEED ?= 1
+differential: build
+	$(BIN)/python -m tests.differential.run --cases $(CASES) --seed $(SEED)
 
 lint: build
 	$(BIN)/ruff check .

@@ -1,0 +1,215 @@
+"""Brokers come and go, as ``kraft.controller.brokers`` decides it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kraft import controller
+from kraft.controller import Decision, RegistrationRequest
+from kraft.image import Endpoint, VersionRange
+from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.setups import FEATURES
+from tests.differential.world import (
+    CLUSTER_ID,
+    UNKNOWN_BROKER,
+    World,
+    drawn_id,
+    id_of,
+    text_of,
+)
+
+
+class Advance(Operation):
+    """Time goes on; sessions end."""
+
+    name = "advance"
+    weight = 6
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        return {"ms": dice.choice((1, 1_000, 8_999, 9_000, 9_001, 20_000))}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        world.now_ms += arguments["ms"]
+        return Decided(None)
+
+
+class RegisterBroker(Operation):
+    """A new broker, a restart (clean, unclean, of the same incarnation), a bad request."""
+
+    name = "register_broker"
+    weight = 20
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        brokers = world.cluster.state.brokers
+        known = world.brokers()
+        is_known = bool(known) and dice.random() < 0.85
+        broker = dice.choice(known) if is_known else dice.choice((7, 8, 33, UNKNOWN_BROKER))
+        before = brokers.get(broker)
+        incarnation, previous, directories = drawn_id(dice), -1, []
+        if before is not None:
+            directories = list(before.log_dirs)
+            if dice.random() < 0.25:
+                incarnation = before.incarnation_id
+            previous = dice.choice((before.epoch, before.epoch, -1, before.epoch - 1))
+        if not directories or dice.random() < 0.1:
+            directories = [drawn_id(dice) for _ in range(dice.randrange(1, 4))]
+        features = [list(feature) for feature in FEATURES]
+        shape = dice.random()
+        if shape < 0.01:
+            directories = []
+        elif shape < 0.02:
+            directories = [*directories, directories[0]]
+        elif shape < 0.03:
+            directories = [*directories, type(incarnation)((5).to_bytes(16, "big"))]
+        elif shape < 0.05 and known:
+            directories = [*directories, *brokers[dice.choice(known)].log_dirs][-2:]
+        elif shape < 0.06:
+            features = features[1:]
+        elif shape < 0.08:
+            features[0][2] = dice.randrange(7, 30)
+        elif shape < 0.10:
+            features = [feature for feature in features if dice.random() < 0.8]
+        elif shape < 0.12:
+            features.append(["unknown.version", 0, 3])
+        return {
+            "version": dice.choice((4, 4, 4, 3)),
+            "request": {
+                "brokerId": broker,
+                "clusterId": CLUSTER_ID,
+                "incarnationId": text_of(incarnation),
+                "listeners": [
+                    {"name": "PLAINTEXT", "host": "h", "port": 9092 + broker, "securityProtocol": 0}
+                ],
+                "features": [
+                    {"name": name, "minSupportedVersion": low, "maxSupportedVersion": high}
+                    for name, low, high in features
+                ],
+                "rack": dice.choice((None, "a", "b")),
+                "isMigratingZkBroker": False,
+                "logDirs": [text_of(directory) for directory in directories],
+                "previousBrokerEpoch": previous,
+            },
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        asked = arguments["request"]
+        broker = asked["brokerId"]
+        request = RegistrationRequest(
+            broker_id=broker,
+            incarnation_id=id_of(asked["incarnationId"]),
+            endpoints=[
+                Endpoint(point["name"], point["host"], point["port"], point["securityProtocol"])
+                for point in asked["listeners"]
+            ],
+            features={
+                feature["name"]: VersionRange(
+                    feature["minSupportedVersion"], feature["maxSupportedVersion"]
+                )
+                for feature in asked["features"]
+            },
+            rack=asked["rack"],
+            log_dirs=[id_of(directory) for directory in asked["logDirs"]],
+            previous_broker_epoch=asked["previousBrokerEpoch"],
+        )
+        decision = controller.register_broker(
+            world.cluster,
+            request,
+            next_offset=world.cluster.next_offset,
+            has_live_session=world.has_live_session(broker),
+            settings=world.settings,
+        )
+        return Decided(decision, decision.response)
+
+
+class _OfBroker(Operation):
+    """An operation whose only argument is a broker."""
+
+    function: Callable[..., Decision[Any]]
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        return {"broker": world.some_broker(dice)}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        function = type(self).function
+        return Decided(function(world.cluster, arguments["broker"], settings=world.settings))
+
+
+class FenceBroker(_OfBroker):
+    """Its session has ended, or it wants to be fenced."""
+
+    name = "fence_broker"
+    weight = 15
+    function = staticmethod(controller.fence_broker)
+
+
+class UnfenceBroker(_OfBroker):
+    """It has caught up."""
+
+    name = "unfence_broker"
+    weight = 30
+    function = staticmethod(controller.unfence_broker)
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        fenced = [broker.id for broker in world.cluster.state.brokers.values() if broker.fenced]
+        if fenced and dice.random() < 0.9:
+            return {"broker": dice.choice(sorted(fenced))}
+        return super().arguments(dice, world)
+
+
+class BeginControlledShutdown(_OfBroker):
+    """Only a broker that is not fenced can ask for it."""
+
+    name = "begin_controlled_shutdown"
+    weight = 8
+    function = staticmethod(controller.begin_controlled_shutdown)
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        unfenced = [b.id for b in world.cluster.state.brokers.values() if not b.fenced]
+        return {"broker": dice.choice(sorted(unfenced))} if unfenced else None
+
+
+class UnregisterBroker(_OfBroker):
+    """It is removed for good."""
+
+    name = "unregister_broker"
+    weight = 4
+    function = staticmethod(controller.unregister_broker)
+
+
+class DirectoriesOffline(Operation):
+    """Some of a broker's directories fail, at times all, or one that is not its own."""
+
+    name = "directories_offline"
+    weight = 8
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        if world.level < 17:
+            return None
+        broker = world.some_broker(dice)
+        registration = world.cluster.state.brokers.get(broker)
+        online = list(registration.log_dirs) if registration else []
+        failed = [directory for directory in online if dice.random() < 0.6]
+        if dice.random() < 0.1:
+            failed.append(drawn_id(dice))
+        return {"broker": broker, "directories": [text_of(directory) for directory in failed]}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        failed = [id_of(directory) for directory in arguments["directories"]]
+        return Decided(
+            controller.take_directories_offline(
+                world.cluster, arguments["broker"], failed, settings=world.settings
+            )
+        )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Advance(),
+    RegisterBroker(),
+    FenceBroker(),
+    UnfenceBroker(),
+    BeginControlledShutdown(),
+    UnregisterBroker(),
+    DirectoriesOffline(),
+)

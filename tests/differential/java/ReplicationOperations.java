@@ -1,0 +1,67 @@
+package org.apache.kafka.controller;
+
+import static org.apache.kafka.controller.BrokerOperations.answered;
+
+import com.fasterxml.jackson.databind.node.BooleanNode;
+import java.util.Map;
+import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestDataJsonConverter;
+import org.apache.kafka.common.message.AlterPartitionReassignmentsResponseData;
+import org.apache.kafka.common.message.AlterPartitionReassignmentsResponseDataJsonConverter;
+import org.apache.kafka.common.message.AlterPartitionRequestDataJsonConverter;
+import org.apache.kafka.common.message.AlterPartitionResponseData;
+import org.apache.kafka.common.message.AlterPartitionResponseDataJsonConverter;
+import org.apache.kafka.common.message.AssignReplicasToDirsRequestDataJsonConverter;
+import org.apache.kafka.common.message.AssignReplicasToDirsResponseData;
+import org.apache.kafka.common.message.AssignReplicasToDirsResponseDataJsonConverter;
+import org.apache.kafka.common.message.ElectLeadersRequestDataJsonConverter;
+import org.apache.kafka.common.message.ElectLeadersResponseData;
+import org.apache.kafka.common.message.ElectLeadersResponseDataJsonConverter;
+import org.apache.kafka.common.message.ListPartitionReassignmentsResponseDataJsonConverter;
+
+/** ISRs, elections, reassignments, the directories of replicas. */
+final class ReplicationOperations {
+    private ReplicationOperations() { }
+
+    static void addTo(Map<String, Operation> operations) {
+        operations.put("alter_partitions", (world, arguments) -> {
+            ControllerResult<AlterPartitionResponseData> result = world.replication.alterPartition(
+                world.context((short) 3),
+                AlterPartitionRequestDataJsonConverter.read(arguments.get("request"), (short) 3));
+            return answered(result,
+                AlterPartitionResponseDataJsonConverter.write(result.response(), (short) 3));
+        });
+        operations.put("elect_leaders", (world, arguments) -> {
+            ControllerResult<ElectLeadersResponseData> result = world.replication.electLeaders(
+                ElectLeadersRequestDataJsonConverter.read(arguments.get("request"), (short) 2));
+            return answered(result,
+                ElectLeadersResponseDataJsonConverter.write(result.response(), (short) 2));
+        });
+        operations.put("balance_leaders", (world, arguments) -> {
+            ControllerResult<Boolean> result = world.replication.maybeBalancePartitionLeaders();
+            return answered(result, BooleanNode.valueOf(result.response()));
+        });
+        operations.put("elect_unclean_leaders", (world, arguments) -> {
+            ControllerResult<Boolean> result = world.replication.maybeElectUncleanLeaders();
+            return answered(result, BooleanNode.valueOf(result.response()));
+        });
+        operations.put("alter_reassignments", (world, arguments) -> {
+            ControllerResult<AlterPartitionReassignmentsResponseData> result =
+                world.replication.alterPartitionReassignments(
+                    AlterPartitionReassignmentsRequestDataJsonConverter.read(
+                        arguments.get("request"), (short) 1));
+            return answered(result,
+                AlterPartitionReassignmentsResponseDataJsonConverter.write(result.response(), (short) 1));
+        });
+        operations.put("list_reassignments", (world, arguments) -> ControllerResult.of(
+            java.util.List.of(), ListPartitionReassignmentsResponseDataJsonConverter.write(
+                world.replication.listPartitionReassignments(null, Long.MAX_VALUE), (short) 0)));
+        operations.put("assign_directories", (world, arguments) -> {
+            ControllerResult<AssignReplicasToDirsResponseData> result =
+                world.replication.handleAssignReplicasToDirs(
+                    AssignReplicasToDirsRequestDataJsonConverter.read(
+                        arguments.get("request"), (short) 0));
+            return answered(result,
+                AssignReplicasToDirsResponseDataJsonConverter.write(result.response(), (short) 0));
+        });
+    }
+}

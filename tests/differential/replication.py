@@ -1,0 +1,298 @@
+"""ISRs, elections and reassignments, as this package's modules of these names decide them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from kraft import controller
+from kraft.controller import ElectionType, IsrChange
+from kraft.errors import KraftError
+from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.topics import drawn_replicas
+from tests.differential.world import UNKNOWN_BROKER, World, id_of, text_of
+
+
+def _code(result: object) -> int:
+    return result.kafka_code if isinstance(result, KraftError) else 0
+
+
+class AlterPartitions(Operation):
+    """A leader's ISRs: mostly what is true, at times stale, or with members that cannot be."""
+
+    name = "alter_partitions"
+    weight = 60
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        name, partition, state = world.some_partition(dice)
+        brokers = world.cluster.state.brokers
+        leader = state["leader"] if state else 0
+        if leader < 0 or dice.random() < 0.03:
+            leader = world.some_broker(dice)
+        partitions = []
+        for number, row in enumerate(world.rows(name)):
+            state = world.cluster.table.state_of(row)
+            if number == partition or state["leader"] == leader:
+                partitions.append(self._partition(dice, world, number, state, leader))
+        if not partitions:
+            return None
+        dice.shuffle(partitions)
+        registration = brokers.get(leader)
+        epoch = registration.epoch if registration else 1
+        topic_id = world.topic_id(name)
+        if dice.random() < 0.02:
+            topic_id = type(topic_id)(b"no such topic id")
+        return {
+            "request": {
+                "brokerId": leader,
+                "brokerEpoch": epoch + (dice.random() < 0.02),
+                "topics": [{"topicId": text_of(topic_id), "partitions": partitions}],
+            }
+        }
+
+    def _partition(
+        self, dice: random.Random, world: World, number: int, state: dict[str, Any], leader: int
+    ) -> dict[str, Any]:
+        brokers = world.cluster.state.brokers
+        replicas = state["replicas"]
+        alive = [
+            id
+            for id in replicas
+            if id in brokers and not brokers[id].fenced and not brokers[id].in_controlled_shutdown
+        ]
+        isr = alive if dice.random() < 0.6 else [id for id in alive if dice.random() < 0.6]
+        if leader not in isr and dice.random() < 0.95:
+            isr = [leader, *isr]
+        if dice.random() < 0.2:
+            isr = dice.sample(isr, len(isr))
+        if dice.random() < 0.03:
+            isr = [*isr, dice.choice((*replicas, UNKNOWN_BROKER))]
+        epochs = {id: brokers[id].epoch if id in brokers else 1 for id in isr}
+        if dice.random() < 0.1:
+            epochs = dict.fromkeys(epochs, -1)
+        elif dice.random() < 0.03 and isr:
+            epochs[dice.choice(isr)] -= 1
+        recovery = state["leader_recovery_state"] if dice.random() < 0.3 else 0
+        if dice.random() < 0.02:
+            recovery = 1
+        return {
+            "partitionIndex": number if dice.random() < 0.98 else 77,
+            "leaderEpoch": state["leader_epoch"] + dice.choice((0,) * 40 + (1, -1)),
+            "newIsrWithEpochs": [
+                {"brokerId": id, "brokerEpoch": epoch} for id, epoch in epochs.items()
+            ],
+            "leaderRecoveryState": recovery,
+            "partitionEpoch": state["partition_epoch"] + dice.choice((0,) * 40 + (1, -1)),
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        request = arguments["request"]
+        changes = [
+            IsrChange(
+                id_of(topic["topicId"]),
+                one["partitionIndex"],
+                one["leaderEpoch"],
+                one["partitionEpoch"],
+                {member["brokerId"]: member["brokerEpoch"] for member in one["newIsrWithEpochs"]},
+                one["leaderRecoveryState"] == 1,
+            )
+            for topic in request["topics"]
+            for one in topic["partitions"]
+        ]
+        named = [change.partition for change in changes]
+        decision = controller.alter_partitions(
+            world.cluster,
+            request["brokerId"],
+            request["brokerEpoch"],
+            changes,
+            settings=world.settings,
+        )
+        answer = []
+        for change in changes:
+            result = decision.response[change.topic_id, change.partition]
+            if isinstance(result, KraftError):
+                answer.append([change.partition, result.kafka_code])
+            else:
+                answer.append(
+                    [
+                        *(change.partition, 0, result.leader, result.leader_epoch),
+                        *(result.partition_epoch, list(result.isr), result.leader_recovery_state),
+                    ]
+                )
+        assert len(named) == len(answer)
+        return Decided(decision, answer)
+
+    def understood(self, response: Any) -> Any:
+        return [
+            [one["partitionIndex"], one["errorCode"]]
+            if one["errorCode"]
+            else [
+                *(one["partitionIndex"], 0, one["leaderId"], one["leaderEpoch"]),
+                *(one["partitionEpoch"], one["isr"], one["leaderRecoveryState"]),
+            ]
+            for topic in response["topics"]
+            for one in topic["partitions"]
+        ]
+
+
+class ElectLeaders(Operation):
+    """By request: preferred or unclean, some partitions or all."""
+
+    name = "elect_leaders"
+    weight = 12
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        topics: dict[str, list[int]] = {}
+        for _ in range(dice.randrange(1, 4)):
+            name, partition, _state = world.some_partition(dice)
+            if partition not in topics.setdefault(name, []):
+                topics[name].append(partition)
+        asked = [{"topic": name, "partitions": ids} for name, ids in topics.items()]
+        return {
+            "request": {
+                "electionType": dice.choice((0, 1)),
+                "topicPartitions": None if dice.random() < 0.2 else asked,
+                "timeoutMs": 30_000,
+            }
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        request = arguments["request"]
+        asked = request["topicPartitions"]
+        decision = controller.elect_leaders(
+            world.cluster,
+            ElectionType(request["electionType"]),
+            None if asked is None else {one["topic"]: one["partitions"] for one in asked},
+            settings=world.settings,
+        )
+        answer = [[*name, _code(result)] for name, result in decision.response.items()]
+        return Decided(decision, sorted(answer))
+
+    def understood(self, response: Any) -> Any:
+        return sorted(
+            [topic["topic"], one["partitionId"], one["errorCode"]]
+            for topic in response["replicaElectionResults"]
+            for one in topic["partitionResult"]
+        )
+
+
+class BalanceLeaders(Operation):
+    """The controller's own preferred elections."""
+
+    name = "balance_leaders"
+    weight = 8
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        return {}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        decision = controller.balance_leaders(
+            world.cluster, world.max_elections, settings=world.settings
+        )
+        return Decided(decision, decision.response)
+
+
+class ElectUncleanLeaders(BalanceLeaders):
+    """The controller's own unclean elections."""
+
+    name = "elect_unclean_leaders"
+    weight = 8
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        decision = controller.elect_unclean_leaders(
+            world.cluster, world.max_elections, settings=world.settings
+        )
+        return Decided(decision, decision.response)
+
+
+class AlterReassignments(Operation):
+    """New replicas for partitions, or the end of a reassignment that is under way."""
+
+    name = "alter_reassignments"
+    weight = 25
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        topics: dict[str, dict[int, list[int] | None]] = {}
+        for _ in range(dice.randrange(1, 4)):
+            name, partition, state = world.some_partition(dice)
+            factor = len(state["replicas"]) if state and dice.random() < 0.6 else None
+            target: list[int] | None = drawn_replicas(dice, world, factor)
+            if dice.random() < (0.5 if state and state["removing_replicas"] else 0.1):
+                target = None
+            topics.setdefault(name, {})[partition] = target
+        return {
+            "request": {
+                "timeoutMs": 30_000,
+                "allowReplicationFactorChange": dice.random() < 0.8,
+                "topics": [
+                    {
+                        "name": name,
+                        "partitions": [
+                            {"partitionIndex": partition, "replicas": replicas}
+                            for partition, replicas in targets.items()
+                        ],
+                    }
+                    for name, targets in topics.items()
+                ],
+            }
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        request = arguments["request"]
+        decision = controller.alter_reassignments(
+            world.cluster,
+            {
+                (topic["name"], one["partitionIndex"]): one["replicas"]
+                for topic in request["topics"]
+                for one in topic["partitions"]
+            },
+            allow_replication_factor_change=request["allowReplicationFactorChange"],
+            settings=world.settings,
+        )
+        answer = [[*name, _code(result)] for name, result in decision.response.items()]
+        return Decided(decision, sorted(answer))
+
+    def understood(self, response: Any) -> Any:
+        return sorted(
+            [topic["name"], one["partitionIndex"], one["errorCode"]]
+            for topic in response["responses"]
+            for one in topic["partitions"]
+        )
+
+
+class ListReassignments(Operation):
+    """What is under way."""
+
+    name = "list_reassignments"
+    weight = 3
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        return {}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        found = controller.list_reassignments(world.cluster)
+        answer = [
+            [*name, list(one.replicas), list(one.adding_replicas), list(one.removing_replicas)]
+            for name, one in found.items()
+        ]
+        return Decided(None, sorted(answer))
+
+    def understood(self, response: Any) -> Any:
+        return sorted(
+            [
+                *(topic["name"], one["partitionIndex"], one["replicas"]),
+                *(one["addingReplicas"], one["removingReplicas"]),
+            ]
+            for topic in response["topics"]
+            for one in topic["partitions"]
+        )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    AlterPartitions(),
+    ElectLeaders(),
+    BalanceLeaders(),
+    ElectUncleanLeaders(),
+    AlterReassignments(),
+    ListReassignments(),
+)

@@ -1,0 +1,228 @@
+"""Sequences of operations: drawn, run on both sides, and made small where they differ.
+
+A case is a list of JSON objects: the setup, then the operations. Drawing runs this side, whose
+state says what is plausible next; what was drawn runs again from the JSON alone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kraft._core.batch_records import iterate
+from kraft.errors import KraftError
+from kraft.records import decode_value
+from tests.differential.comparison import described, difference
+from tests.differential.kafka import Kafka
+from tests.differential.operation import Operation, Outcome
+from tests.differential.registry import OPERATIONS
+from tests.differential.setups import drawn_setup
+from tests.differential.world import World
+
+Case = list[dict[str, Any]]
+
+LENGTH = 50
+
+
+@dataclass
+class Difference:
+    """Where the two sides part: the last operation of ``case``."""
+
+    name: str
+    case: Case
+    what: str
+    text: str
+    ours: Outcome
+    kafkas: dict[str, Any]
+
+    def __str__(self) -> str:
+        setup, *before, last = self.case
+        lines = [f"{self.name}: {self.what} of {last['op']} differ", f"  setup: {_short(setup)}"]
+        lines += [f"  before: {json.dumps(step)}" for step in before]
+        return "\n".join([*lines, f"  operation: {json.dumps(last)}", self.text])
+
+
+def _short(setup: dict[str, Any]) -> str:
+    settings = {key: value for key, value in setup.items() if key not in ("op", "records")}
+    records = [str(decode_value(bytes.fromhex(value))) for value in setup["records"]]
+    return "\n    ".join([json.dumps(settings), *records])
+
+
+@dataclass
+class Drawn:
+    """A case with what this side made of each of its operations."""
+
+    name: str
+    case: Case
+    outcomes: list[Outcome]
+
+
+def drawn(seed: int, number: int, length: int = LENGTH, only: Collection[str] = ()) -> Drawn:
+    """The sequence ``number`` of ``seed``. Operations in ``only`` make up half of it."""
+    dice = random.Random(f"{seed}/{number}")
+    setup = drawn_setup(dice)
+    world = World(setup)
+    case: Case = [setup]
+    outcomes: list[Outcome] = []
+    names = list(OPERATIONS)
+    weights = [OPERATIONS[name].weight for name in names]
+    while len(outcomes) < length:
+        (name,) = dice.choices(names, weights)
+        if only and dice.random() < 0.5:
+            name = dice.choice(sorted(only))
+        arguments = OPERATIONS[name].arguments(dice, world)
+        if arguments is None:
+            continue
+        step = {"op": name, **arguments}
+        outcomes.append(run_here(OPERATIONS[name], world, step))
+        case.append(step)
+    return Drawn(f"seed {seed} sequence {number}", case, outcomes)
+
+
+def run_here(operation: Operation, world: World, step: dict[str, Any]) -> Outcome:
+    """Decides and applies; notes in ``step`` the random bytes that Kafka is to draw."""
+    step.pop("random", None)
+    try:
+        made = operation.decide(world, step)
+    except KraftError as error:
+        return Outcome(error=error.kafka_code, message=f"{type(error).__name__}: {error}")
+    if made.random:
+        step["random"] = made.random.hex()
+    outcome = Outcome(answer=made.answer)
+    if made.decision is not None:
+        outcome.is_atomic = made.decision.is_atomic
+        outcome.records = [
+            bytes(record.value or b"")
+            for batch in iterate(made.decision.records.batches)
+            for record in batch
+        ]
+        world.write(made.decision)
+    return outcome
+
+
+def compared(made: Drawn, answers: list[dict[str, Any]]) -> Difference | None:
+    """The first difference between this side's outcomes and Kafka's answers."""
+    if answers[0]["error"]:
+        raise AssertionError(f"{made.name}: Kafka refuses the setup: {answers[0]}")
+    for at, (ours, kafkas) in enumerate(zip(made.outcomes, answers[1:], strict=True)):
+        operation = OPERATIONS[made.case[at + 1]["op"]]
+        what = difference(operation, ours, kafkas)
+        if what is not None:
+            text = described(operation, ours, kafkas)
+            return Difference(
+                f"{made.name} operation {at}", made.case[: at + 2], what, text, ours, kafkas
+            )
+    return None
+
+
+def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:
+    """Runs a case afresh on both sides."""
+    world = World(case[0])
+    steps = [dict(step) for step in case[1:]]
+    outcomes = [run_here(OPERATIONS[step["op"]], world, step) for step in steps]
+    made = Drawn(name, [case[0], *steps], outcomes)
+    return compared(made, kafka.ask_json(made.case))
+
+
+def shrunk(kafka: Kafka, found: Difference) -> Difference:
+    """The same kind of difference, with as few operations and setup records as can be.
+
+    A candidate that cannot be run on either side, or that differs in another way, is passed over.
+    """
+    smallest = found
+    for candidate_of in (_without_operation, _without_record):
+        at = 0
+        while (candidate := candidate_of(smallest.case, at)) is not None:
+            smaller = _tried(kafka, candidate, found)
+            if smaller is None:
+                at += 1
+            else:
+                smallest = smaller
+    return smallest
+
+
+def _without_operation(case: Case, at: int) -> Case | None:
+    # The last one, which differs, stays; the late ones go first, as most depend on early ones.
+    place = len(case) - 2 - at
+    return None if place < 1 else case[:place] + case[place + 1 :]
+
+
+def _without_record(case: Case, at: int) -> Case | None:
+    setup, *steps = case
+    place = len(setup["records"]) - 1 - at
+    if place < 1:
+        return None
+    kept = setup["records"][:place] + setup["records"][place + 1 :]
+    return [{**setup, "records": kept}, *steps]
+
+
+def _tried(kafka: Kafka, case: Case, wanted: Difference) -> Difference | None:
+    try:
+        found = run_case(kafka, case, wanted.name)
+    except (KraftError, AssertionError, LookupError):
+        return None
+    if found is None or (found.what, found.case[-1]["op"]) != (wanted.what, case[-1]["op"]):
+        return None
+    same_errors = found.ours.error == wanted.ours.error
+    if not same_errors or found.kafkas["error"] != wanted.kafkas["error"]:
+        return None
+    return found if len(found.case) == len(case) else None
+
+
+@dataclass
+class Report:
+    """What a run of sequences came to."""
+
+    sequences: int
+    operations: Counter[str]
+    succeeded: Counter[str]
+    records: int
+    differences: list[Difference]
+    differing: int
+
+
+def run_sequences(
+    kafka: Kafka,
+    seed: int,
+    numbers: range,
+    *,
+    length: int = LENGTH,
+    only: Collection[str] = (),
+    shown: int = 5,
+) -> Report:
+    """Runs the sequences ``numbers`` of ``seed``; ``shown`` differences are shrunk and kept."""
+    report = Report(0, Counter(), Counter(), 0, [], 0)
+    for made, answers in _answered(kafka, (drawn(seed, n, length, only) for n in numbers)):
+        report.sequences += 1
+        for step, outcome in zip(made.case[1:], made.outcomes, strict=True):
+            report.operations[step["op"]] += 1
+            report.succeeded[step["op"]] += outcome.error == 0
+            report.records += len(outcome.records)
+        found = compared(made, answers)
+        if found is not None:
+            report.differing += 1
+            report.differences.append(found)
+    kinds: dict[tuple[Any, ...], Difference] = {}
+    for found in report.differences:
+        kind = (found.what, found.case[-1]["op"], found.ours.error, found.kafkas["error"])
+        kinds.setdefault(kind, found)
+    report.differences = [shrunk(kafka, found) for found in list(kinds.values())[:shown]]
+    return report
+
+
+def _answered(kafka: Kafka, cases: Iterator[Drawn]) -> Iterator[tuple[Drawn, list[dict[str, Any]]]]:
+    # The next sequence is drawn while Kafka works on the last.
+    waiting = None
+    for made in cases:
+        asked = kafka.ask([json.dumps(step) for step in made.case])
+        if waiting is not None:
+            before, answers = waiting
+            yield before, [json.loads(answer) for answer in answers.result()]
+        waiting = made, asked
+    if waiting is not None:
+        before, answers = waiting
+        yield before, [json.loads(answer) for answer in answers.result()]

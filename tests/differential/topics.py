@@ -1,0 +1,198 @@
+"""Topics are created, grow and go, as ``kraft.controller.topics`` decides it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from kraft import controller
+from kraft.controller import Decision, NewTopic, Records
+from kraft.errors import KraftError
+from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.world import UNKNOWN_BROKER, World, drawn_id, id_of, text_of
+
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_NAMES = ("topic-{}", "new-{}", "a.b_{}", "a_b.{}", "x.{}", "x_{}")
+_BAD_NAMES = ("", ".", "..", "a b", "ä", "x" * 250, "__cluster_metadata")
+_CONFIGS = (
+    ("min.insync.replicas", ("1", "2", "3")),
+    ("unclean.leader.election.enable", ("true", "false")),
+    ("retention.ms", ("1000", "-1")),
+    ("cleanup.policy", ("compact", "delete")),
+)
+
+
+def drawn_replicas(dice: random.Random, world: World, factor: int | None = None) -> list[int]:
+    """Brokers for one partition: mostly good ones, at times one twice or unknown, or none."""
+    known = world.brokers()
+    count = dice.randrange(1, min(len(known), 4) + 1) if factor is None and known else factor or 1
+    replicas = dice.sample(known, min(count, len(known)))
+    shape = dice.random()
+    if shape < 0.02:
+        replicas.append(UNKNOWN_BROKER)
+    elif shape < 0.04:
+        replicas += replicas[:1]
+    elif shape < 0.05:
+        replicas = []
+    return replicas
+
+
+class CreateTopics(Operation):
+    """One to three topics, placed by the placer or by hand, with configurations."""
+
+    name = "create_topics"
+    weight = 20
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        topics: dict[str, Any] = {}
+        for _ in range(dice.choice((1, 1, 2, 3))):
+            name = dice.choice(_NAMES).format(dice.randrange(6))
+            if dice.random() < 0.03:
+                name = dice.choice(_BAD_NAMES)
+            topics[name] = self._topic(dice, world, name)
+        return {
+            "ids": [text_of(drawn_id(dice)) for _ in topics],
+            "request": {
+                "topics": list(topics.values()),
+                "timeoutMs": 30_000,
+                "validateOnly": False,
+            },
+        }
+
+    def _topic(self, dice: random.Random, world: World, name: str) -> dict[str, Any]:
+        partitions = dice.choice((-1, 1, 1, 2, 3, 4))
+        factor = dice.choice((-1, 1, 2, 2, 3, 3, 4))
+        assignments = []
+        if dice.random() < 0.35:
+            partitions = factor = -1
+            count = dice.randrange(1, 4)
+            size = dice.randrange(1, 4)
+            ids = list(range(count))
+            if dice.random() < 0.03:
+                ids[-1] += 1
+            if dice.random() < 0.2:
+                dice.shuffle(ids)
+            for id in ids:
+                factor_of_one = size if dice.random() < 0.97 else None
+                assignments.append(
+                    {"partitionIndex": id, "brokerIds": drawn_replicas(dice, world, factor_of_one)}
+                )
+            if dice.random() < 0.02:
+                partitions = count
+        elif dice.random() < 0.05:
+            partitions, factor = dice.choice(((0, 1), (-2, 1), (1, 0), (1, -3), (10_001, 1)))
+        configs = [
+            {"name": key, "value": dice.choice(values)}
+            for key, values in _CONFIGS
+            if dice.random() < 0.15
+        ]
+        return {
+            "name": name,
+            "numPartitions": partitions,
+            "replicationFactor": factor,
+            "assignments": assignments,
+            "configs": configs,
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        topics = [
+            NewTopic(
+                topic["name"],
+                id_of(id),
+                num_partitions=topic["numPartitions"],
+                replication_factor=topic["replicationFactor"],
+                assignments={
+                    one["partitionIndex"]: one["brokerIds"] for one in topic["assignments"]
+                },
+                configs={config["name"]: config["value"] for config in topic["configs"]},
+            )
+            for topic, id in zip(arguments["request"]["topics"], arguments["ids"], strict=True)
+        ]
+        decision = controller.create_topics(
+            world.cluster, topics, placer=world.placer, settings=world.settings
+        )
+        answer = {}
+        drawn = b""
+        for topic in topics:
+            result = decision.response[topic.name]
+            if isinstance(result, KraftError):
+                answer[topic.name] = [result.kafka_code, _NO_ID]
+            else:
+                answer[topic.name] = [0, text_of(result.topic_id)]
+                drawn += topic.topic_id
+        return Decided(decision, answer, drawn)
+
+    def understood(self, response: Any) -> Any:
+        return {name: [error, id] for name, (error, id, _) in response.items()}
+
+
+class CreatePartitions(Operation):
+    """A topic grows, by the placer or by hand."""
+
+    name = "create_partitions"
+    weight = 8
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        name = world.some_topic(dice)
+        rows = world.rows(name)
+        more = dice.choice((1, 1, 2, 3, 3, 0, -1))
+        assignments = None
+        if dice.random() < 0.4:
+            state = world.cluster.table.state_of(rows[0]) if rows else None
+            factor = len(state["replicas"]) if state else 1
+            count = max(more, 0) if dice.random() < 0.95 else 1
+            assignments = [
+                {"brokerIds": drawn_replicas(dice, world, factor if dice.random() < 0.95 else None)}
+                for _ in range(count)
+            ]
+        return {
+            "request": {
+                "topics": [{"name": name, "count": len(rows) + more, "assignments": assignments}],
+                "timeoutMs": 30_000,
+                "validateOnly": False,
+            },
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        (topic,) = arguments["request"]["topics"]
+        assignments = topic["assignments"]
+        try:
+            decision: Decision[Any] = controller.create_partitions(
+                world.cluster,
+                topic["name"],
+                topic["count"],
+                None if assignments is None else [one["brokerIds"] for one in assignments],
+                placer=world.placer,
+                settings=world.settings,
+            )
+        except KraftError as error:
+            return Decided(_nothing_atomic(), {topic["name"]: error.kafka_code})
+        return Decided(decision, {topic["name"]: 0})
+
+    def understood(self, response: Any) -> Any:
+        return {name: error for name, (error, _) in response.items()}
+
+
+class DeleteTopics(Operation):
+    """A topic goes, at times one that there is not."""
+
+    name = "delete_topics"
+    weight = 4
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        return {"ids": [text_of(world.topic_id(world.some_topic(dice)))]}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        (id,) = arguments["ids"]
+        try:
+            decision: Decision[Any] = controller.delete_topic(world.cluster, topic_id=id_of(id))
+        except KraftError as error:
+            return Decided(_nothing_atomic(), {id: error.kafka_code})
+        return Decided(decision, {id: 0})
+
+
+def _nothing_atomic() -> Decision[None]:
+    return Decision(Records.of([], 1), None, is_atomic=True)
+
+
+OPERATIONS: tuple[Operation, ...] = (CreateTopics(), CreatePartitions(), DeleteTopics())

@@ -1,0 +1,127 @@
+"""This side's cluster in a sequence, and what generators ask of it.
+
+Owns the setup of a sequence as JSON (``{"op": "reset", ...}``, the same that Kafka's side gets),
+the clock, the broker sessions and the placer.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any
+
+from kraft._core.batch import BatchBuilder, assign_offsets
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller import Decision, Records, Settings
+from kraft.image.replay import Cluster
+from kraft.records import Uuid
+
+CLUSTER_ID = "differential"
+NODE_ID = 3000
+UNKNOWN_BROKER = 99
+
+
+def text_of(id: bytes) -> str:
+    """An id as Kafka writes it (Uuid.toString)."""
+    return base64.urlsafe_b64encode(id).rstrip(b"=").decode()
+
+
+def id_of(text: str) -> Uuid:
+    return Uuid(base64.urlsafe_b64decode(text + "=="))
+
+
+def drawn_id(dice: random.Random) -> Uuid:
+    """An id as java.util.UUID.randomUUID makes it, and as Kafka accepts it."""
+    id = bytearray(dice.randbytes(16))
+    id[0] &= 0x7F  # nothing that begins with a dash
+    id[6] = id[6] & 0x0F | 0x40
+    id[8] = id[8] & 0x3F | 0x80
+    return Uuid(bytes(id))
+
+
+class World:
+    """A ``Cluster`` that decisions are applied to, with what the log does not hold."""
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        static = setup["static_config"]
+        self.setup = setup
+        self.settings = Settings(
+            min_insync_replicas=int(static.get("min.insync.replicas", "1")),
+            unclean_leader_election_enable=static.get("unclean.leader.election.enable") == "true",
+            num_partitions=setup["num_partitions"],
+            default_replication_factor=setup["default_replication_factor"],
+            node_id=NODE_ID,
+        )
+        self.max_elections: int = setup["max_elections"]
+        self.session_timeout_ms: int = setup["session_timeout_ms"]
+        self.placer = StripedPlacer(JavaRandom(setup["seed"]))
+        self.now_ms = 1_000_000
+        self.cluster = Cluster()
+        builder = BatchBuilder()
+        for value in setup["records"]:
+            builder.append(bytes.fromhex(value))
+        self._write(Records.finished(builder))
+        self._contacts = {
+            (broker.id, broker.epoch): self.now_ms
+            for broker in self.cluster.state.brokers.values()
+            if not broker.fenced
+        }
+
+    def write(self, decision: Decision[Any]) -> None:
+        if len(decision.records):
+            self._write(decision.records)
+
+    def _write(self, records: Records) -> None:
+        assign_offsets(records.batches, self.cluster.next_offset, 1)
+        self.cluster.apply(records.batches)
+
+    @property
+    def level(self) -> int:
+        return self.cluster.state.metadata_version
+
+    def has_live_session(self, broker: int) -> bool:
+        registration = self.cluster.state.brokers.get(broker)
+        if registration is None:
+            return False
+        contact = self._contacts.get((broker, registration.epoch))
+        return contact is not None and self.now_ms - contact <= self.session_timeout_ms
+
+    # What generators draw from.
+
+    def brokers(self) -> list[int]:
+        return sorted(self.cluster.state.brokers)
+
+    def some_broker(self, dice: random.Random) -> int:
+        """Mostly one that is registered."""
+        known = self.brokers()
+        return dice.choice(known) if known and dice.random() < 0.97 else UNKNOWN_BROKER
+
+    def topics(self) -> list[str]:
+        table = self.cluster.table
+        return [table.topic_name(number) for number in table.topic_numbers()]
+
+    def some_topic(self, dice: random.Random) -> str:
+        """Mostly one that there is."""
+        names = self.topics()
+        return dice.choice(names) if names and dice.random() < 0.95 else "no-such-topic"
+
+    def topic_id(self, name: str) -> Uuid:
+        number = self.cluster.table.topic_number(name)
+        return Uuid(self.cluster.table.topic_id_of(number)) if number >= 0 else Uuid(b"none" * 4)
+
+    def rows(self, name: str) -> list[int]:
+        """The rows of a topic by partition id; none where there is no such topic."""
+        number = self.cluster.table.topic_number(name)
+        if number < 0:
+            return []
+        found: list[int] = self.cluster.table.topic_rows(number).tolist()
+        return found
+
+    def some_partition(self, dice: random.Random) -> tuple[str, int, dict[str, Any] | None]:
+        """A topic's name, a partition id, and the state of the partition if there is one."""
+        name = self.some_topic(dice)
+        rows = self.rows(name)
+        if not rows or dice.random() < 0.02:
+            return name, len(rows), None
+        partition = dice.randrange(len(rows))
+        return name, partition, self.cluster.table.state_of(rows[partition])
