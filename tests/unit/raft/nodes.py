@@ -254,3 +254,19 @@ def fetched_by(
     return driver.ask(
         FetchRequest("cluster", key(id, name), driver.node.epoch, offset, last_epoch, max_wait_ms)
     )
+
+
+# -- a follower that fetches from node 2
+
+
+def fetch_of(node: Driver) -> SendRequest:
+    (send,) = node.requests(FetchRequest)
+    return send
+
+
+def answer(**given: Any) -> FetchResponse:
+    return FetchResponse(0, EPOCH, 2, **given)
+
+
+def fetched(node: Driver, response: FetchResponse) -> Driver:
+    return node.reply(fetch_of(node), response)
