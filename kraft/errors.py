@@ -119,6 +119,12 @@ class InvalidTopicError(KraftError):
     kafka_code = 17
 
 
+class TopicAuthorizationError(KraftError):
+    """Whoever asks may not do this to the topic, or may not know of it."""
+
+    kafka_code = 29
+
+
 class TopicAlreadyExistsError(KraftError):
     kafka_code = 36
 
@@ -155,6 +161,66 @@ class PolicyViolationError(KraftError):
     kafka_code = 44
 
 
+class UnsupportedSaslMechanismError(KraftError):
+    """A SCRAM mechanism that there is not."""
+
+    kafka_code = 33
+
+
+class SecurityDisabledError(KraftError):
+    """ACLs are asked for, and no authorizer is configured that would heed them."""
+
+    kafka_code = 54
+
+
+class DelegationTokenAuthDisabledError(KraftError):
+    """No secret key for delegation tokens is configured."""
+
+    kafka_code = 61
+
+
+class DelegationTokenNotFoundError(KraftError):
+    kafka_code = 62
+
+
+class DelegationTokenOwnerMismatchError(KraftError):
+    """Only its owner and its renewers may renew or expire a token."""
+
+    kafka_code = 63
+
+
+class DelegationTokenRequestNotAllowedError(KraftError):
+    """Tokens are handed out over connections that prove who asks, and not for a token."""
+
+    kafka_code = 64
+
+
+class DelegationTokenExpiredError(KraftError):
+    kafka_code = 66
+
+
+class InvalidPrincipalTypeError(KraftError):
+    """A renewer that is no ``User``."""
+
+    kafka_code = 67
+
+
+class ResourceNotFoundError(KraftError):
+    kafka_code = 91
+
+
+class DuplicateResourceError(KraftError):
+    """One request names the same thing twice."""
+
+    kafka_code = 92
+
+
+class UnacceptableCredentialError(KraftError):
+    """A credential without a user, or with too few or too many iterations."""
+
+    kafka_code = 93
+
+
 class FencedLeaderEpochError(KraftError):
     kafka_code = 74
 
@@ -167,6 +233,12 @@ class UnsupportedCompressionTypeError(KraftError):
 
 class StaleBrokerEpochError(KraftError):
     kafka_code = 77
+
+
+class TopicDeletionDisabledError(KraftError):
+    """delete.topic.enable is false."""
+
+    kafka_code = 73
 
 
 class PreferredLeaderNotAvailableError(KraftError):
@@ -207,6 +279,12 @@ class BrokerIdNotRegisteredError(KraftError):
     kafka_code = 102
 
 
+class InconsistentClusterIdError(KraftError):
+    """A node means another cluster than the one that it asks."""
+
+    kafka_code = 104
+
+
 class InvalidRecordError(KraftError, ValueError):
     """An object that cannot be written as a record: a field's type is wrong, or its range."""
 
@@ -229,6 +307,10 @@ class InvalidRegistrationError(KraftError):
     """A broker registers with what cannot be: directories that are reserved, or another's."""
 
     kafka_code = 119
+
+
+class ProducerIdsExhaustedError(KraftError):
+    """Every producer id that a signed 64-bit number can say has been given out."""
 
 
 class ReplayError(KraftError):

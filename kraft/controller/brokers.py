@@ -1,19 +1,23 @@
-"""Brokers come and go: registration, fencing, unfencing, controlled shutdown, offline directories.
+"""Brokers come and go: registration, fencing, unfencing, controlled shutdown.
 
-Owns which records each of these writes and in what order. What becomes of partitions is decided by
-``ElectionContext``. Sources: Kafka's ``ReplicationControlManager`` (handleBroker...),
-``ClusterControlManager.registerBroker``, KIP-866 (controlled shutdown), KIP-858 (directories),
-KIP-966 and KAFKA-18106 (unclean shutdown).
+Owns which records each of these writes and in what order, and what is asked of a broker that
+registers. What becomes of partitions is decided by ``ElectionContext``; what heartbeats lead to
+is in ``heartbeats``. Sources: Kafka's ``ReplicationControlManager`` (handleBroker...),
+``ClusterControlManager.registerBroker`` (4.3.1), KIP-866 (controlled shutdown), KIP-858
+(directories), KIP-966, KAFKA-18106 and KAFKA-18635 (unclean shutdown), KAFKA-16952 (a registration
+that is amended).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kraft import records
 from kraft._core.batch import BatchBuilder
 from kraft.controller.decision import Decision, Records, append_records
+from kraft.controller.listeners import feature_structs, listener_structs
+from kraft.controller.sessions import BrokerSessions
 from kraft.controller.state import (
     DEFAULTS,
     ELR_FEATURE,
@@ -23,17 +27,19 @@ from kraft.controller.state import (
     registered,
 )
 from kraft.errors import (
+    BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
+    InconsistentClusterIdError,
     InvalidRegistrationError,
     StaleBrokerEpochError,
     UnsupportedVersionError,
 )
 from kraft.image import BrokerRegistration, ClusterState, Endpoint, VersionRange
-from kraft.records import Record, Uuid, encode_value
+from kraft.image.features import KRAFT_VERSION
+from kraft.records import Record, Uuid
 from kraft.records.versions import METADATA_VERSION, MetadataVersion
 
-_RESERVED_DIRECTORIES = frozenset(Uuid(number.to_bytes(16, "big")) for number in range(100))
-_KRAFT_VERSION = "kraft.version"
+_FIRST_FREE_DIRECTORY = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,8 @@ class RegistrationRequest:
     """What a broker says of itself when it registers (BrokerRegistrationRequest).
 
     ``previous_broker_epoch`` is the epoch that it had when it last shut down cleanly, -1 where it
-    did not. ``features`` holds the levels that it supports.
+    did not, or where its request is older than version 3. ``features`` holds the levels that it
+    supports, ``cluster_id`` the cluster that it means to join.
     """
 
     broker_id: int
@@ -51,6 +58,8 @@ class RegistrationRequest:
     rack: str | None = None
     log_dirs: Sequence[Uuid] = ()
     previous_broker_epoch: int = -1
+    cluster_id: str = ""
+    is_migrating_zk_broker: bool = False
 
 
 def fence_broker(cluster: Cluster, broker_id: int, settings: Settings = DEFAULTS) -> Decision[None]:
@@ -58,11 +67,29 @@ def fence_broker(cluster: Cluster, broker_id: int, settings: Settings = DEFAULTS
 
     Raises BrokerIdNotRegisteredError.
     """
-    registration = registered(cluster, broker_id)
     builder = BatchBuilder()
-    election_context(cluster, settings).remove_from_isr(builder, [broker_id])
-    append_records(builder, [_fencing(cluster.state, registration, True)], _level(cluster))
+    append_fencing(builder, cluster, registered(cluster, broker_id), settings)
     return Decision(Records.finished(builder), None)
+
+
+def fence_stale_broker(
+    cluster: Cluster, sessions: BrokerSessions, now_ms: float, settings: Settings = DEFAULTS
+) -> Decision[bool]:
+    """Looks for one session that has run out, and fences the broker; True where there was one.
+
+    To be asked every `BrokerSessions.check_interval_ms`, and again at once after True: one broker
+    at a time, so that the effect of each is there for the next. The session is forgotten at once;
+    one of a broker that has gone or registered again since is only forgotten. A broker that is
+    fenced already is fenced again (ReplicationControlManager.maybeFenceOneStaleBroker).
+    """
+    builder = BatchBuilder()
+    expired = sessions.take_expired(now_ms)
+    if expired is not None:
+        registration = cluster.state.brokers.get(expired.broker_id)
+        if registration is not None and registration.epoch == expired.broker_epoch:
+            append_fencing(builder, cluster, registration, settings)
+            sessions.fence(expired.broker_id)
+    return Decision(Records.finished(builder), expired is not None)
 
 
 def unfence_broker(
@@ -72,10 +99,8 @@ def unfence_broker(
 
     Raises BrokerIdNotRegisteredError.
     """
-    registration = registered(cluster, broker_id)
     builder = BatchBuilder()
-    append_records(builder, [_fencing(cluster.state, registration, False)], _level(cluster))
-    election_context(cluster, settings).elect_leaderless(builder, broker_id)
+    append_unfencing(builder, cluster, registered(cluster, broker_id), settings)
     return Decision(Records.finished(builder), None)
 
 
@@ -86,14 +111,8 @@ def begin_controlled_shutdown(
 
     Raises BrokerIdNotRegisteredError.
     """
-    registration = registered(cluster, broker_id)
     builder = BatchBuilder()
-    if not registration.in_controlled_shutdown:
-        change = records.BrokerRegistrationChange(
-            broker_id=broker_id, broker_epoch=registration.epoch, in_controlled_shutdown=1
-        )
-        append_records(builder, [change], _level(cluster))
-    election_context(cluster, settings).remove_from_isr(builder, [broker_id])
+    append_controlled_shutdown(builder, cluster, registered(cluster, broker_id), settings)
     return Decision(Records.finished(builder), None)
 
 
@@ -122,97 +141,97 @@ def unregister_broker(
     return Decision(Records.finished(builder), None)
 
 
-def take_directories_offline(
-    cluster: Cluster,
-    broker_id: int,
-    directories: Iterable[Uuid],
-    settings: Settings = DEFAULTS,
-) -> Decision[None]:
-    """Log directories of a broker have failed: what lies in them leaves the ISRs.
-
-    Those that were not online are passed over. Raises BrokerIdNotRegisteredError, and
-    UnsupportedVersionError where the metadata.version knows no directories.
-    """
-    registration = registered(cluster, broker_id)
-    failed = set(directories)
-    gone = [directory for directory in registration.log_dirs if directory in failed]
-    builder = BatchBuilder()
-    if gone:
-        context = election_context(cluster, settings)
-        for directory in gone:
-            context.remove_directory(builder, broker_id, directory)
-        change = records.BrokerRegistrationChange(
-            broker_id=broker_id,
-            broker_epoch=registration.epoch,
-            log_dirs=[directory for directory in registration.log_dirs if directory not in failed],
-        )
-        # Always in version 2, also where no directory is left, which the record cannot say.
-        builder.append(encode_value(change, version=2))
-    return Decision(Records.finished(builder), None)
-
-
 def register_broker(
     cluster: Cluster,
     request: RegistrationRequest,
     *,
     next_offset: int,
     has_live_session: bool = False,
+    cluster_id: str | None = None,
     settings: Settings = DEFAULTS,
 ) -> Decision[int]:
     """A broker joins, or says again who it is; the response is its epoch.
 
     ``next_offset`` is the offset that the first record of the decision will get: the new epoch is
-    the one of the first record that is written. ``has_live_session``: a broker of this id is alive.
-    Raises DuplicateBrokerRegistrationError where that is another incarnation,
-    InvalidRegistrationError for directories that cannot be, UnsupportedVersionError where the
-    broker does not support a finalized feature.
+    the one of the first record that is written. The same incarnation keeps its epoch, and whether
+    it is fenced. ``has_live_session``: the broker that is registered with this id is alive
+    (`BrokerSessions.is_alive`). ``cluster_id`` is that of the cluster, None where whoever asks
+    cannot be of another. The records need not go into one batch, as the registration is the last.
+
+    Raises in this order InconsistentClusterIdError; DuplicateBrokerRegistrationError where another
+    incarnation is alive; BrokerIdNotRegisteredError for a broker of ZooKeeper;
+    InvalidRegistrationError for directories or listeners that cannot be, or where the broker does
+    not tell its metadata.versions; UnsupportedVersionError where it does not support what is
+    finalized.
     """
     state = cluster.state
-    known = state.brokers.get(request.broker_id)
-    is_same = known is not None and known.incarnation_id == request.incarnation_id
-    if known is not None and has_live_session and not is_same:
-        raise DuplicateBrokerRegistrationError(
-            f"another broker is registered with id {request.broker_id} and alive"
+    if cluster_id is not None and request.cluster_id != cluster_id:
+        raise InconsistentClusterIdError(
+            f"this is cluster {cluster_id!r}, and broker {request.broker_id} means to join "
+            f"{request.cluster_id!r}"
         )
+    known = state.brokers.get(request.broker_id)
+    amended = (
+        known if known is not None and known.incarnation_id == request.incarnation_id else None
+    )
+    if known is not None and has_live_session and amended is None:
+        raise DuplicateBrokerRegistrationError(
+            f"another broker is registered with id {request.broker_id} and alive; one that was "
+            f"restarted may register when the session of its former self is over"
+        )
+    if request.is_migrating_zk_broker:
+        raise BrokerIdNotRegisteredError("brokers of ZooKeeper cannot register")
     level = MetadataVersion.from_level(state.metadata_version)
     if level.is_directory_assignment_supported:
         _check_directories(state, request)
+    listeners = listener_structs(request.endpoints)
     _check_features(state, request)
     builder = BatchBuilder()
-    epoch = next_offset
-    if known is not None and is_same:
-        epoch = known.epoch
-    else:
+    if amended is None:
         is_clean = known is not None and request.previous_broker_epoch == known.epoch
         _clean_up(builder, cluster, request.broker_id, is_clean, settings)
     record = records.RegisterBroker(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
-        broker_epoch=epoch,
-        end_points=[
-            records.Endpoint(
-                name=point.name,
-                host=point.host,
-                port=point.port,
-                security_protocol=point.security_protocol,
-            )
-            for point in request.endpoints
-        ],
-        features=[
-            records.Feature(
-                name=name, min_supported_version=levels.min, max_supported_version=levels.max
-            )
-            for name, levels in request.features.items()
-        ],
+        broker_epoch=next_offset if amended is None else amended.epoch,
+        end_points=listeners,
+        features=feature_structs(request.features),
         rack=request.rack,
-        fenced=known.fenced if known is not None and is_same else True,
-        in_controlled_shutdown=(
-            known.in_controlled_shutdown if known is not None and is_same else False
-        ),
+        fenced=amended is None or amended.fenced,
+        in_controlled_shutdown=amended is not None and amended.in_controlled_shutdown,
+        # Which of them are cordoned the broker says with its heartbeats.
         log_dirs=list(request.log_dirs) if level.is_directory_assignment_supported else [],
     )
     append_records(builder, [record], level)
-    return Decision(Records.finished(builder), epoch)
+    return Decision(Records.finished(builder), record.broker_epoch)
+
+
+def append_fencing(
+    builder: BatchBuilder, cluster: Cluster, registration: BrokerRegistration, settings: Settings
+) -> None:
+    """Adds what fences a broker: it leaves every ISR, then its registration changes."""
+    election_context(cluster, settings).remove_from_isr(builder, [registration.id])
+    append_records(builder, [_fencing(cluster.state, registration, True)], _level(cluster))
+
+
+def append_unfencing(
+    builder: BatchBuilder, cluster: Cluster, registration: BrokerRegistration, settings: Settings
+) -> None:
+    """Adds what unfences a broker: its registration changes, then it may lead what nobody led."""
+    append_records(builder, [_fencing(cluster.state, registration, False)], _level(cluster))
+    election_context(cluster, settings).elect_leaderless(builder, registration.id)
+
+
+def append_controlled_shutdown(
+    builder: BatchBuilder, cluster: Cluster, registration: BrokerRegistration, settings: Settings
+) -> None:
+    """Adds what begins a controlled shutdown, which the registration notes once."""
+    if not registration.in_controlled_shutdown:
+        change = records.BrokerRegistrationChange(
+            broker_id=registration.id, broker_epoch=registration.epoch, in_controlled_shutdown=1
+        )
+        append_records(builder, [change], _level(cluster))
+    election_context(cluster, settings).remove_from_isr(builder, [registration.id])
 
 
 def check_broker_epoch(cluster: Cluster, broker_id: int, epoch: int) -> BrokerRegistration:
@@ -250,26 +269,41 @@ def _check_directories(state: ClusterState, request: RegistrationRequest) -> Non
     directories = list(request.log_dirs)
     if not directories:
         raise InvalidRegistrationError("a broker registers with at least one log directory")
-    if len(set(directories)) < len(directories):
-        raise InvalidRegistrationError("a log directory is named twice")
     for directory in directories:
-        if directory in _RESERVED_DIRECTORIES:
+        if _is_reserved(directory):
             raise InvalidRegistrationError(f"the directory id {directory!r} is reserved")
+    named = set(directories)
+    if len(named) < len(directories):
+        raise InvalidRegistrationError("a log directory is named twice")
     for other in state.brokers.values():
-        if other.id != request.broker_id and set(other.log_dirs) & set(directories):
+        if other.id != request.broker_id and not named.isdisjoint(other.log_dirs):
             raise InvalidRegistrationError(
                 f"broker {other.id} is registered with one of the log directories"
             )
 
 
+def _is_reserved(directory: Uuid) -> bool:
+    """As ``DirectoryId.reserved``: the lower half is a signed number in Java."""
+    upper = int.from_bytes(directory[:8], "big")
+    lower = int.from_bytes(directory[8:], "big", signed=True)
+    return upper == 0 and lower < _FIRST_FREE_DIRECTORY
+
+
 def _check_features(state: ClusterState, request: RegistrationRequest) -> None:
     finalized = {name: state.features[name] for name in state.features}
-    finalized[_KRAFT_VERSION] = state.quorum.kraft_version
+    finalized[METADATA_VERSION] = state.metadata_version
+    finalized[KRAFT_VERSION] = state.quorum.kraft_version
+    for name, supported in request.features.items():
+        _check_feature(request.broker_id, name, supported, finalized.get(name, 0))
     if METADATA_VERSION not in request.features:
         raise InvalidRegistrationError("a broker registers with the metadata.versions it supports")
     for name, level in finalized.items():
-        supported = request.features.get(name, VersionRange(0, 0))
-        if not supported.min <= level <= supported.max:
-            raise UnsupportedVersionError(
-                f"broker {request.broker_id} supports {name} {supported}, finalized is {level}"
-            )
+        if name not in request.features:
+            _check_feature(request.broker_id, name, VersionRange(0, 0), level)
+
+
+def _check_feature(broker_id: int, name: str, supported: VersionRange, level: int) -> None:
+    if not supported.min <= level <= supported.max:
+        raise UnsupportedVersionError(
+            f"broker {broker_id} supports {name} {supported}, finalized is {level}"
+        )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kraft import controller, records
 from kraft.errors import (
     BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
+    InconsistentClusterIdError,
     InvalidRegistrationError,
     UnsupportedVersionError,
 )
-from kraft.image import VersionRange
+from kraft.image import Endpoint, VersionRange
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab, directory, registration
+from tests.unit.controller.clusters import FEATURES, Lab, directory, registration
 
 
-def names(decision: controller.Decision[object]) -> list[str]:
+def names(decision: controller.Decision[Any]) -> list[str]:
     return [type(record).__name__ for record in decision.records]
 
 
@@ -141,3 +144,90 @@ def test_a_broker_must_support_what_is_finalized() -> None:
         controller.register_broker(Lab().cluster, registration(7, features=features), next_offset=0)
     with pytest.raises(InvalidRegistrationError):
         controller.register_broker(Lab().cluster, registration(7, features={}), next_offset=0)
+
+
+def test_a_broker_of_another_cluster_is_refused_before_anything_else() -> None:
+    lab = Lab()
+    with pytest.raises(InconsistentClusterIdError, match="theirs"):
+        controller.register_broker(
+            lab.cluster,
+            registration(7, cluster_id="theirs", log_dirs=[]),
+            next_offset=0,
+            cluster_id="ours",
+        )
+    at = lab.cluster.next_offset
+    request = registration(7, cluster_id="ours")
+    joined = controller.register_broker(lab.cluster, request, next_offset=at, cluster_id="ours")
+    assert joined.response == at
+
+
+def test_a_broker_of_zookeeper_is_refused() -> None:
+    with pytest.raises(BrokerIdNotRegisteredError):
+        controller.register_broker(
+            Lab().cluster, registration(7, is_migrating_zk_broker=True), next_offset=0
+        )
+
+
+def test_directories_do_not_matter_where_the_metadata_version_does_not_know_them() -> None:
+    lab = Lab()
+    lab.write(records.FeatureLevel(name="metadata.version", feature_level=16))
+    at = lab.cluster.next_offset
+    lab.do(controller.register_broker(lab.cluster, registration(7, log_dirs=[]), next_offset=at))
+    assert lab.cluster.state.brokers[7].log_dirs == ()
+
+
+def test_the_lower_half_of_a_reserved_directory_is_a_signed_number() -> None:
+    reserved = Uuid(bytes(8) + b"\xff" + bytes(7))
+    with pytest.raises(InvalidRegistrationError, match="reserved"):
+        controller.register_broker(
+            Lab().cluster, registration(7, log_dirs=[reserved]), next_offset=0
+        )
+
+
+def test_a_broker_without_a_usable_listener_is_refused() -> None:
+    nowhere = [Endpoint("PLAINTEXT", "localhost", 0, 0)]
+    with pytest.raises(InvalidRegistrationError, match="port"):
+        controller.register_broker(Lab().cluster, registration(7, endpoints=nowhere), next_offset=0)
+
+
+def test_a_feature_that_is_off_must_be_one_that_the_broker_can_do_without() -> None:
+    features = FEATURES | {"group.version": VersionRange(1, 1)}
+    with pytest.raises(UnsupportedVersionError, match="finalized is 0"):
+        controller.register_broker(Lab().cluster, registration(7, features=features), next_offset=0)
+
+
+def test_a_feature_that_is_on_must_be_known_to_the_broker() -> None:
+    lab = Lab(elr=True)
+    features = {"metadata.version": VersionRange(7, 30)}
+    with pytest.raises(UnsupportedVersionError, match="eligible"):
+        controller.register_broker(lab.cluster, registration(7, features=features), next_offset=0)
+
+
+def test_an_amended_registration_says_what_is_new_and_keeps_what_the_controller_knows() -> None:
+    lab = Lab()
+    lab.create("t", [1, 2])
+    lab.do(controller.begin_controlled_shutdown(lab.cluster, 1))
+    before = lab.cluster.state.brokers[1]
+    at = lab.cluster.next_offset
+    both = [directory(1, 0), directory(1, 1)]
+    again = controller.register_broker(
+        lab.cluster, registration(1, log_dirs=both), next_offset=at, has_live_session=True
+    )
+    assert names(again) == ["RegisterBroker"], "nothing is cleaned up"
+    lab.do(again)
+    after = lab.cluster.state.brokers[1]
+    assert (after.epoch, after.fenced) == (before.epoch, False)
+    assert after.in_controlled_shutdown
+    assert set(after.log_dirs) == set(both)
+    assert after.registration_offset == at, "it has to be taken up once more"
+
+
+def test_a_registration_that_is_taken_back_was_never_there() -> None:
+    lab = Lab()
+    before = lab.cluster.state.brokers[1]
+    at = lab.cluster.next_offset
+    lab.do(controller.register_broker(lab.cluster, registration(1, 2), next_offset=at))
+    assert lab.cluster.state.brokers[1].registration_offset >= at
+    lab.cluster.revert(at)
+    assert lab.cluster.state.brokers[1] == before
+    assert lab.cluster.state.brokers[1].registration_offset == before.registration_offset

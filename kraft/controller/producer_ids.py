@@ -1,0 +1,49 @@
+"""Producer ids, given out to brokers in blocks of a thousand.
+
+Owns where the next block begins. Source: Kafka's ``ProducerIdControlManager`` (4.3.1).
+
+Invariant: blocks are given out in ascending order and never twice; `kraft.image` refuses to replay
+a record that goes back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kraft import records
+from kraft.controller.brokers import check_broker_epoch
+from kraft.controller.decision import Decision, Records
+from kraft.controller.state import Cluster
+from kraft.errors import ProducerIdsExhaustedError
+
+#: How many ids a block has.
+BLOCK_SIZE = 1_000
+
+_LAST_ID = (1 << 63) - 1
+
+
+class ProducerIdBlock(NamedTuple):
+    """The ids from ``first`` on, ``size`` of them."""
+
+    first: int
+    size: int
+
+
+def allocate_producer_ids(
+    cluster: Cluster, broker_id: int, broker_epoch: int
+) -> Decision[ProducerIdBlock]:
+    """The next block goes to a broker, and is its own even if it uses none of it.
+
+    Raises StaleBrokerEpochError, and ProducerIdsExhaustedError where no whole block is left.
+    """
+    check_broker_epoch(cluster, broker_id, broker_epoch)
+    first = max(cluster.state.next_producer_id, 0)
+    if first > _LAST_ID - BLOCK_SIZE:
+        raise ProducerIdsExhaustedError(
+            f"the next block of producer ids would begin at {first} and go beyond 64 bits"
+        )
+    record = records.ProducerIds(
+        broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + BLOCK_SIZE
+    )
+    level = cluster.state.metadata_version
+    return Decision(Records.of([record], level), ProducerIdBlock(first, BLOCK_SIZE))

@@ -1,0 +1,149 @@
+"""Brokers tell in which directories their replicas lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kraft import controller, records
+from kraft.controller import DirectoryAssignment
+from kraft.controller.directories import LOST, MIGRATING, UNASSIGNED, is_online
+from kraft.errors import StaleBrokerEpochError, UnsupportedVersionError
+from kraft.records import PartitionChange, Uuid
+from tests.unit.controller.clusters import Lab, directory, registration
+from tests.unit.controller.test_brokers import names
+
+
+class Directories(Lab):
+    """Broker 0 has two directories, the others one each."""
+
+    def __init__(self, *, elr: bool = False) -> None:
+        super().__init__(3, elr=elr)
+        two = registration(0, log_dirs=[directory(0, 0), directory(0, 1)])
+        at = self.cluster.next_offset
+        self.do(controller.register_broker(self.cluster, two, next_offset=at))
+
+    def assign(
+        self, broker: int, *assignments: DirectoryAssignment
+    ) -> controller.Decision[list[np.ndarray]]:
+        epoch = self.cluster.state.brokers[broker].epoch
+        return controller.assign_replicas_to_directories(self.cluster, broker, epoch, assignments)
+
+    def homes(self, topic: str, partition: int = 0) -> list[Uuid]:
+        numbers = self.partition(topic, partition)["directories"]
+        assert isinstance(numbers, list)
+        return [Uuid(self.cluster.table.directory_id(number)) for number in numbers]
+
+
+def test_a_replica_gets_its_directory_and_the_others_keep_theirs() -> None:
+    lab = Directories()
+    topic = lab.create("t", [0, 1], [1, 0])
+    before = lab.partition("t")
+    codes = lab.do(lab.assign(0, DirectoryAssignment(directory(0, 1), topic, [0, 1])))
+    assert [list(code) for code in codes] == [[0, 0]]
+    assert lab.homes("t", 0) == [directory(0, 1), directory(1)]
+    assert lab.homes("t", 1) == [directory(1), directory(0, 1)]
+    after = lab.partition("t")
+    assert after["partition_epoch"] == before["partition_epoch"] + 1  # type: ignore[operator]
+    assert (after["leader_epoch"], after["isr"]) == (before["leader_epoch"], before["isr"])
+
+
+def test_what_lies_there_already_is_no_change() -> None:
+    lab = Directories()
+    topic = lab.create("t", [0, 1])
+    asked = DirectoryAssignment(directory(0, 1), topic, [0])
+    lab.do(lab.assign(0, asked))
+    again = lab.assign(0, asked)
+    assert [list(code) for code in again.response] == [[0]]
+    assert names(again) == []
+
+
+def test_each_partition_is_answered_for_itself() -> None:
+    lab = Directories()
+    topic = lab.create("t", [0, 1], [1, 2])
+    decision = lab.assign(
+        0,
+        DirectoryAssignment(directory(0, 0), topic, np.array([1, 0, 2, -1], np.int32)),
+        DirectoryAssignment(directory(0, 1), Uuid(b"unknown topic id"), [0, 1]),
+        DirectoryAssignment(directory(0, 1), topic, []),
+    )
+    assert [code.tolist() for code in decision.response] == [[6, 0, 3, 3], [100, 100], []]
+    assert names(decision) == ["PartitionChange"]
+
+
+def test_into_a_directory_that_has_failed_it_is_recorded_and_then_the_broker_leaves() -> None:
+    lab = Directories()
+    topic = lab.create("t", [0, 1], [1, 0], [1, 2])
+    failed = directory(0, 7)
+    decision = lab.assign(
+        0,
+        DirectoryAssignment(failed, topic, [0, 1, 2]),
+        DirectoryAssignment(directory(0, 0), topic, [1]),
+    )
+    changes = [record for record in decision.records if isinstance(record, PartitionChange)]
+    assert [(change.partition_id, change.directories, change.isr) for change in changes] == [
+        (0, [failed, directory(1)], None),
+        (1, [directory(1), failed], None),
+        (1, [directory(1), directory(0, 0)], None),
+        (0, None, [1]),
+        (1, None, [1]),
+    ]
+    assert [code.tolist() for code in decision.response] == [[0, 0, 6], [0]]
+    lab.do(decision)
+    assert (lab.partition("t", 0)["leader"], lab.partition("t", 0)["isr"]) == (1, [1])
+
+
+def test_a_directory_is_counted_as_lost_or_not_as_kafka_does() -> None:
+    lab = Directories()
+    broker = lab.cluster.state.brokers[0]
+    known = [MIGRATING, UNASSIGNED, LOST, directory(0, 1), directory(1)]
+    assert [is_online(broker, each) for each in known] == [True, True, False, True, False]
+    topic = lab.create("t", [0, 1])
+    lab.do(lab.assign(0, DirectoryAssignment(LOST, topic, [0])))
+    assert lab.homes("t") == [LOST, directory(1)]
+    assert lab.partition("t")["isr"] == [1]
+    lab.do(lab.assign(0, DirectoryAssignment(UNASSIGNED, topic, [0])))
+    assert lab.homes("t") == [UNASSIGNED, directory(1)]
+
+
+def test_an_assignment_is_an_occasion_for_an_election_that_is_due() -> None:
+    lab = Directories()
+    topic = lab.create("t", [0, 1])
+    lab.write(PartitionChange(partition_id=0, topic_id=topic, leader=-1))
+    lab.do(lab.assign(1, DirectoryAssignment(directory(1), topic, [0])))
+    assert lab.partition("t")["leader"] == 0
+
+
+def test_the_broker_that_leaves_stays_eligible_where_the_isr_was_too_small() -> None:
+    lab = Directories(elr=True)
+    topic = lab.create("t", [0, 1], min_insync_replicas="2")
+    lab.do(lab.assign(0, DirectoryAssignment(directory(0, 7), topic, [0])))
+    assert (lab.partition("t")["isr"], lab.partition("t")["elr"]) == ([1], [0])
+
+
+def test_a_directory_of_a_request_leaves_no_trace_where_nothing_is_written() -> None:
+    lab = Directories()
+    topic = lab.create("t", [1, 2])
+    seen = lab.cluster.table.directory_id
+    count = next(number for number in range(100) if not _is_known(seen, number))
+    lab.assign(0, DirectoryAssignment(directory(0, 9), topic, [0]))
+    assert not _is_known(seen, count)
+
+
+def _is_known(seen: object, number: int) -> bool:
+    try:
+        seen(number)  # type: ignore[operator]
+    except IndexError:
+        return False
+    return True
+
+
+def test_stale_brokers_and_old_levels_are_refused() -> None:
+    lab = Directories()
+    with pytest.raises(StaleBrokerEpochError):
+        controller.assign_replicas_to_directories(lab.cluster, 0, -5, [])
+    lab.write(records.FeatureLevel(name="metadata.version", feature_level=16))
+    with pytest.raises(UnsupportedVersionError, match="log directories"):
+        lab.assign(0)
+    with pytest.raises(UnsupportedVersionError, match="log directories"):
+        controller.take_directories_offline(lab.cluster, 0, [])
