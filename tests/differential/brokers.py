@@ -44,13 +44,16 @@ class RegisterBroker(Operation):
     def arguments(self, dice: random.Random, world: World) -> Arguments:
         brokers = world.cluster.state.brokers
         known = world.brokers()
-        is_known = bool(known) and dice.random() < 0.85
-        broker = dice.choice(known) if is_known else dice.choice((7, 8, 33, UNKNOWN_BROKER))
+        restarting = [id for id in known if dice.random() < 0.2 or not world.has_live_session(id)]
+        is_known = bool(restarting) and dice.random() < 0.85
+        broker = dice.choice(restarting) if is_known else dice.choice((7, 8, 33, UNKNOWN_BROKER))
         before = brokers.get(broker)
         incarnation, previous, directories = drawn_id(dice), -1, []
         if before is not None:
             directories = list(before.log_dirs)
-            if dice.random() < 0.25:
+            # With that, Kafka would forget that the broker shuts down: see docs/differential.md.
+            is_leaving = before.in_controlled_shutdown and not before.fenced
+            if dice.random() < 0.25 and not is_leaving:
                 incarnation = before.incarnation_id
             previous = dice.choice((before.epoch, before.epoch, -1, before.epoch - 1))
         if not directories or dice.random() < 0.1:
@@ -80,7 +83,12 @@ class RegisterBroker(Operation):
                 "clusterId": CLUSTER_ID,
                 "incarnationId": text_of(incarnation),
                 "listeners": [
-                    {"name": "PLAINTEXT", "host": "h", "port": 9092 + broker, "securityProtocol": 0}
+                    {
+                        "name": "PLAINTEXT",
+                        "host": "h",
+                        "port": 9092 + broker % 10,
+                        "securityProtocol": 0,
+                    }
                 ],
                 "features": [
                     {"name": name, "minSupportedVersion": low, "maxSupportedVersion": high}
@@ -152,10 +160,13 @@ class UnfenceBroker(_OfBroker):
     function = staticmethod(controller.unfence_broker)
 
     def arguments(self, dice: random.Random, world: World) -> Arguments | None:
-        fenced = [broker.id for broker in world.cluster.state.brokers.values() if broker.fenced]
-        if fenced and dice.random() < 0.9:
-            return {"broker": dice.choice(sorted(fenced))}
-        return super().arguments(dice, world)
+        # A broker that shuts down asks for nothing else until it registers anew.
+        able = [
+            broker.id
+            for broker in world.cluster.state.brokers.values()
+            if not broker.in_controlled_shutdown and (broker.fenced or dice.random() < 0.1)
+        ]
+        return {"broker": dice.choice(sorted(able))} if able else None
 
 
 class BeginControlledShutdown(_OfBroker):

@@ -76,7 +76,8 @@ class AlterPartitions(Operation):
         if dice.random() < 0.02:
             recovery = 1
         return {
-            "partitionIndex": number if dice.random() < 0.98 else 77,
+            # No partition is named twice: see docs/differential.md.
+            "partitionIndex": number if dice.random() < 0.98 else 77 + number,
             "leaderEpoch": state["leader_epoch"] + dice.choice((0,) * 40 + (1, -1)),
             "newIsrWithEpochs": [
                 {"brokerId": id, "brokerEpoch": epoch} for id, epoch in epochs.items()

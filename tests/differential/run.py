@@ -53,6 +53,8 @@ def _print(report: Report, seconds: float) -> None:
         print(found, end="\n\n")
     for name, count in sorted(report.operations.items()):
         print(f"{name:28} {count:8} operations {report.succeeded[name]:8} not refused as a whole")
+    for known, count in sorted(report.known.items()):
+        print(f"{count} sequences end at a known difference: {known}")
     print(
         f"{report.sequences} sequences, {report.operations.total()} operations, {report.records} "
         f"records, {seconds:.0f} s: {report.differing} sequences differ"

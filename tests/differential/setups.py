@@ -54,11 +54,12 @@ def drawn_setup(dice: random.Random) -> Setup:
         static["unclean.leader.election.enable"] = "true"
     return {
         "op": "reset",
+        "kraft_version": dice.randrange(2),
         "seed": dice.randrange(1 << 40),
         "num_partitions": dice.randrange(1, 5),
         "default_replication_factor": dice.randrange(1, 4),
         "session_timeout_ms": 9_000,
-        "max_elections": dice.choice((1_000, 1_000, 3)),
+        "max_elections": 1_000,
         "static_config": static,
         "records": [encode_value(record, metadata_version=level).hex() for record in written],
     }

@@ -14,7 +14,8 @@ from kraft._core.batch import BatchBuilder, assign_offsets
 from kraft._core.placement import JavaRandom, StripedPlacer
 from kraft.controller import Decision, Records, Settings
 from kraft.image.replay import Cluster
-from kraft.records import Uuid
+from kraft.records import KRaftVersion, Uuid
+from kraft.records.batches import encode_control_records
 
 CLUSTER_ID = "differential"
 NODE_ID = 3000
@@ -57,6 +58,12 @@ class World:
         self.placer = StripedPlacer(JavaRandom(setup["seed"]))
         self.now_ms = 1_000_000
         self.cluster = Cluster()
+        if setup["kraft_version"]:
+            self.cluster.apply(
+                encode_control_records(
+                    [KRaftVersion(version=0, kraft_version=setup["kraft_version"])], epoch=1
+                )
+            )
         builder = BatchBuilder()
         for value in setup["records"]:
             builder.append(bytes.fromhex(value))

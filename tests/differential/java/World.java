@@ -56,7 +56,7 @@ final class World {
     final ScramControlManager scram;
     final DelegationTokenControlManager tokens;
     long nextOffset = 0;
-    private short kraftVersion = 1;
+    private short kraftVersion;
 
     private static KafkaConfig nodeConfig() {
         Properties properties = new Properties();
@@ -70,6 +70,9 @@ final class World {
 
     /** {@code settings}: what the controller's properties file would say, and the placer's seed. */
     World(JsonNode settings) {
+        kraftVersion = (short) settings.get("kraft_version").asInt();
+        // A control record of it, if it is not 0, is the first of the log.
+        nextOffset = kraftVersion;
         SnapshotRegistry registry = new SnapshotRegistry(LOG);
         Map<String, Object> staticConfig = new HashMap<>();
         settings.get("static_config").fields().forEachRemaining(

@@ -1,0 +1,85 @@
+"""The differences that remain, each with its reason: what a run counts and does not report.
+
+``docs/differential.md`` has the same list with the evidence. A sequence is compared no further
+behind one of them, as the two sides are no longer in the same state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from kraft.records import ClearElr, decode_value
+from tests.differential.comparison import normalised
+from tests.differential.operation import Outcome
+
+_PARTITION_CHANGE = 5
+_UNKNOWN_SERVER_ERROR = -1
+
+#: Operations at which Kafka looks at the partitions that hold a broker in their ELR.
+_ELR_OPERATIONS = ("unregister_broker", "register_broker", "shut_down_broker")
+
+
+def _is_stale_elr_index(
+    name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
+) -> bool:
+    """Kafka's index of ELR members is not brought up to date by ClearElr.
+
+    ``ReplicationControlManager.removeTopicElrs`` changes the partitions and not ``brokersToElrs``:
+    later Kafka looks at partitions that do not have the broker in their ELR any more, and writes a
+    record where such a partition happens to need an election.
+    """
+    if name not in _ELR_OPERATIONS or kafkas["error"] or ours.error:
+        return False
+    if not any(_clears_elr(value) for outcome in before for value in outcome.records):
+        return False
+    theirs = Counter(normalised(bytes.fromhex(value) for value in kafkas["records"]))
+    mine = Counter(ours.records)
+    return mine <= theirs and all(value[1] == _PARTITION_CHANGE for value in theirs - mine)
+
+
+def _clears_elr(value: bytes) -> bool:
+    return isinstance(decode_value(value), ClearElr)
+
+
+def _names_deleted_topic(
+    name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
+) -> bool:
+    """The same stale index, and the topic is gone: Kafka fails on what it still finds there.
+
+    The exception (``existed in isrMembers, but not in the topics map``) is answered with
+    UNKNOWN_SERVER_ERROR, so that the broker can neither be unregistered nor register.
+    """
+    return "existed in isrMembers, but not in the topics map" in kafkas.get("message", "")
+
+
+def _is_elr_beyond_replicas(
+    name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
+) -> bool:
+    """An ELR can name a broker that is no replica any more, and Kafka fails when it would elect it.
+
+    A reassignment that completes puts those that leave into the ELR where the ISR is below
+    min.insync.replicas; ``PartitionRegistration.directory`` then throws for them. A reassignment
+    answers UNKNOWN_SERVER_ERROR for the partition.
+    """
+    if name != "alter_reassignments" or kafkas["error"] or ours.error:
+        return False
+    answered = [one for topic in kafkas["response"]["responses"] for one in topic["partitions"]]
+    return any(one["errorCode"] == _UNKNOWN_SERVER_ERROR for one in answered)
+
+
+#: By name: what Kafka would have to be taught.
+REMAINING: dict[str, Callable[[str, list[Outcome], Outcome, dict[str, Any]], bool]] = {
+    "ClearElr leaves Kafka's index of ELR members behind": _is_stale_elr_index,
+    "Kafka fails on a deleted topic that its index of ELR members still has": _names_deleted_topic,
+    "Kafka fails on an ELR that names a broker that is no replica": _is_elr_beyond_replicas,
+}
+
+
+def reason(name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]) -> str | None:
+    """Which of the known differences this is; None where it is a new one."""
+    for known, is_it in REMAINING.items():
+        if is_it(name, before, ours, kafkas):
+            return known
+    return None
