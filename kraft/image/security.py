@@ -5,18 +5,19 @@ that remove them change who may do what. Fed by ``kraft.image.cluster``. Sources
 ``AclControlManager``, ``ScramControlManager``, ``DelegationTokenDelta``, ``AclsDelta``,
 ``ScramDelta`` (4.3.1).
 
-Invariants: no salt and no key is shown by a repr.
+Invariants: no salt and no key is shown by a repr; the indexes of `Acls` hold what its entries say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from enum import IntEnum
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from kraft import records
 from kraft.errors import ReplayError
-from kraft.image.journal import JournaledMap
+from kraft.image.journal import Journal, JournaledMap
 from kraft.records import Uuid
 from kraft.records.versions import record_version
 
@@ -24,10 +25,67 @@ from kraft.records.versions import record_version
 SCRAM_SHA_256 = 1
 SCRAM_SHA_512 = 2
 
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about; a filter may say ANY, an ACL may not."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of an ACL is meant. ANY and MATCH are for filters only (KIP-290): ANY takes the
+    name as it is written, MATCH finds what takes effect on a resource of that name.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What an ACL allows or denies; ALL is all of them, ANY is for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class PermissionType(IntEnum):
+    """Kafka's AclPermissionType; ANY is for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
 
 class AccessControl(NamedTuple):
-    """One ACL; the numbers are those of Kafka's ResourceType, PatternType, AclOperation,
-    AclPermissionType.
+    """One ACL; the numbers are those of `ResourceType`, `PatternType`, `AclOperation` and
+    `PermissionType`, or what a newer Kafka has written.
     """
 
     resource_type: int
@@ -64,10 +122,30 @@ class Token:
 
 
 class Acls(JournaledMap[Uuid, AccessControl]):
-    """The ACLs by their id."""
+    """The ACLs by their id, found by content, by the name of the resource and by principal too."""
 
-    __slots__ = ()
+    __slots__ = ("_by_name", "_by_principal", "_ids")
     kind: ClassVar[str] = "acl"
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        # The values of a dictionary without values are kept in their order, those of a set are not.
+        self._by_name: dict[str, dict[Uuid, None]] = {}
+        self._by_principal: dict[str, dict[Uuid, None]] = {}
+        self._ids: dict[AccessControl, dict[Uuid, None]] = {}
+
+    def ids_of(self, entry: AccessControl) -> Collection[Uuid]:
+        """The ids of the ACLs that say just this: mostly one or none, as Kafka before 4.1 could
+        write the same one twice.
+        """
+        return self._ids.get(entry, ())
+
+    def ids_with_name(self, resource_name: str) -> Collection[Uuid]:
+        """The ids of the ACLs for this name, as it is written, of any resource type."""
+        return self._by_name.get(resource_name, ())
+
+    def ids_with_principal(self, principal: str) -> Collection[Uuid]:
+        return self._by_principal.get(principal, ())
 
     def replay(self, record: records.AccessControlEntry, offset: int) -> None:
         entry = AccessControl(
@@ -90,6 +168,48 @@ class Acls(JournaledMap[Uuid, AccessControl]):
         """One AccessControlEntry for each ACL, by id."""
         for acl_id, entry in sorted(self._entries.items()):
             yield records.AccessControlEntry(acl_id, *entry, version=0)
+
+    def _put(self, key: Uuid, value: AccessControl, offset: int) -> None:
+        self._unlink(key)
+        super()._put(key, value, offset)
+        self._link(key)
+
+    def _drop(self, key: Uuid, offset: int) -> None:
+        self._unlink(key)
+        super()._drop(key, offset)
+
+    def _restore(self, key: Any, old: Any) -> None:
+        self._unlink(key)
+        super()._restore(key, old)
+        self._link(key)
+
+    def _copy_entries(self, source: JournaledMap[Uuid, AccessControl]) -> None:
+        for key in list(self._entries):
+            self._unlink(key)
+        super()._copy_entries(source)
+        for key in self._entries:
+            self._link(key)
+
+    def _link(self, key: Uuid) -> None:
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._ids.setdefault(entry, {})[key] = None
+            self._by_name.setdefault(entry.resource_name, {})[key] = None
+            self._by_principal.setdefault(entry.principal, {})[key] = None
+
+    def _unlink(self, key: Uuid) -> None:
+        entry = self._entries.get(key)
+        if entry is not None:
+            _discard(self._ids, entry, key)
+            _discard(self._by_name, entry.resource_name, key)
+            _discard(self._by_principal, entry.principal, key)
+
+
+def _discard(index: dict[_Key, dict[Uuid, None]], at: _Key, key: Uuid) -> None:
+    ids = index[at]
+    del ids[key]
+    if not ids:
+        del index[at]
 
 
 class ScramCredentials(JournaledMap[tuple[int, str], ScramCredential]):

@@ -3,8 +3,8 @@
     SCRAM-SHA-256=[name=alice,password=alice-secret,iterations=8192,salt="N3E="]
     SCRAM-SHA-512=[name=alice,salt="N3E=",saltedpassword="YCE="]
 
-Owns the syntax of ``--add-scram`` (Kafka's ``ScramParser``) and the derivation of the stored and
-the server key (RFC 5802, section 3). The password goes no further than this module. Salt and salted
+Owns the syntax of ``--add-scram`` (Kafka's ``ScramParser``) and the salting of the password (RFC
+5802, section 3). The password goes no further than this module. Salt and salted
 password are base64; without a salt one is drawn.
 """
 
@@ -13,12 +13,12 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import hmac
 import re
 import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kraft.controller.scram import MAX_ITERATIONS, MIN_ITERATIONS, scram_keys
 from kraft.errors import InvalidRequestError
 from kraft.records import UserScramCredential
 
@@ -31,8 +31,8 @@ class Mechanism(NamedTuple):
 
     type: int
     hash_name: str
-    min_iterations: int = 4096
-    max_iterations: int = 16384
+    min_iterations: int = MIN_ITERATIONS
+    max_iterations: int = MAX_ITERATIONS
 
 
 MECHANISMS = {"SCRAM-SHA-256": Mechanism(1, "sha256"), "SCRAM-SHA-512": Mechanism(2, "sha512")}
@@ -77,13 +77,13 @@ def parse_scram(text: str, *, draw: Callable[[], bytes] = draw_salt) -> UserScra
         )
     else:
         salted = _base64(user, "saltedpassword", salted_text)
-    client_key = hmac.digest(salted, b"Client Key", mechanism.hash_name)
+    stored_key, server_key = scram_keys(mechanism.type, salted)
     return UserScramCredential(
         name=user,
         mechanism=mechanism.type,
         salt=salt,
-        stored_key=hashlib.new(mechanism.hash_name, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", mechanism.hash_name),
+        stored_key=stored_key,
+        server_key=server_key,
         iterations=count,
     )
 

@@ -1,0 +1,245 @@
+"""ACLs: created, found by filters, deleted.
+
+Owns which ACLs are accepted and what a filter matches. An ACL that is there already is created
+with success and without a record. Cost: of a creation what it creates; of a filter the ACLs of the
+name or of the principal that it gives, all of them only where it gives neither.
+
+Sources: Kafka's ``AclControlManager``, ``AclApis``, ``ResourcePatternFilter``,
+``AccessControlEntryFilter`` (4.3.1); KIP-11, KIP-290.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kraft import records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.state import Cluster
+from kraft.errors import (
+    InvalidRequestError,
+    KraftError,
+    PolicyViolationError,
+    SecurityDisabledError,
+)
+from kraft.image.security import (
+    AccessControl,
+    AclOperation,
+    Acls,
+    PatternType,
+    PermissionType,
+    ResourceType,
+)
+from kraft.records import Record, Uuid
+
+#: The name of the one resource of the type CLUSTER (Resource.CLUSTER_NAME).
+CLUSTER_RESOURCE = "kafka-cluster"
+#: As the name of a literal pattern: every resource of the type.
+WILDCARD_RESOURCE = "*"
+
+# As plain numbers, for loops over every ACL. ANY is 1 in all four, and 0 is UNKNOWN.
+_ANY = 1
+_MATCH = int(PatternType.MATCH)
+
+# Names longer than this are not looked up by each of their prefixes.
+_MAX_PREFIXES = 1000
+
+# What an ACL may have.
+_RESOURCE_TYPES = range(ResourceType.TOPIC, max(ResourceType) + 1)
+_PATTERN_TYPES = range(PatternType.LITERAL, max(PatternType) + 1)
+_OPERATIONS = range(AclOperation.ALL, max(AclOperation) + 1)
+_PERMISSION_TYPES = range(PermissionType.DENY, max(PermissionType) + 1)
+
+
+class AclFilter(NamedTuple):
+    """Which ACLs are meant: None, and ANY, leave a part open. See `PatternType` for names."""
+
+    resource_type: int = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: int = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = AclOperation.ANY
+    permission_type: int = PermissionType.ANY
+
+    def matches(self, acl: AccessControl) -> bool:
+        """Whether ``acl`` is one of those that are meant."""
+        return (
+            (self.resource_type == _ANY or self.resource_type == acl.resource_type)
+            and self._matches_pattern(acl)
+            and (self.principal is None or self.principal == acl.principal)
+            and (self.host is None or self.host == acl.host)
+            and (self.operation == _ANY or self.operation == acl.operation)
+            and (self.permission_type == _ANY or self.permission_type == acl.permission_type)
+        )
+
+    def _matches_pattern(self, acl: AccessControl) -> bool:
+        name, wanted = self.resource_name, self.pattern_type
+        if wanted == _MATCH and name is not None:
+            if acl.pattern_type == PatternType.PREFIXED:
+                return name.startswith(acl.resource_name)
+            return acl.resource_name == name or acl.resource_name == WILDCARD_RESOURCE
+        return (wanted in (_ANY, _MATCH) or wanted == acl.pattern_type) and (
+            name is None or name == acl.resource_name
+        )
+
+
+def create_acls(
+    cluster: Cluster,
+    acls: Iterable[AccessControl],
+    *,
+    random_uuid: Callable[[], Uuid],
+    has_authorizer: bool = True,
+) -> Decision[list[KraftError | None]]:
+    """Creates these ACLs; the response says for each, in order, why it is refused.
+
+    ``random_uuid`` is asked for the id of each that is new. ``has_authorizer``: whether
+    ``authorizer.class.name`` is set. Raises SecurityDisabledError where it is not,
+    PolicyViolationError for more than 10,000 new ones.
+    """
+    _check_authorizer(has_authorizer)
+    present = cluster.state.acls
+    created: dict[AccessControl, Uuid] = {}
+    drawn: set[Uuid] = set()
+    response: list[KraftError | None] = []
+    for acl in acls:
+        refusal = _refusal(acl)
+        response.append(refusal)
+        if refusal is None and acl not in created and not present.ids_of(acl):
+            if len(created) == MAX_RECORDS_PER_BATCH:
+                raise PolicyViolationError(
+                    f"a request creates at most {MAX_RECORDS_PER_BATCH} ACLs"
+                )
+            created[acl] = _new_id(present, drawn, random_uuid)
+    written = (records.AccessControlEntry(id, *acl) for acl, id in created.items())
+    return Decision(Records.of(written, cluster.state.metadata_version), response, is_atomic=True)
+
+
+def delete_acls(
+    cluster: Cluster, filters: Sequence[AclFilter], *, has_authorizer: bool = True
+) -> Decision[list[list[AccessControl] | KraftError]]:
+    """Deletes what these filters match; the response lists for each, in order, what that was.
+
+    An ACL that several of them match is in the answer of each. ``has_authorizer`` and
+    SecurityDisabledError as in `create_acls`; raises InvalidRequestError for more than 10,000
+    deletions, as a part of them could pass for all.
+    """
+    _check_authorizer(has_authorizer)
+    acls = cluster.state.acls
+    removed: dict[Uuid, None] = {}
+    response: list[list[AccessControl] | KraftError] = []
+    for wanted in filters:
+        refusal = _filter_refusal(wanted)
+        if refusal is not None:
+            response.append(refusal)
+            continue
+        matching: list[tuple[AccessControl, Uuid]] = []
+        for id in _matching_ids(acls, wanted):
+            matching.append((acls[id], id))
+            removed[id] = None
+            if len(removed) > MAX_RECORDS_PER_BATCH:
+                raise InvalidRequestError(
+                    f"a request deletes at most {MAX_RECORDS_PER_BATCH} ACLs, and its filters "
+                    "match more: use narrower ones"
+                )
+        matching.sort()
+        response.append([acl for acl, _ in matching])
+    written: list[Record] = [records.RemoveAccessControlEntry(id) for id in sorted(removed)]
+    return Decision(Records.of(written, cluster.state.metadata_version), response, is_atomic=True)
+
+
+def describe_acls(
+    cluster: Cluster, wanted: AclFilter, *, has_authorizer: bool = True
+) -> list[AccessControl]:
+    """What a filter matches, in order. Raises SecurityDisabledError and InvalidRequestError."""
+    _check_authorizer(has_authorizer)
+    refusal = _filter_refusal(wanted)
+    if refusal is not None:
+        raise refusal
+    acls = cluster.state.acls
+    return sorted(acls[id] for id in _matching_ids(acls, wanted))
+
+
+def _check_authorizer(has_authorizer: bool) -> None:
+    if not has_authorizer:
+        raise SecurityDisabledError("no authorizer is configured (authorizer.class.name)")
+
+
+def _refusal(acl: AccessControl) -> KraftError | None:
+    """Why no such ACL can be created."""
+    if acl.resource_type not in _RESOURCE_TYPES:
+        return _invalid("resource type", ResourceType, acl.resource_type)
+    if acl.pattern_type not in _PATTERN_TYPES:
+        return _invalid("pattern type", PatternType, acl.pattern_type)
+    if acl.operation not in _OPERATIONS:
+        return _invalid("operation", AclOperation, acl.operation)
+    if acl.permission_type not in _PERMISSION_TYPES:
+        return _invalid("permission type", PermissionType, acl.permission_type)
+    if not acl.resource_name:
+        return InvalidRequestError("the name of the resource is empty")
+    if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_RESOURCE:
+        return InvalidRequestError(
+            f"the only resource of the type CLUSTER is {CLUSTER_RESOURCE}, not "
+            f"{acl.resource_name!r:.80}"
+        )
+    if ":" not in acl.principal:
+        return InvalidRequestError(
+            f"no colon parts the type of the principal {acl.principal!r:.80} from its name"
+        )
+    return None
+
+
+def _invalid(
+    what: str, kinds: type[ResourceType | PatternType | AclOperation | PermissionType], number: int
+) -> InvalidRequestError:
+    known = number in kinds.__members__.values()
+    return InvalidRequestError(f"no ACL has the {what} {kinds(number).name if known else number}")
+
+
+def _filter_refusal(wanted: AclFilter) -> KraftError | None:
+    """Why nobody can tell what such a filter matches."""
+    for what, number, known in (
+        ("resource type", wanted.resource_type, _RESOURCE_TYPES),
+        ("pattern type", wanted.pattern_type, _PATTERN_TYPES),
+        ("operation", wanted.operation, _OPERATIONS),
+        ("permission type", wanted.permission_type, _PERMISSION_TYPES),
+    ):
+        if not _ANY <= number < known.stop:
+            return InvalidRequestError(f"the filter has the unknown {what} {number}")
+    return None
+
+
+def _matching_ids(acls: Acls, wanted: AclFilter) -> Iterator[Uuid]:
+    """Each id once. Looks at the fewest ACLs that the filter's name and principal allow."""
+    by_name = _names(wanted)
+    candidates: list[Collection[Uuid]] = [acls]
+    if by_name is not None:
+        candidates = [acls.ids_with_name(name) for name in by_name]
+    if wanted.principal is not None:
+        by_principal = acls.ids_with_principal(wanted.principal)
+        if len(by_principal) < sum(map(len, candidates)):
+            candidates = [by_principal]
+    for ids in candidates:
+        for id in ids:
+            if wanted.matches(acls[id]):
+                yield id
+
+
+def _names(wanted: AclFilter) -> Collection[str] | None:
+    """The names that a matching ACL may have, each once; None where it may be any."""
+    name = wanted.resource_name
+    if name is None:
+        return None
+    if wanted.pattern_type != _MATCH:
+        return (name,)
+    if len(name) > _MAX_PREFIXES:
+        return None
+    prefixes = (name[:length] for length in range(1, len(name) + 1))
+    return dict.fromkeys((*prefixes, WILDCARD_RESOURCE))
+
+
+def _new_id(present: Acls, drawn: set[Uuid], random_uuid: Callable[[], Uuid]) -> Uuid:
+    while (id := random_uuid()) in present or id in drawn:
+        pass
+    drawn.add(id)
+    return id
