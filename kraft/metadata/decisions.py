@@ -87,9 +87,9 @@ class Decisions:
         placer: ReplicaPlacer | None = None,
     ) -> Records:
         """A topic grows to ``count`` partitions."""
-        from kraft.controller import create_partitions
+        from kraft.controller import grow_topic
 
-        decision = create_partitions(
+        decision = grow_topic(
             self.cluster, name, count, assignments, placer=placer or _striped_placer()
         )
         return decision.records
@@ -133,9 +133,15 @@ class Decisions:
         """Sets values, or with None deletes them; a resource is ``(type, name)``. Raises the first
         error.
         """
-        from kraft.controller import alter_configs
+        from kraft.controller import ConfigChange, incremental_alter_configs
 
-        decision = alter_configs(self.cluster, changes)
+        decision = incremental_alter_configs(
+            self.cluster,
+            [
+                (resource, [ConfigChange(name, value) for name, value in values.items()])
+                for resource, values in changes.items()
+            ],
+        )
         for error in decision.response.values():
             if error is not None:
                 raise error

@@ -1,0 +1,236 @@
+"""Features: which levels are finalized, and how they are raised and lowered.
+
+Owns the checks of UpdateFeatures and the records that it writes, the ways of metadata.version down
+that lose nothing, and what switching ELR on asks of min.insync.replicas (KIP-966). Sources: Kafka's
+``FeatureControlManager``, ``QuorumFeatures``, ``Feature.validateVersion``,
+``ConfigurationControlManager.maybeGenerateElrSafetyRecords`` (4.3.1).
+
+Invariant: a request takes effect whole or not at all. The level of ``kraft.version`` belongs to the
+raft layer: here it is only checked, and the response says what is to be asked of that layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from kraft import records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.state import DEFAULTS, ELR_FEATURE, MIN_ISR, Cluster, Settings
+from kraft.errors import (
+    InvalidRequestError,
+    InvalidUpdateVersionError,
+    PolicyViolationError,
+    UnsupportedVersionError,
+)
+from kraft.image import VersionRange
+from kraft.image.configs import BROKER
+from kraft.image.features import KRAFT_VERSION
+from kraft.records import Record
+from kraft.records.versions import (
+    METADATA_VERSION,
+    MINIMUM_VERSION,
+    SUPPORTED_FEATURES,
+    MetadataVersion,
+    feature_dependencies,
+)
+
+_UNSUPPORTED = VersionRange(0, 0)
+
+
+class UpgradeType(IntEnum):
+    """Which way a level may go (``FeatureUpdate.UpgradeType``)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level that a feature is to have (0 is off); ``upgrade_type`` is Kafka's number."""
+
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFeatures:
+    """What this controller supports, and who it is.
+
+    ``quorum_node_ids`` are the controllers that the configuration names, beside those of the log's
+    own voter set.
+    """
+
+    node_id: int
+    quorum_node_ids: tuple[int, ...] = ()
+    supported: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedFeatures:
+    """The levels that the records finalize; ``kraft_version`` is one to be asked of the raft layer
+    before they are appended (even where it is validated only), None where there is none.
+    """
+
+    levels: Mapping[str, int]
+    kraft_version: int | None = None
+
+
+def update_features(
+    cluster: Cluster,
+    updates: Sequence[FeatureUpdate],
+    local: LocalFeatures,
+    settings: Settings = DEFAULTS,
+    *,
+    validate_only: bool = False,
+) -> Decision[UpdatedFeatures]:
+    """Finalizes other levels, all or none.
+
+    Raises InvalidUpdateVersionError where one of them may not be, with the reason, and
+    InvalidRequestError where a feature is named twice.
+    """
+    finalized = finalized_features(cluster)
+    proposed = finalized | {update.name: update.level for update in updates}
+    if len({update.name for update in updates}) < len(updates):
+        raise InvalidRequestError("a feature is named twice in the request")
+    written: list[Record] = []
+    kraft_version: int | None = None
+    for update in updates:
+        _check_direction(update, finalized.get(update.name, 0))
+        _check_support(cluster, update, local)
+        if update.name == KRAFT_VERSION:
+            if update.upgrade_type == UpgradeType.UPGRADE:
+                kraft_version = update.level
+                # The answer waits for this record, which comes behind the control records.
+                written.append(records.NoOp())
+            elif update.level != finalized.get(KRAFT_VERSION, 0):
+                raise _refused(update, "kraft.version cannot be downgraded")
+            continue
+        if update.name == METADATA_VERSION:
+            _check_metadata_version(update, finalized[METADATA_VERSION])
+        else:
+            _check_dependencies(update, proposed)
+        written.append(records.FeatureLevel(name=update.name, feature_level=update.level))
+    levels = {update.name: update.level for update in updates if update.name != KRAFT_VERSION}
+    if levels.get(ELR_FEATURE, 0) > 0:
+        written = [*_min_isr_for_elr(cluster, settings), *written]
+    if len(written) > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
+        )
+    made = Records.of(() if validate_only else written, cluster.state.metadata_version)
+    return Decision(made, UpdatedFeatures(levels, kraft_version), is_atomic=True)
+
+
+def finalized_features(cluster: Cluster) -> dict[str, int]:
+    """The level of each feature that is on; ``metadata.version`` always, ``kraft.version`` as the
+    control records have it.
+    """
+    levels = {METADATA_VERSION: cluster.state.metadata_version, **cluster.state.features}
+    if cluster.state.quorum.kraft_version:
+        levels[KRAFT_VERSION] = cluster.state.quorum.kraft_version
+    return levels
+
+
+def _check_direction(update: FeatureUpdate, current: int) -> None:
+    if update.upgrade_type not in tuple(UpgradeType):
+        raise _refused(update, f"upgrade type {update.upgrade_type} is not known")
+    if update.level < 0:
+        raise _refused(update, "a level is not negative")
+    if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        raise _refused(
+            update, f"it is {current} now, and lower needs a safe or unsafe downgrade to be asked"
+        )
+    if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        raise _refused(update, f"it is {current} now, and higher is no downgrade")
+
+
+def _check_support(cluster: Cluster, update: FeatureUpdate, local: LocalFeatures) -> None:
+    """Every registered node has to support the level, and every controller to be registered."""
+    state = cluster.state
+    supported = VersionRange(*local.supported.get(update.name, _UNSUPPORTED))
+    _check_node(update, f"controller {local.node_id} (this one)", supported)
+    for broker in state.brokers.values():
+        _check_node(update, f"broker {broker.id}", broker.features.get(update.name, _UNSUPPORTED))
+    if state.metadata_version < MetadataVersion.IBP_3_7_IV0:
+        return
+    for controller in state.controllers.values():
+        if controller.id != local.node_id:
+            _check_node(
+                update,
+                f"controller {controller.id}",
+                controller.features.get(update.name, _UNSUPPORTED),
+            )
+    for node_id in {*local.quorum_node_ids, *(voter.id for voter in state.quorum.voters)}:
+        if node_id != local.node_id and node_id not in state.controllers:
+            raise _refused(
+                update, f"controller {node_id} has not registered, and may not support it"
+            )
+
+
+def _check_node(update: FeatureUpdate, node: str, supported: VersionRange) -> None:
+    if not supported.min <= update.level <= supported.max:
+        raise _refused(
+            update,
+            f"{node} supports {supported.min} to {supported.max}"
+            if supported.max
+            else f"{node} does not support this feature",
+        )
+
+
+def _check_metadata_version(update: FeatureUpdate, current: int) -> None:
+    try:
+        MetadataVersion.from_level(update.level)
+    except UnsupportedVersionError as error:
+        raise _refused(update, str(error)) from None
+    lost = [
+        level.text
+        for level in MetadataVersion
+        if update.level < level <= current and level.did_metadata_change
+    ]
+    if lost:
+        raise _refused(
+            update,
+            f"metadata that came with {', '.join(lost)} might be lost on the way down from "
+            f"{current}; neither safe nor unsafe downgrades do that",
+        )
+
+
+def _check_dependencies(update: FeatureUpdate, proposed: Mapping[str, int]) -> None:
+    try:
+        needed = feature_dependencies(update.name, update.level)
+    except UnsupportedVersionError as error:
+        raise _refused(update, str(error)) from None
+    if update.level >= 1:
+        needed = {METADATA_VERSION: MINIMUM_VERSION.value, **needed}
+    for name, level in needed.items():
+        if proposed.get(name, 0) < level:
+            raise _refused(update, f"it needs {name} {level}, not {proposed.get(name, 0)}")
+
+
+def _min_isr_for_elr(cluster: Cluster, settings: Settings) -> list[records.Config]:
+    """While ELR is on, min.insync.replicas is set for the whole cluster and for no single broker.
+
+    Looks at every configured resource once, which only the switching on of ELR does.
+    """
+    configs = cluster.state.configs
+    written = []
+    if MIN_ISR not in configs.cluster_default():
+        written.append(_min_isr("", str(settings.min_insync_replicas)))
+    brokers = [
+        name
+        for (resource_type, name), values in configs.items()
+        if resource_type == BROKER and name and MIN_ISR in values
+    ]
+    return written + [_min_isr(name, None) for name in sorted(brokers, key=int)]
+
+
+def _min_isr(broker: str, value: str | None) -> records.Config:
+    return records.Config(resource_type=BROKER, resource_name=broker, name=MIN_ISR, value=value)
+
+
+def _refused(update: FeatureUpdate, reason: str) -> InvalidUpdateVersionError:
+    return InvalidUpdateVersionError(f"{update.name} {update.level} cannot be: {reason}")

@@ -1,0 +1,282 @@
+"""Configurations that change: what is written, and what is refused with nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kraft import controller, records
+from kraft.controller import ConfigChange, ConfigOperation, ConfigRules, NewTopic, Settings
+from kraft.errors import (
+    BrokerIdNotRegisteredError,
+    InvalidConfigError,
+    InvalidRequestError,
+    KraftError,
+    PolicyViolationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kraft.image.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kraft.records import Uuid
+from tests.unit.controller.clusters import Lab
+
+DELETE, APPEND, SUBTRACT = (
+    ConfigOperation.DELETE,
+    ConfigOperation.APPEND,
+    ConfigOperation.SUBTRACT,
+)
+
+
+def alter(lab: Lab, resource: tuple[int, str], *changes: ConfigChange) -> KraftError | None:
+    """What is answered to one resource, once the records have taken effect."""
+    return lab.do(controller.incremental_alter_configs(lab.cluster, [(resource, changes)]))[
+        resource
+    ]
+
+
+def configured(lab: Lab, resource: tuple[int, str]) -> Mapping[str, str]:
+    return lab.cluster.state.configs.get(resource, {})
+
+
+def test_a_value_is_set_and_deleted() -> None:
+    lab = Lab()
+    lab.create("t", [0])
+    assert alter(lab, (TOPIC, "t"), ConfigChange("retention.ms", "1")) is None
+    assert alter(lab, (TOPIC, "t"), ConfigChange("segment.ms", "2")) is None
+    assert configured(lab, (TOPIC, "t")) == {"retention.ms": "1", "segment.ms": "2"}
+    assert alter(lab, (TOPIC, "t"), ConfigChange("retention.ms", operation=DELETE)) is None
+    assert alter(lab, (TOPIC, "t"), ConfigChange("segment.ms")) is None
+    assert not configured(lab, (TOPIC, "t"))
+
+
+def test_only_changed_values_are_written_but_for_brokers() -> None:
+    lab = Lab()
+    lab.create("t", [0], retention_ms="1")
+    same = [
+        ConfigChange("retention.ms", "1"),
+        ConfigChange("segment.ms", "2"),
+        ConfigChange("flush.ms", operation=DELETE),
+    ]
+    threads = [ConfigChange("num.io.threads", "3")]
+    for written in (["segment.ms", "num.io.threads"], ["num.io.threads"]):
+        decision = controller.incremental_alter_configs(
+            lab.cluster, [((TOPIC, "t"), same), ((BROKER, "0"), threads)]
+        )
+        assert [record.name for record in decision.records] == written  # type: ignore[attr-defined]
+        lab.do(decision)
+
+
+def test_lists_grow_from_their_default_and_hold_everything_once() -> None:
+    lab = Lab()
+    lab.create("t", [0])
+    topic = (TOPIC, "t")
+    assert alter(lab, topic, ConfigChange("cleanup.policy", "compact,delete", APPEND)) is None
+    assert configured(lab, topic) == {"cleanup.policy": "delete,compact"}
+    assert alter(lab, topic, ConfigChange("cleanup.policy", "delete,other", SUBTRACT)) is None
+    assert configured(lab, topic) == {"cleanup.policy": "compact"}
+    assert alter(lab, topic, ConfigChange("cleanup.policy", "compact", SUBTRACT)) is None
+    assert configured(lab, topic) == {"cleanup.policy": ""}
+    assert alter(lab, (BROKER, ""), ConfigChange("ssl.enabled.protocols", "TLSv1", APPEND)) is None
+    assert configured(lab, (BROKER, "")) == {"ssl.enabled.protocols": "TLSv1.2,TLSv1.3,TLSv1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (ConfigChange("retention.ms", "1", APPEND), InvalidConfigError),
+        (ConfigChange("nonsense", "1", SUBTRACT), InvalidConfigError),
+        (ConfigChange("cleanup.policy", None, APPEND), InvalidRequestError),
+        (ConfigChange("cleanup.policy", "other", APPEND), InvalidConfigError),
+        (ConfigChange("retention.ms", "1", 9), InvalidRequestError),
+        (ConfigChange("retention.ms", "soon"), InvalidConfigError),
+    ],
+)
+def test_an_operation_that_cannot_be_is_refused(
+    change: ConfigChange, error: type[KraftError]
+) -> None:
+    lab = Lab()
+    lab.create("t", [0], retention_ms="5")
+    assert isinstance(alter(lab, (TOPIC, "t"), change), error)
+    assert configured(lab, (TOPIC, "t")) == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "error"),
+    [
+        ((TOPIC, "no"), UnknownTopicOrPartitionError),
+        ((TOPIC, ""), InvalidRequestError),
+        ((BROKER, "77"), BrokerIdNotRegisteredError),
+        ((BROKER, "-1"), InvalidRequestError),
+        ((BROKER, "zero"), InvalidRequestError),
+        ((BROKER_LOGGER, "0"), InvalidRequestError),
+        ((GROUP, ""), InvalidRequestError),
+        ((CLIENT_METRICS, ""), InvalidRequestError),
+        ((7, "x"), UnsupportedVersionError),
+    ],
+)
+def test_a_resource_that_is_not_there_is_refused(
+    resource: tuple[int, str], error: type[KraftError]
+) -> None:
+    lab = Lab()
+    assert isinstance(alter(lab, resource), error)
+
+
+def test_groups_and_subscriptions_need_not_exist() -> None:
+    lab = Lab()
+    assert alter(lab, (GROUP, "g"), ConfigChange("consumer.session.timeout.ms", "46000")) is None
+    assert alter(lab, (CLIENT_METRICS, "all"), ConfigChange("interval.ms", "1000")) is None
+    assert len(lab.cluster.state.configs) == 2
+
+
+def test_a_resource_fails_whole_and_the_others_take_effect() -> None:
+    lab = Lab()
+    lab.create("a", [0])
+    lab.create("b", [0])
+    bad = [ConfigChange("retention.ms", "1"), ConfigChange("segment.ms", "0")]
+    response = lab.do(
+        controller.incremental_alter_configs(
+            lab.cluster, [((TOPIC, "a"), bad), ((TOPIC, "b"), bad[:1])]
+        )
+    )
+    assert isinstance(response[TOPIC, "a"], InvalidConfigError)
+    assert response[TOPIC, "b"] is None
+    assert not configured(lab, (TOPIC, "a"))
+    assert configured(lab, (TOPIC, "b")) == {"retention.ms": "1"}
+
+
+def test_what_is_named_twice_is_refused() -> None:
+    lab = Lab()
+    lab.create("t", [0])
+    one = ConfigChange("retention.ms", "1")
+    assert isinstance(alter(lab, (TOPIC, "t"), one, one), InvalidRequestError)
+    twice = [((TOPIC, "t"), [one]), ((TOPIC, "t"), [one])]
+    decision = controller.incremental_alter_configs(lab.cluster, twice)
+    assert isinstance(decision.response[TOPIC, "t"], InvalidRequestError)
+    assert len(decision.records) == 0
+
+
+def test_only_validating_writes_nothing() -> None:
+    lab = Lab()
+    lab.create("t", [0])
+    decision = controller.incremental_alter_configs(
+        lab.cluster, [((TOPIC, "t"), [ConfigChange("retention.ms", "1")])], validate_only=True
+    )
+    assert decision.response == {(TOPIC, "t"): None}
+    assert len(decision.records) == 0
+
+
+def test_what_it_has_already_is_looked_at_too() -> None:
+    lab = Lab()
+    lab.create("t", [0], min_compaction_lag_ms="100")
+    refused = alter(lab, (TOPIC, "t"), ConfigChange("max.compaction.lag.ms", "99"))
+    assert isinstance(refused, InvalidConfigError)
+    assert alter(lab, (TOPIC, "t"), ConfigChange("max.compaction.lag.ms", "100")) is None
+
+
+def test_a_value_is_not_too_long() -> None:
+    lab = Lab()
+    assert alter(lab, (BROKER, ""), ConfigChange("a", "x" * 32767)) is None
+    assert isinstance(alter(lab, (BROKER, ""), ConfigChange("a", "x" * 32768)), InvalidConfigError)
+    # Java counts what lies beyond the first plane twice.
+    wide = ConfigChange("a", "\N{GRINNING FACE}" * 16384)
+    assert isinstance(alter(lab, (BROKER, ""), wide), InvalidConfigError)
+
+
+def test_the_request_of_old_replaces_everything() -> None:
+    lab = Lab()
+    lab.create("t", [0], retention_ms="1", segment_ms="2", flush_ms="3")
+    decision = controller.alter_configs(
+        lab.cluster, [((TOPIC, "t"), {"retention.ms": "1", "segment.ms": "4"})]
+    )
+    assert list(decision.records) == [
+        records.Config(resource_type=2, resource_name="t", name="segment.ms", value="4"),
+        records.Config(resource_type=2, resource_name="t", name="flush.ms", value=None),
+    ]
+    lab.do(decision)
+    assert configured(lab, (TOPIC, "t")) == {"retention.ms": "1", "segment.ms": "4"}
+
+
+def test_a_policy_sees_what_is_altered_and_may_refuse_it() -> None:
+    lab = Lab()
+    lab.create("t", [0], retention_ms="1", segment_ms="2")
+    seen: list[Mapping[str, str | None]] = []
+
+    def policy(resource: tuple[int, str], altered: Mapping[str, str | None]) -> None:
+        seen.append(altered)
+        if altered.get("flush.ms") == "13":
+            raise PolicyViolationError("not on a Friday")
+
+    asked = [((TOPIC, "t"), {"flush.ms": "13", "segment.ms": "2"})]
+    decision = controller.alter_configs(lab.cluster, asked, policy=policy)
+    assert isinstance(decision.response[TOPIC, "t"], PolicyViolationError)
+    assert seen == [{"flush.ms": "13"}]
+    assert len(decision.records) == 0
+
+
+def test_more_records_than_a_batch_may_have_are_refused() -> None:
+    lab = Lab()
+    changes = [ConfigChange(f"a{number}", "1") for number in range(10_001)]
+    with pytest.raises(PolicyViolationError, match="10000"):
+        controller.incremental_alter_configs(lab.cluster, [((BROKER, ""), changes)])
+
+
+def test_another_min_isr_empties_the_elrs_behind_it_while_elr_is_on() -> None:
+    lab = Lab(elr=True)
+    lab.create("t", [0, 1])
+    two = [ConfigChange("min.insync.replicas", "2")]
+    decision = controller.incremental_alter_configs(
+        lab.cluster, [((TOPIC, "t"), two), ((BROKER, ""), two)]
+    )
+    assert list(decision.records)[2:] == [
+        records.ClearElr(topic_name="t"),
+        records.ClearElr(topic_name=""),
+    ]
+
+
+def test_min_isr_belongs_to_the_whole_cluster_while_elr_is_on() -> None:
+    lab = Lab(elr=True)
+    two = ConfigChange("min.insync.replicas", "2")
+    assert isinstance(alter(lab, (BROKER, "1"), two), InvalidConfigError)
+    assert alter(lab, (BROKER, ""), two) is None
+    gone = ConfigChange("min.insync.replicas", operation=DELETE)
+    assert isinstance(alter(lab, (BROKER, ""), gone), InvalidConfigError)
+    # The request of old would delete it without a word.
+    replaced = controller.alter_configs(lab.cluster, [((BROKER, ""), {})])
+    assert isinstance(replaced.response[BROKER, ""], InvalidConfigError)
+
+
+def test_directories_are_cordoned_by_way_of_their_broker() -> None:
+    lab = Lab()
+    broker = (BROKER, "0")
+    two = ConfigChange("cordoned.log.dirs", "/a,/b")
+    assert isinstance(alter(lab, broker, two), InvalidConfigError)
+    lab.do(controller.incremental_alter_configs(lab.cluster, [(broker, [two])], is_forwarded=True))
+    assert isinstance(alter(lab, broker, ConfigChange("cordoned.log.dirs", "/c")), KraftError)
+    assert alter(lab, broker, ConfigChange("cordoned.log.dirs", " /b ")) is None
+    assert alter(lab, broker, ConfigChange("cordoned.log.dirs", "")) is None
+
+
+def test_directories_cannot_be_cordoned_before_the_metadata_version_that_brought_it() -> None:
+    lab = Lab()
+    lab.write(records.FeatureLevel(name="metadata.version", feature_level=29))
+    answer = alter(lab, (BROKER, "0"), ConfigChange("cordoned.log.dirs", ""))
+    assert isinstance(answer, InvalidConfigError)
+    assert "4.3-IV0" in str(answer)
+
+
+def test_a_topic_is_created_with_configurations_that_may_be() -> None:
+    lab = Lab()
+    rules = ConfigRules({"log.cleaner.min.compaction.lag.ms": "1000"})
+    settings = Settings(config_rules=rules)
+
+    def create(value: str) -> object:
+        topic = NewTopic("t", Uuid(bytes(16)), 1, 1, configs={"max.compaction.lag.ms": value})
+        decision = controller.create_topics(
+            lab.cluster, [topic], placer=lab.placer, settings=settings
+        )
+        return decision.response["t"]
+
+    assert isinstance(create("999"), InvalidConfigError)
+    assert isinstance(create("x"), InvalidConfigError)
+    assert not isinstance(create("1000"), KraftError)

@@ -1,0 +1,204 @@
+"""Levels of features go up and down, all of a request or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft import controller, records
+from kraft.controller import FeatureUpdate, LocalFeatures, Settings, UpdatedFeatures, UpgradeType
+from kraft.errors import InvalidRequestError, InvalidUpdateVersionError
+from kraft.image import VersionRange
+from kraft.image.configs import BROKER
+from kraft.records import Record
+from kraft.records.versions import SUPPORTED_FEATURES
+from tests.unit.controller.clusters import FEATURES, Lab, registration
+
+ELR = "eligible.leader.replicas.version"
+LOCAL = LocalFeatures(node_id=3000)
+SAFE, UNSAFE = UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
+ALL = {name: VersionRange(*levels) for name, levels in SUPPORTED_FEATURES.items()}
+
+
+def lab_of(level: int, brokers: int = 0) -> Lab:
+    lab = Lab(brokers=brokers)
+    lab.write(records.FeatureLevel(name="metadata.version", feature_level=level))
+    return lab
+
+
+def update(lab: Lab, *updates: FeatureUpdate, local: LocalFeatures = LOCAL) -> UpdatedFeatures:
+    return lab.do(controller.update_features(lab.cluster, updates, local))
+
+
+def refuse(lab: Lab, *updates: FeatureUpdate, local: LocalFeatures = LOCAL) -> str:
+    """The reason, as long as nothing has changed."""
+    before = controller.finalized_features(lab.cluster)
+    with pytest.raises(InvalidUpdateVersionError) as refused:
+        update(lab, *updates, local=local)
+    assert controller.finalized_features(lab.cluster) == before
+    return str(refused.value)
+
+
+def a_controller(node_id: int, **levels: tuple[int, int]) -> Record:
+    return records.RegisterController(
+        controller_id=node_id,
+        features=[
+            records.Feature(
+                name=name.replace("_", "."),
+                min_supported_version=lowest,
+                max_supported_version=highest,
+            )
+            for name, (lowest, highest) in levels.items()
+        ],
+    )
+
+
+def test_every_metadata_version_can_be_raised_to_the_newest() -> None:
+    for level in range(7, 31):
+        lab = lab_of(level)
+        update(lab, FeatureUpdate("metadata.version", 30))
+        assert controller.finalized_features(lab.cluster)["metadata.version"] == 30
+
+
+def test_metadata_version_goes_down_where_nothing_is_lost() -> None:
+    # From each level down to that which brought new records, which is itself the lowest.
+    for level, lowest in ((29, 23), (22, 17), (16, 15), (12, 11), (10, 8)):
+        for way in (SAFE, UNSAFE):
+            lab = lab_of(level)
+            update(lab, FeatureUpdate("metadata.version", lowest, way))
+            assert lab.cluster.state.metadata_version == lowest
+        lab = lab_of(level)
+        for way in (SAFE, UNSAFE):
+            assert "lost" in refuse(lab, FeatureUpdate("metadata.version", lowest - 1, way))
+
+
+def test_the_way_has_to_be_asked_for() -> None:
+    lab = lab_of(25)
+    assert "downgrade" in refuse(lab, FeatureUpdate("metadata.version", 24))
+    assert "no downgrade" in refuse(lab, FeatureUpdate("metadata.version", 26, SAFE))
+    assert "not known" in refuse(lab, FeatureUpdate("metadata.version", 26, 0))
+    assert "negative" in refuse(lab, FeatureUpdate("metadata.version", -1))
+
+
+def test_the_same_level_again_is_written_again() -> None:
+    lab = lab_of(25)
+    decision = controller.update_features(
+        lab.cluster,
+        [FeatureUpdate("metadata.version", 25), FeatureUpdate("group.version", 0)],
+        LOCAL,
+    )
+    assert len(decision.records) == 2
+
+
+@pytest.mark.parametrize("level", [6, 31, 32])
+def test_a_level_that_this_controller_does_not_support(level: int) -> None:
+    assert "(this one) supports 7 to 30" in refuse(
+        lab_of(30), FeatureUpdate("metadata.version", level, SAFE if level < 30 else 1)
+    )
+
+
+def test_a_feature_that_nobody_knows() -> None:
+    assert "does not support" in refuse(lab_of(30), FeatureUpdate("zeal.version", 1))
+    assert "no level 0" in refuse(lab_of(30), FeatureUpdate("zeal.version", 0))
+
+
+def test_every_broker_has_to_support_the_level() -> None:
+    lab = lab_of(25, brokers=1)
+    assert "broker 0 does not support" in refuse(lab, FeatureUpdate("share.version", 1))
+    new = registration(0, 2, features=FEATURES | ALL)
+    lab.do(controller.begin_controlled_shutdown(lab.cluster, 0))
+    lab.do(controller.fence_broker(lab.cluster, 0))
+    lab.do(controller.register_broker(lab.cluster, new, next_offset=lab.cluster.next_offset))
+    update(lab, FeatureUpdate("share.version", 1))
+
+
+def test_every_controller_has_to_support_the_level_once_they_register() -> None:
+    old = a_controller(3001, metadata_version=(7, 20))
+    lab = lab_of(15)
+    lab.write(old)
+    assert "controller 3001 supports 7 to 20" in refuse(lab, FeatureUpdate("metadata.version", 21))
+    update(lab, FeatureUpdate("metadata.version", 20))
+    lab = lab_of(14)
+    lab.write(old)
+    update(lab, FeatureUpdate("metadata.version", 21))
+
+
+def test_every_controller_of_the_quorum_has_to_be_registered() -> None:
+    lab = lab_of(15)
+    local = LocalFeatures(3000, quorum_node_ids=(3000, 3001))
+    change = FeatureUpdate("metadata.version", 16)
+    assert "3001 has not registered" in refuse(lab, change, local=local)
+    lab.write(a_controller(3001, metadata_version=(7, 30)))
+    update(lab, change, local=local)
+    update(lab_of(14), change, local=local)
+
+
+def test_all_of_a_request_or_none() -> None:
+    lab = lab_of(21)
+    refuse(lab, FeatureUpdate("metadata.version", 30), FeatureUpdate("group.version", 2))
+    told = update(lab, FeatureUpdate("group.version", 1), FeatureUpdate("metadata.version", 30))
+    assert told == UpdatedFeatures({"group.version": 1, "metadata.version": 30})
+
+
+def test_a_feature_needs_others_that_may_come_with_it() -> None:
+    lab = lab_of(22)
+    assert "metadata.version 23" in refuse(lab, FeatureUpdate(ELR, 1))
+    update(lab, FeatureUpdate(ELR, 1), FeatureUpdate("metadata.version", 23))
+    assert controller.finalized_features(lab.cluster) == {"metadata.version": 23, ELR: 1}
+    update(lab, FeatureUpdate(ELR, 0, SAFE))
+    assert controller.finalized_features(lab.cluster) == {"metadata.version": 23}
+
+
+def test_a_feature_is_named_once() -> None:
+    with pytest.raises(InvalidRequestError):
+        update(lab_of(30), FeatureUpdate(ELR, 1), FeatureUpdate(ELR, 1))
+
+
+def test_only_validating_writes_nothing() -> None:
+    lab = lab_of(25)
+    decision = controller.update_features(
+        lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL, validate_only=True
+    )
+    assert decision.response == UpdatedFeatures({ELR: 1})
+    assert len(decision.records) == 0
+
+
+def test_elr_comes_with_one_min_isr_for_the_whole_cluster() -> None:
+    lab = Lab(brokers=2)
+    for broker in ("10", "9"):
+        lab.write(
+            records.Config(
+                resource_type=BROKER, resource_name=broker, name="min.insync.replicas", value="2"
+            )
+        )
+    decision = controller.update_features(
+        lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL, Settings(min_insync_replicas=3)
+    )
+    assert list(decision.records) == [
+        records.Config(
+            resource_type=BROKER, resource_name=name, name="min.insync.replicas", value=value
+        )
+        for name, value in (("", "3"), ("9", None), ("10", None))
+    ] + [records.FeatureLevel(name=ELR, feature_level=1)]
+    lab.do(decision)
+    again = controller.update_features(lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL)
+    assert len(again.records) == 1
+
+
+def test_kraft_version_is_raised_by_the_raft_layer() -> None:
+    lab = lab_of(30)
+    decision = controller.update_features(lab.cluster, [FeatureUpdate("kraft.version", 1)], LOCAL)
+    assert decision.response == UpdatedFeatures({}, kraft_version=1)
+    assert list(decision.records) == [records.NoOp()]
+    assert "supports 0 to 1" in refuse(lab, FeatureUpdate("kraft.version", 2))
+
+
+def test_kraft_version_never_goes_down() -> None:
+    lab = lab_of(30)
+    lab.cluster.state.apply_control(
+        records.KRaftVersion(kraft_version=1), lab.cluster.next_offset - 1, epoch=1
+    )
+    assert controller.finalized_features(lab.cluster)["kraft.version"] == 1
+    assert "cannot be downgraded" in refuse(lab, FeatureUpdate("kraft.version", 0, UNSAFE))
+    same = controller.update_features(lab.cluster, [FeatureUpdate("kraft.version", 1, SAFE)], LOCAL)
+    assert same.response.kraft_version is None
+    assert len(same.records) == 0
