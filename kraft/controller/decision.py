@@ -82,9 +82,11 @@ class Decision(Generic[Response]):
     """The records that an operation writes, and what it answers once they are committed.
 
     ``is_atomic``: all of them or none take effect, so they must go into one batch
-    (ControllerResult.atomicOf).
+    (ControllerResult.atomicOf). ``is_partial``: more is to be decided once these records have taken
+    effect, by asking again; only the last response counts.
     """
 
     records: Records
     response: Response
     is_atomic: bool = False
+    is_partial: bool = False

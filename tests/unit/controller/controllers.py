@@ -1,0 +1,177 @@
+"""A controller and the log under it: what it appends is kept, and committed when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from kraft import controller
+from kraft._core.batch_records import iterate
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller import NewTopic
+from kraft.controller.operations import Answer, InPieces, Operation, Outcome, Ready, Tip
+from kraft.controller.quorum_controller import QuorumController
+from kraft.controller.settings import ControllerSettings
+from kraft.image.replay import Cluster
+from kraft.records import Record, Uuid, decode_value
+from tests.unit.controller.clusters import registration
+
+LEADER_CHANGE_END = 1
+_MADE = count(1)
+
+
+def make_controller(**fields: Any) -> QuorumController:
+    """A controller of an empty log whose ids count up, from where no other controller's do."""
+    numbers = count(1_000_000 * next(_MADE))
+    settings = ControllerSettings(**{"max_idle_interval_ms": None} | fields)
+    return QuorumController(
+        Cluster(journaling=True),
+        settings,
+        placer=StripedPlacer(JavaRandom(7)),
+        random_uuid=lambda: Uuid(next(numbers).to_bytes(16, "big")),
+    )
+
+
+class Log:
+    """Drives one controller at time `now_ms`; offset 0 is the raft layer's LeaderChange."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.controller = make_controller(**fields)
+        self.now_ms = 1_000.0
+        self.end_offset = LEADER_CHANGE_END
+        self.batches: list[tuple[int, bytes]] = []
+        self.answers: dict[int, Answer] = {}
+        self.resigned: list[int] = []
+        self._tokens = count(1)
+
+    def take(self, ready: Ready) -> Ready:
+        """Carries out what a call brought forth."""
+        if ready.to_append is not None:
+            assert ready.base_offset == self.end_offset
+            self.batches.append((self.end_offset, bytes(ready.to_append)))
+            self.end_offset = self.controller.cluster.next_offset
+        for answer in ready.answers:
+            assert answer.token not in self.answers, "answered twice"
+            self.answers[answer.token] = answer
+        if ready.resign_epoch is not None:
+            self.resigned.append(ready.resign_epoch)
+        return ready
+
+    def lead(self, epoch: int = 1) -> None:
+        """The node leads, and what it writes first is committed."""
+        self.take(self.controller.claim(epoch, self.now_ms, self.end_offset))
+        self.commit()
+
+    def ask(self, name: str, decide: Callable[[Tip], Outcome], **fields: Any) -> int:
+        token = next(self._tokens)
+        operation = Operation(name, token, decide, **fields)
+        self.take(self.controller.submit(operation, self.now_ms))
+        return token
+
+    def heartbeat(self, broker: int, **fields: Any) -> int:
+        """A heartbeat of a registered broker that has taken up everything there is."""
+        registered = self.controller.cluster.state.brokers[broker]
+        given = {"metadata_offset": self.end_offset} | fields
+        heartbeat = controller.Heartbeat(broker, registered.epoch, **given)
+        token = next(self._tokens)
+
+        def decide(tip: Tip) -> Outcome:
+            return controller.process_heartbeat(tip.cluster, tip.sessions, heartbeat, tip.settings)
+
+        def applied(tip: Tip, answer: controller.HeartbeatAnswer) -> None:
+            controller.heartbeat_applied(
+                tip.cluster, tip.sessions, heartbeat, answer, tip.next_offset - 1
+            )
+
+        operation = Operation("heartbeat", token, decide, applied=applied)
+        self.take(
+            self.controller.submit_heartbeat(operation, broker, registered.epoch, self.now_ms)
+        )
+        return token
+
+    def register(self, broker: int) -> int:
+        def decide(tip: Tip) -> Outcome:
+            return controller.register_broker(
+                tip.cluster, registration(broker), next_offset=tip.next_offset
+            )
+
+        def applied(tip: Tip, epoch: int) -> None:
+            tip.sessions.follow(tip.cluster, broker)
+            tip.sessions.touch(broker, epoch, tip.now_ms)
+
+        return self.ask("register", decide, applied=applied)
+
+    def create(self, name: str, partitions: int, factor: int = 1, **fields: Any) -> int:
+        """A topic, in one batch or in pieces."""
+
+        def decide(tip: Tip) -> Outcome:
+            topics = [NewTopic(name, tip.random_uuid(), partitions, factor)]
+            rest: dict[str, Any] = {"placer": tip.placer, "settings": tip.settings}
+            if partitions > 10_000:
+                pieces = controller.create_topics_in_pieces(tip.cluster, topics, **rest)
+                return InPieces("create topics", pieces)
+            return controller.create_topics(tip.cluster, topics, **rest)
+
+        return self.ask(f"create {name}", decide, **fields)
+
+    def run_once(self, *, may_append: bool = True) -> Ready:
+        return self.take(self.controller.run(self.now_ms, self.end_offset, may_append=may_append))
+
+    def run(self) -> None:
+        """Until nothing is to be done at this time."""
+        ready = self.run_once()
+        while ready.wake_at_ms <= self.now_ms:
+            ready = self.run_once()
+
+    def commit(self, end_offset: int | None = None) -> None:
+        end_offset = self.end_offset if end_offset is None else end_offset
+        self.take(self.controller.commit(end_offset, self.now_ms))
+
+    def settle(self) -> None:
+        self.run()
+        self.commit()
+
+    def brokers(self, *ids: int) -> None:
+        """Brokers that are registered and unfenced."""
+        for broker in ids:
+            self.register(broker)
+        self.settle()
+        for broker in ids:
+            self.heartbeat(broker)
+        self.settle()
+
+    def written(self, since: int = 0) -> list[Record]:
+        """The records from offset ``since`` on."""
+        return [
+            decode_value(record.value)
+            for base_offset, batches in self.batches
+            if base_offset >= since
+            for batch in iterate(batches)
+            for record in batch
+            if record.value is not None
+        ]
+
+    def names(self, since: int = 0) -> list[str]:
+        return [type(record).__name__ for record in self.written(since)]
+
+    def response_of_new_topic(self) -> int:
+        """How many partitions a topic gets that is made now: whether the controller works on."""
+        token = self.create("afterwards", 1)
+        self.settle()
+        return int(self.response(token)["afterwards"].num_partitions)
+
+    def response(self, token: int) -> Any:
+        answer = self.answers[token]
+        assert answer.error is None, answer.error
+        return answer.response
+
+
+def replayed(log: Log, *, until: int | None = None) -> Cluster:
+    """A standby's state: what the log says up to an offset."""
+    standby = Cluster(journaling=True)
+    standby.next_offset = LEADER_CHANGE_END
+    for base_offset, batches in log.batches:
+        if until is None or base_offset < until:
+            standby.apply(batches)
+    return standby
