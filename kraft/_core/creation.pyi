@@ -1,4 +1,4 @@
-"""New partitions: from a placer's array to Partition records.
+"""New topics and partitions: from a placer's array to Partition records.
 
 Rules: ``ReplicationControlManager.createTopic`` and ``createPartitions`` of Kafka 4.3.1.
 """
@@ -9,6 +9,7 @@ from typing_extensions import Buffer
 
 from kraft._core.batch import BatchBuilder
 from kraft._core.election_rules import ElectionRules
+from kraft._core.table import PartitionTable
 
 def partition_without_active_replica(
     rules: ElectionRules, replicas: NDArray[np.int32]
@@ -29,4 +30,19 @@ def encode_new_partitions(
     ``UNASSIGNED_DIRECTORY`` where the broker has several or is not registered, and in
     ``MIGRATING_DIRECTORY`` where it has told none. Raises InvalidReplicationFactorError, before
     anything is written, where a partition has no active replica or the factor is above 64.
+    """
+
+def encode_new_topic(builder: BatchBuilder, name: str, topic_id: Buffer) -> None:
+    """A Topic record."""
+
+def topic_size(table: PartitionTable, topic: int) -> tuple[int, int]:
+    """How many partitions the topic of this number has, and how many replicas the first of them.
+
+    Raises UnknownTopicOrPartitionError.
+    """
+
+def name_alike(table: PartitionTable, name: str) -> str | None:
+    """A topic whose name differs from ``name`` in ``.`` against ``_`` at most, or None.
+
+    Costs 2**n look-ups for n of these characters, but at most a pass over the names.
     """

@@ -1,21 +1,30 @@
-"""New partitions: from the array that a placer gives to Partition records, with no Python object
-a partition.
+"""New topics and partitions: from the array that a placer gives to Partition records, with no
+Python object a partition.
 
 Owns the first state of a partition: in sync are its active replicas in their order, the first of
-them leads, epochs are 0, each replica lies in its broker's default directory. Fed by
-``controller``. Source: Kafka's ``ReplicationControlManager.buildPartitionRegistration``.
+them leads, epochs are 0, each replica lies in its broker's default directory; and which names are
+so alike that metrics could not tell them apart. Fed by ``controller``. Sources: Kafka's
+``ReplicationControlManager.buildPartitionRegistration``, ``Topic.unifyCollisionChars``.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
 from kraft._core.batch cimport BatchBuilder
 from kraft._core.election_rules cimport BrokerSlot, ElectionRules
 from kraft._core.partition_codec cimport (
     DIRECTORY_UNASSIGNED, MAX_REPLICAS, RECOVERED, PartitionState, put_partition,
-    size_of_partition,
+    put_topic, size_of_partition, size_of_topic,
 )
+from kraft._core.table cimport PartitionTable
 
 from kraft.errors import InvalidReplicationFactorError, InvalidRequestError
+
+cdef enum:
+    MAX_ALIKE = 1024
+    # Up to here each of the 2**n names that are alike is looked up; beyond, all names are read.
+    MOST_MARKS = 10
 
 
 cdef int64_t put_rows(
@@ -102,16 +111,105 @@ def encode_new_partitions(
         )
     if first_partition < 0 or count > 0x7FFFFFFF - first_partition:
         raise InvalidRequestError(f"there are no {count} partitions from {first_partition} on")
-    inactive = partition_without_active_replica(rules, replicas)
-    if inactive is not None:
+    if count == 0:
+        return
+    with nogil:
+        written = first_inactive(rules, &replicas[0, 0], count, <int32_t>replicas.shape[1])
+    if written >= 0:
         raise InvalidReplicationFactorError(
-            f"no broker of partition {first_partition + inactive} is active"
+            f"no broker of partition {first_partition + written} is active"
         )
-    if count:
-        with nogil:
-            written = put_rows(
-                rules, builder, &replicas[0, 0], count, <int32_t>replicas.shape[1], id,
-                first_partition,
-            )
+    with nogil:
+        written = put_rows(
+            rules, builder, &replicas[0, 0], count, <int32_t>replicas.shape[1], id,
+            first_partition,
+        )
     if written < 0:
         builder.raise_failure()
+
+
+def encode_new_topic(BatchBuilder builder not None, str name not None, topic_id not None):
+    cdef Py_ssize_t size = 0
+    cdef const char *text = PyUnicode_AsUTF8AndSize(name, &size)
+    cdef bytes id_bytes = bytes(topic_id)
+    cdef uint8_t *p
+    if len(id_bytes) != 16:
+        raise InvalidRequestError("a topic id is 16 bytes")
+    if size > 0x7fff:
+        raise InvalidRequestError(f"a topic's name of {size} bytes")
+    p = builder.add_value(size_of_topic(<int32_t>size))
+    if p == NULL:
+        builder.raise_failure()
+    put_topic(p, <const uint8_t *>text, <int32_t>size, <const uint8_t *><const char *>id_bytes)
+
+
+def topic_size(PartitionTable table not None, int64_t topic):
+    cdef int64_t row
+    cdef PartitionState state
+    table._check_topic(topic)
+    table.ensure_checked()
+    if table.topics.entry(topic).partition_count == 0:
+        return 0, 0
+    row = table.topics.row_of(<int32_t>topic, 0)
+    if row < 0:
+        row = table.topics.entry(topic).first_row
+    table.load_row(row, &state)
+    return table.topics.entry(topic).partition_count, state.replica_count
+
+
+cdef bint is_alike(const uint8_t *name, const uint8_t *unified, int32_t size) noexcept nogil:
+    cdef int32_t place
+    for place in range(size):
+        if name[place] != unified[place] and not (name[place] == c"." and unified[place] == c"_"):
+            return False
+    return True
+
+
+cdef int64_t find_alike(
+    PartitionTable table, uint8_t *unified, int32_t size, const int32_t *marks, int32_t mark_count
+) noexcept nogil:
+    """The number of a topic whose name becomes `unified`, or -1; changes `unified`."""
+    cdef uint64_t turn = 0
+    cdef int64_t topic
+    cdef int32_t place, other_size = 0
+    cdef const uint8_t *other
+    if mark_count <= MOST_MARKS:
+        # Every name that is alike, each one mark away from the one before it (a Gray code).
+        while True:
+            topic = table.topics.names.find(unified, size)
+            turn += 1
+            if topic >= 0 or turn >> mark_count:
+                return topic
+            place = 0
+            while not turn >> place & 1:
+                place += 1
+            unified[marks[place]] ^= c"." ^ c"_"
+    for topic in range(table.topics.ids.count):
+        if not table.topics.entry(topic).alive:
+            continue
+        other = table.topics.names.name(topic, &other_size)
+        if other_size == size and is_alike(other, unified, size):
+            return topic
+    return -1
+
+
+def name_alike(PartitionTable table not None, str name not None):
+    cdef uint8_t unified[MAX_ALIKE]
+    cdef int32_t marks[MAX_ALIKE]
+    cdef Py_ssize_t size = 0
+    cdef const char *text = PyUnicode_AsUTF8AndSize(name, &size)
+    cdef int32_t mark_count = 0, place
+    cdef int64_t found
+    if size > MAX_ALIKE:
+        raise InvalidRequestError(f"a topic's name of {size} bytes")
+    memcpy(unified, text, size)
+    for place in range(<int32_t>size):
+        if unified[place] == c"." or unified[place] == c"_":
+            unified[place] = c"_"
+            marks[mark_count] = place
+            mark_count += 1
+    if mark_count == 0:
+        return None
+    with nogil:
+        found = find_alike(table, unified, <int32_t>size, marks, mark_count)
+    return None if found < 0 else table.topic_name(found)

@@ -20,6 +20,8 @@ class RegisteredBroker(Protocol):
     @property
     def id(self) -> int: ...
     @property
+    def epoch(self) -> int: ...
+    @property
     def fenced(self) -> bool: ...
     @property
     def in_controlled_shutdown(self) -> bool: ...
@@ -33,6 +35,7 @@ class ElectionContext(ElectionRules):
     the argument where rows are given), at most one for each row, and changes nothing else. All look
     at the state that the table has when they are called. Brokers are active where they are
     registered, not fenced and not in controlled shutdown. Not for use by two threads at a time.
+    A context may be kept while the cluster goes on, if it is told what changed.
 
     Raises `InvalidRequestError` where a directory id has not 16 bytes, `UnsupportedVersionError`
     for a ``metadata_version`` below 1.
@@ -56,6 +59,28 @@ class ElectionContext(ElectionRules):
         """``min_isr`` and ``unclean`` are min.insync.replicas and unclean.leader.election.enable
         for topics that the mappings, by topic number, do not name.
         """
+
+    is_numbered: bool
+    """Whether the numbers of topics are those by which the overrides were set: a compaction of the
+    table gives out others, and this context is then of no use.
+    """
+    knows_directories: bool
+    """Whether every directory that the table has interned was looked at by `take_brokers`."""
+
+    def set_defaults(self, min_isr: int, unclean: bool) -> None:
+        """What holds for topics that set nothing themselves."""
+
+    def set_topic_min_isr(self, topic: int, value: int | None) -> None:
+        """What topic number ``topic`` sets itself, None for nothing."""
+
+    def set_topic_unclean(self, topic: int, value: bool | None) -> None: ...
+    def update_broker(self, broker: RegisteredBroker) -> bool:
+        """Takes over what a registration now says; False, and nothing done, where it names other
+        directories than before or is new: that takes `take_brokers`.
+        """
+
+    def take_brokers(self, brokers: Iterable[RegisteredBroker]) -> None:
+        """The registered brokers, in the place of those that were known."""
 
     def remove_from_isr(
         self,
@@ -125,8 +150,12 @@ class ElectionContext(ElectionRules):
 
     def alter_partition(
         self, builder: BatchBuilder, row: int, isr: Sequence[int], recovery: int
-    ) -> bool:
-        """The ISR and the recovery state that a leader asks for, unchecked; False: no record."""
+    ) -> tuple[int, int, int, tuple[int, ...], int] | None:
+        """The ISR and the recovery state that a leader asks for, unchecked.
+
+        Gives the leader, its epoch, the partition's epoch, the ISR and the recovery state as they
+        then are; None: no record, and nothing changes.
+        """
 
     def reassign(self, builder: BatchBuilder, row: int, replicas: Sequence[int]) -> bool:
         """A reassignment to these replicas begins, or is done where nothing need be waited for.

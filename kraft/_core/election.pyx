@@ -20,8 +20,8 @@ from kraft._core.election_rules cimport (
     TOO_MANY_MEMBERS, BrokerSlot, contains, copy_list, copy_state, copy_without, same_list,
 )
 from kraft._core.partition_codec cimport (
-    DIRECTORY_LOST, MAX_REPLICAS, NO_LEADER, PARTITION_CHANGE_KEY, RECOVERED, RECOVERING,
-    put_change, size_of_change,
+    CHANGE_ISR, CHANGE_LEADER, CHANGE_RECOVERY, DIRECTORY_LOST, MAX_REPLICAS, NO_LEADER,
+    PARTITION_CHANGE_KEY, RECOVERED, RECOVERING, put_change, size_of_change,
 )
 from kraft._core.wire cimport likely, prefetch, store_u32, unlikely
 
@@ -430,18 +430,38 @@ cdef class ElectionContext(ElectionRules):
 
     def alter_partition(self, BatchBuilder builder not None, int64_t row, isr, int32_t recovery):
         cdef PartitionState before, after
+        cdef PartitionChange change
+        cdef int32_t min_isr = 0, index
         cdef int result
         self.table.load_row(self._live(row), &before)
         copy_state(&before, &after)
         after.isr_count = take_list(isr, after.isr)
         self.known_topic = -1
-        result = self.settle(
-            builder, row, &before, &after,
+        if self.is_elr_enabled:
+            min_isr = self.effective_min_isr(row, self.table.topic[row])
+        result = self.decide(
+            &before, &after, &change,
             ELECT_UNCLEAN if self.allows_unclean(self.table.topic[row]) else ELECT_ONLINE,
-            recovery,
+            min_isr, recovery,
         )
+        if result == 0:
+            return None
+        if result > 0:
+            result = self.emit(builder, row, &after, &change)
         self._check(result, builder)
-        return result == 1
+        if not change.fields & CHANGE_LEADER:
+            change.leader = before.leader
+        if not change.fields & CHANGE_RECOVERY:
+            change.leader_recovery_state = before.leader_recovery_state
+        if not change.fields & CHANGE_ISR:
+            after.isr_count = copy_list(before.isr, before.isr_count, after.isr)
+        return (
+            change.leader,
+            before.leader_epoch + (1 if change.fields & CHANGE_LEADER else 0),
+            before.partition_epoch + 1,
+            tuple([after.isr[index] for index in range(after.isr_count)]),
+            change.leader_recovery_state,
+        )
 
     def reassign(self, BatchBuilder builder not None, int64_t row, replicas):
         cdef PartitionState before, after

@@ -19,6 +19,9 @@ cdef enum:
     LEVEL_DIRECTORIES = 17
     LEVEL_ELR = 23
 
+cdef enum:
+    NOT_SET = -128
+
 # Why no decision could be made.
 cdef enum ElectionRefusal:
     BUILDER_FAILED = -1
@@ -28,6 +31,7 @@ cdef enum ElectionRefusal:
 
 # A registered broker, or one that the operation at hand names.
 cdef struct BrokerSlot:
+    int64_t epoch               # -1 where it is not registered
     int32_t id
     uint32_t default_directory  # that of a new replica
     uint8_t is_set
@@ -57,9 +61,11 @@ cdef class ElectionRules:
     cdef Arena directory_bytes      # 16 bytes for each number: the table's, then new ones
     cdef int32_t default_min_isr
     cdef bint default_unclean
-    cdef int32_t *topic_min_isr     # NULL, or one for each topic number
-    cdef int8_t *topic_unclean
-    cdef int64_t topic_count
+    # What topics set themselves, by topic number; numbers behind the end have set nothing.
+    cdef Arena topic_min_isr        # int32, NOT_SET where the topic says nothing
+    cdef Arena topic_unclean        # int8, likewise
+    cdef dict log_dirs              # of each broker that was taken in, by its id
+    cdef object numbering           # the TopicTable whose numbers the overrides go by
     cdef int32_t known_topic        # whose effective min ISR is remembered
     cdef int32_t known_min_isr
 
@@ -68,6 +74,8 @@ cdef class ElectionRules:
     cdef bint is_online(self, const BrokerSlot *broker, uint32_t directory) noexcept nogil
     cdef bint may_lead(self, int32_t broker, const PartitionState *state) noexcept nogil
     cdef bint allows_unclean(self, int64_t topic) noexcept nogil
+    cdef int32_t own_min_isr(self, int64_t topic) noexcept nogil
+    cdef int fill_slot(self, BrokerSlot *slot, object broker) except -1
     cdef int32_t effective_min_isr(self, int64_t row, int32_t topic) noexcept nogil
     cdef int decide(self, const PartitionState *before, PartitionState *after,
                     PartitionChange *change, int election, int32_t min_isr,

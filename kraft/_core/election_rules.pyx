@@ -1,16 +1,16 @@
 """Who leads a partition, and who is in sync: Kafka's rules for the change of one partition.
 
 Owns the decision itself (Kafka's ``PartitionChangeBuilder``) and what it looks at beside the
-partition: ``ElectionRules`` is built for a decision from the registrations of the brokers, as a
-hash of brokers and, for each interned directory, the broker that has it online, so that "may this
-replica lead" is two look-ups. Building it costs the number of brokers and of directories.
+partition: ``ElectionRules`` is built from the registrations of the brokers, as a hash of brokers
+and, for each interned directory, the broker that has it online, so that "may this replica lead" is
+two look-ups. Building it costs the number of brokers and of directories; whoever keeps one tells it
+what changed.
 
 ``election`` runs the rules over many rows. Rules as of 4.3.1; the slow twin is
 ``tests/reference/election_twin.py``.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from kraft._core.arena cimport arena_release, arena_reserve
@@ -123,7 +123,6 @@ cdef class ElectionRules:
     def __cinit__(self, PartitionTable table not None, brokers, *, int metadata_version,
                   bint is_elr_enabled=False, int32_t min_isr=1, bint unclean=False,
                   dict topic_min_isr=None, dict topic_unclean=None):
-        cdef int64_t topic
         if metadata_version < 1:
             raise UnsupportedVersionError(f"there is no metadata.version {metadata_version}")
         self.table = table
@@ -137,42 +136,88 @@ cdef class ElectionRules:
         self.known_topic = -1
         self.default_min_isr = min_isr
         self.default_unclean = unclean
-        self.topic_count = table.topics.ids.count
-        if topic_min_isr:
-            self.topic_min_isr = <int32_t *>malloc(4 * <size_t>self.topic_count + 1)
-            if self.topic_min_isr == NULL:
-                raise MemoryError("no memory for the topics' min.insync.replicas")
-            for topic in range(self.topic_count):
-                self.topic_min_isr[topic] = min_isr
-            for topic, value in topic_min_isr.items():
-                if 0 <= topic < self.topic_count:
-                    self.topic_min_isr[topic] = value
-        if topic_unclean:
-            self.topic_unclean = <int8_t *>malloc(<size_t>self.topic_count + 1)
-            if self.topic_unclean == NULL:
-                raise MemoryError("no memory for the topics' unclean elections")
-            memset(self.topic_unclean, unclean, <size_t>self.topic_count)
-            for topic, allowed in topic_unclean.items():
-                if 0 <= topic < self.topic_count:
-                    self.topic_unclean[topic] = bool(allowed)
-        self._take_brokers(list(brokers))
+        self.numbering = table.topics
+        for topic, value in (topic_min_isr or {}).items():
+            self.set_topic_min_isr(topic, value)
+        for topic, allowed in (topic_unclean or {}).items():
+            self.set_topic_unclean(topic, allowed)
+        self.take_brokers(brokers)
 
     def __dealloc__(self):
         arena_release(&self.broker_slots)
         arena_release(&self.directory_owners)
         arena_release(&self.shared_directories)
         arena_release(&self.directory_bytes)
-        free(self.topic_min_isr)
-        free(self.topic_unclean)
+        arena_release(&self.topic_min_isr)
+        arena_release(&self.topic_unclean)
 
-    def _take_brokers(self, list brokers):
-        """Fills the hash of brokers and the owners of directories."""
+    # -- kept up to date
+
+    def set_defaults(self, int32_t min_isr, bint unclean):
+        self.default_min_isr = min_isr
+        self.default_unclean = unclean
+
+    def set_topic_min_isr(self, int64_t topic, value):
+        cdef int64_t known = <int64_t>(self.topic_min_isr.size // 4)
+        cdef int64_t place
+        if topic < 0 or (topic >= known and value is None):
+            return
+        if topic >= known:
+            if arena_reserve(&self.topic_min_isr, 4 * <size_t>(topic + 1 - known)) < 0:
+                raise MemoryError("no memory for the topics' min.insync.replicas")
+            self.topic_min_isr.size = 4 * <size_t>(topic + 1)
+            for place in range(known, topic):
+                (<int32_t *>self.topic_min_isr.data)[place] = NOT_SET
+        (<int32_t *>self.topic_min_isr.data)[topic] = NOT_SET if value is None else value
+
+    def set_topic_unclean(self, int64_t topic, value):
+        cdef int64_t known = <int64_t>self.topic_unclean.size
+        cdef int64_t place
+        if topic < 0 or (topic >= known and value is None):
+            return
+        if topic >= known:
+            if arena_reserve(&self.topic_unclean, <size_t>(topic + 1 - known)) < 0:
+                raise MemoryError("no memory for the topics' unclean elections")
+            self.topic_unclean.size = <size_t>(topic + 1)
+            for place in range(known, topic):
+                (<int8_t *>self.topic_unclean.data)[place] = NOT_SET
+        (<int8_t *>self.topic_unclean.data)[topic] = NOT_SET if value is None else bool(value)
+
+    @property
+    def is_numbered(self):
+        return self.numbering is self.table.topics
+
+    @property
+    def knows_directories(self):
+        return self.directory_count == self.table.directories_seen.count
+
+    def update_broker(self, broker):
+        """True where all but the broker's directories may have changed, and has been taken over."""
+        if self.log_dirs.get(broker.id) != tuple(broker.log_dirs):
+            return False
+        self.fill_slot(self.find_broker(broker.id), broker)
+        return True
+
+    cdef int fill_slot(self, BrokerSlot *slot, object broker) except -1:
+        slot.epoch = broker.epoch
+        slot.active = not broker.fenced and not broker.in_controlled_shutdown
+        slot.acceptable = slot.active
+        return 0
+
+    def take_brokers(self, brokers):
+        """Fills the hash of brokers and the owners of directories, anew."""
         cdef int64_t number, known = self.table.directories_seen.count
         cdef BrokerSlot *slot
         cdef DirectoryOwner *shared
         cdef int32_t *owners
         cdef tuple directories
+        brokers = list(brokers)
         self._make_slots(len(brokers))
+        self.broker_count = 0
+        self.log_dirs = {}
+        self.shared_directories.size = 0
+        self.directory_owners.size = 0
+        self.directory_bytes.size = 0
         self.directory_count = known
         if (
             arena_reserve(&self.directory_owners, 4 * <size_t>known) < 0
@@ -186,9 +231,9 @@ cdef class ElectionRules:
         self.directory_bytes.size = 16 * <size_t>known
         for broker in brokers:
             slot = self.intern_broker(broker.id)
-            slot.active = not broker.fenced and not broker.in_controlled_shutdown
-            slot.acceptable = slot.active
+            self.fill_slot(slot, broker)
             directories = tuple(broker.log_dirs)
+            self.log_dirs[slot.id] = directories
             slot.tells_directories = len(directories) > 0
             slot.default_directory = DIRECTORY_UNASSIGNED
             if not directories:
@@ -270,6 +315,7 @@ cdef class ElectionRules:
             slot = self.find_broker(broker)
         slot.id = broker
         slot.is_set = True
+        slot.epoch = -1
         slot.default_directory = DIRECTORY_UNASSIGNED
         self.broker_count += 1
         return slot
@@ -308,9 +354,21 @@ cdef class ElectionRules:
         return False
 
     cdef bint allows_unclean(self, int64_t topic) noexcept nogil:
-        if self.topic_unclean != NULL and topic < self.topic_count:
-            return self.topic_unclean[topic]
+        if (
+            topic < <int64_t>self.topic_unclean.size
+            and (<const int8_t *>self.topic_unclean.data)[topic] != NOT_SET
+        ):
+            return (<const int8_t *>self.topic_unclean.data)[topic]
         return self.default_unclean
+
+    cdef int32_t own_min_isr(self, int64_t topic) noexcept nogil:
+        """What min.insync.replicas says for the topic, whatever its replication factor."""
+        if (
+            topic < <int64_t>(self.topic_min_isr.size // 4)
+            and (<const int32_t *>self.topic_min_isr.data)[topic] != NOT_SET
+        ):
+            return (<const int32_t *>self.topic_min_isr.data)[topic]
+        return self.default_min_isr
 
     cdef int32_t effective_min_isr(self, int64_t row, int32_t topic) noexcept nogil:
         """min.insync.replicas of the topic, at most the replication factor of its first
@@ -330,9 +388,7 @@ cdef class ElectionRules:
             replicas = self.table.replicas + first * self.table.stride
             while count < self.table.stride and replicas[count] >= 0:
                 count += 1
-        self.known_min_isr = self.default_min_isr
-        if self.topic_min_isr != NULL and topic < self.topic_count:
-            self.known_min_isr = self.topic_min_isr[topic]
+        self.known_min_isr = self.own_min_isr(topic)
         if self.known_min_isr > count:
             self.known_min_isr = count
         self.known_topic = topic

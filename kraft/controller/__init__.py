@@ -19,9 +19,24 @@ from kraft.controller.brokers import (
     unfence_broker,
     unregister_broker,
 )
-from kraft.controller.configs import alter_configs
+from kraft.controller.config_schema import ConfigRules, is_supported_config
+from kraft.controller.configs import (
+    AlterConfigPolicy,
+    ConfigChange,
+    ConfigOperation,
+    alter_configs,
+    incremental_alter_configs,
+)
 from kraft.controller.controllers import ControllerRegistrationRequest, register_controller
 from kraft.controller.decision import Decision, Records
+from kraft.controller.deletion import (
+    DeletedTopic,
+    DeletionRules,
+    TopicToDelete,
+    delete_topic,
+    delete_topics,
+    delete_topics_in_pieces,
+)
 from kraft.controller.directories import (
     DirectoryAssignment,
     assign_replicas_to_directories,
@@ -33,6 +48,20 @@ from kraft.controller.elections import (
     elect_leaders,
     elect_unclean_leaders,
 )
+from kraft.controller.features import (
+    FeatureUpdate,
+    LocalFeatures,
+    UpdatedFeatures,
+    UpgradeType,
+    finalized_features,
+    update_features,
+)
+from kraft.controller.growth import (
+    NewPartitions,
+    create_partitions,
+    create_partitions_in_pieces,
+    grow_topic,
+)
 from kraft.controller.heartbeats import (
     HeartbeatAnswer,
     heartbeat_applied,
@@ -40,40 +69,71 @@ from kraft.controller.heartbeats import (
     process_heartbeat,
 )
 from kraft.controller.producer_ids import ProducerIdBlock, allocate_producer_ids
+from kraft.controller.quotas import (
+    QuotaAlteration,
+    QuotaFilter,
+    alter_client_quotas,
+    describe_client_quotas,
+)
 from kraft.controller.reassignment import Reassignment, alter_reassignments, list_reassignments
-from kraft.controller.replication import IsrChange, PartitionAnswer, alter_partitions, expand_isrs
+from kraft.controller.replication import (
+    AlterPartitions,
+    IsrChange,
+    PartitionAnswer,
+    alter_partitions,
+    expand_isrs,
+)
 from kraft.controller.sessions import BrokerControlState, BrokerSessions, Heartbeat
-from kraft.controller.state import Cluster, Settings, election_context
+from kraft.controller.state import Cluster, Settings, election_context, usable_brokers
 from kraft.controller.topics import (
     CreatedTopic,
+    CreationRules,
     NewTopic,
-    create_partitions,
+    TopicMetadata,
     create_topic,
     create_topics,
-    delete_topic,
-    usable_brokers,
+    create_topics_in_pieces,
+    partitions_asked,
 )
 
 __all__ = [
+    "AlterPartitions",
+    "AlterConfigPolicy",
     "BrokerControlState",
     "BrokerSessions",
     "Cluster",
+    "ConfigChange",
+    "ConfigOperation",
+    "ConfigRules",
     "ControllerRegistrationRequest",
     "CreatedTopic",
+    "CreationRules",
     "Decision",
+    "DeletedTopic",
+    "DeletionRules",
     "DirectoryAssignment",
     "ElectionType",
+    "FeatureUpdate",
     "Heartbeat",
     "HeartbeatAnswer",
     "IsrChange",
+    "LocalFeatures",
+    "NewPartitions",
     "NewTopic",
     "PartitionAnswer",
     "ProducerIdBlock",
+    "QuotaAlteration",
+    "QuotaFilter",
     "Reassignment",
     "Records",
     "RegistrationRequest",
     "Settings",
+    "TopicMetadata",
+    "TopicToDelete",
+    "UpdatedFeatures",
+    "UpgradeType",
     "allocate_producer_ids",
+    "alter_client_quotas",
     "alter_configs",
     "alter_partitions",
     "alter_reassignments",
@@ -81,18 +141,28 @@ __all__ = [
     "balance_leaders",
     "begin_controlled_shutdown",
     "create_partitions",
+    "create_partitions_in_pieces",
     "create_topic",
     "create_topics",
+    "create_topics_in_pieces",
     "delete_topic",
+    "delete_topics",
+    "delete_topics_in_pieces",
+    "describe_client_quotas",
     "elect_leaders",
     "elect_unclean_leaders",
     "election_context",
     "expand_isrs",
     "fence_broker",
     "fence_stale_broker",
+    "finalized_features",
+    "grow_topic",
     "heartbeat_applied",
     "heartbeat_expired",
+    "incremental_alter_configs",
+    "is_supported_config",
     "list_reassignments",
+    "partitions_asked",
     "process_heartbeat",
     "register_broker",
     "register_controller",
@@ -100,5 +170,6 @@ __all__ = [
     "take_directories_offline",
     "unfence_broker",
     "unregister_broker",
+    "update_features",
     "usable_brokers",
 ]

@@ -1,7 +1,12 @@
 """What leaders ask for: another ISR, the end of a recovery.
 
-Owns the checks of AlterPartition, in Kafka's order
-(``ReplicationControlManager.validateAlterPartitionData``, KIP-704, KIP-841, KIP-903).
+Owns AlterPartition in two forms: `AlterPartitions` goes from the bytes of a request to those of its
+records and of its response, and is what the network calls; `alter_partitions` is the same for typed
+requests, one partition at a time, and what the compiled form is held against. The checks stand in
+Kafka's order (``ReplicationControlManager.validateAlterPartitionData``, KIP-704, KIP-841, KIP-903).
+
+Stricter than Kafka in one thing: a partition that is named twice in a request is refused the second
+time, where Kafka decides about both against the same state.
 """
 
 from __future__ import annotations
@@ -12,10 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
+from kraft._core.alter_partition import AlterPartitionRequest
 from kraft._core.batch import BatchBuilder
 from kraft.controller.brokers import check_broker_epoch
-from kraft.controller.decision import Decision, Records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
 from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
 from kraft.errors import (
     FencedLeaderEpochError,
@@ -28,10 +35,9 @@ from kraft.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from kraft.records import PartitionChange, Uuid
+from kraft.records import Uuid
 
 _NO_EPOCH = -1
-_NO_LEADER_CHANGE = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +92,54 @@ def alter_partitions(
         except KraftError as error:
             response[key] = error
             continue
-        single = BatchBuilder()
-        record: PartitionChange | None = None
-        if context.alter_partition(single, row, list(change.isr), int(change.is_recovering)):
-            record = _only_record(Records.finished(single))
-            context.alter_partition(builder, row, list(change.isr), int(change.is_recovering))
-        response[key] = _answer(broker_id, state, record)
+        after = context.alter_partition(builder, row, list(change.isr), int(change.is_recovering))
+        if after is not None:
+            answer = PartitionAnswer(*after)
+        else:
+            answer = PartitionAnswer(
+                state["leader"],
+                state["leader_epoch"],
+                state["partition_epoch"],
+                tuple(state["isr"]),
+                state["leader_recovery_state"],
+            )
+        if answer.leader == broker_id:
+            response[key] = answer
+        else:
+            response[key] = NewLeaderElectedError(
+                f"broker {answer.leader} leads the partition from now on"
+            )
     return Decision(Records.finished(builder), response)
+
+
+class AlterPartitions:
+    """An AlterPartition request from its bytes, decided about 10,000 partitions at a time.
+
+    Raises CorruptRecordError and UnsupportedVersionError, see ``AlterPartitionRequest``.
+    """
+
+    def __init__(self, body: Buffer, version: int, position: int = 0) -> None:
+        self._request = AlterPartitionRequest(body, version, position)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are asked about."""
+        return self._request.partition_count
+
+    def decide(self, cluster: Cluster, settings: Settings = DEFAULTS) -> Decision[bytes | None]:
+        """The records of the next partitions; the response is the body that is to be sent.
+
+        It is None, and the decision partial, as long as partitions are left: to be asked again once
+        the records have taken effect. Raises StaleBrokerEpochError.
+        """
+        request = self._request
+        check_broker_epoch(cluster, request.broker_id, request.broker_epoch)
+        builder = BatchBuilder()
+        request.decide(election_context(cluster, settings), builder, MAX_RECORDS_PER_BATCH)
+        written = Records.finished(builder)
+        if request.decided_count < request.partition_count:
+            return Decision(written, None, is_partial=True)
+        return Decision(written, request.encode_response())
 
 
 def expand_isrs(
@@ -149,28 +196,3 @@ def _checked(cluster: Cluster, broker_id: int, change: IsrChange) -> tuple[int, 
         ):
             raise IneligibleReplicaError(f"broker {member} cannot join an ISR")
     return row, state
-
-
-def _only_record(written: Records) -> PartitionChange:
-    record = written[0]
-    assert isinstance(record, PartitionChange)
-    return record
-
-
-def _answer(
-    broker_id: int, state: Mapping[str, Any], record: PartitionChange | None
-) -> PartitionAnswer | KraftError:
-    leader, leader_epoch = state["leader"], state["leader_epoch"]
-    isr, recovery = state["isr"], state["leader_recovery_state"]
-    epoch = state["partition_epoch"]
-    if record is not None:
-        epoch += 1
-        if record.leader != _NO_LEADER_CHANGE:
-            leader = record.leader
-            leader_epoch += 1
-            if leader != broker_id:
-                return NewLeaderElectedError(f"broker {leader} leads the partition from now on")
-        isr = isr if record.isr is None else record.isr
-        if record.leader_recovery_state != -1:
-            recovery = record.leader_recovery_state
-    return PartitionAnswer(leader, leader_epoch, epoch, tuple(isr), recovery)

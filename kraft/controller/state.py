@@ -1,7 +1,8 @@
 """What the controller's decisions look at: the cluster, and the settings of the controller itself.
 
-Owns how the dynamic configuration resolves to what an election asks for. Sources: Kafka's
-``ConfigurationControlManager.getTopicConfig``,
+Owns how the dynamic configuration resolves to what an election asks for, and the `ElectionContext`
+that is kept for each cluster, so that a decision costs what it touches and not what is configured.
+Sources: Kafka's ``ConfigurationControlManager.getTopicConfig``,
 ``ReplicationControlManager.getTopicEffectiveMinIsr``.
 """
 
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kraft._core.election import ElectionContext
+from kraft._core.placement import UsableBroker, UsableBrokers
 from kraft._core.table import PartitionTable
+from kraft.controller.config_schema import DEFAULT_RULES, ConfigRules
 from kraft.errors import BrokerIdNotRegisteredError
 from kraft.image import BrokerRegistration, ClusterState
 from kraft.image.configs import TOPIC
@@ -36,7 +39,8 @@ class Settings:
     """What the controller's own properties file says, with Kafka's defaults.
 
     ``node_id`` is the id under which the controller's dynamic configuration is kept, None where
-    there is no such node.
+    there is no such node. ``config_rules`` are the defaults and limits of what is configured at run
+    time.
     """
 
     min_insync_replicas: int = 1
@@ -44,39 +48,179 @@ class Settings:
     num_partitions: int = 1
     default_replication_factor: int = 1
     node_id: int | None = None
+    delete_topic_enable: bool = True
+    config_rules: ConfigRules = DEFAULT_RULES
 
 
 DEFAULTS = Settings()
 
 
 def election_context(cluster: Cluster, settings: Settings = DEFAULTS) -> ElectionContext:
-    """The brokers and switches of ``cluster`` as it is now; costs brokers and configured topics."""
-    state, table = cluster.state, cluster.table
-    static = {
-        MIN_ISR: str(settings.min_insync_replicas),
-        UNCLEAN: "true" if settings.unclean_leader_election_enable else "false",
-    }
-    above = [state.configs.cluster_default()]
-    if settings.node_id is not None:
-        above.insert(0, state.configs.broker(settings.node_id))
-    topic_min_isr: dict[int, int] = {}
-    topic_unclean: dict[int, bool] = {}
-    for (resource_type, name), values in state.configs.items():
-        if resource_type != TOPIC:
-            continue
-        if MIN_ISR in values and (number := table.topic_number(name)) >= 0:
-            topic_min_isr[number] = int(values[MIN_ISR])
-        if UNCLEAN in values and (number := table.topic_number(name)) >= 0:
-            topic_unclean[number] = _is_true(values[UNCLEAN])
+    """The brokers and switches of ``cluster`` as it is now, for one decision.
+
+    The context is kept with the cluster's state and brought up to date here, at the cost of the
+    brokers and settings that changed since; whoever holds an older one holds the same object.
+    """
+    return _kept(cluster, settings).context
+
+
+def brokers_as_they_are(cluster: Cluster) -> ElectionContext:
+    """A context that stays as the brokers are now, for new partitions over many pieces.
+
+    It does not know what topics have configured.
+    """
     return ElectionContext(
-        table,
-        state.brokers.values(),
-        metadata_version=state.metadata_version,
-        is_elr_enabled=state.features.get(ELR_FEATURE, 0) >= 1,
-        min_isr=int(_resolved(MIN_ISR, above, static)),
-        unclean=_is_true(_resolved(UNCLEAN, above, static)),
-        topic_min_isr=topic_min_isr,
-        topic_unclean=topic_unclean,
+        cluster.table,
+        cluster.state.brokers.values(),
+        metadata_version=cluster.state.metadata_version,
+    )
+
+
+def usable_brokers(cluster: Cluster) -> UsableBrokers:
+    """The brokers that may get new replicas (BrokerHeartbeatManager.usableBrokers); kept as above.
+
+    Those in controlled shutdown may not, nor those all of whose directories are cordoned
+    (KIP-1066).
+    """
+    return _kept(cluster, None).usable_brokers(cluster.state)
+
+
+class _Kept:
+    """An `ElectionContext` of a cluster, and what it takes to keep it up to date.
+
+    What changed is heard from the mappings themselves (``JournaledMap.watch``), so that a revert
+    counts like any other change.
+    """
+
+    __slots__ = (
+        "_brokers",
+        "_configs",
+        "_features",
+        "_numbers",
+        "_usable",
+        "context",
+        "settings",
+        "table",
+    )
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        state = cluster.state
+        self.settings = settings
+        self.table = cluster.table
+        self._brokers = state.brokers.watch()
+        self._features = state.features.watch()
+        self._configs = state.configs.watch()
+        #: The numbers of the topics that set something themselves.
+        self._numbers: dict[str, int] = {}
+        self._usable: UsableBrokers | None = None
+        self.context = ElectionContext(
+            self.table,
+            state.brokers.values(),
+            metadata_version=state.metadata_version,
+            is_elr_enabled=state.features.get(ELR_FEATURE, 0) >= 1,
+        )
+        self._take_defaults(state)
+        for resource_type, name in state.configs:
+            if resource_type == TOPIC:
+                self._take_topic(state, name)
+
+    def refresh(self, cluster: Cluster, settings: Settings | None) -> bool:
+        """False where another one must be made."""
+        if (
+            self._features
+            or not (settings is None or settings is self.settings or settings == self.settings)
+            or self.table is not cluster.table
+            or not self.context.is_numbered
+        ):
+            return False
+        state = cluster.state
+        if self._configs:
+            self._take_configs(state)
+        if self._brokers or not self.context.knows_directories:
+            self._take_brokers(state)
+        return True
+
+    def usable_brokers(self, state: ClusterState) -> UsableBrokers:
+        if self._usable is None:
+            self._usable = UsableBrokers(
+                [
+                    UsableBroker(broker.id, broker.rack, broker.fenced, broker.log_dirs)
+                    for broker in state.brokers.values()
+                    if is_usable(broker)
+                ]
+            )
+        return self._usable
+
+    def _take_brokers(self, state: ClusterState) -> None:
+        context, brokers = self.context, state.brokers
+        if self._brokers:
+            self._usable = None
+        # What fails half way leaves what is to be taken over, so that it is tried again.
+        if not context.knows_directories or not all(
+            broker in brokers and context.update_broker(brokers[broker]) for broker in self._brokers
+        ):
+            context.take_brokers(brokers.values())
+        self._brokers.clear()
+
+    def _take_configs(self, state: ClusterState) -> None:
+        names = set()
+        for (resource_type, name), setting in self._configs:
+            if setting != MIN_ISR and setting != UNCLEAN:
+                continue
+            if resource_type == TOPIC:
+                names.add(name)
+            else:
+                self._take_defaults(state)
+        for name in names:
+            self._take_topic(state, name)
+        self._configs.clear()
+
+    def _take_defaults(self, state: ClusterState) -> None:
+        above = [state.configs.cluster_default()]
+        if self.settings.node_id is not None:
+            above.insert(0, state.configs.broker(self.settings.node_id))
+        static = {
+            MIN_ISR: str(self.settings.min_insync_replicas),
+            UNCLEAN: "true" if self.settings.unclean_leader_election_enable else "false",
+        }
+        self.context.set_defaults(
+            int(_resolved(MIN_ISR, above, static)), _is_true(_resolved(UNCLEAN, above, static))
+        )
+
+    def _take_topic(self, state: ClusterState, name: str) -> None:
+        """A topic's own settings; one of the same name may have been there before it."""
+        context = self.context
+        before = self._numbers.pop(name, None)
+        if before is not None:
+            context.set_topic_min_isr(before, None)
+            context.set_topic_unclean(before, None)
+        values = state.configs.topic(name)
+        min_isr, unclean = values.get(MIN_ISR), values.get(UNCLEAN)
+        if min_isr is None and unclean is None:
+            return
+        number = self.table.topic_number(name)
+        if number < 0:
+            return
+        self._numbers[name] = number
+        context.set_topic_min_isr(number, None if min_isr is None else int(min_isr))
+        context.set_topic_unclean(number, None if unclean is None else _is_true(unclean))
+
+
+def _kept(cluster: Cluster, settings: Settings | None) -> _Kept:
+    state = cluster.state
+    kept: _Kept | None = state.derived
+    if kept is None or not kept.refresh(cluster, settings):
+        if settings is None:
+            settings = DEFAULTS if kept is None else kept.settings
+        kept = _Kept(cluster, settings)
+    state.derived = kept
+    return kept
+
+
+def is_usable(broker: BrokerRegistration) -> bool:
+    """Whether new replicas may be placed on it."""
+    return not broker.in_controlled_shutdown and not (
+        broker.cordoned_log_dirs and set(broker.log_dirs) <= set(broker.cordoned_log_dirs)
     )
 
 

@@ -1,26 +1,32 @@
-"""Topics: create, grow, delete.
+"""Topics are created: one, several in a request, or more than a batch can hold.
 
-Owns the checks of Kafka's ``ReplicationControlManager.createTopics``, ``createPartitions`` and
-``deleteTopics``, in their order, and the order of the records: Topic, its Config records, its
-Partition records. Partitions are encoded straight from the placer's array.
+Owns the checks of Kafka's ``ControllerApis.createTopics`` and
+``ReplicationControlManager.createTopics``, in their order, and the order of the records: Topic, its
+Config records, its Partition records. Partitions are encoded straight from the placer's array.
+
+Stricter than Kafka in one thing: two topics of *one* request whose names differ only in ``.``
+against ``_`` are not both made.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft import records
 from kraft._core.batch import BatchBuilder
-from kraft._core.creation import encode_new_partitions, partition_without_active_replica
-from kraft._core.election import ElectionContext
-from kraft._core.placement import PlacementSpec, ReplicaPlacer, UsableBroker, UsableBrokers
+from kraft._core.creation import (
+    encode_new_partitions,
+    encode_new_topic,
+    name_alike,
+    partition_without_active_replica,
+)
+from kraft._core.placement import PlacementSpec, ReplicaPlacer, UsableBrokers
 from kraft._core.table import PartitionTable
 from kraft.controller.configs import config_records
 from kraft.controller.decision import (
@@ -29,7 +35,15 @@ from kraft.controller.decision import (
     Records,
     append_records,
 )
-from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
+from kraft.controller.state import (
+    DEFAULTS,
+    Cluster,
+    Settings,
+    brokers_as_they_are,
+    election_context,
+    is_active,
+    usable_brokers,
+)
 from kraft.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -40,8 +54,8 @@ from kraft.errors import (
     KraftError,
     PolicyViolationError,
     TopicAlreadyExistsError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
+    TopicAuthorizationError,
+    UnknownServerError,
 )
 from kraft.image.configs import TOPIC
 from kraft.records import Record, Uuid
@@ -49,8 +63,16 @@ from kraft.records import Record, Uuid
 _CLUSTER_METADATA = "__cluster_metadata"
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_NAME_LENGTH = 249
+#: What a piece of a larger operation may cost, in partitions; a topic costs as much as some.
+_COST_OF_PIECE = 10_000
+_COST_OF_TOPIC = 40
 
 Replicas = NDArray[np.int32]
+Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
+#: Tells the controller's mutation quota how many partitions come or go (KIP-599); raises
+#: ThrottlingQuotaExceededError to refuse them.
+MutationQuota = Callable[[int], None]
+NO_RECORDS = Records(memoryview(b""), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +80,56 @@ class NewTopic:
     """A topic to be created; ``topic_id`` is chosen by the caller.
 
     ``num_partitions`` and ``replication_factor`` -1 stand for the controller's defaults.
-    ``assignments`` (partition id -> brokers) places by hand; both numbers are then -1.
+    ``assignments`` (partition id -> brokers, or such pairs) places by hand; both numbers are then
+    -1.
     """
 
     name: str
     topic_id: Uuid
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    assignments: Assignments = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     name: str
     topic_id: Uuid
     num_partitions: int
     replication_factor: int
+
+
+class TopicMetadata(NamedTuple):
+    """What a policy is asked about (CreateTopicPolicy.RequestMetadata).
+
+    Where ``assignments`` are given both numbers are None, else they are None.
+    """
+
+    name: str
+    num_partitions: int | None
+    replication_factor: int | None
+    assignments: Mapping[int, Sequence[int]] | None
+    configs: Mapping[str, str | None]
+
+
+#: Raises to refuse a topic: a KraftError, such as PolicyViolationError, is what is answered.
+CreateTopicPolicy = Callable[[TopicMetadata], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CreationRules:
+    """What a request is held against, beside the cluster.
+
+    ``is_authorized`` says of a name whether whoever asks may create it; None: everything.
+    """
+
+    is_authorized: Callable[[str], bool] | None = None
+    policy: CreateTopicPolicy | None = None
+    quota: MutationQuota | None = None
+
+
+_NO_RULES = CreationRules()
+TopicResults = dict[str, CreatedTopic | KraftError]
 
 
 def create_topic(
@@ -98,138 +153,277 @@ def create_topics(
     *,
     placer: ReplicaPlacer,
     settings: Settings = DEFAULTS,
-) -> Decision[dict[str, CreatedTopic | KraftError]]:
+    rules: CreationRules = _NO_RULES,
+    validate_only: bool = False,
+) -> Decision[TopicResults]:
     """Topics of one request; the response holds for each name what was made, or why not.
 
-    Raises PolicyViolationError where the request as a whole would write more than 10,000 records.
+    With ``validate_only`` there are no records. Raises PolicyViolationError where the request as a
+    whole would write more than 10,000 records: see `create_topics_in_pieces`.
     """
-    context = election_context(cluster, settings)
-    usable = usable_brokers(cluster)
-    response: dict[str, CreatedTopic | KraftError] = {}
-    builder = BatchBuilder()
-    times_named = Counter(topic.name for topic in topics)
-    asked = sum(
-        len(topic.assignments) or max(_partitions(topic.num_partitions, settings), 0)
-        for topic in topics
-    )
+    creation = _Creation(cluster, topics, placer, settings, rules)
+    asked = partitions_asked(creation.admitted, settings)
     if asked > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions, not {asked}"
         )
-    taken: set[str] = set()
-    for topic in topics:
-        try:
-            if times_named[topic.name] > 1:
-                raise InvalidRequestError(f"topic {topic.name!r} is named twice in the request")
-            _check_name(cluster.table, topic.name, taken)
-            if None in topic.configs.values():
-                raise InvalidConfigError(f"a configuration of topic {topic.name!r} has no value")
-            first: list[Record] = [records.Topic(name=topic.name, topic_id=topic.topic_id)]
-            first += config_records(cluster, (TOPIC, topic.name), topic.configs)
-            if topic.assignments:
-                replicas = _assigned(cluster, context, topic)
-            else:
-                replicas = _placed(context, usable, topic, placer, settings)
-        except KraftError as error:
-            response[topic.name] = error
-            continue
-        taken.add(topic.name.replace(".", "_"))
-        append_records(builder, first, cluster.state.metadata_version)
-        for start, rows in replicas:
-            encode_new_partitions(context, builder, topic.topic_id, rows, start)
-        response[topic.name] = CreatedTopic(
-            topic.name,
-            topic.topic_id,
-            sum(len(rows) for _, rows in replicas),
-            replicas[0][1].shape[1],
-        )
-    return Decision(_atomic(builder), response, is_atomic=True)
+    builder = BatchBuilder()
+    for topic in creation.admitted:
+        plan = creation.plan(topic)
+        if plan is not None:
+            creation.begin(builder, plan)
+            encode_new_partitions(creation.context, builder, topic.topic_id, plan.replicas)
+    written = atomic(builder)
+    if validate_only:
+        written = NO_RECORDS
+    return Decision(written, creation.response, is_atomic=True)
 
 
-def create_partitions(
+def create_topics_in_pieces(
     cluster: Cluster,
-    name: str,
-    count: int,
-    assignments: Sequence[Sequence[int]] | None = None,
+    topics: Sequence[NewTopic],
     *,
     placer: ReplicaPlacer,
     settings: Settings = DEFAULTS,
-) -> Decision[int]:
-    """A topic grows to ``count`` partitions; the response is how many came.
+    rules: CreationRules = _NO_RULES,
+) -> Generator[Records, None, TopicResults]:
+    """As `create_topics`, without a limit: for one metadata transaction (KIP-868).
 
-    ``assignments`` places the new ones by hand. Raises UnknownTopicOrPartitionError,
-    InvalidPartitionsError where that is no growth, InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError, PolicyViolationError.
+    Gives at most 10,000 records at a time and returns the response. What can be refused is refused
+    before the first records come; until then what it gives is empty. Everything is decided against
+    the brokers as they are when it begins.
     """
-    table = cluster.table
-    number = table.topic_number(name)
-    if number < 0:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
-    rows = table.topic_rows(number)
-    if count <= len(rows):
-        raise InvalidPartitionsError(
-            f"topic {name!r} has {len(rows)} partitions, {count} would not be an increase"
-        )
-    additional = count - len(rows)
-    if additional > MAX_RECORDS_PER_BATCH:
-        raise PolicyViolationError(
-            f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions, not {additional}"
-        )
-    factor = len(table.state_of(int(rows[0]))["replicas"])
-    context = election_context(cluster, settings)
-    if assignments is None:
-        placed = placer.place(PlacementSpec(len(rows), additional, factor), usable_brokers(cluster))
-    else:
-        if len(assignments) != additional:
-            raise InvalidReplicaAssignmentError(
-                f"{additional} partitions are to come, {len(assignments)} assignments are given"
-            )
-        for replicas in assignments:
-            check_assignment(cluster, replicas, factor)
-        placed = np.array(assignments, np.int32).reshape(additional, factor)
-        _check_active(context, placed, len(rows))
+    creation = _Creation(cluster, topics, placer, settings, rules, keeps_brokers=True)
+    plans: list[_Plan] = []
+    cost = 0
+    for topic in creation.admitted:
+        plan = creation.plan(topic)
+        cost += _COST_OF_TOPIC
+        if plan is not None:
+            plans.append(plan)
+            cost += len(plan.replicas)
+        if cost > _COST_OF_PIECE:
+            yield NO_RECORDS
+            cost = 0
     builder = BatchBuilder()
-    encode_new_partitions(context, builder, table.topic_id_of(number), placed, len(rows))
-    return Decision(_atomic(builder), additional, is_atomic=True)
+    for plan in plans:
+        if len(plan.configs) + 1 > MAX_RECORDS_PER_BATCH - builder.record_count:
+            yield Records.finished(builder)
+            builder = BatchBuilder()
+        creation.begin(builder, plan)
+        for start, replicas in creation.placed(plan):
+            if len(replicas) > MAX_RECORDS_PER_BATCH - builder.record_count:
+                yield Records.finished(builder)
+                builder = BatchBuilder()
+            encode_new_partitions(creation.context, builder, plan.topic.topic_id, replicas, start)
+    if builder.record_count:
+        yield Records.finished(builder)
+    return creation.response
 
 
-def delete_topic(
-    cluster: Cluster, name: str | None = None, topic_id: Uuid | None = None
-) -> Decision[str]:
-    """A topic goes, with its partitions and configuration; the response is its name.
+def partitions_asked(topics: Sequence[NewTopic], settings: Settings = DEFAULTS) -> int:
+    """How many partitions a request would create, counting defaults; what cannot be counts none.
 
-    Raises InvalidRequestError unless just one of ``name`` and ``topic_id`` is given,
-    UnknownTopicOrPartitionError, UnknownTopicIdError.
+    Source: ``ReplicationControlManager.validateTotalNumberOfPartitions``.
     """
-    table = cluster.table
-    if (name is None) == (topic_id is None):
-        raise InvalidRequestError("a topic is named either by its name or by its id")
-    if name is not None:
-        number = table.topic_number(name)
-        if number < 0:
-            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
-    else:
-        assert topic_id is not None
-        number = table.topic_number_by_id(topic_id)
-        if number < 0:
-            raise UnknownTopicIdError(f"no topic has the id {topic_id!r}")
-    builder = BatchBuilder()
-    table.encode_topic_removal(builder, number)
-    return Decision(Records.finished(builder), table.topic_name(number), is_atomic=True)
-
-
-def usable_brokers(cluster: Cluster) -> UsableBrokers:
-    """The brokers that may get new replicas (BrokerHeartbeatManager.usableBrokers)."""
-    return UsableBrokers(
-        [
-            UsableBroker(broker.id, broker.rack, broker.fenced, broker.log_dirs)
-            for broker in cluster.state.brokers.values()
-            if not broker.in_controlled_shutdown
-            and not (
-                broker.cordoned_log_dirs and set(broker.log_dirs) <= set(broker.cordoned_log_dirs)
-            )
-        ]
+    return sum(
+        len(topic.assignments)
+        or (settings.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0))
+        for topic in topics
     )
+
+
+class _Plan(NamedTuple):
+    """A topic that will be made; of many partitions only the first are placed yet."""
+
+    topic: NewTopic
+    configs: list[Record]
+    replicas: Replicas
+    num_partitions: int
+
+
+class _Creation:
+    """One request: what it is decided against, and what is answered so far."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Sequence[NewTopic],
+        placer: ReplicaPlacer,
+        settings: Settings,
+        rules: CreationRules,
+        *,
+        keeps_brokers: bool = False,
+    ) -> None:
+        self._cluster = cluster
+        self._table = cluster.table
+        self._placer = placer
+        self._settings = settings
+        self._rules = rules
+        self._usable = usable_brokers(cluster)
+        self.context = (
+            brokers_as_they_are(cluster) if keeps_brokers else election_context(cluster, settings)
+        )
+        #: Names of the request that hold a mark, as they look to a metric.
+        self._marked: set[str] = set()
+        self.response: TopicResults = {}
+        self.admitted: list[NewTopic] = []
+        times_named = Counter([topic.name for topic in topics])
+        for topic in topics:
+            error = self._refusal(topic.name, times_named[topic.name])
+            if error is None:
+                self.admitted.append(topic)
+            else:
+                self.response[topic.name] = error
+
+    def _refusal(self, name: str, times_named: int) -> KraftError | None:
+        """What keeps a topic from being looked at."""
+        if times_named > 1:
+            return InvalidRequestError(f"topic {name!r} is named twice in the request")
+        if name == _CLUSTER_METADATA:
+            return InvalidRequestError(f"the topic {name} is the cluster's own")
+        if self._rules.is_authorized is not None and not self._rules.is_authorized(name):
+            return TopicAuthorizationError(f"topic {name!r} may not be created by whoever asks")
+        return None
+
+    def plan(self, topic: NewTopic) -> _Plan | None:
+        """Checks a topic and answers for it; None where it cannot be."""
+        try:
+            check_new_name(self._table, topic.name)
+            marked = topic.name.replace(".", "_")
+            if marked in self._marked:
+                raise InvalidTopicError(f"topic {topic.name!r} is too like another of the request")
+            configs: list[Record] = []
+            if topic.configs:
+                if None in topic.configs.values():
+                    raise InvalidConfigError(
+                        f"a configuration of topic {topic.name!r} has no value"
+                    )
+                configs = config_records(
+                    self._cluster, (TOPIC, topic.name), topic.configs, self._settings
+                )
+                if len(configs) >= MAX_RECORDS_PER_BATCH:
+                    raise PolicyViolationError(f"a topic with {len(configs)} configurations")
+            if topic.assignments:
+                replicas = self._assigned(topic)
+                count = len(replicas)
+            else:
+                replicas, count = self._placed(topic)
+            if self._rules.quota is not None:
+                self._rules.quota(count)
+        except KraftError as error:
+            self.response[topic.name] = error
+            return None
+        if "_" in marked:
+            self._marked.add(marked)
+        self.response[topic.name] = CreatedTopic(
+            topic.name, topic.topic_id, count, replicas.shape[1]
+        )
+        return _Plan(topic, configs, replicas, count)
+
+    def begin(self, builder: BatchBuilder, plan: _Plan) -> None:
+        """Writes the records that stand before the partitions."""
+        encode_new_topic(builder, plan.topic.name, plan.topic.topic_id)
+        if plan.configs:
+            append_records(builder, plan.configs, self.context.metadata_version)
+
+    def placed(self, plan: _Plan) -> Iterator[tuple[int, Replicas]]:
+        """The partitions of a plan, some at a time, each with the id of the first."""
+        yield 0, plan.replicas
+        factor = plan.replicas.shape[1]
+        yield from place_in_pieces(
+            self._placer, self._usable, len(plan.replicas), plan.num_partitions, factor
+        )
+
+    def _placed(self, topic: NewTopic) -> tuple[Replicas, int]:
+        factor = topic.replication_factor
+        count = topic.num_partitions
+        if factor < -1 or factor == 0:
+            raise InvalidReplicationFactorError(
+                "a replication factor is larger than 0, or -1 for the default"
+            )
+        if count < -1 or count == 0:
+            raise InvalidPartitionsError(
+                "a topic has at least one partition, or -1 for the default"
+            )
+        if factor == -1:
+            factor = self._settings.default_replication_factor
+        if count == -1:
+            count = self._settings.num_partitions
+        spec = PlacementSpec(0, min(count, MAX_RECORDS_PER_BATCH), factor)
+        placed = self._placer.place(spec, self._usable)
+        if partition_without_active_replica(self.context, placed) is not None:
+            raise InvalidReplicationFactorError(
+                f"a partition cannot have {factor} replicas: all brokers are fenced or in "
+                "controlled shutdown"
+            )
+        if self._rules.policy is not None:
+            metadata = TopicMetadata(topic.name, count, factor, None, topic.configs)
+            _ask(self._rules.policy, metadata)
+        return placed, count
+
+    def _assigned(self, topic: NewTopic) -> Replicas:
+        if topic.replication_factor != -1 or topic.num_partitions != -1:
+            raise InvalidRequestError(
+                "with a manual assignment neither replication factor nor partitions may be given"
+            )
+        given = topic.assignments
+        pairs = given.items() if isinstance(given, Mapping) else given
+        by_id: dict[int, Sequence[int]] = {}
+        factor: int | None = None
+        for partition, replicas in pairs:
+            if partition in by_id:
+                raise InvalidReplicaAssignmentError(f"partition {partition} is assigned twice")
+            check_assignment(self._cluster, replicas, factor)
+            check_active(self._cluster, replicas, partition)
+            factor = len(replicas)
+            by_id[partition] = replicas
+        if not all(partition in by_id for partition in range(len(by_id))):
+            raise InvalidReplicaAssignmentError("partitions are numbered from 0 on without gaps")
+        if self._rules.policy is not None:
+            metadata = TopicMetadata(topic.name, None, None, by_id, topic.configs)
+            _ask(self._rules.policy, metadata)
+        return np.array([by_id[partition] for partition in range(len(by_id))], np.int32)
+
+
+def _ask(policy: CreateTopicPolicy, metadata: TopicMetadata) -> None:
+    """Whatever a policy fails with becomes the error of the topic, as since Kafka 4.1."""
+    try:
+        policy(metadata)
+    except KraftError:
+        raise
+    except Exception as error:
+        raise UnknownServerError(
+            f"the policy for new topics failed on {metadata.name!r}: {error}"
+        ) from error
+
+
+def place_in_pieces(
+    placer: ReplicaPlacer, usable: UsableBrokers, start: int, end: int, factor: int
+) -> Iterator[tuple[int, Replicas]]:
+    """Partitions ``start`` to before ``end``, 10,000 at a time, each lot placed when asked for."""
+    while start < end:
+        count = min(MAX_RECORDS_PER_BATCH, end - start)
+        yield start, placer.place(PlacementSpec(start, count, factor), usable)
+        start += count
+
+
+def check_new_name(table: PartitionTable, name: str) -> None:
+    """Raises TopicAlreadyExistsError, InvalidTopicError."""
+    if table.topic_number(name) >= 0:
+        raise TopicAlreadyExistsError(f"topic {name!r} exists already")
+    if not name or name in (".", "..") or len(name) > _MAX_NAME_LENGTH:
+        raise InvalidTopicError(
+            f"a topic's name has 1 to {_MAX_NAME_LENGTH} characters and is not '.' or '..': "
+            f"{name!r}"
+        )
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicError(
+            f"a topic's name consists of ASCII letters, digits, '.', '_' and '-': {name!r}"
+        )
+    alike = name_alike(table, name)
+    if alike is not None:
+        raise InvalidTopicError(f"topic {name!r} is too like {alike!r}: '.' and '_' collide")
 
 
 def check_assignment(cluster: Cluster, replicas: Sequence[int], factor: int | None = None) -> None:
@@ -247,102 +441,16 @@ def check_assignment(cluster: Cluster, replicas: Sequence[int], factor: int | No
         )
 
 
-def _partitions(num_partitions: int, settings: Settings) -> int:
-    return settings.num_partitions if num_partitions == -1 else num_partitions
-
-
-def _check_name(table: PartitionTable, name: str, taken: Iterable[str]) -> None:
-    if name == _CLUSTER_METADATA:
-        raise InvalidRequestError(f"the topic {name} is the cluster's own")
-    if not name or name in (".", "..") or len(name) > _MAX_NAME_LENGTH:
-        raise InvalidTopicError(
-            f"a topic's name has 1 to {_MAX_NAME_LENGTH} characters and is not '.' or '..': "
-            f"{name!r}"
-        )
-    if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopicError(
-            f"a topic's name consists of ASCII letters, digits, '.', '_' and '-': {name!r}"
-        )
-    if table.topic_number(name) >= 0:
-        raise TopicAlreadyExistsError(f"topic {name!r} exists already")
-    alike = name.replace(".", "_")
-    if alike in taken:
-        raise InvalidTopicError(f"topic {name!r} is too like another one of the request")
-    if "_" not in alike:
-        return
-    for other in _names_alike(table, alike):
-        if table.topic_number(other) >= 0:
-            raise InvalidTopicError(f"topic {name!r} is too like {other!r}: '.' and '_' collide")
-
-
-def _names_alike(table: PartitionTable, alike: str) -> Iterable[str]:
-    """Every name that a metric could not tell from ``alike``, or every such name that exists."""
-    parts = alike.split("_")
-    if 1 << (len(parts) - 1) <= table.topic_count:
-        for marks in product("._", repeat=len(parts) - 1):
-            yield "".join(part + mark for part, mark in zip(parts, (*marks, ""), strict=True))
-        return
-    for number in table.topic_numbers():
-        other = table.topic_name(number)
-        if other.replace(".", "_") == alike:
-            yield other
-
-
-def _placed(
-    context: ElectionContext,
-    usable: UsableBrokers,
-    topic: NewTopic,
-    placer: ReplicaPlacer,
-    settings: Settings,
-) -> list[tuple[int, Replicas]]:
-    factor = topic.replication_factor
-    if factor < -1 or factor == 0:
-        raise InvalidReplicationFactorError(
-            "a replication factor is larger than 0, or -1 for the default"
-        )
-    if topic.num_partitions < -1 or topic.num_partitions == 0:
-        raise InvalidPartitionsError("a topic has at least one partition, or -1 for the default")
-    if factor == -1:
-        factor = settings.default_replication_factor
-    count = _partitions(topic.num_partitions, settings)
-    placed = placer.place(PlacementSpec(0, count, factor), usable)
-    if partition_without_active_replica(context, placed) is not None:
-        raise InvalidReplicationFactorError(
-            f"a partition cannot have {factor} replicas: all brokers are fenced or in controlled "
-            "shutdown"
-        )
-    return [(0, placed)]
-
-
-def _assigned(
-    cluster: Cluster, context: ElectionContext, topic: NewTopic
-) -> list[tuple[int, Replicas]]:
-    if topic.replication_factor != -1 or topic.num_partitions != -1:
-        raise InvalidRequestError(
-            "with a manual assignment neither replication factor nor partitions may be given"
-        )
-    factor: int | None = None
-    for replicas in topic.assignments.values():
-        check_assignment(cluster, replicas, factor)
-        factor = len(replicas)
-    if sorted(topic.assignments) != list(range(len(topic.assignments))):
-        raise InvalidReplicaAssignmentError("partitions are numbered from 0 on without gaps")
-    rows = np.array(
-        [topic.assignments[partition] for partition in range(len(topic.assignments))], np.int32
-    )
-    _check_active(context, rows, 0)
-    return [(0, rows)]
-
-
-def _check_active(context: ElectionContext, rows: Replicas, start: int) -> None:
-    inactive = partition_without_active_replica(context, rows)
-    if inactive is not None:
+def check_active(cluster: Cluster, replicas: Sequence[int], partition: int) -> None:
+    """Raises InvalidReplicaAssignmentError where nobody could lead a partition placed by hand."""
+    if not any(is_active(cluster, broker) for broker in replicas):
         raise InvalidReplicaAssignmentError(
-            f"all brokers of partition {start + inactive} are fenced or in controlled shutdown"
+            f"all brokers of partition {partition} are fenced or in controlled shutdown"
         )
 
 
-def _atomic(builder: BatchBuilder) -> Records:
+def atomic(builder: BatchBuilder) -> Records:
+    """What a builder holds, for one batch. Raises PolicyViolationError where it is too much."""
     if builder.record_count > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, "

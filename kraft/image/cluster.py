@@ -77,6 +77,7 @@ class ClusterState:
         "configs",
         "controllers",
         "delegation_tokens",
+        "derived",
         "features",
         "producer_ids",
         "quorum_cell",
@@ -91,6 +92,8 @@ class ClusterState:
     ) -> None:
         self._journal = journal = Journal(recording=journaling)
         self._last_offset = -1
+        #: What whoever decides keeps beside this state, and brings up to date by `JournaledMap.watch`.
+        self.derived: Any = None
         self.features = Features(journal)
         self.brokers = Brokers(journal)
         self.controllers = Controllers(journal)

@@ -5,7 +5,8 @@ the notes from the newest to the oldest restores the state as it was before an o
 notes are the delta since an offset.
 
 Invariants: offsets in the journal never descend; a note is written before its map changes; a map
-changes only through ``_put`` and ``_drop``. Cost of a change, of going back and of a delta: what
+changes only through ``_put`` and ``_drop`` (groups: ``_set`` and ``_unset``) and ``_restore``, all
+of which tell whoever watches it. Cost of a change, of going back and of a delta: what
 changed, not what there is.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
+from weakref import ref
 
 from kraft.errors import OffsetOutOfRangeError
 
@@ -96,20 +98,45 @@ class Journal:
             )
 
 
+class Touched(set[Any]):
+    """The keys of a map that changed, or changed back, since whoever watches it emptied this."""
+
+    __slots__ = ()
+
+
 class JournaledMap(Mapping[K, V], Generic[K, V]):
     """A read-only mapping that its own module changes, each change noted in the journal.
 
     ``kind`` is the name of the map in deltas and differences.
     """
 
-    __slots__ = ("_entries", "_journal", "_number")
+    __slots__ = ("_entries", "_journal", "_number", "_watchers")
     kind: ClassVar[str]
 
     def __init__(self, journal: Journal) -> None:
         self._entries: dict[K, V] = {}
         self._journal = journal
         self._number = len(journal.maps)
+        self._watchers: list[ref[Touched]] = []
         journal.maps.append(self)
+
+    def watch(self) -> Touched:
+        """A set that from now on gets the key of every change, reverted ones included.
+
+        For what is derived from the map and kept up to date at the cost of what changed. The map
+        holds it weakly.
+        """
+        touched = Touched()
+        self._watchers.append(ref(touched))
+        return touched
+
+    def _touch(self, key: Any) -> None:
+        for watcher in list(self._watchers):
+            touched = watcher()
+            if touched is None:
+                self._watchers.remove(watcher)
+            else:
+                touched.add(key)
 
     def __getitem__(self, key: K) -> V:
         return self._entries[key]
@@ -141,13 +168,19 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
         if journal.recording:
             journal.notes.append((offset, self._number, key, entries.get(key, ABSENT)))
         entries[key] = value
+        if self._watchers:
+            self._touch(key)
 
     def _drop(self, key: K, offset: int) -> None:
         old = self._entries.pop(key, ABSENT)
         if old is not ABSENT and self._journal.recording:
             self._journal.notes.append((offset, self._number, key, old))
+        if self._watchers:
+            self._touch(key)
 
     def _restore(self, key: Any, old: Any) -> None:
+        if self._watchers:
+            self._touch(key)
         if old is ABSENT:
             del self._entries[key]
         else:
@@ -191,6 +224,8 @@ class JournaledGroups(JournaledMap[K, Mapping[str, V]]):
             old = settings.get(name, ABSENT)
             journal.notes.append((offset, self._number, (group, name), old))
         settings[name] = value
+        if self._watchers:
+            self._touch((group, name))
 
     def _unset(self, group: K, name: str, offset: int) -> None:
         settings = self._entries.get(group)
@@ -201,8 +236,12 @@ class JournaledGroups(JournaledMap[K, Mapping[str, V]]):
             del self._entries[group]
         if self._journal.recording:
             self._journal.notes.append((offset, self._number, (group, name), old))
+        if self._watchers:
+            self._touch((group, name))
 
     def _restore(self, key: Any, old: Any) -> None:
+        if self._watchers:
+            self._touch(key)
         group, name = key
         if old is not ABSENT:
             self._entries.setdefault(group, {})[name] = old

@@ -25,9 +25,10 @@ from kraft._core.placement import (
     UsableBroker,
 )
 from kraft.controller import Cluster, Decision, fence_broker, register_broker, unfence_broker
+from kraft.controller.deletion import delete_topic
 from kraft.controller.elections import balance_leaders
 from kraft.controller.replication import expand_isrs
-from kraft.controller.topics import CreatedTopic, NewTopic, create_topics, delete_topic
+from kraft.controller.topics import CreatedTopic, NewTopic, create_topics
 from kraft.errors import InvalidRequestError, KraftError
 from kraft.lab.equality import StateColumns
 from kraft.lab.growth import creation_requests, rack_names, registrations

@@ -23,6 +23,7 @@ class Broker:
     fenced: bool = False
     in_controlled_shutdown: bool = False
     log_dirs: tuple[Uuid, ...] = ()
+    epoch: int = 0
 
     @property
     def is_active(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft import controller, records
+from kraft import controller
 from kraft.controller import NewTopic
 from kraft.errors import (
     InvalidConfigError,
@@ -93,7 +93,7 @@ def test_one_topic_of_a_request_fails_and_the_others_are_made() -> None:
 def test_a_topic_grows_by_as_many_partitions_as_are_missing() -> None:
     lab = Lab()
     lab.create("t", [0, 1], [1, 2])
-    grow = controller.create_partitions
+    grow = controller.grow_topic
     assert lab.do(grow(lab.cluster, "t", 4, placer=lab.placer)) == 2
     assert lab.do(grow(lab.cluster, "t", 5, [[3, 0]], placer=lab.placer)) == 1
     assert lab.partition("t", 4)["replicas"] == [3, 0]
@@ -120,38 +120,3 @@ def test_a_topic_is_deleted_by_name_or_by_id() -> None:
         controller.delete_topic(lab.cluster, "u")
     with pytest.raises(InvalidRequestError):
         controller.delete_topic(lab.cluster, "u", topic_id)
-
-
-def test_only_changed_values_are_written_but_for_brokers() -> None:
-    lab = Lab()
-    lab.create("t", [0], retention_ms="1")
-    decision = controller.alter_configs(
-        lab.cluster,
-        {
-            (2, "t"): {"retention.ms": "1", "segment.ms": "2", "unset": None},
-            (4, "0"): {"num.io.threads": "3"},
-            (2, "no"): {"a": "b"},
-        },
-    )
-    lab.do(decision)
-    assert [record.name for record in decision.records] == ["segment.ms", "num.io.threads"]  # type: ignore[attr-defined]
-    again = controller.alter_configs(lab.cluster, {(4, "0"): {"num.io.threads": "3"}})
-    assert len(again.records) == 1
-    assert isinstance(decision.response[2, "no"], UnknownTopicOrPartitionError)
-
-
-def test_another_min_isr_empties_the_elrs_behind_it_while_elr_is_on() -> None:
-    lab = Lab(elr=True)
-    lab.create("t", [0, 1])
-    decision = controller.alter_configs(
-        lab.cluster, {(2, "t"): {"min.insync.replicas": "2"}, (4, ""): {"min.insync.replicas": "2"}}
-    )
-    assert list(decision.records)[2:] == [
-        records.ClearElr(topic_name="t"),
-        records.ClearElr(topic_name=""),
-    ]
-    refused = controller.alter_configs(
-        lab.cluster,
-        {(4, "1"): {"min.insync.replicas": "2"}, (4, ""): {"min.insync.replicas": None}},
-    )
-    assert all(isinstance(error, InvalidConfigError) for error in refused.response.values())

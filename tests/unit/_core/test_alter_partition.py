@@ -1,0 +1,85 @@
+"""AlterPartition requests as bytes: cut short, too long, in parts."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kraft import controller
+from kraft._core.alter_partition import AlterPartitionRequest, encode_error_response
+from kraft._core.batch import BatchBuilder
+from kraft.controller import AlterPartitions, election_context
+from kraft.errors import CorruptRecordError, StaleBrokerEpochError, UnsupportedVersionError
+from tests.property.test_alter_partition import encoded
+from tests.unit.controller.clusters import Lab
+
+
+def request(lab: Lab, *partitions: int, isr: tuple[int, ...] = (0,)) -> bytes:
+    topic_id = lab.cluster.table.topic_id_of(0)
+    asked = [controller.IsrChange(topic_id, id, 0, 0, dict.fromkeys(isr, -1)) for id in partitions]
+    return encoded(0, lab.cluster.state.brokers[0].epoch, asked, 3)
+
+
+def lab_of(partitions: int) -> Lab:
+    lab = Lab()
+    lab.create("t", *[[0, 1, 2]] * partitions)
+    return lab
+
+
+def test_a_request_that_is_cut_short_anywhere_is_refused_as_a_whole() -> None:
+    body = request(lab_of(3), 0, 1, 2)
+    AlterPartitionRequest(body, 3)
+    for end in range(len(body)):
+        with pytest.raises(CorruptRecordError):
+            AlterPartitionRequest(body[:end], 3)
+    with pytest.raises(CorruptRecordError):
+        AlterPartitionRequest(body + b"x", 3)
+    with pytest.raises(UnsupportedVersionError):
+        AlterPartitionRequest(body, 4)
+
+
+def test_a_count_that_the_bytes_cannot_hold_allocates_nothing() -> None:
+    for count in (b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\0"):
+        with pytest.raises(CorruptRecordError):
+            AlterPartitionRequest(struct.pack(">iq", 0, 0) + count + b"\0" * 40, 3)
+
+
+def test_a_large_request_is_decided_in_parts_and_answered_once() -> None:
+    lab = lab_of(7)
+    body = request(lab, *range(7))
+    whole = AlterPartitionRequest(body, 3)
+    builder = BatchBuilder()
+    whole.decide(election_context(lab.cluster), builder, 7)
+    parts = AlterPartitionRequest(body, 3)
+    for done in (3, 6, 7):
+        part = BatchBuilder()
+        parts.decide(election_context(lab.cluster), part, 3)
+        assert parts.decided_count == done
+        lab.do(controller.Decision(controller.Records.finished(part), None))
+    assert parts.encode_response() == whole.encode_response()
+    assert lab.partition("t", 6)["isr"] == [0]
+
+
+def test_a_partition_that_is_named_twice_is_refused_the_second_time() -> None:
+    lab = lab_of(2)
+    decision = AlterPartitions(request(lab, 1, 1), 3).decide(lab.cluster)
+    assert len(decision.records) == 1
+    assert decision.response is not None
+    assert struct.pack(">ih", 1, 42) in decision.response
+
+
+def test_a_topic_without_partitions_is_answered_like_the_others() -> None:
+    lab = lab_of(1)
+    epoch = lab.cluster.state.brokers[0].epoch
+    body = struct.pack(">iq", 0, epoch) + b"\2" + b"u" * 16 + b"\1\0\0"
+    response = AlterPartitions(body, 2).decide(lab.cluster).response
+    assert response == struct.pack(">ih", 0, 0) + b"\2" + b"u" * 16 + b"\1\0\0"
+
+
+def test_a_broker_of_another_epoch_is_refused() -> None:
+    lab = lab_of(1)
+    body = encoded(0, 12345, [], 3)
+    with pytest.raises(StaleBrokerEpochError):
+        AlterPartitions(body, 3).decide(lab.cluster)
+    assert encode_error_response(77) == struct.pack(">ih", 0, 77) + b"\1\0"
