@@ -251,8 +251,9 @@ QUORUM_ROWS = (
         "one node, group commit: syncs a second while requests never stop",
         "single_group_commit",
         None,
-        (at_most_times(1 / 0.9, "single_sync"),),
-        floor="single_sync",
+        (at_most_times(1 / 0.9, "single_sync"), at_most_times(1 / 0.9, "single_group_sync")),
+        floor="single_group_sync",
+        note="a sync of a group's bytes takes longer than one of a single record's; beside both",
     ),
     Row(
         "one node, 1 MiB batches",
@@ -276,6 +277,7 @@ QUORUM_ROWS = (
         "kafka_quorum_bandwidth",
         (share_of("bare_writers", 0.60), at_least(3)),
         floor="bare_writers",
+        note="the floor is all that this disk takes, and bounds the ratio to the peer",
     ),
     Row(
         "the quorum's state machine, a mixed trace",

@@ -8,10 +8,14 @@
 ``bare_writers``       three processes that write and sync 1 MiB blocks, turn by turn with the above
 ``kafka_*``            the same by Kafka's own controllers, raft alone (`peers/.../Quorum.java`),
                        warmed up by some thousand appends; heap and collector as in Kafka's start
-                       script: G1, 1 GiB each
+                       script: G1, 1 GiB each. Both quorums run all the while and take turns under
+                       load, so that both see the same machine; whose turn it is not rests
 ``single_commit``, ``single_sync``  one node; a bare write and fdatasync back to back
 ``single_group_commit``  one node, 16 records of 200 B on their way at all times: one of the groups
                        that are synced together
+``single_group_sync``  bare writes and fdatasync of as many bytes as such a group has, back to back
+                       and turn by turn with it: more bytes than one record's, which alone make a
+                       sync take longer
 ``single_bandwidth``, ``single_sync_1MiB``  one node, 1 MiB batches; bare 1 MiB blocks
 ``quorum_catch_up``    a node without a log, from its first step until it has downloaded, checked
                        and put in place the leader's snapshot of 1M partitions
@@ -27,8 +31,10 @@ from __future__ import annotations
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -52,6 +58,8 @@ IN_FLIGHT = 8
 #: Of a download: controller.quorum.fetch.snapshot.max.bytes.
 CHUNK = MIB
 TURNS = 3
+#: Of the light load: what it measures is the most easily disturbed.
+LIGHT_TURNS = 5
 
 
 def paced_syncs(path: Path, count: int) -> list[float]:
@@ -74,40 +82,44 @@ def middle(lines: list[Line]) -> Line:
     return chosen | {"worst_s": max(line["worst_s"] for line in lines)}
 
 
-def light_load(quorum: Quorum, directory: Path, sizes: Sizes) -> tuple[Line, list[float]]:
-    lines, syncs = [], []
-    for _ in range(TURNS):
-        syncs += paced_syncs(directory / "bare", sizes.commits // TURNS)
-        lines.append(quorum.latency(sizes.commits // TURNS, PER_SECOND, RECORD))
-    return middle(lines), syncs
+def light_load(
+    quorums: list[Quorum], directory: Path, sizes: Sizes
+) -> tuple[list[Line], list[float]]:
+    """The commits of each quorum, and the seconds of bare syncs, turn by turn."""
+    lines: list[list[Line]] = [[] for _ in quorums]
+    syncs: list[float] = []
+    count = sizes.commits // LIGHT_TURNS
+    for _ in range(LIGHT_TURNS):
+        syncs += paced_syncs(directory / "bare", count)
+        for quorum, taken in zip(quorums, lines, strict=True):
+            taken.append(quorum.latency(count, PER_SECOND, RECORD))
+    return [middle(taken) for taken in lines], syncs
 
 
-def full_load(quorum: Quorum, directory: Path, sizes: Sizes, nodes: int) -> tuple[Line, float]:
-    """The quorum's bytes on all disks and their time; the bare writers' bytes a second."""
-    lines, bare = [], []
+def full_load(
+    quorums: list[Quorum], directory: Path, sizes: Sizes, nodes: int
+) -> tuple[list[Line], float]:
+    """Each quorum's bytes on all disks and their time; the bare writers' bytes a second."""
+    lines: list[list[Line]] = [[] for _ in quorums]
+    bare = []
     for _ in range(TURNS):
         bare.append(write_together(directory, nodes, MIB, sizes.seconds / TURNS))
-        lines.append(quorum.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB))
-    line = middle(lines)
-    return line | {"bytes": line["bytes"] * nodes}, median(bare)
+        for quorum, taken in zip(quorums, lines, strict=True):
+            taken.append(quorum.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB))
+    middles = map(middle, lines)
+    return [line | {"bytes": line["bytes"] * nodes} for line in middles], median(bare)
 
 
 @pytest.fixture
-def kafka(peers: Peers, tmp_path: Path) -> Iterator[Quorum]:
-    try:
-        with kafka_quorum(3, tmp_path) as quorum:
-            yield quorum
-    except MissingToolError as missing:
-        pytest.skip(f"Kafka's quorum: {missing}")
-
-
-def bench_kafka_quorum(kafka: Quorum, peers: Peers, sizes: Sizes, tmp_path: Path) -> None:
-    kafka.latency(sizes.quorum_warm_up, 10_000, RECORD)
-    line, _ = light_load(kafka, tmp_path, sizes)
-    peers.lines.append(line | {"work": "quorum_commit"})
-    kafka.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB)
-    line, _ = full_load(kafka, tmp_path, sizes, 3)
-    peers.lines.append(line | {"work": "quorum_bandwidth"})
+def kafka(peers: Peers, tmp_path: Path) -> Iterator[Quorum | None]:
+    """Kafka's quorum; None where it cannot be had, and kraft's is measured alone."""
+    with ExitStack() as stack:
+        quorum = None
+        try:
+            quorum = stack.enter_context(kafka_quorum(3, tmp_path / "kafka"))
+        except MissingToolError as missing:
+            warnings.warn(f"no quorum of Kafka's: {missing}", stacklevel=1)
+        yield quorum
 
 
 @pytest.fixture
@@ -122,14 +134,29 @@ def single(tmp_path: Path) -> Iterator[Quorum]:
         yield running
 
 
-def bench_quorum(quorum: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path) -> None:
-    quorum.latency(sizes.quorum_warm_up, 10_000, RECORD)
-    line, syncs = light_load(quorum, tmp_path, sizes)
-    figure(**line | {"work": "quorum_commit"})
+def bench_quorum(
+    quorum: Quorum,
+    kafka: Quorum | None,
+    figure: Callable[..., None],
+    peers: Peers,
+    sizes: Sizes,
+    tmp_path: Path,
+) -> None:
+    quorums = [quorum] if kafka is None else [quorum, kafka]
+
+    def note(work: str, line: Line, *of_kafka: Line) -> None:
+        figure(**line | {"work": work})
+        peers.lines.extend(each | {"work": work} for each in of_kafka)
+
+    for each in quorums:
+        each.latency(sizes.quorum_warm_up, 10_000, RECORD)
+    lines, syncs = light_load(quorums, tmp_path, sizes)
+    note("quorum_commit", *lines)
     figure("quorum_sync", unit="syncs", count=1, bytes=RECORD, **summary(syncs))
-    quorum.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB)
-    line, bare = full_load(quorum, tmp_path, sizes, 3)
-    figure(**line | {"work": "quorum_bandwidth"})
+    for each in quorums:
+        each.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB)
+    lines, bare = full_load(quorums, tmp_path, sizes, 3)
+    note("quorum_bandwidth", *lines)
     note_rate(figure, "bare_writers", bare)
 
 
@@ -141,19 +168,27 @@ def note_rate(figure: Callable[..., None], work: str, bytes_per_s: float) -> Non
 
 def bench_single(single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path) -> None:
     single.latency(sizes.quorum_warm_up // 4, 10_000, RECORD)
-    commits, groups, syncs = [], [], []
+    commits, groups, syncs, group_syncs = [], [], [], []
+
+    def sync(size: int) -> Line:
+        count, seconds = write_blocks(str(tmp_path / f"bare-{size}"), size, sizes.seconds / 6)
+        return {"median_s": seconds / count, "worst_s": seconds / count}
+
     for _ in range(TURNS):
-        count, seconds = write_blocks(str(tmp_path / "bare"), BATCH, sizes.seconds / 6)
-        syncs.append({"median_s": seconds / count, "worst_s": seconds / count})
         commits.append(single.latency(sizes.commits, 10_000, RECORD))
-        groups.append(single.commits(sizes.commits * 20, 16, RECORD))
+        syncs.append(sync(BATCH))
+        line = single.commits(sizes.commits * 20, 16, RECORD)
+        count = line.pop("groups")
+        # Linger 0: each record is a batch of its own.
+        size = BATCH * line["count"] // count
+        line["median_s"] = line["worst_s"] = line["median_s"] / count
+        groups.append(line | {"count": 1, "bytes": size, "unit": "syncs"})
+        group_syncs.append(sync(size) | {"bytes": size})
     figure(**middle(commits) | {"work": "single_commit"})
     figure("single_sync", unit="syncs", count=1, bytes=RECORD, **middle(syncs))
-    for line in groups:
-        line["median_s"] = line["worst_s"] = line["median_s"] / line.pop("groups")
-    line = middle(groups) | {"count": 1, "bytes": RECORD, "unit": "syncs"}
-    figure(**line | {"work": "single_group_commit"})
-    line, bare = full_load(single, tmp_path, sizes, 1)
+    figure(**middle(groups) | {"work": "single_group_commit"})
+    figure("single_group_sync", unit="syncs", count=1, **middle(group_syncs))
+    [line], bare = full_load([single], tmp_path, sizes, 1)
     figure(**line | {"work": "single_bandwidth"})
     note_rate(figure, "single_sync_1MiB", bare)
 
