@@ -37,6 +37,7 @@ from kraft.raft.messages import (
     OffsetAndEpoch,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
+    Request,
     SnapshotSlice,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
@@ -55,7 +56,10 @@ from kraft.raft.state import NodeState
 from kraft.raft.voters import Voter
 
 #: Bytes of a snapshot that may wait for the disk while more of it is asked for.
-MAX_DOWNLOAD_AHEAD = 16 * 1024 * 1024
+MAX_DOWNLOAD_AHEAD = 6 * 1024 * 1024
+#: Chunks that are asked for before the first of them is there: while one is on its way the leader
+#: reads the next, and this node writes the one before.
+MAX_CHUNKS_IN_FLIGHT = 3
 #: Of the retry backoff, while a leader's snapshots are refused; half the fetch timeout bounds it.
 MAX_BACKOFF_DOUBLINGS = 16
 
@@ -89,38 +93,76 @@ class Following(NodeState):
             return
         connection = self._connections.get(self.leader_id)
         if connection is not None and connection.has_timed_out:
+            if connection.in_flight:
+                # Of the chunks behind the one that did not come: none will.
+                return
             connection.has_timed_out = False
             self.fetch_from_bootstrap(self.fetch_request())
         elif connection is not None and connection.backoff_until_ms > self.now_ms:
             self.fetch_from_bootstrap(self.fetch_request())
+        elif download is not None:
+            self._ask_for_chunks(download)
         elif self.is_reachable(self.leader_id):
             # Whatever another server keeps waiting, the leader is asked: a silent one would else
             # cost the fetch timeout, and an election with it.
-            request: FetchRequest | FetchSnapshotRequest
-            if download is None:
-                request = self.fetch_request()
-            else:
-                request = FetchSnapshotRequest(
-                    self.config.cluster_id,
-                    self.replica,
-                    self.epoch,
-                    download.snapshot_id,
-                    download.position,
-                    self.config.fetch_snapshot_max_bytes,
-                )
             leader = self.endpoint_of(self.leader_id)
-            # A fetch says how far this log reaches; where a download goes on says nothing of the
-            # disk, so that it need not wait for the chunks before it, up to a bound.
-            is_ahead = download is not None and self._unwritten() < self._max_chunks_ahead()
-            self.send_request(self.leader_id, leader, request, is_leaders=is_ahead)
+            self.send_request(self.leader_id, leader, self.fetch_request(), is_leaders=False)
+
+    def _ask_for_chunks(self, download: SnapshotDownload) -> None:
+        """Asks for the next chunks, several of them at once where the first has told the size.
+
+        A fetch says how far this log reaches; where a download goes on says nothing of the disk, so
+        that it need not wait for the chunks before it to be written, up to a bound.
+        """
+        sent = self.in_flight_to(self.leader_id)
+        if not sent:
+            # What else was asked for has been given up, or was not the next.
+            download.asked_position = download.position
+        elif self._has_something_to_tell() or not self._is_next_on_its_way(download, sent[0]):
+            # Nothing more goes before what is on its way has come.
+            return
+        leader = self.endpoint_of(self.leader_id)
+        in_flight = len(sent)
+        most = MAX_CHUNKS_IN_FLIGHT if download.size else 1
+        most_ahead = max(1, MAX_DOWNLOAD_AHEAD // self.config.fetch_snapshot_max_bytes)
+        while (
+            in_flight < most
+            and in_flight + self._unwritten() < most_ahead
+            and (download.asked_position < download.size or not download.size)
+        ):
+            request = FetchSnapshotRequest(
+                self.config.cluster_id,
+                self.replica,
+                self.epoch,
+                download.snapshot_id,
+                download.asked_position,
+                self.config.fetch_snapshot_max_bytes,
+            )
+            if not self.send_request(
+                self.leader_id, leader, request, is_leaders=True, is_next=in_flight > 0
+            ):
+                return
+            download.asked_position += download.chunk_size
+            in_flight += 1
+
+    def _is_next_on_its_way(self, download: SnapshotDownload, oldest: Request) -> bool:
+        """Whether the chunk that is wanted next is what the oldest request in flight asks for."""
+        return isinstance(oldest, FetchSnapshotRequest) and (
+            (oldest.snapshot_id, oldest.position) == (download.snapshot_id, download.position)
+        )
+
+    def _has_something_to_tell(self) -> bool:
+        """Whether it is time to tell the leader of this voter, or that it would be one."""
+        following, config = self.following, self.config
+        assert following is not None
+        return following.update_voter_at_ms <= self.now_ms and (
+            self.is_voter or (config.auto_join and config.can_vote and self.log.kraft_version >= 1)
+        )
 
     def _unwritten(self) -> int:
         """How many Readys with writes, this step's included, the disk has not done yet."""
         in_hand = 1 if self._ready.to_write else 0
         return self._write_sequence + in_hand - self._written_sequence
-
-    def _max_chunks_ahead(self) -> int:
-        return MAX_DOWNLOAD_AHEAD // self.config.fetch_snapshot_max_bytes
 
     def note_leader_alive(self) -> None:
         """A good answer of the leader came in: the fetch timer starts anew."""
@@ -229,6 +271,7 @@ class Following(NodeState):
     def handle_fetch_snapshot_response(
         self, source: int, request: FetchSnapshotRequest, response: FetchSnapshotResponse
     ) -> None:
+        self.renew_deadlines(source)
         download = self.download
         if self.role is not Role.FOLLOWER or download is None or download.is_installing:
             return
@@ -261,7 +304,7 @@ class Following(NodeState):
             return
         self.write(StoreSnapshotChunk(download.snapshot_id, download.position, data))
         download.position += len(data)
-        download.size = size
+        download.size, download.chunk_size = size, len(data)
         if download.position == size:
             download.is_installing = True
             self.write(InstallSnapshot(download.snapshot_id))

@@ -78,8 +78,12 @@ class SnapshotDownload:
     """A snapshot on its way from the leader."""
 
     snapshot_id: OffsetAndEpoch
+    #: So much of it is there, and up to where chunks have been asked for.
     position: int = 0
+    asked_position: int = 0
+    #: 0 until the first chunk tells; of a chunk, as much as the leader gives at once.
     size: int = 0
+    chunk_size: int = 0
     #: The whole is there: the disk puts it in its place, and nothing else happens to the log.
     is_installing: bool = False
 

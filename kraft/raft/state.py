@@ -2,7 +2,8 @@
 waits for the disk.
 
 Owns the change of roles (by the table in ``transitions``), the rule of what may be said before what
-is durable, and the connections to other nodes, with one request in flight for each. The duties of
+is durable, and the connections to other nodes, with one request in flight for each, several only
+where one says so. The duties of
 the roles build on it: ``elections``, ``following``, ``leadership``, ``reconfiguration``; ``node``
 joins them.
 
@@ -56,11 +57,11 @@ class InFlight(NamedTuple):
 class Connection:
     """What is known of the way to one other node."""
 
-    __slots__ = ("backoff_until_ms", "correlation", "has_timed_out")
+    __slots__ = ("backoff_until_ms", "has_timed_out", "in_flight")
 
     def __init__(self) -> None:
-        #: Of the request in flight, 0 where there is none.
-        self.correlation = 0
+        #: How many requests wait for their responses.
+        self.in_flight = 0
         self.backoff_until_ms = 0.0
         self.has_timed_out = False
 
@@ -282,17 +283,25 @@ class NodeState(ABC):
     # -- messages
 
     def send_request(
-        self, destination: int, endpoint: Endpoint | None, request: Request, *, is_leaders: bool
+        self,
+        destination: int,
+        endpoint: Endpoint | None,
+        request: Request,
+        *,
+        is_leaders: bool,
+        is_next: bool = False,
     ) -> bool:
         """Sends a request where the way is free; False where it is not.
 
         ``is_leaders``: it speaks of the epoch alone, and does not wait for the log's end.
+        ``is_next``: it follows those that are in flight there, and does not wait for their answers.
         """
-        if endpoint is None or not self.is_reachable(destination):
+        if endpoint is None or not (is_next or self.is_reachable(destination)):
             return False
         connection = self._connections.setdefault(destination, Connection())
+        connection.in_flight += 1
         self._last_correlation += 1
-        correlation = connection.correlation = self._last_correlation
+        correlation = self._last_correlation
         connection.has_timed_out = False
         deadline_ms = self.now_ms + self.config.request_timeout_ms
         self._in_flight[correlation] = InFlight(destination, request, deadline_ms)
@@ -319,15 +328,28 @@ class NodeState(ABC):
         """Whether a request may go there now: none is in flight, and no backoff runs."""
         connection = self._connections.get(destination)
         return connection is None or (
-            not connection.correlation and connection.backoff_until_ms <= self.now_ms
+            not connection.in_flight and connection.backoff_until_ms <= self.now_ms
         )
 
     def take_in_flight(self, correlation: int) -> InFlight | None:
         """The request that ``correlation`` answers; None where it has been given up."""
         in_flight = self._in_flight.pop(correlation, None)
         if in_flight is not None:
-            self._connections[in_flight.destination].correlation = 0
+            self._connections[in_flight.destination].in_flight -= 1
         return in_flight
+
+    def in_flight_to(self, destination: int) -> list[Request]:
+        """The requests there that wait for their responses, in the order in which they went."""
+        return [
+            sent.request for sent in self._in_flight.values() if sent.destination == destination
+        ]
+
+    def renew_deadlines(self, destination: int) -> None:
+        """An answer came in: those that wait behind it there have their time from now on."""
+        deadline_ms = self.now_ms + self.config.request_timeout_ms
+        for correlation, sent in self._in_flight.items():
+            if sent.destination == destination:
+                self._in_flight[correlation] = sent._replace(deadline_ms=deadline_ms)
 
     def back_off(self, destination: int) -> None:
         connection = self._connections.setdefault(destination, Connection())

@@ -2,10 +2,14 @@
 
 Owns the client side of a node's transport. A connection begins with ApiVersions; what the peer said
 then decides the version of every request, until the connection ends. One request is in flight at a
-time, as the raft layer wants it; more wait in a short queue. Every request ends in exactly one
-`ResponseReceived` or `RequestFailed`, told from the event loop and never from within `send`: after
-the request timeout, counted from `send`, at the latest. Whoever wants to try again, with which
-pause, is the raft node's business.
+time, as the raft layer wants it; more wait in a short queue. Only requests for the next chunks of a
+snapshot follow each other without waiting: a Kafka server reads the next request of a connection
+when it has answered the one before, so that answers keep their order.
+
+Every request ends in exactly one `ResponseReceived` or `RequestFailed`, told from the event loop
+and never from within `send`: after the request timeout, counted from `send` or, behind others, from
+the answer to the one before, at the latest. Whoever wants to try again, with which pause, is the
+raft node's business.
 
 Names are resolved by the loop's own resolver, off the loop's thread.
 """
@@ -20,7 +24,13 @@ from dataclasses import dataclass, field
 
 from kraft import __version__
 from kraft.errors import KraftError, UnsupportedVersionError
-from kraft.raft.messages import NONE, UNSUPPORTED_VERSION, ApiVersionsRequest, ApiVersionsResponse
+from kraft.raft.messages import (
+    NONE,
+    UNSUPPORTED_VERSION,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchSnapshotRequest,
+)
 from kraft.raft.messages import Request as RaftRequest
 from kraft.raft.messages import Response as RaftResponse
 from kraft.raft.ready import Event, RequestFailed, ResponseReceived
@@ -56,6 +66,7 @@ class _Pending:
 
     request: RaftRequest
     correlation: int
+    timeout_s: float
     deadline: float
     api: Api = field(init=False)
     version: int = -1
@@ -79,7 +90,7 @@ class Peer:
         self._client_id = client_id
         self._deliver = deliver
         self._waiting: deque[_Pending] = deque()
-        self._in_flight: _Pending | None = None
+        self._in_flight: deque[_Pending] = deque()
         self._connection: PeerConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         #: A node that stays away is asked many times a second: it is told of once.
@@ -87,14 +98,15 @@ class Peer:
 
     @property
     def is_busy(self) -> bool:
-        return self._in_flight is not None or bool(self._waiting)
+        return bool(self._in_flight or self._waiting)
 
-    def send(self, request: RaftRequest, correlation: int, deadline: float) -> None:
-        """Send as soon as the connection is free."""
+    def send(self, request: RaftRequest, correlation: int, timeout_s: float) -> None:
+        """Send as soon as the connection is free; it fails after so many seconds."""
         if len(self._waiting) >= _MAX_WAITING:
             self._fail_later(correlation)
             return
-        self._waiting.append(_Pending(request, correlation, deadline))
+        deadline = self._loop.time() + timeout_s
+        self._waiting.append(_Pending(request, correlation, timeout_s, deadline))
         self._go_on()
 
     def close(self) -> None:
@@ -109,8 +121,10 @@ class Peer:
 
     def check_time(self, now: float) -> None:
         """Give up what is past its deadline, and with it the connection it hangs on."""
-        first = self._in_flight or (self._waiting[0] if self._waiting else None)
-        if first is not None and now >= first.deadline:
+        if not self.is_busy:
+            return
+        first = (self._in_flight or self._waiting)[0]
+        if now >= first.deadline:
             log.info("%r did not answer in time", self.endpoint)
             self.close()
 
@@ -128,8 +142,11 @@ class Peer:
             self._go_on()
 
     def received(self, connection: PeerConnection, response: RaftResponse) -> None:
-        pending, self._in_flight = self._in_flight, None
-        assert pending is not None
+        pending = self._in_flight.popleft()
+        if self._in_flight:
+            # The peer is at work: the one behind has its time from now on.
+            behind = self._in_flight[0]
+            behind.deadline = self._loop.time() + behind.timeout_s
         self._go_on()
         self._deliver(ResponseReceived(pending.correlation, response))
 
@@ -141,19 +158,27 @@ class Peer:
     # -- sending
 
     def _go_on(self) -> None:
-        if self._in_flight is not None or not self._waiting or self._connecting is not None:
+        if not self._may_start() or self._connecting is not None:
             return
         if self._connection is None:
             self._connecting = self._loop.create_task(self._connect())
             return
         if self._connection.peer is None:
             return
-        while self._waiting and self._in_flight is None:
+        while self._may_start():
             pending = self._waiting.popleft()
             if self._connection.start(pending):
-                self._in_flight = pending
+                self._in_flight.append(pending)
             else:
                 self._fail_later(pending.correlation, is_unsupported=True)
+
+    def _may_start(self) -> bool:
+        """Whether the request that has waited longest need not wait for an answer."""
+        if not self._waiting or not self._in_flight:
+            return bool(self._waiting)
+        return isinstance(self._waiting[0].request, FetchSnapshotRequest) and isinstance(
+            self._in_flight[-1].request, FetchSnapshotRequest
+        )
 
     async def _connect(self) -> None:
         connection = PeerConnection(self._loop, self, self._client_id)
@@ -176,15 +201,14 @@ class Peer:
         self._loop.call_soon(self._deliver, RequestFailed(correlation, is_unsupported))
 
     def _fail_all(self) -> None:
-        if self._in_flight is not None:
-            self._fail_later(self._in_flight.correlation)
-            self._in_flight = None
-        while self._waiting:
-            self._fail_later(self._waiting.popleft().correlation)
+        for pending in (*self._in_flight, *self._waiting):
+            self._fail_later(pending.correlation)
+        self._in_flight.clear()
+        self._waiting.clear()
 
 
 class PeerConnection(FrameProtocol):
-    """One connection to a peer: first the handshake, then a request at a time."""
+    """One connection to a peer: first the handshake, then requests and answers in one order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, owner: Peer, client_id: str) -> None:
         super().__init__(loop, MAX_RESPONSE_SIZE)
@@ -193,7 +217,8 @@ class PeerConnection(FrameProtocol):
         #: What the peer said of itself; None until the handshake is over.
         self.peer: PeerVersions | None = None
         self._correlation = 0
-        self._asked: tuple[Api, int] | None = None
+        #: API, version and correlation of what is not answered yet.
+        self._asked: deque[tuple[Api, int, int]] = deque()
         self._is_raft_request = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -230,7 +255,7 @@ class PeerConnection(FrameProtocol):
 
     def _send(self, api: Api, version: int, body: bytes) -> None:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        self._asked = (api, version)
+        self._asked.append((api, version, self._correlation))
         self.write([request_frame(api, version, self._correlation, self._client_id, body)])
 
     def frame_received(self, frame: Piece) -> None:
@@ -240,14 +265,13 @@ class PeerConnection(FrameProtocol):
             self.frame_refused(f"a malformed response ({error})")
 
     def _read(self, frame: Piece) -> None:
-        asked, self._asked = self._asked, None
-        if asked is None:
+        if not self._asked:
             self.frame_refused("something that nobody asked for")
             return
-        api, version = asked
+        api, version, asked = self._asked.popleft()
         correlation, body_at = read_response_header(frame, api, version)
-        if correlation != self._correlation:
-            self.frame_refused(f"correlation id {correlation} instead of {self._correlation}")
+        if correlation != asked:
+            self.frame_refused(f"correlation id {correlation} instead of {asked}")
         elif api is API_VERSIONS:
             self._versions_received(version, decode_api_versions_response(version, frame, body_at))
         else:

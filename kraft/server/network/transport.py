@@ -96,7 +96,7 @@ class Transport:
                 peer.close()
             peer = Peer(self._loop, send.endpoint, self._client_id, self._deliver)
             self._peers[send.destination] = peer
-        peer.send(send.request, send.correlation, self._loop.time() + self._timeout_s)
+        peer.send(send.request, send.correlation, self._timeout_s)
         if self._sweep is None:
             self._sweep_later()
 

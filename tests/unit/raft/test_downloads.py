@@ -82,13 +82,15 @@ def test_a_chunk_is_as_large_as_its_own_setting_says() -> None:
 def test_chunks_are_asked_for_ahead_of_a_slow_disk_but_not_without_end() -> None:
     node = downloading(fetch_snapshot_max_bytes=MAX_DOWNLOAD_AHEAD // 3)
     node.is_disk_stalled = True
-    for position in (0, 1):
-        node.reply(chunk_request(node), chunk(position, b"1"))
-    assert chunk_request(node).request.position == 2  # type: ignore[union-attr]
-    node.reply(chunk_request(node), chunk(2, b"1"))
+    node.reply(chunk_request(node), chunk(0, b"1"))
+    second, third = node.requests(FetchSnapshotRequest)
+    node.reply(second, chunk(1, b"1"))
+    assert node.requests(FetchSnapshotRequest) == [], "two wait for the disk, one is on its way"
+    node.reply(third, chunk(2, b"1"))
     assert node.requests(FetchSnapshotRequest) == [], "three chunks wait for the disk"
     node.sync()
-    assert chunk_request(node).request.position == 3  # type: ignore[union-attr]
+    asked = [send.request.position for send in node.requests(FetchSnapshotRequest)]  # type: ignore[union-attr]
+    assert asked == [3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,15 @@ from kraft.server.network.transport import Transport, TransportConfig
 from kraft.server.rpc import classic_versions
 from kraft.server.rpc.api_versions import Features, answer_api_versions
 from kraft.server.rpc.responses import encode_response
-from kraft.server.rpc.wire import ADD_RAFT_VOTER, API_VERSIONS, FETCH, VOTE, Api, response_header
+from kraft.server.rpc.wire import (
+    ADD_RAFT_VOTER,
+    API_VERSIONS,
+    FETCH,
+    FETCH_SNAPSHOT,
+    VOTE,
+    Api,
+    response_header,
+)
 
 LISTENER = "CONTROLLER"
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -397,6 +405,98 @@ def test_closing_fails_what_is_in_flight(loop: str) -> None:
         assert await sender.told.get() == RequestFailed(1)
 
     play(loop, say_nothing_to_a_request, story)
+
+
+CHUNKS = [
+    m.FetchSnapshotRequest("cluster", ReplicaKey(7), 5, m.OffsetAndEpoch(9, 4), position, 10)
+    for position in (0, 10, 20)
+]
+
+
+async def give_chunk(asked: Asked, position: int, writer: Answers) -> m.FetchSnapshotResponse:
+    id, leader_at = m.OffsetAndEpoch(9, 4), Endpoint(LISTENER, "leader", 9093)
+    given = m.FetchSnapshotResponse(0, 5, 1, (leader_at,), id, 30, position, bytes([position]) * 10)
+    pieces = encode_response(given, asked.version, LISTENER, memoryview)  # type: ignore
+    body = b"".join(pieces)
+    header = response_header(FETCH_SNAPSHOT, asked.version, asked.correlation, len(body))
+    writer.write(header + body)
+    return given
+
+
+def test_chunks_are_asked_for_without_waiting_and_answered_in_order(loop: str) -> None:
+    given = []
+
+    async def script(reader: Requests, writer: Answers) -> None:
+        await shake_hands(reader, writer, (*OURS, FETCH_SNAPSHOT))
+        asked = [await next_request(reader) for _ in CHUNKS]
+        for position, one in zip((0, 10, 20), asked, strict=True):
+            given.append(await give_chunk(one, position, writer))
+        # Only now the vote, which is of another kind.
+        await grant(reader, writer)
+
+    async def story(sender: Sender) -> None:
+        sent = [sender.request(request) for request in CHUNKS]
+        sent.append(sender.request(VOTE_REQUEST))
+        told = [await sender.told.get() for _ in sent]
+        assert told == [
+            ResponseReceived(correlation, response)
+            for correlation, response in zip(sent, [*given, GRANTED], strict=True)
+        ]
+
+    play(loop, script, story)
+
+
+def test_a_chunk_does_not_go_behind_a_request_of_another_kind(loop: str) -> None:
+    async def script(reader: Requests, writer: Answers) -> None:
+        await shake_hands(reader, writer, (*OURS, FETCH_SNAPSHOT))
+        asked = await next_request(reader)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await reader.readexactly(1)
+        body = b"".join(encode_response(GRANTED, asked.version, LISTENER, memoryview))  # type: ignore
+        writer.write(response_header(VOTE, asked.version, asked.correlation, len(body)) + body)
+        await give_chunk(await next_request(reader), 0, writer)
+
+    async def story(sender: Sender) -> None:
+        sent = [sender.request(VOTE_REQUEST), sender.request(CHUNKS[0])]
+        told = [await sender.told.get() for _ in sent]
+        assert [event.correlation for event in told] == sent  # type: ignore[union-attr]
+        assert {type(event) for event in told} == {ResponseReceived}
+
+    play(loop, script, story)
+
+
+def test_an_answer_gives_the_chunk_behind_it_its_whole_time(loop: str) -> None:
+    """Three answers within the timeout each, and not within one timeout together."""
+
+    async def script(reader: Requests, writer: Answers) -> None:
+        await shake_hands(reader, writer, (*OURS, FETCH_SNAPSHOT))
+        for position in (0, 10, 20):
+            asked = await next_request(reader)
+            await asyncio.sleep(0.25)
+            await give_chunk(asked, position, writer)
+
+    async def story(sender: Sender) -> None:
+        sent = [sender.request(request) for request in CHUNKS]
+        told = [await sender.told.get() for _ in sent]
+        assert [type(event) for event in told] == [ResponseReceived] * 3
+
+    play(loop, script, story, timeout_ms=600)
+
+
+def test_a_connection_that_is_lost_fails_every_chunk_once(loop: str) -> None:
+    async def script(reader: Requests, writer: Answers) -> None:
+        await shake_hands(reader, writer, (*OURS, FETCH_SNAPSHOT))
+        await give_chunk(await next_request(reader), 0, writer)
+        await next_request(reader)
+
+    async def story(sender: Sender) -> None:
+        sent = [sender.request(request) for request in CHUNKS]
+        told = [await sender.told.get() for _ in sent]
+        assert isinstance(told[0], ResponseReceived)
+        assert told[1:] == [RequestFailed(sent[1]), RequestFailed(sent[2])]
+
+    play(loop, script, story)
 
 
 def test_two_transports_carry_a_log_and_a_snapshot(loop: str) -> None:

@@ -1,0 +1,165 @@
+"""Chunks of a snapshot that are asked for one behind the other, before the first is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft.raft.following import MAX_CHUNKS_IN_FLIGHT
+from kraft.raft.messages import (
+    POSITION_OUT_OF_RANGE,
+    SNAPSHOT_NOT_FOUND,
+    FetchRequest,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    OffsetAndEpoch,
+    UpdateRaftVoterRequest,
+)
+from kraft.raft.ready import (
+    DropSnapshotDownload,
+    InstallSnapshot,
+    RequestFailed,
+    SendRequest,
+    StoreSnapshotChunk,
+)
+from kraft.raft.voters import VersionRange, Voter, VoterSet
+from tests.unit.raft.nodes import EPOCH, Driver, answer, dynamic, fetched, follower, voter
+
+SNAPSHOT = OffsetAndEpoch(20, 2)
+SIZE = 100
+
+
+def downloading(**given: Any) -> Driver:
+    node = follower(fetch_snapshot_max_bytes=10, **given)
+    fetched(node, answer(snapshot_id=SNAPSHOT))
+    return node
+
+
+def give(node: Driver, send: SendRequest, length: int = 10, **given: Any) -> Driver:
+    """The leader's answer to a request for a chunk."""
+    request = send.request
+    assert isinstance(request, FetchSnapshotRequest)
+    data = bytes(min(length, SIZE - request.position))
+    response = FetchSnapshotResponse(
+        given.get("error", 0), EPOCH, 2, (), SNAPSHOT, SIZE, request.position, data
+    )
+    return node.reply(send, response)
+
+
+def chunks(node: Driver) -> list[SendRequest]:
+    return node.requests(FetchSnapshotRequest)
+
+
+def positions(sends: list[SendRequest]) -> list[int]:
+    return [send.request.position for send in sends]  # type: ignore[union-attr]
+
+
+def under_way(**given: Any) -> tuple[Driver, list[SendRequest]]:
+    """A download whose first chunk is there, and the requests behind it."""
+    node = downloading(**given)
+    (first,) = chunks(node)
+    give(node, first)
+    return node, chunks(node)
+
+
+def test_the_first_chunk_tells_the_size_and_the_others_follow_each_other() -> None:
+    node, sent = under_way()
+    assert positions(sent) == [10, 20, 30]
+    assert len(sent) == MAX_CHUNKS_IN_FLIGHT
+    stored, asked = [0], positions(sent)
+    while sent:
+        give(node, sent.pop(0))
+        stored += [w.position for w in node.written if isinstance(w, StoreSnapshotChunk)]
+        sent += chunks(node)
+        asked += positions(chunks(node))
+    assert stored == list(range(0, SIZE, 10))
+    assert asked == list(range(10, SIZE, 10)), "each once, and nothing behind the end"
+    assert node.written[-1] == InstallSnapshot(SNAPSHOT)
+
+
+def test_a_leader_that_gives_less_is_asked_again_from_where_it_ended() -> None:
+    node, sent = under_way()
+    give(node, sent[0], 4)
+    assert chunks(node) == [], "what is on its way begins too late"
+    give(node, sent[1])
+    assert node.written == []
+    give(node, sent[2])
+    assert node.written == []
+    assert positions(chunks(node)) == [14, 18, 22], "in steps of what it gives now"
+
+
+def test_answers_in_another_order_are_asked_for_again() -> None:
+    node, (first, second, third) = under_way()
+    give(node, second)
+    assert node.written == []
+    (fourth,) = chunks(node)
+    give(node, first)
+    assert [w.position for w in node.written if isinstance(w, StoreSnapshotChunk)] == [10]
+    give(node, third)
+    assert chunks(node) == [], "one is still on its way, and begins too late"
+    give(node, fourth)
+    assert positions(chunks(node)) == [20, 30, 40]
+
+
+def test_an_answer_that_comes_twice_is_passed_over() -> None:
+    node, (first, *_) = under_way()
+    give(node, first)
+    give(node, first)
+    assert node.written == []
+
+
+def test_the_others_are_not_waited_for_when_the_connection_is_lost() -> None:
+    node, sent = under_way()
+    for send in sent:
+        node.step(RequestFailed(send.correlation))
+        assert chunks(node) == []
+    # A server that may know a newer leader is asked meanwhile.
+    (other,) = node.requests(FetchRequest)
+    node.wait(node.config.retry_backoff_ms)
+    assert positions(chunks(node)) == [10, 20, 30]
+    assert other.destination != sent[0].destination
+
+
+def test_a_snapshot_that_is_gone_is_dropped_once_and_a_fetch_waits_for_the_other_answers() -> None:
+    node, sent = under_way()
+    give(node, sent[0], 0, error=SNAPSHOT_NOT_FOUND)
+    assert node.written == [DropSnapshotDownload(SNAPSHOT)]
+    assert node.requests() == []
+    give(node, sent[1], 0, error=SNAPSHOT_NOT_FOUND)
+    assert node.written == []
+    give(node, sent[2], 0, error=POSITION_OUT_OF_RANGE)
+    assert node.written == []
+    assert len(node.requests(FetchRequest)) == 1
+
+
+def test_on_a_slow_connection_each_answer_gives_the_next_its_whole_time() -> None:
+    node, sent = under_way(fetch_timeout_ms=60_000)
+    most = node.config.request_timeout_ms
+    for _ in range(4):
+        node.wait(most - 1)
+        assert node.requests() == [], "nothing is given up"
+        give(node, sent.pop(0))
+        assert [type(write) for write in node.written] == [StoreSnapshotChunk]
+        sent += chunks(node)
+
+
+def test_a_leader_that_falls_silent_is_sought_elsewhere_once_nothing_is_in_flight() -> None:
+    node, sent = under_way(fetch_timeout_ms=60_000)
+    node.wait(node.config.request_timeout_ms)
+    (elsewhere,) = node.requests()
+    assert isinstance(elsewhere.request, FetchRequest)
+    assert elsewhere.destination != sent[0].destination
+
+
+def test_what_a_voter_has_to_tell_goes_between_the_chunks() -> None:
+    old = Voter(voter(1).key, voter(1).endpoints, VersionRange(0, 0))
+    voters = VoterSet([old, *dynamic(2, 3)])
+    node, sent = under_way(voters=voters, kraft_version=1, fetch_timeout_ms=1500)
+    node.now_ms += 1499
+    give(node, sent[0])
+    sent = [*sent[1:], *chunks(node)]
+    node.now_ms += 1
+    for send in sent:
+        assert node.requests(UpdateRaftVoterRequest) == []
+        give(node, send)
+    assert len(node.requests()) == 1
+    assert len(node.requests(UpdateRaftVoterRequest)) == 1
