@@ -255,8 +255,13 @@ class ScramCredentials(JournaledMap[tuple[int, str], ScramCredential]):
 class DelegationTokens(JournaledMap[str, Token]):
     """The delegation tokens by token id."""
 
-    __slots__ = ()
+    __slots__ = ("derived",)
     kind: ClassVar[str] = "delegation_token"
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        #: What whoever decides keeps beside the tokens, and brings up to date by `watch`.
+        self.derived: Any = None
 
     def replay(self, record: records.DelegationToken, offset: int) -> None:
         for principal in (record.owner, record.requester, *record.renewers):
