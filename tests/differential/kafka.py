@@ -13,7 +13,7 @@ from typing import Any, Self
 from tests.interop.kafka_jars import CACHE, SMALL_JVM, Jars, javac, kafka
 
 _SOURCES = Path(__file__).resolve().parent / "java"
-_PACKAGE = "org.apache.kafka.controller."
+PACKAGE = "org.apache.kafka.controller."
 # Kafka's managers log what they do; nothing of it is looked at.
 _QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=off",)
 # A long run is worth the better compiler.
@@ -35,15 +35,16 @@ def compiled(jars: Jars) -> Path:
 
 
 class Kafka:
-    """A warm process of the program ``main``; a context manager.
+    """A warm process of the program ``main`` of ``classes``; a context manager.
 
     Lines go in and come out in order. ``ask`` returns at once, so that this side can work
     meanwhile; the answers are what its ``result()`` gives.
     """
 
-    def __init__(self, main: str) -> None:
+    def __init__(self, main: str = PACKAGE + "Managers", classes: Path | None = None) -> None:
         jars = kafka()
-        command = jars.command(_PACKAGE + main, classes=compiled(jars), jvm=(*_JVM, *_QUIET))
+        classes = compiled(jars) if classes is None else classes
+        command = jars.command(main, classes=classes, jvm=(*_JVM, *_QUIET))
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )

@@ -9,14 +9,17 @@ import time
 from pathlib import Path
 
 from tests.differential.kafka import Kafka
+from tests.differential.pure import FUNCTIONS, run_function
 from tests.differential.registry import OPERATIONS
 from tests.differential.sequences import LENGTH, Report, run_case, run_sequences, shrunk
+
+_SHOWN_CASES = 3
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="cases of the pure functions")
-    parser.add_argument("--sequences", type=int, help="a hundredth of the cases by default")
+    parser.add_argument("--sequences", type=int, help="only these many sequences")
     parser.add_argument("--length", type=int, default=LENGTH)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first sequence")
@@ -26,7 +29,10 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a directory for the shrunk cases")
     options = parser.parse_args()
     sequences = options.cases // 100 if options.sequences is None else options.sequences
-    with Kafka("Managers") as kafka:
+    differing = 0
+    if not options.case and options.sequences is None:
+        differing += _run_functions(options.seed, options.cases)
+    with Kafka() as kafka:
         if options.case:
             found = run_case(kafka, json.loads(options.case.read_text()))
             print(shrunk(kafka, found) if found else "no difference")
@@ -45,7 +51,23 @@ def main() -> int:
             options.keep.mkdir(parents=True, exist_ok=True)
             for number, found in enumerate(report.differences):
                 (options.keep / f"case-{number}.json").write_text(json.dumps(found.case))
-    return int(report.differing > 0)
+    return int(differing + report.differing > 0)
+
+
+def _run_functions(seed: int, cases: int) -> int:
+    differing = 0
+    for function in FUNCTIONS:
+        began = time.perf_counter()
+        report = run_function(function, seed, cases)
+        for text in report.differences[:_SHOWN_CASES]:
+            print(f"{report.name}: {text}", end="\n\n")
+        print(
+            f"{report.cases:8} {report.name}, {time.perf_counter() - began:.0f} s: "
+            f"{len(report.differences)} differ",
+            flush=True,
+        )
+        differing += len(report.differences)
+    return differing
 
 
 def _print(report: Report, seconds: float) -> None:

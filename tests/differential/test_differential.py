@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.differential.kafka import Kafka
+from tests.differential.pure import FUNCTIONS, PureFunction, run_function
 from tests.differential.sequences import run_sequences
 from tests.interop.kafka_jars import MissingToolError
 
@@ -16,11 +17,19 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(scope="module")
 def managers() -> Iterator[Kafka]:
     try:
-        kafka = Kafka("Managers")
+        kafka = Kafka()
     except MissingToolError as missing:
         pytest.skip(str(missing))
     with kafka:
         yield kafka
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+@pytest.mark.usefixtures("managers")
+def test_pure_functions_answer_as_kafkas_do(function: PureFunction) -> None:
+    report = run_function(function, seed=20, cases=3_000)
+    assert report.cases == round(3_000 * function.share)
+    assert not report.differences, "\n\n".join(report.differences[:3])
 
 
 def test_sequences_of_operations_write_what_kafkas_managers_write(managers: Kafka) -> None:

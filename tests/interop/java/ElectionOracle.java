@@ -1,7 +1,9 @@
 package org.apache.kafka.controller;
 
+import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -174,10 +176,15 @@ public final class ElectionOracle {
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        StringBuilder answers = new StringBuilder();
+        // Whoever asks may wait for an answer before going on, or send all questions at once.
+        PrintStream answers =
+            new PrintStream(new BufferedOutputStream(System.out, 1 << 16), false, StandardCharsets.US_ASCII);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             answers.append(answer(line.split(" "))).append('\n');
+            if (!lines.ready()) {
+                answers.flush();
+            }
         }
-        System.out.print(answers);
+        answers.flush();
     }
 }

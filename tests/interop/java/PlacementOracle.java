@@ -1,5 +1,7 @@
+import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -110,7 +112,9 @@ public final class PlacementOracle {
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
-        StringBuilder answers = new StringBuilder();
+        // Whoever asks may wait for an answer before going on, or send all questions at once.
+        PrintStream answers =
+            new PrintStream(new BufferedOutputStream(System.out, 1 << 16), false, StandardCharsets.US_ASCII);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = line.split(" ");
             String answer = switch (words[0]) {
@@ -122,7 +126,10 @@ public final class PlacementOracle {
                 default -> throw new IllegalArgumentException("not a question: " + line);
             };
             answers.append(answer).append('\n');
+            if (!lines.ready()) {
+                answers.flush();
+            }
         }
-        System.out.print(answers);
+        answers.flush();
     }
 }
