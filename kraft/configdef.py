@@ -91,8 +91,8 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class DistinctEntries:
-    """A list without empty entries or any that comes twice; it may be empty itself.
+class SetOfEntries:
+    """A list without empty entries, which may be empty itself; what comes twice counts once.
 
     ``allowed`` are the entries that may be, where not all may (``ConfigDef.ValidList``).
     """
@@ -102,8 +102,6 @@ class DistinctEntries:
     def __call__(self, value: tuple[str, ...]) -> None:
         if "" in value:
             raise RefusedError("a list without empty entries")
-        if len(set(value)) < len(value):
-            raise RefusedError("a list in which nothing comes twice")
         if self.allowed and not set(value) <= set(self.allowed):
             raise RefusedError(f"a list of {', '.join(self.allowed)}")
 

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 from kraft.configdef import (
     Between,
     Check,
-    DistinctEntries,
     Kind,
     OneOf,
     RefusedError,
+    SetOfEntries,
     check_share_offset_reset,
     check_throttled_replicas,
     read,
@@ -56,6 +56,8 @@ class Definition(NamedTuple):
     def read(self, text: str) -> Any:
         """The value that ``text`` says. Raises RefusedError."""
         value = read(self.kind, text)
+        if isinstance(self.check, SetOfEntries):
+            value = tuple(dict.fromkeys(value))
         if self.check is not None:
             self.check(value)
         return value
@@ -73,7 +75,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Definition]] = MappingProxyType(
         "cleanup.policy": Definition(
             Kind.LIST,
             ("delete",),
-            DistinctEntries(("compact", "delete")),
+            SetOfEntries(("compact", "delete")),
             _like("log.cleanup.policy"),
         ),
         "compression.gzip.level": Definition(
@@ -235,8 +237,8 @@ GROUP_CONFIGS: Final[Mapping[str, Definition]] = MappingProxyType(
 CLIENT_METRICS_CONFIGS: Final[Mapping[str, Definition]] = MappingProxyType(
     {
         "interval.ms": Definition(Kind.INT, 5 * _MINUTE_MS),
-        "match": Definition(Kind.LIST, (), DistinctEntries()),
-        "metrics": Definition(Kind.LIST, (), DistinctEntries()),
+        "match": Definition(Kind.LIST, (), SetOfEntries()),
+        "metrics": Definition(Kind.LIST, (), SetOfEntries()),
     }
 )
 

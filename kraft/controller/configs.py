@@ -119,7 +119,9 @@ def config_records(
     return [*made, *writer.clearing(made)]
 
 
-def check_resource_exists(cluster: Cluster, resource: ConfigResource) -> None:
+def check_resource_exists(
+    cluster: Cluster, resource: ConfigResource, settings: Settings = DEFAULTS
+) -> None:
     """Raises UnknownTopicOrPartitionError or BrokerIdNotRegisteredError (for controllers too)."""
     resource_type, name = resource
     if resource_type == TOPIC and cluster.table.topic_number(name) < 0:
@@ -131,6 +133,7 @@ def check_resource_exists(cluster: Cluster, resource: ConfigResource) -> None:
             node_id not in state.brokers
             and node_id not in state.controllers
             and node_id not in state.quorum.voter_ids
+            and node_id != settings.node_id
         ):
             raise BrokerIdNotRegisteredError(f"there is no node {name}")
 
@@ -239,7 +242,7 @@ class _Writer:
                 after[name] = value
         check_configs(self.settings.config_rules, resource, after, present)
         if not is_new:
-            check_resource_exists(self.cluster, resource)
+            check_resource_exists(self.cluster, resource, self.settings)
         if self.policy is not None:
             self.policy(resource, altered)
 

@@ -15,6 +15,8 @@ from tests.differential.operation import Operation, Outcome
 
 _PARTITION_CHANGE = 5
 _CONFIG = 4
+_FEATURE_LEVEL = 12
+_CLIENT_QUOTA = 14
 _CLEAR_ELR = 24
 
 
@@ -67,6 +69,8 @@ def _setting(value: bytes) -> tuple[int, str, str]:
 _ORDERS: dict[int, Callable[[bytes], Any]] = {
     _PARTITION_CHANGE: _partition,
     _CONFIG: _setting,
+    _FEATURE_LEVEL: lambda value: value,
+    _CLIENT_QUOTA: lambda value: value,
     _CLEAR_ELR: lambda value: value,
 }
 

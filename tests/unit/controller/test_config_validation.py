@@ -29,7 +29,7 @@ def check(
         {},
         {"retention.ms": " -1 ", "segment.bytes": "1048576", "preallocate": "TRUE"},
         {"cleanup.policy": "", "compression.gzip.level": "-1"},
-        {"cleanup.policy": "compact, delete", "min.cleanable.dirty.ratio": "0.1"},
+        {"cleanup.policy": "compact, delete,compact", "min.cleanable.dirty.ratio": "0.1"},
         {"leader.replication.throttled.replicas": "*", "internal.segment.bytes": "1"},
     ],
 )
@@ -44,7 +44,7 @@ def test_what_a_topic_may_have(configs: dict[str, str]) -> None:
         ({"retention.ms": "-2"}, "at least -1"),
         ({"retention.ms": "1d"}, "64 bits"),
         ({"segment.bytes": "1048575"}, "at least 1048576"),
-        ({"cleanup.policy": "delete,delete"}, "twice"),
+        ({"cleanup.policy": "delete,,"}, "empty"),
         ({"compression.type": "none"}, "zstd"),
         ({"compression.gzip.level": "0"}, "or -1"),
         ({"min.cleanable.dirty.ratio": "1.1"}, "between 0 and 1"),
@@ -64,6 +64,7 @@ def test_what_a_topic_may_not_have(configs: dict[str, str], said: str) -> None:
         {"retention.ms": "-1", "local.retention.ms": "-1"},
         {"remote.log.copy.disable": "true", "retention.ms": "9", "local.retention.ms": "9"},
         {"cleanup.policy": ""},
+        {"cleanup.policy": "delete,delete"},
     ],
 )
 def test_what_a_tiered_topic_may_have(configs: dict[str, str]) -> None:
@@ -163,7 +164,8 @@ def test_the_limits_of_a_group_are_those_of_the_brokers() -> None:
         ({"period": "1"}, InvalidRequestError),
         ({"interval.ms": "99"}, InvalidRequestError),
         ({"interval.ms": "often"}, InvalidConfigError),
-        ({"metrics": "a,a"}, InvalidConfigError),
+        ({"metrics": "a,a"}, None),
+        ({"metrics": "a,,b"}, InvalidConfigError),
         ({"match": "client_id"}, InvalidConfigError),
         ({"match": "client_id=a=b"}, InvalidConfigError),
         ({"match": "user=a"}, InvalidConfigError),

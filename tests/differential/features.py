@@ -1,0 +1,70 @@
+"""Levels of features, as ``kraft.controller.features`` decides them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from kraft import controller
+from kraft.controller import FeatureUpdate, LocalFeatures, UpgradeType
+from kraft.errors import InvalidUpdateVersionError
+from kraft.records import KRaftVersion
+from kraft.records.versions import METADATA_VERSION, SUPPORTED_FEATURES
+from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.world import NODE_ID, World
+
+_LOCAL = LocalFeatures(NODE_ID, (NODE_ID,))
+_KRAFT_VERSION = "kraft.version"
+
+
+class UpdateFeatures(Operation):
+    """One or several levels at once; that of kraft.version only alone: Kafka raises it even where
+    another feature of the request is refused.
+    """
+
+    name = "update_features"
+    weight = 4
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        finalized = controller.finalized_features(world.cluster)
+        updates: dict[str, list[int]] = {}
+        for name in dice.sample(sorted(SUPPORTED_FEATURES), dice.choice((1, 1, 1, 2))):
+            current = finalized.get(name, 0)
+            if name == METADATA_VERSION:
+                level = current + dice.choice((-7, -3, -2, -1, -1, 0, 1, 1, 2, 3))
+            else:
+                level = dice.choice((-1, 0, 0, 1, 1, 1, 2, 3))
+            way = UpgradeType.UPGRADE if level >= current else dice.choice((2, 3))
+            updates[name] = [level, way if dice.random() < 0.9 else dice.randrange(5)]
+        if dice.random() < 0.05:
+            updates["no.such.version"] = [dice.randrange(2), 1]
+        if _KRAFT_VERSION in updates:
+            updates = {_KRAFT_VERSION: updates[_KRAFT_VERSION]}
+        return {"updates": updates, "validate_only": dice.random() < 0.1}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        try:
+            decision = controller.update_features(
+                world.cluster,
+                [FeatureUpdate(name, *asked) for name, asked in arguments["updates"].items()],
+                _LOCAL,
+                world.settings,
+                validate_only=arguments["validate_only"],
+            )
+        except InvalidUpdateVersionError as error:
+            return Decided(None, error.kafka_code)
+        level = decision.response.kraft_version
+
+        def raise_kraft_version() -> None:
+            if level is not None and not arguments["validate_only"]:
+                world.cluster.state.apply_control(
+                    KRaftVersion(kraft_version=level), world.cluster.next_offset - 1, 1
+                )
+
+        return Decided(decision, 0, applied=raise_kraft_version)
+
+    def understood(self, response: Any) -> Any:
+        return response[0]
+
+
+OPERATIONS: tuple[Operation, ...] = (UpdateFeatures(),)
