@@ -366,6 +366,50 @@ asyncio.run(main())
     assert done.stdout == ""
 
 
+def test_a_refusal_on_the_loop_ends_the_process_too(tmp_path: Path) -> None:
+    """A process of its own, whose files may not grow beyond 100 kB; every append is waited for."""
+    script = """
+import asyncio, resource, sys
+from functools import partial
+from pathlib import Path
+
+from kraft.raft.ready import AppendBatches, Written
+from kraft.server.process import end_process
+from tests.unit.server.disk.test_store import append_of, open_store
+from tests.unit.server.disk.test_writer import Heard, begin
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+async def main():
+    store = open_store(Path(sys.argv[1]), segment_bytes=1 << 20)
+    heard = Heard(store, on_failure=partial(end_process, "a write failed"))
+    heard.writer.submit([begin(0, 1)], 1)
+    await heard.until(1)
+    for number in range(1000):
+        base = 1 + 10 * number
+        append = AppendBatches(base, base + 10, append_of(10, base, 1))
+        heard.writer.submit([append], number + 2, is_awaited=True)
+        await heard.until(number + 2)
+        print(base + 10, flush=True)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[4],
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("a write failed, this node stops") == 1
+    assert "File too large" in done.stderr
+    store = open_store(tmp_path, segment_bytes=1 << 20)
+    assert store.view.end_offset == int(done.stdout.split()[-1])
+    store.close()
+
+
 def test_killed_at_work_it_loses_nothing_that_was_told(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
