@@ -27,6 +27,8 @@ cdef class ElectionContext(ElectionRules):
                          int scope, int64_t directory, int32_t single) noexcept nogil
     cdef int elect_row(self, BatchBuilder builder, int64_t row, int election) noexcept nogil
     cdef int expand_row(self, BatchBuilder builder, int64_t row) noexcept nogil
+    cdef bint may_need(self, int64_t first, int kind) noexcept nogil
+    cdef bint cannot_move(self, int64_t row, int32_t preferred) noexcept nogil
     cdef int64_t visit_rows(self, BatchBuilder builder, const int32_t *rows, int64_t count,
                             int kind, int64_t limit, int8_t *outcomes) noexcept nogil
     cdef int _check(self, int64_t result, BatchBuilder builder) except -1

@@ -33,6 +33,8 @@ cdef enum:
     # Rows ahead of the one at hand whose memory is asked for: about what the memory can serve
     # at a time.
     ROWS_AHEAD = 12
+    # Rows that are asked together whether any of them needs an election; a power of two.
+    ROWS_A_LOOK = 64
 
 # What visit_rows does to each row.
 cdef enum Visit:
@@ -269,6 +271,46 @@ cdef class ElectionContext(ElectionRules):
             RECOVERED,
         )
 
+    cdef bint may_need(self, int64_t first, int kind) noexcept nogil:
+        """Whether one of the rows from `first` on, as many as are looked at together, may need an
+        election.
+        """
+        cdef const int32_t *leader = self.table.leader + first
+        cdef const int32_t *replicas = self.table.replicas + first * self.table.stride
+        cdef int64_t stride = self.table.stride, index
+        cdef int32_t found = 0
+        if kind == VISIT_PREFERRED:
+            for index in range(ROWS_A_LOOK):
+                found |= leader[index] ^ replicas[index * stride]
+            return found != 0
+        for index in range(ROWS_A_LOOK):
+            found |= <int32_t>(leader[index] == NO_LEADER)
+        return found != 0
+
+    cdef bint cannot_move(self, int64_t row, int32_t preferred) noexcept nogil:
+        """Whether a regular row stays as it is, because its preferred replica is not alive and its
+        leader is: what ``decide`` would find out at greater length.
+        """
+        cdef const int32_t *replicas = self.table.replicas + row * self.table.stride
+        cdef int32_t before = self.table.leader[row], slot = 0
+        cdef uint32_t left = self.table.isr[row]
+        cdef const BrokerSlot *leader
+        if (
+            self.is_elr_enabled or left == IRREGULAR or self.table.elr[row]
+            or self.table.last_known_elr[row] or self.find_broker(preferred).acceptable
+        ):
+            return False
+        while left and replicas[(left & 15) - 1] != before:
+            left >>= 4
+        if left == 0:
+            return False
+        slot = <int32_t>(left & 15) - 1
+        leader = self.find_broker(before)
+        return (
+            leader.is_set and leader.acceptable
+            and self.is_online(leader, self.table.directories[row * self.table.stride + slot])
+        )
+
     cdef int64_t visit_rows(self, BatchBuilder builder, const int32_t *rows, int64_t count,
                             int kind, int64_t limit, int8_t *outcomes) noexcept nogil:
         """Elects or expands for the rows named, or (NULL) for all of the table; how many changed,
@@ -277,10 +319,18 @@ cdef class ElectionContext(ElectionRules):
         `outcomes` gets for each row named 1 where a record was written and 0 where not. Ends at
         `limit` records.
         """
-        cdef int64_t index, row, changed = 0
+        cdef int64_t index = -1, row, changed = 0, end = count
         cdef int32_t preferred
         cdef int result
-        for index in range(self.table.row_count if rows == NULL else count):
+        if rows == NULL:
+            end = self.table.row_count
+        while True:
+            index += 1
+            if rows == NULL and kind != VISIT_EXPAND and not index & (ROWS_A_LOOK - 1):
+                while index + ROWS_A_LOOK <= end and not self.may_need(index, kind):
+                    index += ROWS_A_LOOK
+            if index >= end:
+                break
             row = index if rows == NULL else rows[index]
             if outcomes != NULL:
                 outcomes[index] = 0
@@ -293,7 +343,10 @@ cdef class ElectionContext(ElectionRules):
             result = 0
             if kind == VISIT_PREFERRED:
                 preferred = self.table.replicas[row * self.table.stride]
-                if preferred >= 0 and self.table.leader[row] != preferred:
+                if (
+                    preferred >= 0 and self.table.leader[row] != preferred
+                    and not self.cannot_move(row, preferred)
+                ):
                     result = self.elect_row(builder, row, ELECT_PREFERRED)
             elif kind == VISIT_EXPAND:
                 result = self.expand_row(builder, row)

@@ -7,7 +7,7 @@ Owns which partitions need one and what is answered where none can be had. Sourc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 import numpy as np
@@ -49,46 +49,154 @@ def elect_leaders(
     """Elects for the partitions named by topic, or for all; the response says why one failed.
 
     Where all are asked for, those that need no election are left out of the response. Raises
-    PolicyViolationError where more than 10,000 leaders would be elected.
+    PolicyViolationError where more than 10,000 leaders would be elected: see `LeaderElection`.
     """
-    table = cluster.table
-    response: dict[TopicPartition, KraftError | None] = {}
-    if partitions is None:
-        rows = _rows_in_need(table, election)
-        names = [_name(table, int(row)) for row in rows]
-    else:
-        names = []
-        chosen = []
-        for topic, ids in partitions.items():
-            number = table.topic_number(topic)
-            for partition in ids:
-                row = table.row_of(number, partition) if number >= 0 else -1
-                response[topic, partition] = None
-                if row < 0:
-                    response[topic, partition] = UnknownTopicOrPartitionError(
-                        f"there is no partition {topic}-{partition}"
-                    )
-                elif not _needs(table, row, election):
-                    response[topic, partition] = ElectionNotNeededError(
-                        f"{topic}-{partition} has the leader that was asked for"
-                    )
-                else:
-                    names.append((topic, partition))
-                    chosen.append(row)
-        rows = np.array(chosen, np.int32)
-    builder = BatchBuilder()
-    context = election_context(cluster, settings)
-    if election is ElectionType.PREFERRED:
-        outcomes = context.elect_preferred(builder, rows)
-    else:
-        outcomes = context.elect_unclean(builder, rows)
-    if builder.record_count > MAX_RECORDS_PER_BATCH:
+    asked = LeaderElection(election, partitions, at_a_time=None)
+    decision = asked.decide(cluster, settings)
+    if len(decision.records) > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
-            f"a request elects at most {MAX_RECORDS_PER_BATCH} leaders, not {builder.record_count}"
+            f"a request elects at most {MAX_RECORDS_PER_BATCH} leaders, not {len(decision.records)}"
         )
-    for name, is_elected in zip(names, outcomes, strict=True):
-        response[name] = None if is_elected else _not_available(election, name)
-    return Decision(Records.finished(builder), response)
+    assert decision.response is not None
+    response = {
+        (topic, partition): None if code == 0 else _refusal(code, topic, partition)
+        for topic, partition, code in decision.response
+    }
+    return Decision(decision.records, response)
+
+
+class ElectionResults:
+    """What became of each partition of a request, as columns of one length.
+
+    ``topics`` (indices into ``names``), ``partitions`` and ``errors`` (Kafka's codes, 0 for
+    elected). Iterating gives (name, partition, code).
+    """
+
+    __slots__ = ("_table", "errors", "names", "partitions", "topics")
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        names: list[str] | None,
+        topics: NDArray[np.int32],
+        partitions: NDArray[np.int32],
+        errors: NDArray[np.int16],
+    ) -> None:
+        self._table = table
+        #: None: ``topics`` are the numbers that the table has for them.
+        self.names = names
+        self.topics = topics
+        self.partitions = partitions
+        self.errors = errors
+
+    def __len__(self) -> int:
+        return len(self.errors)
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        columns = (self.topics.tolist(), self.partitions.tolist(), self.errors.tolist())
+        for topic, partition, error in zip(*columns, strict=True):
+            yield self.topic_name(topic), partition, error
+
+    def topic_name(self, topic: int) -> str:
+        """The name behind an entry of ``topics``."""
+        return self._table.topic_name(topic) if self.names is None else self.names[topic]
+
+
+class LeaderElection:
+    """An ElectLeaders request of any size, decided about ``at_a_time`` elections at a time.
+
+    ``partitions`` None asks for all, ``at_a_time`` None for one decision. It is not atomic, as in
+    Kafka; where it is partial it is to be asked again once its records have taken effect, and sees
+    what has become of the partitions meanwhile.
+    """
+
+    def __init__(
+        self,
+        election: ElectionType,
+        partitions: Mapping[str, Sequence[int]] | None = None,
+        *,
+        at_a_time: int | None = MAX_RECORDS_PER_BATCH,
+    ) -> None:
+        self._election = election
+        self._at_a_time = at_a_time
+        self._asked = partitions
+        self._decided = 0
+        self._rows: NDArray[np.int32] | None = None
+        self._results: ElectionResults | None = None
+        #: Where in the results each of the rows stands.
+        self._places: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def decide(
+        self, cluster: Cluster, settings: Settings = DEFAULTS
+    ) -> Decision[ElectionResults | None]:
+        """The records of the next elections; the response is None as long as the decision is
+        partial.
+        """
+        if self._rows is None:
+            self._look_up(cluster)
+        assert self._rows is not None
+        assert self._results is not None
+        table = cluster.table
+        end = len(self._rows)
+        if self._at_a_time is not None:
+            end = min(end, self._decided + self._at_a_time)
+        rows = self._rows[self._decided : end]
+        places = self._places[self._decided : end]
+        if self._decided:
+            # What was decided before has had time to change: topics go, leaders come.
+            is_needed = _need(table, rows, self._election)
+            self._results.errors[places[~is_needed]] = ElectionNotNeededError.kafka_code
+            rows, places = rows[is_needed], places[is_needed]
+        builder = BatchBuilder()
+        context = election_context(cluster, settings)
+        if self._election is ElectionType.PREFERRED:
+            outcomes = context.elect_preferred(builder, rows)
+            refused = PreferredLeaderNotAvailableError.kafka_code
+        else:
+            outcomes = context.elect_unclean(builder, rows)
+            refused = EligibleLeadersNotAvailableError.kafka_code
+        self._results.errors[places[outcomes == 0]] = refused
+        self._decided = end
+        written = Records.finished(builder)
+        if end < len(self._rows):
+            return Decision(written, None, is_partial=True)
+        return Decision(written, self._results)
+
+    def _look_up(self, cluster: Cluster) -> None:
+        table = cluster.table
+        if self._asked is None:
+            rows = _rows_in_need(table, self._election)
+            self._rows = rows
+            self._places = np.arange(len(rows))
+            self._results = ElectionResults(
+                table,
+                None,
+                table.column("topic")[rows],
+                table.column("partition")[rows],
+                np.zeros(len(rows), np.int16),
+            )
+            return
+        names = list(self._asked)
+        counts = [len(ids) for ids in self._asked.values()]
+        found = np.full(sum(counts), -1, np.int32)
+        partitions = np.empty(sum(counts), np.int32)
+        place = 0
+        for name, ids in self._asked.items():
+            number = table.topic_number(name)
+            for partition in ids:
+                partitions[place] = partition
+                if number >= 0:
+                    found[place] = table.row_of(number, partition)
+                place += 1
+        errors = np.zeros(len(found), np.int16)
+        errors[found < 0] = UnknownTopicOrPartitionError.kafka_code
+        is_needed = np.zeros(len(found), bool)
+        is_needed[found >= 0] = _need(table, found[found >= 0], self._election)
+        errors[(found >= 0) & ~is_needed] = ElectionNotNeededError.kafka_code
+        self._places = np.flatnonzero(is_needed)
+        self._rows = found[self._places]
+        topics = np.repeat(np.arange(len(names), dtype=np.int32), counts)
+        self._results = ElectionResults(table, names, topics, partitions, errors)
 
 
 def balance_leaders(
@@ -129,20 +237,23 @@ def _rows_in_need(table: PartitionTable, election: ElectionType) -> NDArray[np.i
     return np.flatnonzero(is_alive & is_needed).astype(np.int32)
 
 
-def _needs(table: PartitionTable, row: int, election: ElectionType) -> bool:
-    leader = int(table.column("leader")[row])
+def _need(
+    table: PartitionTable, rows: NDArray[np.int32], election: ElectionType
+) -> NDArray[np.bool_]:
+    leader = table.column("leader")[rows]
+    is_alive: NDArray[np.bool_] = table.column("topic")[rows] >= 0
     if election is ElectionType.PREFERRED:
-        return leader != int(table.column("replicas")[row, 0])
-    return leader == -1
+        return is_alive & (leader != table.column("replicas")[rows, 0])
+    return is_alive & (leader == -1)
 
 
-def _name(table: PartitionTable, row: int) -> TopicPartition:
-    topic = table.topic_name(int(table.column("topic")[row]))
-    return topic, int(table.column("partition")[row])
-
-
-def _not_available(election: ElectionType, name: TopicPartition) -> KraftError:
-    text = f"no replica of {name[0]}-{name[1]} can be elected"
-    if election is ElectionType.PREFERRED:
-        return PreferredLeaderNotAvailableError(text)
-    return EligibleLeadersNotAvailableError(text)
+def _refusal(code: int, topic: str, partition: int) -> KraftError:
+    """The error of one partition, in words."""
+    name = f"{topic}-{partition}"
+    if code == UnknownTopicOrPartitionError.kafka_code:
+        return UnknownTopicOrPartitionError(f"there is no partition {name}")
+    if code == ElectionNotNeededError.kafka_code:
+        return ElectionNotNeededError(f"{name} has the leader that was asked for")
+    if code == PreferredLeaderNotAvailableError.kafka_code:
+        return PreferredLeaderNotAvailableError(f"no replica of {name} can be elected")
+    return EligibleLeadersNotAvailableError(f"no replica of {name} can be elected")
