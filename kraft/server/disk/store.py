@@ -23,7 +23,7 @@ from kraft._core.disk import Disk, OsDisk, OsFile
 from kraft._core.group_writer import GroupWriter
 from kraft._core.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from kraft._core.snapshot_file import SnapshotWriter
-from kraft.errors import OffsetOutOfRangeError
+from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.metadata.directory import METADATA_LOG
 from kraft.raft.election_state import ElectionState
 from kraft.raft.messages import LogSlice, OffsetAndEpoch, SnapshotSlice
@@ -230,6 +230,10 @@ class MetadataStore:
         """A snapshot that is there, checked and mapped."""
         return self._snapshots.all.get(id)
 
+    def latest_snapshot(self) -> StoredSnapshot | None:
+        """The newest snapshot that is there, checked and mapped."""
+        return next(reversed(list(self._snapshots.all.values())), None)
+
     # -- snapshots made here, and cleaning
 
     def snapshot_writer(
@@ -240,7 +244,16 @@ class MetadataStore:
         timestamp_ms: int,
         control_records: Iterable[tuple[int, bytes]] = (),
     ) -> SnapshotWriter:
-        """A writer of the snapshot ``id``; once it is finished, `add_snapshot` takes it in."""
+        """A writer of the snapshot ``id``; once it is finished, `add_snapshot` takes it in.
+
+        Raises InvalidRequestError where no snapshot of this log may end: in mid-batch, where a
+        follower that loaded it would find no batch to go on with (KAFKA-17713), outside the log, or
+        in another epoch than ``id`` says (``KafkaMetadataLog.createNewSnapshot``). That it is
+        committed is for whoever calls to know.
+        """
+        if id.offset < self.log.log_start_offset:
+            raise self._refusal(id, self._extent())
+        self._check_snapshot_end(id)
         return SnapshotWriter(
             self.directory,
             id.offset,
@@ -252,9 +265,36 @@ class MetadataStore:
         )
 
     def add_snapshot(self, id: OffsetAndEpoch) -> SnapshotStored:
-        """Takes in a snapshot that was finished under its name: it may be served from now on."""
+        """Takes in a snapshot that was finished under its name: it may be served from now on.
+
+        Raises InvalidRequestError as `snapshot_writer` does, but for one from before the log, which
+        may have been cleaned meanwhile; CorruptRecordError where it is no sound snapshot.
+        """
+        self._check_snapshot_end(id)
         snapshot = self._snapshots.take_in(id)
         return SnapshotStored(id, snapshot.size)
+
+    def _check_snapshot_end(self, id: OffsetAndEpoch) -> None:
+        log = self.log
+        if id.offset > log.log_end_offset:
+            raise self._refusal(id, self._extent())
+        if id.offset <= log.log_start_offset:
+            return
+        epoch = log.epoch_at(id.offset - 1)
+        if epoch != id.epoch:
+            raise self._refusal(id, f"the record before it is of epoch {epoch}")
+        if id.offset < log.log_end_offset:
+            base_offset = int.from_bytes(log.fetch(id.offset, 1)[:8], "big")
+            if base_offset != id.offset:
+                raise self._refusal(id, f"within the batch that begins at offset {base_offset}")
+
+    def _extent(self) -> str:
+        return f"the log holds offsets {self.log.log_start_offset} to {self.log.log_end_offset}"
+
+    def _refusal(self, id: OffsetAndEpoch, reason: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"no snapshot may end at offset {id.offset} of epoch {id.epoch}: {reason}"
+        )
 
     def clean(
         self,

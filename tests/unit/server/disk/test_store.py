@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kraft._core.batch import assign_offsets
-from kraft._core.snapshot_file import snapshot_name
-from kraft.errors import CorruptRecordError, DamagedLogError, StorageError
+from kraft._core.snapshot_file import SnapshotWriter, snapshot_name
+from kraft.errors import CorruptRecordError, DamagedLogError, InvalidRequestError, StorageError
 from kraft.raft.election_state import ElectionState
 from kraft.raft.messages import LogSlice, OffsetAndEpoch, SnapshotSlice
 from kraft.raft.ready import (
@@ -77,32 +77,38 @@ def append(store: MetadataStore, count: int = 10, epoch: int = 1) -> bytes:
     return data
 
 
-def make_snapshot(store: MetadataStore, id: OffsetAndEpoch, *head: tuple[int, bytes]) -> None:
+def make_snapshot(store: MetadataStore, id: OffsetAndEpoch) -> None:
     with store.snapshot_writer(
-        id,
-        last_contained_log_timestamp_ms=NOW_MS,
-        timestamp_ms=NOW_MS,
-        control_records=head,
+        id, last_contained_log_timestamp_ms=NOW_MS, timestamp_ms=NOW_MS
     ) as writer:
-        writer.append_batches(stamped([NoOp()] * 500, 0, id.epoch, is_control=False))
-        writer.finish()
+        fill(writer, id)
+
+
+def fill(writer: SnapshotWriter, id: OffsetAndEpoch) -> None:
+    writer.append_batches(stamped([NoOp()] * 500, 0, id.epoch, is_control=False))
+    writer.finish()
 
 
 def snapshot_bytes(
     path: Path, id: OffsetAndEpoch, voters: VoterSet | None, *more: tuple[int, bytes]
 ) -> bytes:
     """A snapshot as another node would send it; ``more`` control records by type."""
-    other = open_store(path)
     head = list(more)
     if voters is not None:
         head += [
             (5, control.encode_control(control.KRaftVersion(kraft_version=1))),
             (6, control.encode_control(voters.to_record())),
         ]
-    make_snapshot(other, id, *head)
-    content = (metadata_dir(path) / snapshot_name(*id)).read_bytes()
-    other.close()
-    return content
+    path.mkdir(exist_ok=True)
+    with SnapshotWriter(
+        path,
+        *id,
+        last_contained_log_timestamp_ms=NOW_MS,
+        timestamp_ms=NOW_MS,
+        control_records=head,
+    ) as writer:
+        fill(writer, id)
+    return (path / snapshot_name(*id)).read_bytes()
 
 
 def download(store: MetadataStore, id: OffsetAndEpoch, content: bytes) -> None:
@@ -358,6 +364,47 @@ def test_a_snapshot_is_served_once_it_was_taken_in(tmp_path: Path, store: Metada
     assert (stored.size, stored.is_installed) == (len(content), False)
     assert bytes(store.read(SnapshotSlice(id, 5, 100))) == content[5:105]
     assert bytes(store.read(SnapshotSlice(id, len(content) - 3, 100))) == content[-3:]
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "reason"),
+    [
+        (5, 1, "within the batch that begins at offset 1"),
+        (20, 1, "within the batch that begins at offset 11"),
+        (22, 1, "the log holds offsets 0 to 21"),
+        (11, 2, "the record before it is of epoch 1"),
+    ],
+    ids=["mid-batch", "mid-batch at the end", "above the log", "another epoch"],
+)
+def test_bug_09_kafka_17713_no_snapshot_ends_within_a_batch(
+    offset: int, epoch: int, reason: str, tmp_path: Path
+) -> None:
+    store = open_store(tmp_path)
+    begin_epoch(store, 1)
+    append(store)
+    append(store)
+    id = OffsetAndEpoch(offset, epoch)
+    with pytest.raises(InvalidRequestError, match=reason):
+        make_snapshot(store, id)
+    assert not list(metadata_dir(tmp_path).glob("*.checkpoint*"))
+    # Nor is one taken in that somebody else wrote there.
+    snapshot_bytes(metadata_dir(tmp_path), id, None)
+    with pytest.raises(InvalidRequestError, match=reason):
+        store.add_snapshot(id)
+    assert store.snapshot(id) is None
+    for offset in (0, 1, 11, 21):
+        at = OffsetAndEpoch(offset, 1 if offset else 0)
+        make_snapshot(store, at)
+        assert store.add_snapshot(at).snapshot_id == at
+    store.close()
+
+
+def test_no_snapshot_is_made_from_before_the_log(store: MetadataStore, tmp_path: Path) -> None:
+    id = OffsetAndEpoch(50, 3)
+    download(store, id, snapshot_bytes(tmp_path / "other", id, None))
+    store.perform(InstallSnapshot(id))
+    with pytest.raises(InvalidRequestError, match="the log holds offsets 50 to 50"):
+        make_snapshot(store, OffsetAndEpoch(40, 3))
 
 
 # Truncations and snapshots from the leader
