@@ -13,9 +13,20 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.regex.Pattern;
+import kafka.server.ControllerConfigurationValidator;
 import kafka.server.KafkaConfig;
+import kafka.server.KafkaRaftServer;
 import kafka.tools.StorageTool;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.ApiException;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.coordinator.group.GroupConfig;
+import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
+import org.apache.kafka.server.metrics.ClientMetricsConfigs;
+import org.apache.kafka.storage.internals.log.LogConfig;
 
 /**
  * Kafka's own reading of configurations, and its storage tool, in one warm process: a request in
@@ -54,6 +65,17 @@ public final class ConfigOracle {
                 return value(question.get("name").asText(), question.get("value").asText());
             case "config":
                 return config(question.get("settings"));
+            case "schema":
+                return schema();
+            case "schemaValue":
+                return schemaValue(question.get("type").asText(), question.get("name").asText(),
+                    question.get("value").asText());
+            case "defaults":
+                return defaults(question.get("settings"));
+            case "validate":
+                return validate(question);
+            case "pattern":
+                return Pattern.compile(question.get("text").asText()).pattern();
             case "storage":
                 return storage(question.get("arguments"));
             default:
@@ -79,10 +101,89 @@ public final class ConfigOracle {
         return one.parse(Map.of(name, text)).get(name);
     }
 
-    private static Object config(JsonNode settings) {
+    /** What is configured at run time, by the type of its resource. */
+    private static Map<ConfigResource.Type, ConfigDef> runTimeDefinitions() {
+        return Map.of(
+            ConfigResource.Type.TOPIC, LogConfig.configDefCopy(),
+            ConfigResource.Type.GROUP, GroupConfig.CONFIG_DEF,
+            ConfigResource.Type.CLIENT_METRICS, ClientMetricsConfigs.configDef());
+    }
+
+    private static Object schema() {
+        Map<String, Object> all = new TreeMap<>();
+        runTimeDefinitions().forEach((type, definitions) -> {
+            Map<String, Object> some = new TreeMap<>();
+            for (ConfigDef.ConfigKey key : definitions.configKeys().values()) {
+                List<List<String>> synonyms = new ArrayList<>();
+                var found = type == ConfigResource.Type.TOPIC
+                    ? ServerTopicConfigSynonyms.ALL_TOPIC_CONFIG_SYNONYMS.get(key.name) : null;
+                if (found != null) {
+                    found.forEach(one -> synonyms.add(
+                        List.of(one.name(), one.converter().apply("1"))));
+                }
+                Map<String, Object> one = new LinkedHashMap<>();
+                one.put("type", key.type.name());
+                one.put("default", key.defaultValue);
+                one.put("synonyms", synonyms);
+                some.put(key.name, one);
+            }
+            all.put(type.name(), some);
+        });
+        Map<String, Object> lists = new TreeMap<>();
+        for (ConfigDef.ConfigKey key : KafkaConfig.configDef().configKeys().values()) {
+            if (key.type == ConfigDef.Type.LIST) {
+                lists.put(key.name, KafkaRaftServer.configSchema().getDefault(
+                    ConfigResource.Type.BROKER, key.name));
+            }
+        }
+        all.put("BROKER_LISTS", lists);
+        return all;
+    }
+
+    private static Object schemaValue(String type, String name, String text) {
+        ConfigDef definitions = runTimeDefinitions().get(ConfigResource.Type.valueOf(type));
+        return new ConfigDef().define(definitions.configKeys().get(name))
+            .parse(Map.of(name, text)).get(name);
+    }
+
+    /** What a node with these settings takes for the defaults of topics and groups. */
+    private static Object defaults(JsonNode settings) {
+        KafkaConfig config = KafkaConfig.fromProps(properties(settings), false);
+        return Map.of("TOPIC", config.extractLogConfigMap(), "GROUP",
+            config.groupCoordinatorConfig().extractGroupConfigMap(config.shareGroupConfig()));
+    }
+
+    /** The code of the error with which a controller refuses the configurations, or 0. */
+    private static Object validate(JsonNode question) {
+        KafkaConfig config = KafkaConfig.fromProps(properties(question.get("settings")), false);
+        ConfigResource resource = new ConfigResource(
+            ConfigResource.Type.forId((byte) question.get("type").asInt()),
+            question.get("name").asText());
+        try {
+            new ControllerConfigurationValidator(config).validate(
+                resource, texts(question.get("configs")), texts(question.get("existing")));
+        } catch (ConfigException refused) {
+            return Errors.INVALID_CONFIG.code();
+        } catch (ApiException refused) {
+            return Errors.forException(refused).code();
+        }
+        return 0;
+    }
+
+    private static Map<String, String> texts(JsonNode given) {
+        Map<String, String> all = new LinkedHashMap<>();
+        given.fields().forEachRemaining(one -> all.put(one.getKey(), one.getValue().asText()));
+        return all;
+    }
+
+    private static Properties properties(JsonNode settings) {
         Properties given = new Properties();
-        settings.fields().forEachRemaining(one -> given.put(one.getKey(), one.getValue().asText()));
-        KafkaConfig config = KafkaConfig.fromProps(given, false);
+        given.putAll(texts(settings));
+        return given;
+    }
+
+    private static Object config(JsonNode settings) {
+        KafkaConfig config = KafkaConfig.fromProps(properties(settings), false);
         Map<String, Object> read = new LinkedHashMap<>();
         read.put("nodeId", config.nodeId());
         read.put("logDirs", config.logDirs());
