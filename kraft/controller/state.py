@@ -79,8 +79,8 @@ def brokers_as_they_are(cluster: Cluster) -> ElectionContext:
 def usable_brokers(cluster: Cluster) -> UsableBrokers:
     """The brokers that may get new replicas (BrokerHeartbeatManager.usableBrokers); kept as above.
 
-    Those in controlled shutdown may not, nor those all of whose directories are cordoned
-    (KIP-1066).
+    Those that shut down may not, nor those all of whose directories are
+    cordoned (KIP-1066).
     """
     return _kept(cluster, None).usable_brokers(cluster.state)
 
@@ -218,8 +218,13 @@ def _kept(cluster: Cluster, settings: Settings | None) -> _Kept:
 
 
 def is_usable(broker: BrokerRegistration) -> bool:
-    """Whether new replicas may be placed on it."""
-    return not broker.in_controlled_shutdown and not (
+    """Whether new replicas may be placed on it.
+
+    A broker that is fenced has left its controlled shutdown behind, although its registration
+    says so until it registers anew: it may come back like any other that is fenced.
+    """
+    is_leaving = broker.in_controlled_shutdown and not broker.fenced
+    return not is_leaving and not (
         broker.cordoned_log_dirs and set(broker.log_dirs) <= set(broker.cordoned_log_dirs)
     )
 

@@ -120,3 +120,17 @@ def test_a_topic_is_deleted_by_name_or_by_id() -> None:
         controller.delete_topic(lab.cluster, "u")
     with pytest.raises(InvalidRequestError):
         controller.delete_topic(lab.cluster, "u", topic_id)
+
+
+def test_a_broker_that_has_stopped_cleanly_still_counts_for_the_replication_factor() -> None:
+    lab = Lab(3)
+    lab.do(controller.begin_controlled_shutdown(lab.cluster, 2))
+    topic = NewTopic("t", Uuid(b"t" * 16), 1, 3)
+    with pytest.raises(InvalidReplicationFactorError):
+        controller.create_topic(lab.cluster, topic, placer=lab.placer)
+    # Once it is fenced it is like any other broker that is down, though it is still marked.
+    lab.do(controller.fence_broker(lab.cluster, 2))
+    assert lab.cluster.state.brokers[2].in_controlled_shutdown
+    lab.do(controller.create_topic(lab.cluster, topic, placer=lab.placer))
+    assert sorted(lab.partition("t")["replicas"]) == [0, 1, 2]  # type: ignore[call-overload]
+    assert 2 not in lab.partition("t")["isr"]  # type: ignore[operator]
