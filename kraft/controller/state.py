@@ -97,6 +97,7 @@ class _Kept:
         "_configs",
         "_features",
         "_numbers",
+        "_orphans",
         "_usable",
         "context",
         "settings",
@@ -112,6 +113,8 @@ class _Kept:
         self._configs = state.configs.watch()
         #: The numbers of the topics that set something themselves.
         self._numbers: dict[str, int] = {}
+        #: Those whose settings came before them, of which the settings do not tell when they come.
+        self._orphans: set[str] = set()
         self._usable: UsableBrokers | None = None
         self.context = ElectionContext(
             self.table,
@@ -136,16 +139,20 @@ class _Kept:
         state = cluster.state
         if self._configs:
             self._take_configs(state)
+        for name in tuple(self._orphans):
+            if self.table.topic_number(name) != self._numbers.get(name, -1):
+                self._take_topic(state, name)
         if self._brokers or not self.context.knows_directories:
             self._take_brokers(state)
         return True
 
     def usable_brokers(self, state: ClusterState) -> UsableBrokers:
         if self._usable is None:
+            # By id, so that it does not matter in which order they came, or came back by a revert.
             self._usable = UsableBrokers(
                 [
                     UsableBroker(broker.id, broker.rack, broker.fenced, broker.log_dirs)
-                    for broker in state.brokers.values()
+                    for _, broker in sorted(state.brokers.items())
                     if is_usable(broker)
                 ]
             )
@@ -200,6 +207,7 @@ class _Kept:
             return
         number = self.table.topic_number(name)
         if number < 0:
+            self._orphans.add(name)
             return
         self._numbers[name] = number
         context.set_topic_min_isr(number, None if min_isr is None else int(min_isr))
