@@ -40,7 +40,12 @@ class LoadedNode:
     """A running node and its load."""
 
     def __init__(self, config: ServerConfig) -> None:
-        self.node = QuorumNode(config, on_committed=self._note_commit, on_role=self._tell_role)
+        self.node = QuorumNode(
+            config,
+            on_committed=self._note_commit,
+            on_role=self._tell_role,
+            has_controller=False,
+        )
         self._started_at: float | None = None
 
     async def start(self) -> None:

@@ -135,6 +135,17 @@ class Leading(NodeState):
                 error = MESSAGE_TOO_LARGE
         self._ready.appended.append(Appended(event.token, last_offset, error))
 
+    @property
+    def next_append_offset(self) -> int:
+        """Where the next record that is appended goes; the log's end where another node leads."""
+        leadership = self.leadership
+        return self.log.end_offset if leadership is None else leadership.accumulator.next_offset
+
+    @property
+    def may_append(self) -> bool:
+        """Whether an append would not be refused as the disk is behind."""
+        return not self._is_disk_behind()
+
     def _is_disk_behind(self) -> bool:
         """As many batches wait for the disk as Kafka lets wait in its accumulator's pool."""
         return len(self._unwritten_ends) >= self.config.max_unwritten_appends

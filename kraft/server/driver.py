@@ -19,16 +19,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from kraft._core.batch import ATTRIBUTE_CONTROL
 from kraft.errors import (
     KraftError,
     NotControllerError,
     RecordTooLargeError,
     ThrottlingQuotaExceededError,
 )
+from kraft.raft.leadership import ATTRIBUTES_POSITION
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.node import Node
 from kraft.raft.ready import (
     Append,
+    AppendBatches,
     Appended,
     Event,
     Ready,
@@ -37,6 +40,7 @@ from kraft.raft.ready import (
     Send,
     Shutdown,
     SnapshotsCleaned,
+    SnapshotStored,
     Write,
 )
 from kraft.server.disk.store import MetadataStore
@@ -59,7 +63,9 @@ class Driver:
     """See the module's docstring.
 
     ``send`` is the transport's. ``on_committed`` hears the high watermark each time it rises,
-    ``on_role`` each change of role, epoch or leader; both may call `append` and `deliver`.
+    ``on_role`` each change of role, epoch or leader, ``on_control_batch`` what the raft layer
+    itself writes while it leads, ``on_snapshot`` that a leader's snapshot took the place of the
+    log; all may call `append` and `deliver`.
     ``on_failure`` hears of a step that broke off: nothing of the node can be trusted any more, and
     it should not return.
     """
@@ -73,6 +79,8 @@ class Driver:
         *,
         on_committed: Callable[[int], None] = lambda high_watermark: None,
         on_role: Callable[[RoleChange], None] = lambda change: None,
+        on_control_batch: Callable[[int, memoryview], None] = lambda base_offset, batch: None,
+        on_snapshot: Callable[[OffsetAndEpoch], None] = lambda id: None,
         on_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self.node = node
@@ -81,6 +89,8 @@ class Driver:
         self._send = send
         self._on_committed = on_committed
         self._on_role = on_role
+        self._on_control_batch = on_control_batch
+        self._on_snapshot = on_snapshot
         self._on_failure = on_failure
         self._loop: asyncio.AbstractEventLoop | None = None
         self._events: deque[Event] = deque()
@@ -111,7 +121,10 @@ class Driver:
         self._is_stepping = True
         try:
             while self._events:
-                self._carry_out(self.node.step(self._events.popleft(), now_ms()))
+                event = self._events.popleft()
+                self._carry_out(self.node.step(event, now_ms()))
+                if type(event) is SnapshotStored and event.is_installed:
+                    self._on_snapshot(event.snapshot_id)
         except Exception as error:
             self._on_failure(error)
             raise
@@ -124,6 +137,8 @@ class Driver:
             # A follower fetches on once it has synced, and has nothing else to do meanwhile.
             is_awaited = self.node.role is Role.FOLLOWER
             self._writer.submit(ready.to_write, ready.write_sequence, is_awaited=is_awaited)
+            if self.node.role is Role.LEADER:
+                self._tell_control_batches(ready.to_write)
         for send in ready.to_send:
             self._send(send)
         for appended in ready.appended:
@@ -136,6 +151,13 @@ class Driver:
         self._wake_at_ms = ready.wake_at_ms
         if ready.is_shut_down and self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
+
+    def _tell_control_batches(self, writes: list[Write]) -> None:
+        for write in writes:
+            if type(write) is AppendBatches:
+                batches = memoryview(write.batches)
+                if batches[ATTRIBUTES_POSITION + 1] & ATTRIBUTE_CONTROL:
+                    self._on_control_batch(write.base_offset, batches)
 
     def _set_timer(self) -> None:
         # A timer that goes off early is set again: most steps leave it as it is.

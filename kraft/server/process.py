@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kraft.errors import InvalidConfigError
+from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.node import Node
 from kraft.raft.ready import Event, RoleChange
 from kraft.raft.state import pick_endpoint
@@ -28,6 +29,7 @@ from kraft.raft.voters import Endpoint, VersionRange
 from kraft.records import MetadataVersion
 from kraft.records.versions import LATEST_PRODUCTION
 from kraft.server.config.loading import ServerConfig
+from kraft.server.controller import ControllerRunner, load_bootstrap
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
@@ -74,6 +76,8 @@ class QuorumNode:
     controller alone runs.
 
     ``on_committed`` and ``on_role`` are the driver's: what rides on the log hears of it by them.
+    Without ``has_controller`` the log carries whatever is appended, and nobody reads it.
+    ``max_transaction_ms`` bounds a metadata transaction, see `ServerConfig.controller`.
     """
 
     def __init__(
@@ -82,6 +86,8 @@ class QuorumNode:
         *,
         on_committed: Callable[[int], None] = lambda high_watermark: None,
         on_role: Callable[[RoleChange], None] = lambda change: None,
+        has_controller: bool = True,
+        max_transaction_ms: int | None = None,
     ) -> None:
         check_served(config)
         self.config = config
@@ -114,6 +120,16 @@ class QuorumNode:
         )
         self._on_committed = on_committed
         self._on_role = on_role
+        self.controller = (
+            ControllerRunner(
+                self.store,
+                config.controller(max_transaction_ms),
+                bootstrap=load_bootstrap(config.metadata_log_dir),
+                on_failure=partial(end_process, "the controller cannot go on"),
+            )
+            if has_controller
+            else None
+        )
         self.driver: Driver | None = None
         self._cleaner: asyncio.TimerHandle | None = None
 
@@ -132,10 +148,14 @@ class QuorumNode:
             self.store,
             self.writer,
             self.transport.send,
-            on_committed=self._on_committed,
+            on_committed=self._tell_committed,
             on_role=self._tell_role,
+            on_control_batch=self._tell_control_batch,
+            on_snapshot=self._tell_snapshot,
             on_failure=partial(end_process, "a step of the quorum broke off"),
         )
+        if self.controller is not None:
+            self.controller.begin(self.driver)
         self.driver.start()
         self._clean_later()
 
@@ -143,6 +163,8 @@ class QuorumNode:
         """Leaves the quorum in good order; everything that was acknowledged is on disk anyway."""
         if self._cleaner is not None:
             self._cleaner.cancel()
+        if self.controller is not None:
+            self.controller.close()
         if self.driver is not None:
             await self.driver.shut_down(timeout_ms)
         await self.transport.close()
@@ -162,6 +184,21 @@ class QuorumNode:
         active = ", active" if change.is_active else ""
         logger.info("%s in epoch %d, %s%s", change.role.name, change.epoch, leader, active)
         self._on_role(change)
+        if self.controller is not None:
+            self.controller.role_changed(change)
+
+    def _tell_committed(self, high_watermark: int) -> None:
+        self._on_committed(high_watermark)
+        if self.controller is not None:
+            self.controller.committed(high_watermark)
+
+    def _tell_control_batch(self, base_offset: int, batch: memoryview) -> None:
+        if self.controller is not None:
+            self.controller.control_batch_appended(base_offset, batch)
+
+    def _tell_snapshot(self, id: OffsetAndEpoch) -> None:
+        if self.controller is not None:
+            self.controller.snapshot_installed(id)
 
     def _features(self) -> Features:
         supported = {

@@ -45,7 +45,13 @@ class LoadNode(QuorumNode):
     """Appends while it leads."""
 
     def __init__(self, config: ServerConfig, notes_path: str, incarnation: int) -> None:
-        super().__init__(config, on_committed=self._committed, on_role=self._change_role)
+        super().__init__(
+            config,
+            on_committed=self._committed,
+            on_role=self._change_role,
+            # What is written is no metadata.
+            has_controller=False,
+        )
         self._notes = os.open(notes_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         # What a kill cut off in the middle of a line ends here.
         os.write(self._notes, b"\n")

@@ -1,7 +1,7 @@
-"""A kraft node that writes while it leads: metadata that Kafka's controllers take in as it comes.
+"""A kraft node that is asked while it leads: metadata that Kafka's controllers take in as it comes.
 
 ``python -m tests.interop.quota_writer FILE NOTES`` runs the same pieces as ``kraft server start
-FILE``. Some records at a time are on their way. Each gives a quota to a user
+FILE``. Some requests to the controller at a time are on their way. Each gives a quota to a user
 ``kraft-EPOCH-NUMBER``, of which no other can be made; the name is written into NOTES once the
 quorum has acknowledged it.
 """
@@ -13,11 +13,10 @@ import contextlib
 import os
 import sys
 
-from kraft.errors import NotControllerError
+from kraft.controller.quotas import QuotaAlteration, alter_client_quotas
+from kraft.errors import KraftError, NotControllerError
+from kraft.image.quotas import QuotaEntity
 from kraft.raft.ready import Role, RoleChange
-from kraft.records import ClientQuota
-from kraft.records.classes import EntityData
-from kraft.records.values import encode_value
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
 
@@ -28,7 +27,7 @@ _PAUSE_S = 0.005
 
 
 class QuotaWriter(QuorumNode):
-    """Appends while it is the active controller."""
+    """Asks its own controller while that is active."""
 
     def __init__(self, config: ServerConfig, notes_path: str) -> None:
         super().__init__(config, on_role=self._change_role)
@@ -52,16 +51,19 @@ class QuotaWriter(QuorumNode):
             await asyncio.sleep(_PAUSE_S)
 
     def _append(self, epoch: int, number: int) -> None:
-        assert self.driver is not None
+        assert self.controller is not None
         name = f"{USER_PREFIX}{epoch}-{number}"
-        record = ClientQuota([EntityData("user", name)], QUOTA, float(number), False)
-        answer = self.driver.append((encode_value(record),), epoch=epoch)
+        wanted = QuotaAlteration({"user": name}, [(QUOTA, float(number))])
+        answer = self.controller.submit(
+            "alter client quotas", lambda tip: alter_client_quotas(tip.cluster, [wanted])
+        )
         self._in_flight += 1
 
-        def answered(done: asyncio.Future[int]) -> None:
+        def answered(done: asyncio.Future[dict[QuotaEntity, KraftError | None]]) -> None:
             self._in_flight -= 1
             with contextlib.suppress(NotControllerError):
-                done.result()
+                (refusal,) = done.result().values()
+                assert refusal is None, refusal
                 os.write(self._notes, f"{name}\n".encode())
 
         answer.add_done_callback(answered)

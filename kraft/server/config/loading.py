@@ -18,6 +18,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kraft.controller.settings import ControllerSettings
+from kraft.controller.state import Settings as DecisionSettings
 from kraft.errors import InvalidConfigError
 from kraft.metadata.properties import read_properties
 from kraft.raft.config import RaftConfig
@@ -128,6 +130,36 @@ class ServerConfig:
             else settings.max_connections_per_ip,
             max_idle_ms=idle_ms if (idle_ms := settings.connections_max_idle_ms) >= 0 else NO_LIMIT,
         )
+
+    def controller(self, max_transaction_ms: int | None = None) -> ControllerSettings:
+        """What the controller goes by. Raises InvalidConfigError where ``max_transaction_ms`` is
+        not below the session timeout of brokers; a third of it by default.
+        """
+        settings = self.settings
+        session_timeout_ms = settings.broker_session_timeout_ms
+        if max_transaction_ms is None:
+            max_transaction_ms = max(session_timeout_ms // 3, 1)
+        try:
+            return ControllerSettings(
+                DecisionSettings(
+                    min_insync_replicas=settings.min_insync_replicas,
+                    unclean_leader_election_enable=settings.unclean_leader_election_enable,
+                    num_partitions=settings.num_partitions,
+                    default_replication_factor=settings.default_replication_factor,
+                    node_id=self.node_id,
+                    delete_topic_enable=settings.delete_topic_enable,
+                ),
+                session_timeout_ms=session_timeout_ms,
+                max_idle_interval_ms=settings.metadata_max_idle_interval_ms or None,
+                leader_imbalance_check_interval_ms=1000
+                * settings.leader_imbalance_check_interval_seconds
+                if settings.auto_leader_rebalance_enable
+                else None,
+                unclean_leader_election_interval_ms=settings.unclean_leader_election_interval_ms,
+                max_transaction_ms=max_transaction_ms,
+            )
+        except ValueError as error:
+            raise InvalidConfigError(f"{self.path}: {error}") from None
 
     def raft(
         self,

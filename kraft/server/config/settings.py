@@ -60,7 +60,7 @@ class Settings:
     metadata_log_max_snapshot_interval_ms: int = setting(
         Kind.LONG, _HOUR_MS, lowest=0, has_effect=False
     )
-    metadata_max_idle_interval_ms: int = setting(Kind.INT, 500, lowest=0, has_effect=False)
+    metadata_max_idle_interval_ms: int = setting(Kind.INT, 500, lowest=0)
     internal_metadata_log_segment_bytes: int | None = setting(Kind.INT, None)
     internal_metadata_max_batch_size_in_bytes: int = setting(Kind.INT, 8 * _MIB)
     internal_metadata_delete_delay_millis: int = setting(Kind.LONG, 60_000, has_effect=False)
@@ -77,6 +77,17 @@ class Settings:
     controller_quorum_fetch_max_bytes: int = setting(Kind.INT, _MIB, lowest=1)
     controller_quorum_fetch_snapshot_max_bytes: int = setting(Kind.INT, _MIB, lowest=1)
     controller_quorum_auto_join_enable: bool = setting(Kind.BOOLEAN, False)
+
+    # What the controller decides by (KRaftConfigs, ReplicationConfigs, ServerLogConfigs).
+    broker_session_timeout_ms: int = setting(Kind.INT, 9_000)
+    auto_leader_rebalance_enable: bool = setting(Kind.BOOLEAN, True)
+    leader_imbalance_check_interval_seconds: int = setting(Kind.LONG, 300, lowest=1)
+    unclean_leader_election_enable: bool = setting(Kind.BOOLEAN, False)
+    unclean_leader_election_interval_ms: int = setting(Kind.LONG, 300_000, lowest=1)
+    default_replication_factor: int = setting(Kind.INT, 1)
+    num_partitions: int = setting(Kind.INT, 1, lowest=1)
+    min_insync_replicas: int = setting(Kind.INT, 1, lowest=1)
+    delete_topic_enable: bool = setting(Kind.BOOLEAN, True)
 
 
 #: Every setting that is understood, by name.

@@ -75,7 +75,7 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
         CONTROLLER,
         controller_quorum_fetch_timout_ms="1",
         zookeeper_connect="localhost:2181",
-        num_partitions="3",
+        log_retention_hours="3",
         listener_name_controller_ssl_keystore_location="/k",
         super_users="User:admin",
     )
@@ -86,7 +86,7 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
     assert misspelt.where == f"{config.path}, line 7"
     assert unknown["zookeeper.connect"].similar is None
     assert [each.name for each in config.no_effect] == [
-        "num.partitions",
+        "log.retention.hours",
         "listener.name.controller.ssl.keystore.location",
         "super.users",
     ]
@@ -96,7 +96,6 @@ def test_what_kafka_heeds_and_this_node_does_not_is_checked_and_named(tmp_path: 
     given = {
         "metadata_log_max_record_bytes_between_snapshots": "1000",
         "metadata_log_max_snapshot_interval_ms": "0",
-        "metadata_max_idle_interval_ms": "0",
         "internal_metadata_delete_delay_millis": "1",
     }
     config = load(tmp_path, CONTROLLER, **given)
@@ -105,7 +104,29 @@ def test_what_kafka_heeds_and_this_node_does_not_is_checked_and_named(tmp_path: 
     assert config.not_understood == ()
     assert load(tmp_path, CONTROLLER).no_effect == (), "a default is nothing that was given"
     with pytest.raises(InvalidConfigError, match=r"interval\.ms is '-1', allowed is at least 0"):
-        load(tmp_path, CONTROLLER, metadata_max_idle_interval_ms="-1")
+        load(tmp_path, CONTROLLER, metadata_log_max_snapshot_interval_ms="-1")
+
+
+def test_the_controllers_settings(tmp_path: Path) -> None:
+    plain = load(tmp_path, CONTROLLER).controller()
+    assert (plain.session_timeout_ms, plain.max_transaction_ms) == (9_000, 3_000)
+    assert plain.max_idle_interval_ms == 500
+    made = load(
+        tmp_path,
+        CONTROLLER,
+        broker_session_timeout_ms="6000",
+        metadata_max_idle_interval_ms="0",
+        auto_leader_rebalance_enable="false",
+        min_insync_replicas="2",
+        default_replication_factor="3",
+    )
+    settings = made.controller(max_transaction_ms=5_999)
+    assert settings.max_idle_interval_ms is None
+    assert settings.leader_imbalance_check_interval_ms is None
+    assert settings.decisions.min_insync_replicas == 2
+    assert settings.decisions.default_replication_factor == 3
+    with pytest.raises(InvalidConfigError, match="brokers would be fenced"):
+        made.controller(max_transaction_ms=6_000)
 
 
 def test_every_setting_that_has_an_effect_is_read_by_something() -> None:

@@ -1,0 +1,279 @@
+"""The controller of a node, on the node's event loop: what `raft` decides drives it, and back.
+
+Owns when the controller is run, for how long at a time, and who waits for its answers. It rides on
+the driver: what is committed is read from the log and applied while another node leads; while this
+one does, its decisions are appended, in the order in which they were made.
+
+    driver ── committed, role, control batch, snapshot installed ─▶ controller
+    driver ◀── append, resign ───────────────────────────────────── controller ─▶ answers
+
+Invariants: the controller is never run inside a step of the raft node, so that nothing comes
+between the offset at which it decides and its append; one turn on the loop takes a few
+milliseconds at most, then the network has its own; a record that cannot be applied ends the
+process, with its offset. Fed by ``driver``; sources: Kafka's ``QuorumController``,
+``KafkaRaftClient``'s listener contexts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft._core.snapshot_file import SnapshotReader
+from kraft.controller.bootstrap import default_bootstrap, read_bootstrap
+from kraft.controller.operations import Operation, Outcome, Ready, Tip
+from kraft.controller.quorum_controller import QuorumController
+from kraft.controller.settings import ControllerSettings
+from kraft.errors import KraftError, StorageError
+from kraft.image.replay import Cluster
+from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT
+from kraft.raft.messages import LogSlice, OffsetAndEpoch
+from kraft.raft.ready import Resign, Role, RoleChange
+from kraft.records import Record
+from kraft.server.disk.store import MetadataStore
+from kraft.server.driver import Driver, now_ms
+from kraft.server.storage.meta_properties import random_uuid
+
+logger = logging.getLogger(__name__)
+
+#: How long the controller runs before the loop looks at the network again.
+TURN_MS = 2.0
+#: How much of the log is applied at once, by a standby.
+_READ_SIZE = 1 << 20
+#: When what is committed does not lie on the disk yet, it is looked for again.
+_LOOK_AGAIN_S = 0.002
+
+
+@dataclass(slots=True)
+class _Claim:
+    """This node leads ``epoch``, and may begin once everything below ``offset`` is applied."""
+
+    epoch: int
+    offset: int
+
+
+class ControllerRunner:
+    """See the module's docstring. `begin` is called once the driver exists, before its first step.
+
+    ``on_failure`` hears of what must end the process.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        settings: ControllerSettings,
+        *,
+        bootstrap: Sequence[Record] = (),
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._on_failure = on_failure
+        self.controller = QuorumController(
+            load_latest(store),
+            settings,
+            placer=StripedPlacer(JavaRandom(int.from_bytes(os.urandom(6), "big"))),
+            random_uuid=random_uuid,
+            bootstrap=bootstrap,
+            log_fault=lambda what, error: logger.error("%s: %r", what, error, exc_info=error),
+        )
+        self._driver: Driver | None = None
+        self._high_watermark = 0
+        self._claim: _Claim | None = None
+        self._waiters: dict[int, asyncio.Future[Any]] = {}
+        self._last_token = 0
+        self._is_turn_due = False
+        self._is_loading = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, driver: Driver) -> None:
+        self._driver = driver
+
+    # -- what the driver tells, inside a step of the raft node
+
+    def committed(self, high_watermark: int) -> None:
+        self._high_watermark = high_watermark
+        if self.controller.is_active:
+            self._carry_out(self.controller.commit(high_watermark, now_ms()))
+        self._take_turn_soon()
+
+    def role_changed(self, change: RoleChange) -> None:
+        if change.role is Role.LEADER and change.is_active:
+            self._claim = _Claim(change.epoch, self._high_watermark)
+        elif change.role is not Role.LEADER or change.epoch != self.controller.epoch:
+            self._claim = None
+            self._carry_out(self.controller.renounce(now_ms()))
+        self._take_turn_soon()
+
+    def control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
+        self.controller.control_batch_appended(base_offset, batch)
+
+    def snapshot_installed(self, id: OffsetAndEpoch) -> None:
+        """The log begins anew behind a snapshot: so does the state, read beside the loop."""
+        self._is_loading = True
+        loop = asyncio.get_running_loop()
+        loading = loop.run_in_executor(None, load_latest, self._store)
+        loading.add_done_callback(self._snapshot_loaded)
+
+    def _snapshot_loaded(self, loading: asyncio.Future[Cluster]) -> None:
+        self._is_loading = False
+        try:
+            self.controller.replace_cluster(loading.result())
+        except KraftError as error:
+            self._on_failure(error)
+            raise
+        self._take_turn_soon()
+
+    # -- what is asked
+
+    def submit(
+        self,
+        name: str,
+        decide: Callable[[Tip], Outcome],
+        *,
+        applied: Callable[[Tip, Any], None] | None = None,
+        timeout_ms: float = float("inf"),
+    ) -> asyncio.Future[Any]:
+        """The response once it is committed. The future raises what the decision was refused with,
+        NotControllerError where another node leads, RequestTimedOutError.
+        """
+        self._last_token += 1
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiters[self._last_token] = future
+        now = now_ms()
+        operation = Operation(name, self._last_token, decide, now + timeout_ms, applied)
+        self._carry_out(self.controller.submit(operation, now))
+        self._take_turn_soon()
+        return future
+
+    # -- a turn
+
+    def _take_turn_soon(self) -> None:
+        if not self._is_turn_due and self._driver is not None:
+            self._is_turn_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_turn_due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            self._run_for_a_while()
+        except Exception as error:
+            self._on_failure(error)
+            raise
+
+    def _run_for_a_while(self) -> None:
+        assert self._driver is not None
+        controller, node = self.controller, self._driver.node
+        begin_ms = now = now_ms()
+        while now < begin_ms + TURN_MS:
+            if not controller.is_active and not self._catch_up(now):
+                return
+            if self._claim is not None:
+                claim, self._claim = self._claim, None
+                next_offset = node.next_append_offset
+                self._carry_out(controller.claim(claim.epoch, now, next_offset))
+                logger.info("the controller is active in epoch %d", claim.epoch)
+            ready = controller.run(now, node.next_append_offset, may_append=node.may_append)
+            self._carry_out(ready)
+            after = now_ms()
+            controller.processing_times.note(after - now)
+            if ready.wake_at_ms > after:
+                self._wake_at(ready.wake_at_ms, after)
+                return
+            if not node.may_append and ready.to_append is None and not ready.answers:
+                # What waits would write, and the disk is behind.
+                self._wake_at(after + 1.0, after)
+                return
+            now = after
+        self._take_turn_soon()
+
+    def _catch_up(self, now: float) -> bool:
+        """Applies some of what is committed; False where there is more, or nothing else to do."""
+        controller = self.controller
+        offset = controller.cluster.next_offset
+        if self._is_loading:
+            return False
+        if offset < self._high_watermark:
+            slice = LogSlice(offset, self._high_watermark, _READ_SIZE)
+            batches = self._store.read(slice)
+            if not len(batches):
+                self._wake_at(now + _LOOK_AGAIN_S * 1000, now)
+                return False
+            self._carry_out(controller.apply_committed(batches, now))
+            if controller.cluster.next_offset < self._high_watermark:
+                self._take_turn_soon()
+                return False
+        return self._claim is not None and controller.cluster.next_offset >= self._claim.offset
+
+    def _wake_at(self, at_ms: float, now: float) -> None:
+        if at_ms < float("inf"):
+            delay_s = max(0.0, (at_ms - now) / 1000)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_turn)
+
+    def _carry_out(self, ready: Ready) -> None:
+        if ready.to_append is not None:
+            self._append(ready)
+        for answer in ready.answers:
+            future = self._waiters.pop(answer.token)
+            if future.done():
+                continue
+            if answer.error is None:
+                future.set_result(answer.response)
+            else:
+                future.set_exception(answer.error)
+        if ready.resign_epoch is not None:
+            assert self._driver is not None
+            logger.error("the controller resigns from epoch %d", ready.resign_epoch)
+            self._driver.deliver(Resign(ready.resign_epoch))
+
+    def _append(self, ready: Ready) -> None:
+        assert self._driver is not None
+        node = self._driver.node
+        assert ready.base_offset == node.next_append_offset, "something came between"
+        appended = self._driver.append(batches=ready.to_append, epoch=ready.epoch)
+        # Nobody waits for it: what is committed is heard from the driver.
+        appended.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if appended.done() and appended.exception() is not None:
+            logger.warning("an append was refused: %s", appended.exception())
+            self._carry_out(self.controller.append_failed(now_ms()))
+
+    def close(self) -> None:
+        """Whoever waits hears that this is not the controller any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_turn_due = True
+        self._carry_out(self.controller.renounce(now_ms()))
+
+
+def load_latest(store: MetadataStore) -> Cluster:
+    """The state of the latest snapshot, empty where there is none; with a journal."""
+    cluster = Cluster()
+    snapshot = store.latest_snapshot()
+    if snapshot is not None:
+        with cluster.loading_snapshot(snapshot.id.offset) as callbacks:
+            SnapshotReader(snapshot.data).read(cluster.table, **callbacks)
+    cluster.start_journal()
+    return cluster
+
+
+def load_bootstrap(metadata_log_dir: str) -> tuple[Record, ...]:
+    """What formatting left for the first controller to write; Kafka's default without a file.
+
+    Raises CorruptRecordError, InvalidRequestError, StorageError for a file that is of no use.
+    """
+    path = Path(metadata_log_dir) / BOOTSTRAP_CHECKPOINT
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return default_bootstrap()
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    return read_bootstrap(data, path=path)
