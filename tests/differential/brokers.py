@@ -180,6 +180,16 @@ class BeginControlledShutdown(_OfBroker):
         unfenced = [b.id for b in world.cluster.state.brokers.values() if not b.fenced]
         return {"broker": dice.choice(sorted(unfenced))} if unfenced else None
 
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        broker = arguments["broker"]
+
+        def applied() -> None:
+            if not world.cluster.state.brokers[broker].fenced:
+                world.sessions.note_controlled_shutdown(broker, world.cluster.next_offset - 1)
+
+        decided = super().decide(world, arguments)
+        return Decided(decided.decision, decided.answer, applied=applied)
+
 
 class UnregisterBroker(_OfBroker):
     """It is removed for good."""

@@ -17,7 +17,11 @@ _PARTITION_CHANGE = 5
 _CONFIG = 4
 _FEATURE_LEVEL = 12
 _CLIENT_QUOTA = 14
-_CLEAR_ELR = 24
+_CLEAR_ELR = 28
+_SCRAM = 11
+_REMOVE_ACL = 19
+_REMOVE_SCRAM = 22
+_REMOVE_TOKEN = 26
 
 
 def difference(operation: Operation, ours: Outcome, kafkas: dict[str, Any]) -> str | None:
@@ -72,6 +76,10 @@ _ORDERS: dict[int, Callable[[bytes], Any]] = {
     _FEATURE_LEVEL: lambda value: value,
     _CLIENT_QUOTA: lambda value: value,
     _CLEAR_ELR: lambda value: value,
+    _SCRAM: lambda value: value,
+    _REMOVE_ACL: lambda value: value,
+    _REMOVE_SCRAM: lambda value: value,
+    _REMOVE_TOKEN: lambda value: value,
 }
 
 

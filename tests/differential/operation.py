@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,11 +15,15 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision; ``answer`` is JSON, ``random`` the bytes that Kafka is to draw in its course."""
+    """A decision; ``answer`` is JSON, ``random`` the bytes that Kafka is to draw in its course.
+
+    ``applied`` is called once the records took effect.
+    """
 
     decision: Decision[Any] | None
     answer: Any = None
     random: bytes = b""
+    applied: Callable[[], None] | None = None
 
 
 @dataclass

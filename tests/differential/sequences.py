@@ -103,6 +103,8 @@ def run_here(operation: Operation, world: World, step: dict[str, Any]) -> Outcom
             for record in batch
         ]
         world.write(made.decision)
+    if made.applied is not None:
+        made.applied()
     return outcome
 
 

@@ -11,6 +11,7 @@ import random
 from typing import Any
 
 from kraft import records
+from kraft.controller.directories import LOST, MIGRATING, UNASSIGNED
 from kraft.image.configs import BROKER, TOPIC
 from kraft.records import Record, Uuid, encode_value
 from kraft.records.versions import LATEST_PRODUCTION, MINIMUM_VERSION, MetadataVersion
@@ -18,8 +19,6 @@ from tests.differential.world import drawn_id
 
 Setup = dict[str, Any]
 
-UNASSIGNED = Uuid(bytes(16))
-LOST = Uuid((1).to_bytes(16, "big"))
 FEATURES = (
     ("metadata.version", MINIMUM_VERSION.value, LATEST_PRODUCTION.value),
     ("kraft.version", 0, 1),
@@ -61,6 +60,9 @@ def drawn_setup(dice: random.Random) -> Setup:
         "session_timeout_ms": 9_000,
         "max_elections": 1_000,
         "static_config": static,
+        "token_secret": dice.choice(("a secret", "a secret", "another", None)),
+        "token_max_life_ms": 7 * 86_400_000,
+        "token_expiry_ms": dice.choice((15_000, 86_400_000)),
         "records": [encode_value(record, metadata_version=level).hex() for record in written],
     }
 
@@ -165,7 +167,8 @@ def _partition(
     )
     if level.is_directory_assignment_supported:
         partition.directories = [
-            dice.choice((*brokers[id].log_dirs,) * 5 + (UNASSIGNED, LOST)) for id in replicas
+            dice.choice((*brokers[id].log_dirs,) * 5 + (MIGRATING, UNASSIGNED, LOST))
+            for id in replicas
         ]
     if is_elr:
         partition.eligible_leader_replicas = elr or None

@@ -12,9 +12,15 @@ from typing import Any
 
 from kraft._core.batch import BatchBuilder, assign_offsets
 from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import Decision, Records, Settings
+from kraft.controller import BrokerSessions, Decision, Records, Settings
 from kraft.image.replay import Cluster
-from kraft.records import KRaftVersion, Uuid
+from kraft.records import (
+    BrokerRegistrationChange,
+    KRaftVersion,
+    RegisterBroker,
+    UnregisterBroker,
+    Uuid,
+)
 from kraft.records.batches import encode_control_records
 
 CLUSTER_ID = "differential"
@@ -54,7 +60,6 @@ class World:
             node_id=NODE_ID,
         )
         self.max_elections: int = setup["max_elections"]
-        self.session_timeout_ms: int = setup["session_timeout_ms"]
         self.placer = StripedPlacer(JavaRandom(setup["seed"]))
         self.now_ms = 1_000_000
         self.cluster = Cluster()
@@ -68,30 +73,32 @@ class World:
         for value in setup["records"]:
             builder.append(bytes.fromhex(value))
         self._write(Records.finished(builder))
-        self._contacts = {
-            (broker.id, broker.epoch): self.now_ms
-            for broker in self.cluster.state.brokers.values()
-            if not broker.fenced
-        }
+        self.sessions = BrokerSessions(setup["session_timeout_ms"])
+        self.sessions.activate(self.cluster, self.now_ms)
 
     def write(self, decision: Decision[Any]) -> None:
         if len(decision.records):
             self._write(decision.records)
+            self._tell_sessions(decision.records)
 
     def _write(self, records: Records) -> None:
         assign_offsets(records.batches, self.cluster.next_offset, 1)
         self.cluster.apply(records.batches)
+
+    def _tell_sessions(self, written: Records) -> None:
+        """As Kafka's replay does, so that operations may come from elsewhere than heartbeats."""
+        for record in written:
+            if isinstance(record, (RegisterBroker, UnregisterBroker)):
+                self.sessions.follow(self.cluster, record.broker_id)
+            elif isinstance(record, BrokerRegistrationChange):
+                self.sessions.note_registration_change(self.cluster, record.broker_id)
 
     @property
     def level(self) -> int:
         return self.cluster.state.metadata_version
 
     def has_live_session(self, broker: int) -> bool:
-        registration = self.cluster.state.brokers.get(broker)
-        if registration is None:
-            return False
-        contact = self._contacts.get((broker, registration.epoch))
-        return contact is not None and self.now_ms - contact <= self.session_timeout_ms
+        return self.sessions.is_alive(self.cluster, broker, self.now_ms)
 
     # What generators draw from.
 

@@ -18,6 +18,7 @@ import org.apache.kafka.metadata.BrokerHeartbeatReply;
 import org.apache.kafka.metadata.BrokerRegistration;
 import org.apache.kafka.metadata.BrokerRegistrationReply;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
+import org.apache.kafka.server.common.ProducerIdsBlock;
 
 /** ClusterControlManager, and what ReplicationControlManager does when brokers come and go. */
 final class BrokerOperations {
@@ -45,6 +46,19 @@ final class BrokerOperations {
         operations.put("unregister_broker", (world, arguments) -> answered(
             world.replication.unregisterBroker(arguments.get("broker").asInt()), NullNode.instance));
         operations.put("heartbeat", BrokerOperations::heartbeat);
+        operations.put("silence", (world, arguments) -> {
+            world.time.sleep(arguments.get("ms").asLong());
+            arguments.get("heard").forEach(session -> world.cluster.trackBrokerHeartbeat(
+                session.get(0).asInt(), session.get(1).asLong()));
+            return nothing();
+        });
+        operations.put("allocate_producer_ids", (world, arguments) -> {
+            ControllerResult<ProducerIdsBlock> result = world.producerIds.generateNextProducerId(
+                arguments.get("broker").asInt(), arguments.get("epoch").asLong());
+            ProducerIdsBlock block = result.response();
+            return answered(result,
+                Managers.JSON.createArrayNode().add(block.firstProducerId()).add(block.size()));
+        });
         operations.put("fence_stale_broker", (world, arguments) -> {
             ControllerResult<Boolean> result = world.replication.maybeFenceOneStaleBroker();
             return answered(result, BooleanNode.valueOf(result.response()));
@@ -56,8 +70,8 @@ final class BrokerOperations {
         operations.put("begin_controlled_shutdown", change((world, broker, records) -> {
             world.replication.handleBrokerInControlledShutdown(broker.id(), broker.epoch(), records);
             if (!broker.fenced()) {
-                world.cluster.heartbeatManager().maybeUpdateControlledShutdownOffset(
-                    broker.id(), world.nextOffset + records.size() - 1);
+                world.afterReplay = () -> world.cluster.heartbeatManager()
+                    .maybeUpdateControlledShutdownOffset(broker.id(), world.nextOffset - 1);
             }
         }));
         operations.put("shut_down_broker", (world, arguments) -> {
@@ -86,7 +100,7 @@ final class BrokerOperations {
         };
     }
 
-    /** As QuorumController.processBrokerHeartbeat, up to the offset of a controlled shutdown. */
+    /** As QuorumController.processBrokerHeartbeat. */
     private static ControllerResult<JsonNode> heartbeat(World world, JsonNode arguments) {
         BrokerHeartbeatRequestData request = BrokerHeartbeatRequestDataJsonConverter.read(
             arguments.get("request"), (short) arguments.get("version").asInt());
@@ -97,8 +111,8 @@ final class BrokerOperations {
             world.replication.processBrokerHeartbeat(request, registered);
         BrokerHeartbeatReply reply = result.response();
         if (reply.inControlledShutdown()) {
-            world.cluster.heartbeatManager().maybeUpdateControlledShutdownOffset(
-                request.brokerId(), world.nextOffset + result.records().size() - 1);
+            world.afterReplay = () -> world.cluster.heartbeatManager()
+                .maybeUpdateControlledShutdownOffset(request.brokerId(), world.nextOffset - 1);
         }
         return answered(result, Managers.JSON.createArrayNode()
             .add(reply.isCaughtUp()).add(reply.isFenced())

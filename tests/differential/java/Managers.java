@@ -34,6 +34,8 @@ public final class Managers {
         TopicOperations.addTo(OPERATIONS);
         ReplicationOperations.addTo(OPERATIONS);
         ConfigOperations.addTo(OPERATIONS);
+        QuotaOperations.addTo(OPERATIONS);
+        SecurityOperations.addTo(OPERATIONS);
     }
 
     private Managers() { }
@@ -45,6 +47,7 @@ public final class Managers {
         if (operation == null) {
             throw new IllegalArgumentException("no such operation: " + name);
         }
+        world.afterReplay = () -> { };
         GivenRandom.give(HexFormat.of().parseHex(arguments.path("random").asText("")));
         try {
             ControllerResult<?> result = operation.decide(world, arguments);

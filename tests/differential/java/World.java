@@ -55,7 +55,12 @@ final class World {
     final AclControlManager acls;
     final ScramControlManager scram;
     final DelegationTokenControlManager tokens;
+    final DelegationTokenCache tokenCache =
+        new DelegationTokenCache(ScramMechanism.mechanismNames());
+    final String tokenSecret;
     long nextOffset = 0;
+    /** What an operation does once its records have been replayed. */
+    Runnable afterReplay = () -> { };
     private short kraftVersion;
 
     private static KafkaConfig nodeConfig() {
@@ -152,14 +157,15 @@ final class World {
             .setFeatureControl(features)
             .build();
         scram = new ScramControlManager.Builder().setLogContext(LOG).setSnapshotRegistry(registry).build();
-        JsonNode secret = settings.path("token_secret");
+        tokenSecret = settings.path("token_secret").textValue();
         tokens = new DelegationTokenControlManager.Builder()
             .setLogContext(LOG)
-            .setTokenCache(new DelegationTokenCache(ScramMechanism.mechanismNames()))
-            .setDelegationTokenSecretKey(secret.isTextual() ? secret.asText() : null)
+            .setTokenCache(tokenCache)
+            .setDelegationTokenSecretKey(tokenSecret)
             .setDelegationTokenMaxLifeMs(settings.path("token_max_life_ms").asLong(604_800_000L))
             .setDelegationTokenExpiryTimeMs(settings.path("token_expiry_ms").asLong(86_400_000L))
             .build();
+        SecurityOperations.setTime(tokens, time);
         acls = new AclControlManager.Builder().setLogContext(LOG).setSnapshotRegistry(registry).build();
         for (JsonNode value : settings.get("records")) {
             replay(decode(value.asText()).message());
@@ -245,8 +251,14 @@ final class World {
             case USER_SCRAM_CREDENTIAL_RECORD -> scram.replay((UserScramCredentialRecord) message);
             case REMOVE_USER_SCRAM_CREDENTIAL_RECORD ->
                 scram.replay((RemoveUserScramCredentialRecord) message);
-            case DELEGATION_TOKEN_RECORD -> tokens.replay((DelegationTokenRecord) message);
-            case REMOVE_DELEGATION_TOKEN_RECORD -> tokens.replay((RemoveDelegationTokenRecord) message);
+            case DELEGATION_TOKEN_RECORD -> {
+                tokens.replay((DelegationTokenRecord) message);
+                SecurityOperations.publish(this, (DelegationTokenRecord) message);
+            }
+            case REMOVE_DELEGATION_TOKEN_RECORD -> {
+                tokens.replay((RemoveDelegationTokenRecord) message);
+                SecurityOperations.publish(this, (RemoveDelegationTokenRecord) message);
+            }
             case REGISTER_CONTROLLER_RECORD -> cluster.replay((RegisterControllerRecord) message);
             case CLEAR_ELR_RECORD -> replication.replay((ClearElrRecord) message);
             case NO_OP_RECORD -> { }
@@ -263,6 +275,7 @@ final class World {
         for (String value : values) {
             replay(decode(value).message());
         }
+        afterReplay.run();
         return values;
     }
 }

@@ -1,0 +1,291 @@
+"""Heartbeats and sessions, controllers, producer ids, directories of replicas."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from kraft import controller
+from kraft.controller import (
+    ControllerRegistrationRequest,
+    DirectoryAssignment,
+    Heartbeat,
+    HeartbeatAnswer,
+)
+from kraft.controller.directories import LOST, MIGRATING, UNASSIGNED
+from kraft.image import Endpoint, VersionRange
+from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.setups import FEATURES
+from tests.differential.world import NODE_ID, World, drawn_id, id_of, text_of
+
+
+class SendHeartbeat(Operation):
+    """Mostly of a broker that is registered; what it wants and has reached is mostly plausible."""
+
+    name = "heartbeat"
+    weight = 60
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        broker = world.some_broker(dice)
+        registration = world.cluster.state.brokers.get(broker)
+        end = world.cluster.next_offset - 1
+        offset, epoch, directories, cordoned = end, 7, [], None
+        wants_shutdown = dice.random() < 0.15
+        if registration is not None:
+            epoch = registration.epoch + (dice.random() < 0.02)
+            at = registration.registration_offset
+            offset = dice.choice((end,) * 6 + (at, at - 1, dice.randrange(-1, end + 1)))
+            directories = [each for each in registration.log_dirs if dice.random() < 0.04]
+            cordoned = [each for each in registration.log_dirs if dice.random() < 0.3]
+            # A broker that shuts down wants nothing else until it registers anew.
+            wants_shutdown |= registration.in_controlled_shutdown
+        if dice.random() < 0.02:
+            directories.append(drawn_id(dice))
+        request = {
+            "brokerId": broker,
+            "brokerEpoch": epoch,
+            "currentMetadataOffset": offset,
+            "wantFence": dice.random() < 0.08,
+            "wantShutDown": wants_shutdown,
+            "offlineLogDirs": [text_of(each) for each in directories],
+        }
+        version = dice.choice((1, 2))
+        if version == 2 and cordoned is not None and dice.random() < 0.9:
+            request["cordonedLogDirs"] = [text_of(each) for each in cordoned]
+        return {"version": version, "request": request}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        asked = arguments["request"]
+        cordoned = asked.get("cordonedLogDirs")
+        heartbeat = Heartbeat(
+            asked["brokerId"],
+            asked["brokerEpoch"],
+            asked["currentMetadataOffset"],
+            wants_fence=asked["wantFence"],
+            wants_shutdown=asked["wantShutDown"],
+            offline_log_dirs=[id_of(each) for each in asked["offlineLogDirs"]],
+            cordoned_log_dirs=None if cordoned is None else [id_of(each) for each in cordoned],
+        )
+        cluster, sessions = world.cluster, world.sessions
+        sessions.touch(heartbeat.broker_id, heartbeat.broker_epoch, world.now_ms)
+        decision = controller.process_heartbeat(cluster, sessions, heartbeat, world.settings)
+        answer = decision.response
+
+        def applied() -> None:
+            end_offset = cluster.next_offset - 1
+            controller.heartbeat_applied(cluster, sessions, heartbeat, answer, end_offset)
+
+        return Decided(decision, _told(answer), applied=applied)
+
+
+def _told(answer: HeartbeatAnswer) -> list[bool]:
+    return [
+        answer.is_caught_up,
+        answer.is_fenced,
+        answer.in_controlled_shutdown,
+        answer.should_shut_down,
+    ]
+
+
+class Silence(Operation):
+    """A session passes in which all are heard but one."""
+
+    name = "silence"
+    weight = 12
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        heard = list(world.sessions._contacts)
+        if heard:
+            heard.remove(dice.choice(heard))
+        return {"ms": dice.choice((9_000, 9_001, 9_001)), "heard": [list(each) for each in heard]}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        world.now_ms += arguments["ms"]
+        for broker, epoch in arguments["heard"]:
+            world.sessions.touch(broker, epoch, world.now_ms)
+        return Decided(None)
+
+
+class FenceStaleBroker(Operation):
+    """Which of several silent ones Kafka finds first is a matter of hashes."""
+
+    name = "fence_stale_broker"
+    weight = 16
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        sessions = world.sessions
+        silent = [
+            session
+            for session in sessions._contacts
+            if not sessions.has_valid_session(*session, world.now_ms)
+        ]
+        return None if len(silent) > 1 else {}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        decision = controller.fence_stale_broker(
+            world.cluster, world.sessions, world.now_ms, world.settings
+        )
+        return Decided(decision, decision.response)
+
+
+class ShutDownBroker(Operation):
+    """What a registration begins with, for itself."""
+
+    name = "shut_down_broker"
+    weight = 4
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        return {"broker": world.some_broker(dice), "clean": dice.random() < 0.5}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        return Decided(
+            controller.shut_down_broker(
+                world.cluster,
+                arguments["broker"],
+                is_clean=arguments["clean"],
+                settings=world.settings,
+            )
+        )
+
+
+class RegisterController(Operation):
+    """Its listeners are sound: what is not, Kafka answers by an unexpected error."""
+
+    name = "register_controller"
+    weight = 3
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        features = [feature for feature in FEATURES if dice.random() < 0.9]
+        return {
+            "request": {
+                "controllerId": NODE_ID + dice.randrange(3),
+                "incarnationId": text_of(drawn_id(dice)),
+                "zkMigrationReady": dice.random() < 0.1,
+                "listeners": [
+                    {"name": name, "host": "c", "port": 9093, "securityProtocol": protocol}
+                    for protocol, name in enumerate(("A", "B", "C")[: dice.randrange(4)])
+                ],
+                "features": [
+                    {"name": name, "minSupportedVersion": low, "maxSupportedVersion": high}
+                    for name, low, high in features
+                ],
+            }
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        asked = arguments["request"]
+        request = ControllerRegistrationRequest(
+            asked["controllerId"],
+            id_of(asked["incarnationId"]),
+            [
+                Endpoint(point["name"], point["host"], point["port"], point["securityProtocol"])
+                for point in asked["listeners"]
+            ],
+            {
+                feature["name"]: VersionRange(
+                    feature["minSupportedVersion"], feature["maxSupportedVersion"]
+                )
+                for feature in asked["features"]
+            },
+            asked["zkMigrationReady"],
+        )
+        return Decided(controller.register_controller(world.cluster, request))
+
+
+class AllocateProducerIds(Operation):
+    """A block for a broker, at times of a stale epoch."""
+
+    name = "allocate_producer_ids"
+    weight = 4
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        broker = world.some_broker(dice)
+        return {"broker": broker, "epoch": _epoch(dice, world, broker)}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        decision = controller.allocate_producer_ids(
+            world.cluster, arguments["broker"], arguments["epoch"]
+        )
+        return Decided(decision, list(decision.response))
+
+
+class AssignDirectories(Operation):
+    """Replicas of any broker into its own directories, failed ones, another's, or none at all."""
+
+    name = "assign_directories"
+    weight = 20
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        broker = world.some_broker(dice)
+        registration = world.cluster.state.brokers.get(broker)
+        own = list(registration.log_dirs) if registration else []
+        unlikely = (drawn_id(dice), LOST, UNASSIGNED, MIGRATING)
+        directories = [
+            dice.choice(unlikely) if not own or dice.random() < 0.25 else dice.choice(own)
+            for _ in range(dice.randrange(1, 4))
+        ]
+        return {
+            "request": {
+                "brokerId": broker,
+                "brokerEpoch": _epoch(dice, world, broker),
+                "directories": [
+                    {"id": text_of(directory), "topics": self._topics(dice, world, broker)}
+                    for directory in directories
+                ],
+            }
+        }
+
+    def _topics(self, dice: random.Random, world: World, broker: int) -> list[dict[str, Any]]:
+        made = []
+        for name in {world.some_topic(dice) for _ in range(2)}:
+            ids = [
+                number
+                for number, row in enumerate(world.rows(name))
+                if dice.random() < 0.1 or broker in world.cluster.table.state_of(row)["replicas"]
+            ]
+            if dice.random() < 0.05:
+                ids.append(dice.choice((77, -1)))
+            partitions = [{"partitionIndex": number} for number in ids]
+            made.append({"topicId": text_of(world.topic_id(name)), "partitions": partitions})
+        return sorted(made, key=lambda topic: str(topic["topicId"]))
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        asked = arguments["request"]
+        assignments = [
+            DirectoryAssignment(
+                id_of(directory["id"]),
+                id_of(topic["topicId"]),
+                np.array([each["partitionIndex"] for each in topic["partitions"]], np.int32),
+            )
+            for directory in asked["directories"]
+            for topic in directory["topics"]
+        ]
+        decision = controller.assign_replicas_to_directories(
+            world.cluster, asked["brokerId"], asked["brokerEpoch"], assignments, world.settings
+        )
+        return Decided(decision, [codes.tolist() for codes in decision.response])
+
+    def understood(self, response: Any) -> Any:
+        return [
+            [partition["errorCode"] for partition in topic["partitions"]]
+            for directory in response["directories"]
+            for topic in directory["topics"]
+        ]
+
+
+def _epoch(dice: random.Random, world: World, broker: int) -> int:
+    registration = world.cluster.state.brokers.get(broker)
+    return (registration.epoch if registration else 1) + (dice.random() < 0.03)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    SendHeartbeat(),
+    Silence(),
+    FenceStaleBroker(),
+    ShutDownBroker(),
+    RegisterController(),
+    AllocateProducerIds(),
+    AssignDirectories(),
+)

@@ -1,0 +1,385 @@
+"""ACLs, credentials, tokens and the first records of a log, as ``kraft.controller`` has them."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kraft import controller, records
+from kraft._core.batch_records import iterate
+from kraft.controller import (
+    AclFilter,
+    Decision,
+    Principal,
+    ScramDeletion,
+    ScramUpsertion,
+    Settings,
+    TokenSettings,
+)
+from kraft.errors import KraftError
+from kraft.image.replay import Cluster
+from kraft.image.security import AccessControl
+from kraft.records import MINIMUM_VERSION, MetadataVersion, Record, Uuid, decode_value, encode_value
+from kraft.records.batches import encode_records
+from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.world import World, drawn_id
+
+_PRINCIPALS = ("User:alice", "User:bob", "User:*", "Group:g", "nobody", "")
+_HOSTS = ("*", "10.0.0.1")
+_NAMES = ("a", "ab", "abc", "*", "topic-0", "kafka-cluster")
+_PEOPLE = (("User", "alice"), ("User", "bob"), ("User", "carol"), ("Group", "alice"))
+_DAY_MS = 86_400_000
+
+
+def _code(error: KraftError | None) -> int:
+    return 0 if error is None else error.kafka_code
+
+
+def _drawn_acl(dice: random.Random) -> list[Any]:
+    """Mostly one that can be created; ANY and MATCH never get to the manager."""
+    resource_type = dice.choice((2, 2, 3, 4, 5, 6, 7, 7, 0 if dice.random() < 0.3 else 2))
+    name = dice.choice(_NAMES if dice.random() < 0.97 else ("",))
+    return [
+        resource_type,
+        # What else there may be as a cluster is refused before the manager is asked.
+        "kafka-cluster" if resource_type == 4 else name,
+        dice.choice((3, 3, 4)) if dice.random() < 0.97 else 0,
+        dice.choice(_PRINCIPALS[:4]) if dice.random() < 0.95 else dice.choice(_PRINCIPALS),
+        dice.choice(_HOSTS),
+        dice.choice((*range(2, 5), 15)) if dice.random() < 0.97 else dice.choice((0, 16)),
+        dice.choice((2, 3)) if dice.random() < 0.97 else 0,
+    ]
+
+
+class CreateAcls(Operation):
+    """ACLs are created, some of them again."""
+
+    name = "create_acls"
+    weight = 12
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        acls = [_drawn_acl(dice) for _ in range(dice.choice((1, 1, 2, 5)))]
+        present = list(world.cluster.state.acls.values())
+        if present and dice.random() < 0.3:
+            acls.append(list(dice.choice(present)))
+        if dice.random() < 0.2:
+            acls.append(dice.choice(acls))
+        return {"acls": acls, "seed": dice.randrange(1 << 40)}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        dice, drawn = random.Random(arguments["seed"]), []
+
+        def random_uuid() -> Uuid:
+            drawn.append(drawn_id(dice))
+            return drawn[-1]
+
+        acls = [AccessControl(*acl) for acl in arguments["acls"]]
+        decision = controller.create_acls(world.cluster, acls, random_uuid=random_uuid)
+        return Decided(decision, list(map(_code, decision.response)), b"".join(drawn))
+
+
+class DeleteAcls(Operation):
+    """ACLs are deleted by filters of every kind."""
+
+    name = "delete_acls"
+    weight = 8
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        present = list(world.cluster.state.acls.values())
+        filters = []
+        for _ in range(dice.choice((1, 1, 2))):
+            acl: list[Any] = list(dice.choice(present)) if present else _drawn_acl(dice)
+            for at, anything in ((0, 1), (1, None), (3, None), (4, None), (5, 1), (6, 1)):
+                if dice.random() < 0.5:
+                    acl[at] = anything
+            acl[2] = dice.choice((1, 2, 2, 3, 4))
+            if acl[1] is not None and dice.random() < 0.3:
+                acl[1] += dice.choice(("b", "bc", "x"))
+            if dice.random() < 0.05:
+                acl[dice.choice((0, 2, 5, 6))] = 0
+            filters.append(acl)
+        return {"filters": filters}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        filters = [AclFilter(*wanted) for wanted in arguments["filters"]]
+        decision = controller.delete_acls(world.cluster, filters)
+        return Decided(
+            decision,
+            [
+                one.kafka_code if isinstance(one, KraftError) else [list(acl) for acl in one]
+                for one in decision.response
+            ],
+        )
+
+    def understood(self, response: Any) -> Any:
+        # Out of a hash table by id.
+        return [one if isinstance(one, int) else sorted(one) for one in response]
+
+
+class AlterScramCredentials(Operation):
+    """Credentials are set and deleted, some users twice in one request."""
+
+    name = "alter_scram_credentials"
+    weight = 12
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        def user() -> str:
+            return dice.choice(("alice", "bob", "carol")) if dice.random() < 0.95 else ""
+
+        def mechanism() -> int:
+            return dice.choice((1, 2)) if dice.random() < 0.95 else dice.choice((0, 3))
+
+        deletions = [
+            {"name": user(), "mechanism": mechanism()} for _ in range(dice.choice((0, 1, 1, 2)))
+        ]
+        upsertions = [
+            {
+                "name": user(),
+                "mechanism": mechanism(),
+                "iterations": dice.choice((4096, 8192, 16384, 4095, 16385, 4096, 4096)),
+                "salt": base64.b64encode(dice.randbytes(dice.randrange(20))).decode(),
+                "saltedPassword": base64.b64encode(dice.randbytes(dice.randrange(1, 200))).decode(),
+            }
+            for _ in range(dice.choice((0, 1, 1, 2)))
+        ]
+        return {"request": {"deletions": deletions, "upsertions": upsertions}}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        request = arguments["request"]
+        decision = controller.alter_scram_credentials(
+            world.cluster,
+            deletions=[
+                ScramDeletion(one["name"], one["mechanism"]) for one in request["deletions"]
+            ],
+            upsertions=[
+                ScramUpsertion(
+                    one["name"],
+                    one["mechanism"],
+                    one["iterations"],
+                    base64.b64decode(one["salt"]),
+                    base64.b64decode(one["saltedPassword"]),
+                )
+                for one in request["upsertions"]
+            ],
+        )
+        return Decided(
+            decision, sorted([user, _code(error)] for user, error in decision.response.items())
+        )
+
+    def understood(self, response: Any) -> Any:
+        return sorted(response)
+
+
+def _settings(world: World) -> TokenSettings:
+    secret = world.setup["token_secret"]
+    return TokenSettings(
+        None if secret is None else secret.encode(),
+        max_lifetime_ms=world.setup["token_max_life_ms"],
+        expiry_time_ms=world.setup["token_expiry_ms"],
+    )
+
+
+def _part(decide: Callable[[], Decided]) -> Decided:
+    """Kafka puts the errors of tokens into the response."""
+    try:
+        return decide()
+    except KraftError as error:
+        return Decided(None, [error.kafka_code])
+
+
+class CreateToken(Operation):
+    """A token, for oneself or somebody else, with renewers who can be and who cannot."""
+
+    name = "create_token"
+    weight = 12
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        owner = dice.choice(_PEOPLE) if dice.random() < 0.4 else (None, dice.choice((None, "")))
+        renewers = [
+            dice.choice(_PEOPLE[:3]) if dice.random() < 0.95 else ("Group", "g")
+            for _ in range(dice.randrange(3))
+        ]
+        return {
+            "requester": dice.choice(_PEOPLE),
+            "request": {
+                "ownerPrincipalType": owner[0],
+                "ownerPrincipalName": owner[1],
+                "renewers": [
+                    {"principalType": type, "principalName": name} for type, name in renewers
+                ],
+                "maxLifetimeMs": dice.choice((-1, 0, 5_000, 20_000, 9 * _DAY_MS)),
+            },
+            "seed": dice.randrange(1 << 40),
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        request = arguments["request"]
+        owner = request["ownerPrincipalType"], request["ownerPrincipalName"]
+        token_id = drawn_id(random.Random(arguments["seed"]))
+        settings = _settings(world)
+
+        def decide() -> Decided:
+            decision = controller.create_token(
+                world.cluster,
+                Principal(*arguments["requester"]),
+                settings,
+                now_ms=world.now_ms,
+                token_id=token_id,
+                owner=Principal(*owner) if owner[1] else None,
+                renewers=[
+                    Principal(one["principalType"], one["principalName"])
+                    for one in request["renewers"]
+                ],
+                max_lifetime_ms=request["maxLifetimeMs"],
+            )
+            made = decision.response
+            token = made.token
+            answer = [0, made.token_id, made.hmac.hex(), token.owner, token.issue_timestamp_ms]
+            answer += [token.expiration_timestamp_ms, token.max_timestamp_ms]
+            return Decided(decision, answer, token_id)
+
+        made = _part(decide)
+        # Kafka draws the id before it looks at the renewers.
+        is_drawn = settings.secret_key is not None and world.level >= 14
+        return Decided(made.decision, made.answer, token_id if is_drawn else b"")
+
+
+def _held(dice: random.Random, world: World) -> Arguments | None:
+    """Somebody with the HMAC of a token, mostly one who may renew it."""
+    tokens = world.cluster.state.delegation_tokens
+    secret = world.setup["token_secret"]
+    if not tokens and dice.random() < 0.8:
+        return None
+    if tokens and secret is not None and dice.random() < 0.97:
+        token_id = dice.choice(sorted(tokens))
+        shown = hmac.digest(secret.encode(), token_id.encode(), "sha512")
+        token = tokens[token_id]
+        who = dice.choice((token.owner, *token.renewers)).split(":")
+        if dice.random() < 0.1:
+            who = list(dice.choice(_PEOPLE))
+    else:
+        shown, who = dice.randbytes(64), list(dice.choice(_PEOPLE))
+    return {"requester": who, "hmac": shown.hex()}
+
+
+def _settled(decide: Callable[[], Decision[int]]) -> Decided:
+    def settle() -> Decided:
+        while (decision := decide()).is_partial:
+            pass
+        return Decided(decision, [0, decision.response])
+
+    return _part(settle)
+
+
+class RenewToken(Operation):
+    """Who holds a token renews it."""
+
+    name = "renew_token"
+    weight = 10
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        held = _held(dice, world)
+        return held and {**held, "period_ms": dice.choice((-1, 0, 1, 10_000, 9 * _DAY_MS))}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        return _settled(
+            lambda: controller.renew_token(
+                world.cluster,
+                Principal(*arguments["requester"]),
+                bytes.fromhex(arguments["hmac"]),
+                _settings(world),
+                now_ms=world.now_ms,
+                renew_period_ms=arguments["period_ms"],
+            )
+        )
+
+
+class ExpireToken(Operation):
+    """Who holds a token lets it expire, or removes it."""
+
+    name = "expire_token"
+    weight = 6
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        held = _held(dice, world)
+        periods = (-1, -1, 0, 1, 10_000, 9 * _DAY_MS, (1 << 63) - 1)
+        return held and {**held, "period_ms": dice.choice(periods)}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        return _settled(
+            lambda: controller.expire_token(
+                world.cluster,
+                Principal(*arguments["requester"]),
+                bytes.fromhex(arguments["hmac"]),
+                _settings(world),
+                now_ms=world.now_ms,
+                expiry_period_ms=arguments["period_ms"],
+            )
+        )
+
+
+class ExpireTokens(Operation):
+    """The periodic task."""
+
+    name = "expire_tokens"
+    weight = 6
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        return {}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        decision = controller.expire_tokens(world.cluster, world.now_ms)
+        return Decided(decision, decision.response)
+
+
+class Activation(Operation):
+    """A controller becomes active, over a log of its own."""
+
+    name = "activation"
+    weight = 3
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments:
+        levels = range(MINIMUM_VERSION, max(MetadataVersion) + 1)
+        bootstrap: list[Record] = [
+            records.FeatureLevel("metadata.version", dice.choice((*levels, 12, 13, 30)))
+        ]
+        for feature in ("eligible.leader.replicas.version", "group.version"):
+            if dice.random() < 0.5:
+                bootstrap.append(records.FeatureLevel(feature, dice.randrange(2)))
+        dice.shuffle(bootstrap)
+        return {
+            "level": dice.choice((None, None, 7, 12, 13, 30)),
+            "open": dice.random() < 0.3,
+            "bootstrap": [encode_value(record).hex() for record in bootstrap],
+            "min_isr": dice.randrange(1, 4),
+        }
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        # Some record of a log; a transaction that is open is in it too.
+        written: list[Record] = [records.Topic("t", Uuid(b"t" * 16))]
+        if arguments["level"] is not None:
+            written.append(records.FeatureLevel("metadata.version", arguments["level"]))
+        if arguments["open"]:
+            written += [records.BeginTransaction(), records.RemoveTopic(Uuid(b"t" * 16))]
+        cluster = Cluster(journaling=True)
+        cluster.apply(encode_records(written))
+        bootstrap = [decode_value(bytes.fromhex(value)) for value in arguments["bootstrap"]]
+        settings = Settings(min_insync_replicas=arguments["min_isr"])
+        first = controller.activation_records(cluster, bootstrap, settings)
+        values = (record.value for batch in iterate(first.batches) for record in batch)
+        return Decided(None, [(value or b"").hex() for value in values])
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Activation(),
+    CreateAcls(),
+    DeleteAcls(),
+    AlterScramCredentials(),
+    CreateToken(),
+    RenewToken(),
+    ExpireToken(),
+    ExpireTokens(),
+)
