@@ -241,10 +241,11 @@ def _need(
     table: PartitionTable, rows: NDArray[np.int32], election: ElectionType
 ) -> NDArray[np.bool_]:
     leader = table.column("leader")[rows]
-    is_alive: NDArray[np.bool_] = table.column("topic")[rows] >= 0
+    wanted = leader == -1
     if election is ElectionType.PREFERRED:
-        return is_alive & (leader != table.column("replicas")[rows, 0])
-    return is_alive & (leader == -1)
+        wanted = leader != table.column("replicas")[rows, 0]
+    needed: NDArray[np.bool_] = wanted & (table.column("topic")[rows] >= 0)
+    return needed
 
 
 def _refusal(code: int, topic: str, partition: int) -> KraftError:

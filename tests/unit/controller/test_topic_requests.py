@@ -1,0 +1,325 @@
+"""Requests about many topics: who may, what a policy says, what is only checked, what comes in
+pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+
+from kraft import controller
+from kraft.controller import (
+    CreatedTopic,
+    CreationRules,
+    Decision,
+    DeletedTopic,
+    DeletionRules,
+    NewPartitions,
+    NewTopic,
+    Records,
+    Settings,
+    TopicMetadata,
+    TopicToDelete,
+)
+from kraft.errors import (
+    KraftError,
+    PolicyViolationError,
+    ThrottlingQuotaExceededError,
+    TopicDeletionDisabledError,
+)
+from kraft.records import Uuid
+from tests.unit.controller.clusters import Lab
+
+Response = TypeVar("Response")
+
+
+def id_of(number: int) -> Uuid:
+    return Uuid(b"id" + number.to_bytes(14, "big"))
+
+
+def in_pieces(lab: Lab, pieces: Generator[Records, None, Response]) -> tuple[Response, list[int]]:
+    """Each piece takes effect before the next is asked for; also how many records each had."""
+    sizes = []
+    while True:
+        try:
+            written = next(pieces)
+        except StopIteration as end:
+            return end.value, sizes
+        sizes.append(len(written))
+        lab.do(Decision(written, None))
+
+
+def code(result: object) -> int:
+    return result.kafka_code if isinstance(result, KraftError) else 0
+
+
+def test_what_is_only_validated_writes_nothing_and_is_answered_the_same() -> None:
+    lab = Lab()
+    topics = [NewTopic("a", id_of(1), 3, 2), NewTopic("b c", id_of(2), 1, 1)]
+    made = controller.create_topics(lab.cluster, topics, placer=lab.placer, validate_only=True)
+    assert len(made.records) == 0
+    assert made.response["a"] == CreatedTopic("a", id_of(1), 3, 2)
+    assert code(made.response["b c"]) == 17
+    lab.create("t", [0])
+    grown = controller.create_partitions(
+        lab.cluster, [NewPartitions("t", 3)], placer=lab.placer, validate_only=True
+    )
+    assert len(grown.records) == 0
+    assert grown.response == {"t": 2}
+
+
+def test_the_first_error_in_kafkas_order_is_the_answer() -> None:
+    lab = Lab()
+    lab.create("there", [0])
+    rules = CreationRules(is_authorized=lambda name: not name.startswith("secret"))
+    topics = [
+        NewTopic("secret", id_of(1), 0, 0),
+        NewTopic("secret_twice", id_of(2)),
+        NewTopic("secret_twice", id_of(3)),
+        NewTopic("__cluster_metadata", id_of(4)),
+        NewTopic("there", id_of(5), 0, 0, configs={"retention.ms": None}),
+        NewTopic("nothing", id_of(6), 0, 0, configs={"retention.ms": None}),
+        NewTopic("odd", id_of(7), 0, 0, configs={"retention.ms": "?"}),
+        NewTopic("none", id_of(8), 0, 0),
+        NewTopic("twofold", id_of(9), assignments=[(0, [1]), (0, [2])]),
+        NewTopic("good", id_of(10), assignments=[(1, [1]), (0, [2])]),
+    ]
+    decision = controller.create_topics(lab.cluster, topics, placer=lab.placer, rules=rules)
+    codes = {name: code(result) for name, result in decision.response.items()}
+    assert codes == {
+        "secret": 29,
+        "secret_twice": 42,
+        "__cluster_metadata": 42,
+        "there": 36,
+        "nothing": 40,
+        "odd": 40,
+        "none": 38,
+        "twofold": 39,
+        "good": 0,
+    }
+    lab.do(decision)
+    assert lab.partition("good", 1)["replicas"] == [1]
+
+
+def test_a_policy_is_asked_last_and_whatever_it_raises_is_the_topics_error() -> None:
+    lab = Lab()
+    seen: list[TopicMetadata] = []
+
+    def policy(metadata: TopicMetadata) -> None:
+        seen.append(metadata)
+        if metadata.name == "refused":
+            raise PolicyViolationError("not here")
+        if metadata.name == "broken":
+            raise ZeroDivisionError
+
+    topics = [
+        NewTopic("refused", id_of(1), 2, 1),
+        NewTopic("broken", id_of(2), 2, 1),
+        NewTopic("fine", id_of(3), -1, -1, configs={"retention.ms": "5"}),
+        NewTopic("manual", id_of(4), assignments={0: [1, 2]}),
+        NewTopic("unplaced", id_of(5), 1, 9),
+    ]
+    decision = controller.create_topics(
+        lab.cluster, topics, placer=lab.placer, rules=CreationRules(policy=policy)
+    )
+    assert [code(decision.response[topic.name]) for topic in topics] == [44, -1, 0, 0, 38]
+    assert seen[2:] == [
+        TopicMetadata("fine", 1, 1, None, {"retention.ms": "5"}),
+        TopicMetadata("manual", None, None, {0: [1, 2]}, {}),
+    ]
+
+
+def test_the_mutation_quota_hears_what_comes_and_goes_and_may_refuse() -> None:
+    lab = Lab()
+    lab.create("t", [0], [1])
+    heard: list[int] = []
+
+    def quota(partitions: int) -> None:
+        heard.append(partitions)
+        if partitions > 5:
+            raise ThrottlingQuotaExceededError("later")
+
+    topics = [NewTopic("small", id_of(1), 5, 1), NewTopic("large", id_of(2), 6, 1)]
+    made = controller.create_topics(
+        lab.cluster, topics, placer=lab.placer, rules=CreationRules(quota=quota)
+    )
+    assert [code(result) for result in made.response.values()] == [0, 89]
+    grown = controller.create_partitions(
+        lab.cluster, [NewPartitions("t", 9)], placer=lab.placer, quota=quota
+    )
+    assert code(grown.response["t"]) == 89
+    gone = controller.delete_topics(
+        lab.cluster, [TopicToDelete("t")], rules=DeletionRules(quota=quota)
+    )
+    assert gone.response == [DeletedTopic("t", Uuid(b"t".ljust(16, b".")))]
+    assert heard == [5, 6, 7, 2]
+
+
+def test_several_topics_grow_each_with_its_own_answer() -> None:
+    lab = Lab()
+    for name in ("a", "b", "c"):
+        lab.create(name, [0, 1])
+    lab.do(controller.fence_broker(lab.cluster, 3))
+    decision = controller.create_partitions(
+        lab.cluster,
+        [
+            NewPartitions("a", 3),
+            NewPartitions("b", 1),
+            NewPartitions("no", 3),
+            NewPartitions("c", 2, [[3, 9]]),
+            NewPartitions("twice", 2),
+            NewPartitions("twice", 3),
+            NewPartitions("secret", 2),
+        ],
+        placer=lab.placer,
+        is_authorized=lambda name: name != "secret",
+    )
+    codes = {name: code(result) for name, result in decision.response.items()}
+    assert codes == {"a": 0, "b": 37, "no": 3, "c": 39, "twice": 42, "secret": 29}
+    assert len(decision.records) == 2
+    lab.do(decision)
+    assert lab.cluster.table.partition_count == 5
+
+
+def test_a_request_that_would_write_too_much_is_refused_as_a_whole() -> None:
+    lab = Lab()
+    lab.create("a", [0])
+    lab.create("b", [0])
+    wanted = [NewPartitions("a", 6_000), NewPartitions("b", 6_000)]
+    with pytest.raises(PolicyViolationError):
+        controller.create_partitions(lab.cluster, wanted, placer=lab.placer)
+    response, sizes = in_pieces(
+        lab, controller.create_partitions_in_pieces(lab.cluster, wanted, placer=lab.placer)
+    )
+    assert response == {"a": 5_999, "b": 5_999}
+    assert [size for size in sizes if size] == [5_999, 5_999]
+    assert lab.partition("b", 5_999)["leader_epoch"] == 0
+
+
+def test_topics_come_in_pieces_of_a_batch_each_and_all_are_checked_first() -> None:
+    lab = Lab()
+    topics = [
+        NewTopic("large", id_of(1), 25_001, 3, configs={"retention.ms": "7"}),
+        NewTopic("bad", id_of(2), 1, 99),
+        *[NewTopic(f"t{number}", id_of(10 + number), 10, 2) for number in range(1_200)],
+    ]
+    assert controller.partitions_asked(topics) == 25_001 + 1 + 12_000
+    response, sizes = in_pieces(
+        lab, controller.create_topics_in_pieces(lab.cluster, topics, placer=lab.placer)
+    )
+    assert code(response["bad"]) == 38
+    assert response["large"] == CreatedTopic("large", id_of(1), 25_001, 3)
+    # Nothing is written before the last topic was looked at, and no look takes long.
+    first = next(place for place, size in enumerate(sizes) if size)
+    assert first >= 4
+    assert 0 not in sizes[first:]
+    assert max(sizes) <= 10_000
+    assert lab.cluster.table.partition_count == 25_001 + 12_000
+    assert lab.cluster.state.configs.topic("large") == {"retention.ms": "7"}
+    rows = lab.cluster.table.topic_rows(lab.cluster.table.topic_number("large"))
+    leaders = lab.cluster.table.column("leader")[rows]
+    assert {int(leader) for leader in leaders} == {0, 1, 2, 3}
+
+
+def test_pieces_are_decided_against_the_brokers_as_they_were() -> None:
+    lab = Lab()
+    topics = [NewTopic("t", id_of(1), 15_000, 4)]
+    pieces = controller.create_topics_in_pieces(lab.cluster, topics, placer=lab.placer)
+    while not len(written := next(pieces)):
+        pass
+    lab.do(Decision(written, None))
+    lab.do(controller.fence_broker(lab.cluster, 2))
+    # Another decision takes the fencing over; the pieces go on as they began.
+    controller.election_context(lab.cluster)
+    response, _ = in_pieces(lab, pieces)
+    assert response["t"] == CreatedTopic("t", id_of(1), 15_000, 4)
+    assert 2 in lab.partition("t", 14_999)["isr"]  # type: ignore[operator]
+
+
+def test_topics_are_deleted_by_names_and_ids_and_each_is_answered() -> None:
+    lab = Lab()
+    ids = {name: lab.create(name, [0]) for name in ("a", "b", "c", "d", "e", "hidden", "shown")}
+    unknown = id_of(7)
+    asked = [
+        TopicToDelete("a"),
+        TopicToDelete(None, ids["b"]),
+        TopicToDelete("c"),
+        TopicToDelete(None, ids["c"]),
+        TopicToDelete("d"),
+        TopicToDelete("d"),
+        TopicToDelete(None, ids["e"]),
+        TopicToDelete(None, ids["e"]),
+        TopicToDelete("e"),
+        TopicToDelete("no"),
+        TopicToDelete(None, unknown),
+        TopicToDelete("a", ids["a"]),
+        TopicToDelete(),
+        TopicToDelete(None, Uuid(bytes(16))),
+        TopicToDelete(None, ids["hidden"]),
+        TopicToDelete("shown"),
+    ]
+    decision = controller.delete_topics(
+        lab.cluster,
+        asked,
+        rules=DeletionRules(
+            is_describable=lambda name: name != "hidden",
+            is_deletable=lambda name: name not in ("hidden", "shown"),
+        ),
+    )
+    told = [(name, topic_id, code(error)) for name, topic_id, error in decision.response]
+    assert sorted(told, key=repr) == sorted(
+        [
+            ("a", ids["a"], 0),
+            ("b", ids["b"], 0),
+            ("c", ids["c"], 42),
+            ("d", None, 42),
+            (None, ids["e"], 42),
+            ("e", ids["e"], 42),
+            ("no", None, 3),
+            (None, unknown, 100),
+            ("a", ids["a"], 42),
+            (None, None, 42),
+            (None, Uuid(bytes(16)), 42),
+            (None, ids["hidden"], 29),
+            ("shown", None, 29),
+        ],
+        key=repr,
+    )
+    assert len(decision.records) == 2
+    lab.do(decision)
+    assert lab.cluster.table.topic_count == 5
+
+
+def test_deletion_can_be_switched_off() -> None:
+    lab = Lab()
+    lab.create("t", [0])
+    off = Settings(delete_topic_enable=False)
+    with pytest.raises(TopicDeletionDisabledError):
+        controller.delete_topics(lab.cluster, [TopicToDelete("t")], settings=off)
+
+
+def test_many_topics_go_in_pieces() -> None:
+    lab = Lab()
+    topics = [NewTopic(f"t{number}", id_of(number), 4, 1) for number in range(12_000)]
+    in_pieces(lab, controller.create_topics_in_pieces(lab.cluster, topics, placer=lab.placer))
+    asked = [TopicToDelete(None, id_of(number)) for number in range(12_000)]
+    with pytest.raises(PolicyViolationError):
+        controller.delete_topics(lab.cluster, asked)
+    response, sizes = in_pieces(lab, controller.delete_topics_in_pieces(lab.cluster, asked))
+    assert len(response) == sum(sizes) == 12_000
+    assert max(sizes) <= 1_000
+    assert lab.cluster.table.partition_count == 0
+
+
+@pytest.mark.parametrize("marks", [3, 20])
+def test_a_name_that_metrics_could_not_tell_from_another_is_refused(marks: int) -> None:
+    lab = Lab()
+    there = NewTopic("x" + ".y" * marks, id_of(99), 1, 1)
+    lab.do(controller.create_topic(lab.cluster, there, placer=lab.placer))
+    lab.create("another", [0])
+    names = ["x" + "_y" * marks, "x" + "_y" * (marks - 1) + ".y", "x" + "_y" * (marks - 1) + ".z"]
+    topics = [NewTopic(name, id_of(number), 1, 1) for number, name in enumerate(names)]
+    response = controller.create_topics(lab.cluster, topics, placer=lab.placer).response
+    assert [code(result) for result in response.values()] == [17, 17, 0]
