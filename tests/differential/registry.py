@@ -14,8 +14,20 @@ from tests.differential import (
 )
 from tests.differential.operation import Operation
 
+#: What sequences are about: partitions and brokers, or what else a controller keeps.
+_PARTITIONS = (brokers, heartbeats, topics, replication, configs)
+_REST = (configs, features, quotas, security)
+
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
-    for module in (brokers, heartbeats, topics, replication, configs, features, quotas, security)
+    for module in dict.fromkeys((*_PARTITIONS, *_REST))
     for operation in module.OPERATIONS
 }
+
+#: The operations of one sequence: half of all keep to partitions and brokers.
+SUBJECTS: tuple[tuple[Operation, ...], ...] = (
+    tuple(operation for module in _PARTITIONS for operation in module.OPERATIONS),
+    tuple(operation for module in _PARTITIONS for operation in module.OPERATIONS),
+    tuple(operation for module in _REST for operation in module.OPERATIONS),
+    tuple(OPERATIONS.values()),
+)

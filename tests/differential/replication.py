@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
 from kraft import controller
-from kraft.controller import ElectionType, IsrChange
+from kraft.controller import ElectionType
 from kraft.errors import KraftError
 from tests.differential.operation import Arguments, Decided, Operation
 from tests.differential.topics import drawn_replicas
@@ -18,7 +19,9 @@ def _code(result: object) -> int:
 
 
 class AlterPartitions(Operation):
-    """A leader's ISRs: mostly what is true, at times stale, or with members that cannot be."""
+    """A leader's ISRs, from the bytes of a request to those of the answer: mostly what is true, at
+    times stale, or with members that cannot be.
+    """
 
     name = "alter_partitions"
     weight = 60
@@ -67,6 +70,7 @@ class AlterPartitions(Operation):
             isr = dice.sample(isr, len(isr))
         if dice.random() < 0.03:
             isr = [*isr, dice.choice((*replicas, UNKNOWN_BROKER))]
+            isr = list(dict.fromkeys(isr))
         epochs = {id: brokers[id].epoch if id in brokers else 1 for id in isr}
         if dice.random() < 0.1:
             epochs = dict.fromkeys(epochs, -1)
@@ -87,53 +91,27 @@ class AlterPartitions(Operation):
         }
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        request = arguments["request"]
-        changes = [
-            IsrChange(
-                id_of(topic["topicId"]),
-                one["partitionIndex"],
-                one["leaderEpoch"],
-                one["partitionEpoch"],
-                {member["brokerId"]: member["brokerEpoch"] for member in one["newIsrWithEpochs"]},
-                one["leaderRecoveryState"] == 1,
-            )
-            for topic in request["topics"]
-            for one in topic["partitions"]
-        ]
-        named = [change.partition for change in changes]
-        decision = controller.alter_partitions(
-            world.cluster,
-            request["brokerId"],
-            request["brokerEpoch"],
-            changes,
-            settings=world.settings,
-        )
-        answer = []
-        for change in changes:
-            result = decision.response[change.topic_id, change.partition]
-            if isinstance(result, KraftError):
-                answer.append([change.partition, result.kafka_code])
-            else:
-                answer.append(
-                    [
-                        *(change.partition, 0, result.leader, result.leader_epoch),
-                        *(result.partition_epoch, list(result.isr), result.leader_recovery_state),
-                    ]
-                )
-        assert len(named) == len(answer)
-        return Decided(decision, answer)
+        body = _alter_partition_body(arguments["request"])
+        decision = controller.AlterPartitions(body, 3).decide(world.cluster, world.settings)
+        assert decision.response is not None
+        return Decided(decision, decision.response.hex())
 
-    def understood(self, response: Any) -> Any:
-        return [
-            [one["partitionIndex"], one["errorCode"]]
-            if one["errorCode"]
-            else [
-                *(one["partitionIndex"], 0, one["leaderId"], one["leaderEpoch"]),
-                *(one["partitionEpoch"], one["isr"], one["leaderRecoveryState"]),
-            ]
-            for topic in response["topics"]
-            for one in topic["partitions"]
-        ]
+
+def _alter_partition_body(request: dict[str, Any]) -> bytes:
+    """The bytes of a request of version 3; no array has more than 126 entries."""
+    out = struct.pack(
+        ">iqB", request["brokerId"], request["brokerEpoch"], len(request["topics"]) + 1
+    )
+    for topic in request["topics"]:
+        out += id_of(topic["topicId"]) + bytes((len(topic["partitions"]) + 1,))
+        for one in topic["partitions"]:
+            isr = one["newIsrWithEpochs"]
+            out += struct.pack(">iiB", one["partitionIndex"], one["leaderEpoch"], len(isr) + 1)
+            for member in isr:
+                out += struct.pack(">iqx", member["brokerId"], member["brokerEpoch"])
+            out += struct.pack(">bix", one["leaderRecoveryState"], one["partitionEpoch"])
+        out += bytes(1)
+    return out + bytes(1)
 
 
 class ElectLeaders(Operation):

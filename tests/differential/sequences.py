@@ -19,7 +19,7 @@ from kraft.records import decode_value
 from tests.differential.comparison import described, difference
 from tests.differential.kafka import Kafka
 from tests.differential.operation import Operation, Outcome
-from tests.differential.registry import OPERATIONS
+from tests.differential.registry import OPERATIONS, SUBJECTS
 from tests.differential.remaining import reason
 from tests.differential.setups import drawn_setup
 from tests.differential.world import World
@@ -70,17 +70,17 @@ def drawn(seed: int, number: int, length: int = LENGTH, only: Collection[str] = 
     world = World(setup)
     case: Case = [setup]
     outcomes: list[Outcome] = []
-    names = list(OPERATIONS)
-    weights = [OPERATIONS[name].weight for name in names]
+    subject = dice.choice(SUBJECTS)
+    weights = [operation.weight for operation in subject]
     while len(outcomes) < length:
-        (name,) = dice.choices(names, weights)
+        (operation,) = dice.choices(subject, weights)
         if only and dice.random() < 0.5:
-            name = dice.choice(sorted(only))
-        arguments = OPERATIONS[name].arguments(dice, world)
+            operation = OPERATIONS[dice.choice(sorted(only))]
+        arguments = operation.arguments(dice, world)
         if arguments is None:
             continue
-        step = {"op": name, **arguments}
-        outcomes.append(run_here(OPERATIONS[name], world, step))
+        step = {"op": operation.name, **arguments}
+        outcomes.append(run_here(operation, world, step))
         case.append(step)
     return Drawn(f"seed {seed} sequence {number}", case, outcomes)
 

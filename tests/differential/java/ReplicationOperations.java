@@ -3,13 +3,14 @@ package org.apache.kafka.controller;
 import static org.apache.kafka.controller.BrokerOperations.answered;
 
 import com.fasterxml.jackson.databind.node.BooleanNode;
+import com.fasterxml.jackson.databind.node.TextNode;
+import java.util.HexFormat;
 import java.util.Map;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestDataJsonConverter;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsResponseData;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsResponseDataJsonConverter;
 import org.apache.kafka.common.message.AlterPartitionRequestDataJsonConverter;
 import org.apache.kafka.common.message.AlterPartitionResponseData;
-import org.apache.kafka.common.message.AlterPartitionResponseDataJsonConverter;
 import org.apache.kafka.common.message.AssignReplicasToDirsRequestDataJsonConverter;
 import org.apache.kafka.common.message.AssignReplicasToDirsResponseData;
 import org.apache.kafka.common.message.AssignReplicasToDirsResponseDataJsonConverter;
@@ -17,6 +18,8 @@ import org.apache.kafka.common.message.ElectLeadersRequestDataJsonConverter;
 import org.apache.kafka.common.message.ElectLeadersResponseData;
 import org.apache.kafka.common.message.ElectLeadersResponseDataJsonConverter;
 import org.apache.kafka.common.message.ListPartitionReassignmentsResponseDataJsonConverter;
+import org.apache.kafka.common.protocol.MessageUtil;
+import org.apache.kafka.common.utils.Utils;
 
 /** ISRs, elections, reassignments, the directories of replicas. */
 final class ReplicationOperations {
@@ -27,8 +30,9 @@ final class ReplicationOperations {
             ControllerResult<AlterPartitionResponseData> result = world.replication.alterPartition(
                 world.context((short) 3),
                 AlterPartitionRequestDataJsonConverter.read(arguments.get("request"), (short) 3));
-            return answered(result,
-                AlterPartitionResponseDataJsonConverter.write(result.response(), (short) 3));
+            byte[] body = Utils.readBytes(
+                MessageUtil.toByteBufferAccessor(result.response(), (short) 3).buffer());
+            return answered(result, TextNode.valueOf(HexFormat.of().formatHex(body)));
         });
         operations.put("elect_leaders", (world, arguments) -> {
             ControllerResult<ElectLeadersResponseData> result = world.replication.electLeaders(
