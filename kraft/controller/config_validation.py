@@ -16,6 +16,7 @@ from typing import Any
 from kraft.configdef import BLANKS, RefusedError
 from kraft.controller.config_schema import (
     CLIENT_METRICS_CONFIGS,
+    DEFINITIONS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     ConfigRules,
@@ -105,6 +106,11 @@ def check_broker_name(name: str) -> None:
         raise InvalidRequestError(f"a broker is named by its id, not {name!r:.80}")
     if int(name) < 0:
         raise InvalidRequestError(f"a broker's id is not negative: {name}")
+
+
+def check_value(resource_type: int, name: str, text: str) -> None:
+    """Raises InvalidConfigError for a text that is no value of this known configuration."""
+    _read(DEFINITIONS[resource_type], {name: text})
 
 
 def _read(definitions: Mapping[str, Definition], configs: Mapping[str, str]) -> dict[str, Any]:

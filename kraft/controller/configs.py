@@ -18,9 +18,9 @@ from typing import TypeVar
 from kraft import records
 from kraft.configdef import BLANKS, COMMA
 from kraft.controller.config_schema import default_entries
-from kraft.controller.config_validation import check_configs
+from kraft.controller.config_validation import check_configs, check_value
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
-from kraft.controller.state import DEFAULTS, ELR_FEATURE, MIN_ISR, Cluster, Settings
+from kraft.controller.state import DEFAULTS, ELR_FEATURE, MIN_ISR, UNCLEAN, Cluster, Settings
 from kraft.errors import (
     BrokerIdNotRegisteredError,
     InvalidConfigError,
@@ -36,6 +36,9 @@ from kraft.records.versions import MetadataVersion
 
 _MAX_VALUE_LENGTH = 32767
 _CORDONED = "cordoned.log.dirs"
+# Settings of brokers that the controller itself goes by. Kafka takes any text for them where no
+# broker has looked at it before, and fails at every change of a partition from then on.
+_READ_HERE = (MIN_ISR, UNCLEAN)
 
 _Asked = TypeVar("_Asked")
 Answers = dict[ConfigResource, KraftError | None]
@@ -254,6 +257,8 @@ class _Writer:
                 raise InvalidConfigError(f"{name} of a single broker cannot be set while ELR is on")
             if value is None:
                 raise InvalidConfigError(f"{name} of the cluster cannot be deleted while ELR is on")
+        if name in _READ_HERE and value is not None:
+            check_value(TOPIC, name, value)
         if name != _CORDONED:
             return
         level = MetadataVersion.from_level(self.cluster.state.metadata_version)

@@ -246,6 +246,17 @@ def test_min_isr_belongs_to_the_whole_cluster_while_elr_is_on() -> None:
     assert isinstance(replaced.response[BROKER, ""], InvalidConfigError)
 
 
+@pytest.mark.parametrize("value", ["many", "0", ""])
+def test_what_elections_go_by_is_a_value_for_brokers_too(value: str) -> None:
+    lab = Lab()
+    for resource in ((BROKER, ""), (BROKER, "0")):
+        answer = alter(lab, resource, ConfigChange("min.insync.replicas", value))
+        assert isinstance(answer, InvalidConfigError)
+        answer = alter(lab, resource, ConfigChange("unclean.leader.election.enable", value))
+        assert isinstance(answer, InvalidConfigError)
+    lab.create("t", [0])
+
+
 def test_directories_are_cordoned_by_way_of_their_broker() -> None:
     lab = Lab()
     broker = (BROKER, "0")
