@@ -76,26 +76,34 @@ class RegisterBroker(Operation):
             features = [feature for feature in features if dice.random() < 0.8]
         elif shape < 0.12:
             features.append(["unknown.version", 0, 3])
+        elif shape < 0.14:
+            # Some are off, and the broker cannot do without.
+            features[dice.randrange(1, len(features))][1] = 1
+        elif shape < 0.15:
+            # The lower half of an id is a signed number in Java.
+            directories = [*directories, type(incarnation)(bytes(8) + b"\xff" + dice.randbytes(7))]
+        names = dice.choice((("PLAINTEXT",),) * 8 + (("A", "B", "A"), ()))
         return {
             "version": dice.choice((4, 4, 4, 3)),
             "request": {
                 "brokerId": broker,
-                "clusterId": CLUSTER_ID,
+                "clusterId": CLUSTER_ID if dice.random() < 0.99 else "another",
                 "incarnationId": text_of(incarnation),
                 "listeners": [
                     {
-                        "name": "PLAINTEXT",
+                        "name": name,
                         "host": "h",
-                        "port": 9092 + broker % 10,
-                        "securityProtocol": 0,
+                        "port": 9092 + broker % 10 + number,
+                        "securityProtocol": dice.randrange(4),
                     }
+                    for number, name in enumerate(names)
                 ],
                 "features": [
                     {"name": name, "minSupportedVersion": low, "maxSupportedVersion": high}
                     for name, low, high in features
                 ],
                 "rack": dice.choice((None, "a", "b")),
-                "isMigratingZkBroker": False,
+                "isMigratingZkBroker": dice.random() < 0.01,
                 "logDirs": [text_of(directory) for directory in directories],
                 "previousBrokerEpoch": previous,
             },
@@ -120,12 +128,15 @@ class RegisterBroker(Operation):
             rack=asked["rack"],
             log_dirs=[id_of(directory) for directory in asked["logDirs"]],
             previous_broker_epoch=asked["previousBrokerEpoch"],
+            cluster_id=asked["clusterId"],
+            is_migrating_zk_broker=asked["isMigratingZkBroker"],
         )
         decision = controller.register_broker(
             world.cluster,
             request,
             next_offset=world.cluster.next_offset,
             has_live_session=world.has_live_session(broker),
+            cluster_id=CLUSTER_ID,
             settings=world.settings,
         )
         return Decided(decision, decision.response)

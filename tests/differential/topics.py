@@ -20,6 +20,13 @@ _CONFIGS = (
     ("retention.ms", ("1000", "-1")),
     ("cleanup.policy", ("compact", "delete")),
 )
+_BAD_CONFIGS = (
+    ("retention.ms", "soon"),
+    ("cleanup.policy", "nothing"),
+    ("min.insync.replicas", "0"),
+    ("segment.bytes", None),
+    ("no.such.config", "1"),
+)
 
 
 def drawn_replicas(dice: random.Random, world: World, factor: int | None = None) -> list[int]:
@@ -58,7 +65,7 @@ class CreateTopics(Operation):
             "request": {
                 "topics": list(topics.values()),
                 "timeoutMs": 30_000,
-                "validateOnly": False,
+                "validateOnly": dice.random() < 0.05,
             },
         }
 
@@ -75,6 +82,8 @@ class CreateTopics(Operation):
                 ids[-1] += 1
             if dice.random() < 0.2:
                 dice.shuffle(ids)
+            if dice.random() < 0.03:
+                ids.append(ids[0])
             for id in ids:
                 factor_of_one = size if dice.random() < 0.97 else None
                 assignments.append(
@@ -89,6 +98,10 @@ class CreateTopics(Operation):
             for key, values in _CONFIGS
             if dice.random() < 0.15
         ]
+        if dice.random() < 0.05:
+            key, value = dice.choice(_BAD_CONFIGS)
+            configs = [config for config in configs if config["name"] != key]
+            configs.append({"name": key, "value": value})
         return {
             "name": name,
             "numPartitions": partitions,
@@ -104,15 +117,19 @@ class CreateTopics(Operation):
                 id_of(id),
                 num_partitions=topic["numPartitions"],
                 replication_factor=topic["replicationFactor"],
-                assignments={
-                    one["partitionIndex"]: one["brokerIds"] for one in topic["assignments"]
-                },
+                assignments=[
+                    (one["partitionIndex"], one["brokerIds"]) for one in topic["assignments"]
+                ],
                 configs={config["name"]: config["value"] for config in topic["configs"]},
             )
             for topic, id in zip(arguments["request"]["topics"], arguments["ids"], strict=True)
         ]
         decision = controller.create_topics(
-            world.cluster, topics, placer=world.placer, settings=world.settings
+            world.cluster,
+            topics,
+            placer=world.placer,
+            settings=world.settings,
+            validate_only=arguments["request"]["validateOnly"],
         )
         answer = {}
         drawn = b""
