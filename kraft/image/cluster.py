@@ -1,9 +1,9 @@
 """``ClusterState``: everything that committed records say and that is no topic or partition.
 
-Owns the dispatch of typed records to the module that knows their rule, the one journal that takes
-all of them back together, and the order of records in a snapshot. Fed by whoever replays a log
-(the controller, a metadata directory); feeds publishers (``delta``), readers (the mappings) and
-snapshots. Topics and partitions live in ``PartitionTable``, whose owner calls
+Owns the dispatch of typed records to the module that knows their rule, and the one journal that
+takes all of them back together; what can be asked is in ``kraft.image.view``. Fed by whoever
+replays a log (the controller, a metadata directory); feeds publishers (``image``), readers (the
+mappings) and snapshots. Topics and partitions live in ``PartitionTable``, whose owner calls
 :meth:`ClusterState.remove_topic` when a topic goes.
 
 Invariants: a record that is refused has changed nothing; offsets never descend; a replay, a
@@ -13,24 +13,16 @@ whoever replays holds them back or reverts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from kraft import records
 from kraft.errors import ReplayError, UnsupportedVersionError
-from kraft.image.configs import Configs
-from kraft.image.features import Features, ProducerIds
-from kraft.image.journal import ABSENT, Journal, JournaledMap
-from kraft.image.nodes import Brokers, Controllers
-from kraft.image.quorum import Quorum, QuorumCell
-from kraft.image.quotas import ClientQuotas
-from kraft.image.security import Acls, DelegationTokens, ScramCredentials
+from kraft.image.journal import ABSENT, Journal
+from kraft.image.view import Changed, StateImage, StateView
 from kraft.records import Record
-from kraft.records.versions import METADATA_VERSION
 
-# Kafka's first KRaft level stands in while no FeatureLevel record has set one (logs of 3.0 to
-# 3.2 hold none).
-_FIRST_METADATA_VERSION = 1
+__all__ = ["Changed", "ClusterState"]
 
 _NOT_STATE_HERE: frozenset[type[Record]] = frozenset(
     {
@@ -48,16 +40,7 @@ _NOT_STATE_HERE: frozenset[type[Record]] = frozenset(
 )
 
 
-class Changed(NamedTuple):
-    """What became of one key since an offset; None stands for "was not there" or "is not there
-    any more".
-    """
-
-    before: Any
-    after: Any
-
-
-class ClusterState:
+class ClusterState(StateView):
     """Brokers, controllers, features, configs, quotas, ACLs, credentials, tokens, producer ids,
     and the quorum.
 
@@ -66,23 +49,7 @@ class ClusterState:
     passes over others (see :class:`Configs`).
     """
 
-    __slots__ = (
-        "_handlers",
-        "_journal",
-        "_last_offset",
-        "_maps",
-        "acls",
-        "brokers",
-        "client_quotas",
-        "configs",
-        "controllers",
-        "delegation_tokens",
-        "derived",
-        "features",
-        "producer_ids",
-        "quorum_cell",
-        "scram_credentials",
-    )
+    __slots__ = ("_handlers", "_journal", "_last_offset", "derived")
 
     def __init__(
         self,
@@ -90,22 +57,12 @@ class ClusterState:
         journaling: bool = True,
         is_supported_config: Callable[[int, str], bool] | None = None,
     ) -> None:
-        self._journal = journal = Journal(recording=journaling)
+        self._journal = Journal(recording=journaling)
+        super().__init__(self._journal, is_supported_config)
         self._last_offset = -1
-        #: What whoever decides keeps beside this state, and brings up to date by `JournaledMap.watch`.
+        #: What whoever decides keeps beside this state, and brings up to date by
+        #: `JournaledMap.watch`.
         self.derived: Any = None
-        self.features = Features(journal)
-        self.brokers = Brokers(journal)
-        self.controllers = Controllers(journal)
-        self.configs = Configs(journal, is_supported_config)
-        self.client_quotas = ClientQuotas(journal)
-        self.producer_ids = ProducerIds(journal)
-        self.acls = Acls(journal)
-        self.scram_credentials = ScramCredentials(journal)
-        self.delegation_tokens = DelegationTokens(journal)
-        self.quorum_cell = QuorumCell(journal)
-        # They registered with the journal in the order of a snapshot, the quorum last.
-        self._maps: tuple[JournaledMap[Any, Any], ...] = tuple(journal.maps)
         self._handlers: dict[type[Record], Callable[[Any, int], None]] = {
             records.RegisterBroker: self.brokers.replay_register,
             records.UnregisterBroker: self.brokers.replay_unregister,
@@ -166,21 +123,6 @@ class ClusterState:
         self.configs.remove_topic(name, offset)
         self._last_offset = offset
 
-    @property
-    def metadata_version(self) -> int:
-        """The finalized metadata.version as a level; 1 as long as no record has set one."""
-        return self.features.get(METADATA_VERSION, _FIRST_METADATA_VERSION)
-
-    @property
-    def next_producer_id(self) -> int:
-        """Where the next block of producer ids begins; -1 as long as no block was given out."""
-        return self.producer_ids.next_producer_id
-
-    @property
-    def quorum(self) -> Quorum:
-        """What the control records say: leader, epoch, voters, kraft.version."""
-        return self.quorum_cell.quorum
-
     def start_journal(self, offset: int) -> None:
         """From now on changes can be taken back, down to ``offset``: the next offset to be
         applied.
@@ -194,7 +136,8 @@ class ClusterState:
     def revert(self, offset: int) -> None:
         """Undoes every record at ``offset`` or after it.
 
-        Raises :class:`OffsetOutOfRangeError` when the journal does not reach back to it.
+        Raises :class:`OffsetOutOfRangeError` when the journal does not reach back to it,
+        :class:`InvalidRequestError` beside a live image of a later offset.
         """
         self._journal.revert(offset)
         self._last_offset = min(self._last_offset, offset - 1)
@@ -202,6 +145,14 @@ class ClusterState:
     def forget(self, offset: int) -> None:
         """Gives up the way back to any state before ``offset``."""
         self._journal.forget(offset)
+
+    def check_revert(self, offset: int) -> None:
+        """Raises what :meth:`revert` would raise."""
+        self._journal.check_revert(offset)
+
+    def image(self, offset: int) -> StateImage:
+        """The state as of before the record at ``offset``, whatever happens to it later; O(1)."""
+        return StateImage(self, self._journal, offset)
 
     def at(self, offset: int) -> ClusterState:
         """A copy as of before ``offset``, without a journal; costs the size of the state and of
@@ -235,66 +186,8 @@ class ClusterState:
                 )
         return delta
 
-    def snapshot_records_before_topics(self) -> Iterator[Record]:
-        """What a snapshot holds before its Topic and Partition records, in the order of
-        ``MetadataImage.write``.
-
-        Each record has the ``version`` that the metadata.version asks for. Raises
-        :class:`UnsupportedVersionError` where no metadata.version was set or the one that is
-        cannot express the state.
-        """
-        level = self.metadata_version
-        yield from self.features.snapshot_records()
-        yield from self.brokers.snapshot_records(level)
-        yield from self.controllers.snapshot_records(level)
-
-    def snapshot_records_after_topics(self) -> Iterator[Record]:
-        """What a snapshot holds after its Topic and Partition records, in the order of
-        ``MetadataImage.write``.
-        """
-        level = self.metadata_version
-        yield from self.configs.snapshot_records()
-        yield from self.client_quotas.snapshot_records()
-        yield from self.producer_ids.snapshot_records()
-        yield from self.acls.snapshot_records()
-        yield from self.scram_credentials.snapshot_records(level)
-        yield from self.delegation_tokens.snapshot_records(level)
-
-    def journaled_maps(self) -> tuple[JournaledMap[Any, Any], ...]:
-        """Every mapping of the state but the quorum, in the order of a snapshot."""
-        return self._maps[:-1]
-
-    def __eq__(self, other: object) -> bool:
-        """Equal where a snapshot of both would say the same: who leads at the moment does not
-        count.
-        """
-        if not isinstance(other, ClusterState):
-            return NotImplemented
-        mine, theirs = self.quorum, other.quorum
-        return (mine.kraft_version, mine.voters) == (
-            theirs.kraft_version,
-            theirs.voters,
-        ) and self.journaled_maps() == other.journaled_maps()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        counts = ", ".join(
-            f"{name}={len(getattr(self, name))}"
-            for name in (
-                "brokers",
-                "controllers",
-                "configs",
-                "client_quotas",
-                "acls",
-                "scram_credentials",
-                "delegation_tokens",
-            )
-        )
-        return (
-            f"ClusterState(metadata_version={self.metadata_version}, "
-            f"last_offset={self._last_offset}, {counts})"
-        )
+    def _shown(self) -> str:
+        return f"last_offset={self._last_offset}, "
 
     def _descending(self, offset: int) -> ReplayError:
         return ReplayError(

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from kraft import records
 from kraft.image.journal import Journal, JournaledGroups
+from kraft.records import Record
 
 # ConfigResource.Type.
 TOPIC = 2
@@ -86,9 +87,11 @@ class Configs(JournaledGroups[ConfigResource, str]):
 
     def snapshot_records(self) -> Iterator[records.Config]:
         """One Config for each setting, by resource and name."""
-        for (resource_type, resource_name), settings in sorted(self._entries.items()):
-            for name, value in sorted(settings.items()):
-                yield records.Config(resource_type, resource_name, name, value, version=0)
+        return self.snapshot_records_in_order(0)
+
+    def snapshot_records_of(self, key: ConfigResource, metadata_version: int) -> Iterator[Record]:
+        for name, value in sorted(self._entries.get(key, _NOTHING).items()):
+            yield records.Config(*key, name, value, version=0)
 
     def _of(self, resource_type: int, name: str) -> Mapping[str, str]:
         settings = self._entries.get((resource_type, name))

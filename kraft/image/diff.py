@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from kraft.image.cluster import ClusterState
 from kraft.image.journal import JournaledGroups, JournaledMap
 from kraft.image.nodes import BrokerRegistration, ControllerRegistration
 from kraft.image.security import AccessControl, ScramCredential, Token
+from kraft.image.view import StateView
 
 HIDDEN: Final = "[hidden]"
 
@@ -49,7 +49,7 @@ class Change:
         return f"{what}: removed {self.before!r}"
 
 
-def diff(before: ClusterState, after: ClusterState) -> list[Change]:
+def diff(before: StateView, after: StateView) -> list[Change]:
     """Every difference from ``before`` to ``after``, by kind in the order of a snapshot, then by
     key.
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 from kraft import records
 from kraft.errors import ReplayError, UnsupportedVersionError
 from kraft.image.journal import JournaledMap
+from kraft.records import Record
 from kraft.records.versions import METADATA_VERSION, MetadataVersion
 
 KRAFT_VERSION = "kraft.version"
@@ -49,12 +50,23 @@ class Features(JournaledMap[str, int]):
 
     def snapshot_records(self) -> Iterator[records.FeatureLevel]:
         """metadata.version first, as it may decide how what follows is read; then the others."""
+        return self.snapshot_records_in_order(0)
+
+    def snapshot_keys(self) -> list[str]:
+        """Raises :class:`UnsupportedVersionError` where no metadata.version was set."""
         if METADATA_VERSION not in self._entries:
             raise UnsupportedVersionError(
                 "a snapshot begins with the metadata.version, and no record has set one"
             )
-        for name in self:
-            yield records.FeatureLevel(name, self._entries[name], version=0)
+        return super().snapshot_keys()
+
+    @staticmethod
+    def snapshot_order(key: str) -> tuple[bool, str]:
+        return key != METADATA_VERSION, key
+
+    def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:
+        if key in self._entries:
+            yield records.FeatureLevel(key, self._entries[key], version=0)
 
 
 class ProducerIds(JournaledMap[str, int]):
@@ -81,10 +93,10 @@ class ProducerIds(JournaledMap[str, int]):
 
     def snapshot_records(self) -> Iterator[records.ProducerIds]:
         """One ProducerIds without a broker, if any block was given out."""
-        if self._entries:
+        return self.snapshot_records_in_order(0)
+
+    def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:
+        if key in self._entries:
             yield records.ProducerIds(
-                broker_id=-1,
-                broker_epoch=-1,
-                next_producer_id=self.next_producer_id,
-                version=0,
+                broker_id=-1, broker_epoch=-1, next_producer_id=self._entries[key], version=0
             )

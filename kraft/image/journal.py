@@ -6,8 +6,8 @@ notes are the delta since an offset.
 
 Invariants: offsets in the journal never descend; a note is written before its map changes; a map
 changes only through ``_put`` and ``_drop`` (groups: ``_set`` and ``_unset``) and ``_restore``, all
-of which tell whoever watches it. Cost of a change, of going back and of a delta: what
-changed, not what there is.
+of which tell whoever watches it; what a live image (``kraft.image.past``) needs is never forgotten
+nor taken back. Cost of a change, of going back and of a delta: what changed, not what there is.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 from weakref import ref
 
-from kraft.errors import OffsetOutOfRangeError
+from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
+from kraft.records import Record
+
+if TYPE_CHECKING:
+    from kraft.image.past import PastEntries
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -34,46 +38,109 @@ ABSENT: Final = object()
 Note = tuple[int, int, Any, Any]
 
 
+class AsOf(Protocol):
+    """Whoever reads the past: needs every note of a record at ``offset`` or after it."""
+
+    @property
+    def offset(self) -> int: ...
+
+
 class Journal:
     """Old values since ``start_offset``, oldest first.
 
     ``recording`` is off while a state is loaded cold: there is nothing to go back to, and no note
-    is made.
+    is made. ``forgotten`` counts the notes that were dropped at the old end, so that
+    ``end_sequence`` numbers notes through; ``revert_count`` tells that numbers were given out anew.
     """
 
-    __slots__ = ("maps", "notes", "recording", "start_offset")
+    __slots__ = (
+        "_readers",
+        "forgotten",
+        "maps",
+        "notes",
+        "recording",
+        "revert_count",
+        "start_offset",
+    )
 
     def __init__(self, *, recording: bool) -> None:
         self.maps: list[JournaledMap[Any, Any]] = []
         self.notes: deque[Note] = deque()
         self.recording = recording
         self.start_offset = 0
+        self.forgotten = 0
+        self.revert_count = 0
+        self._readers: list[ref[AsOf]] = []
+
+    @property
+    def end_sequence(self) -> int:
+        """The number that the next note gets."""
+        return self.forgotten + len(self.notes)
+
+    def keep_for(self, reader: AsOf) -> None:
+        """What ``reader`` needs stays as long as it lives. Raises :class:`OffsetOutOfRangeError`
+        where it is not there any more.
+        """
+        self.check(reader.offset)
+        self._readers.append(ref(reader))
 
     def start(self, offset: int) -> None:
-        """Begins to record; the state as it is now is the state before ``offset``."""
+        """Begins to record; the state as it is now is the state before ``offset``.
+
+        Raises :class:`InvalidRequestError` beside a live image, as `stop` does.
+        """
+        self._refuse_beside_images("start a journal", -1)
         self.notes.clear()
         self.recording = True
         self.start_offset = offset
+        self.revert_count += 1
 
     def stop(self) -> None:
         """Drops every note and makes none any more."""
+        self._refuse_beside_images("stop the journal", -1)
         self.notes.clear()
         self.recording = False
 
     def forget(self, offset: int) -> None:
-        """Drops what would lead to a state before ``offset``."""
+        """Drops what would lead to a state before ``offset``, but for what a live image needs."""
+        offset = min([offset, *self._offsets_in_use()])
         notes = self.notes
         while notes and notes[0][0] < offset:
             notes.popleft()
+            self.forgotten += 1
         self.start_offset = max(self.start_offset, offset)
 
-    def revert(self, offset: int) -> None:
-        """Undoes every change of a record at ``offset`` or after it."""
+    def check_revert(self, offset: int) -> None:
+        """Raises what `revert` would raise."""
         self.check(offset)
+        self._refuse_beside_images(f"revert to offset {offset}", offset)
+
+    def revert(self, offset: int) -> None:
+        """Undoes every change of a record at ``offset`` or after it.
+
+        Raises :class:`OffsetOutOfRangeError` as `check`, :class:`InvalidRequestError` beside a live
+        image of a later offset.
+        """
+        self.check_revert(offset)
+        self.revert_count += 1
         notes = self.notes
         while notes and notes[-1][0] >= offset:
             _, number, key, old = notes.pop()
             self.maps[number]._restore(key, old)
+
+    def _offsets_in_use(self) -> list[int]:
+        if not self._readers:
+            return []
+        alive = [reader for reference in self._readers if (reader := reference()) is not None]
+        self._readers = [ref(reader) for reader in alive]
+        return [reader.offset for reader in alive]
+
+    def _refuse_beside_images(self, what: str, offset: int) -> None:
+        later = [used for used in self._offsets_in_use() if used > offset]
+        if later:
+            raise InvalidRequestError(
+                f"cannot {what}: an image as of offset {min(later)} is in use"
+            )
 
     def since(self, offset: int) -> Iterator[Note]:
         """The notes of records at ``offset`` or after it, newest first."""
@@ -185,6 +252,36 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
             del self._entries[key]
         else:
             self._entries[key] = old
+
+    def show(self, past: PastEntries) -> None:
+        """From now on shows the entries of another map as of an offset; never to be changed any
+        more, which those entries would refuse.
+        """
+        self._entries = past  # type: ignore[assignment]
+
+    def snapshot_keys(self) -> list[Any]:
+        """The keys that a snapshot may hold, in no order: of an image also some that it has not,
+        for which `snapshot_records_of` gives nothing.
+        """
+        entries: Any = self._entries
+        # Of a dictionary at the speed of C; the entries of an image know a quick way of their own.
+        return list(entries) if type(entries) is dict else entries.keys_now_or_then()
+
+    @staticmethod
+    def snapshot_order(key: Any) -> Any:
+        """What the keys are sorted by in a snapshot."""
+        return key
+
+    def snapshot_records_of(self, key: Any, metadata_version: int) -> Iterator[Record]:
+        """What a snapshot says of one key, as the metadata.version has it; nothing where there is
+        no such key.
+        """
+        raise NotImplementedError
+
+    def snapshot_records_in_order(self, metadata_version: int) -> Iterator[Any]:
+        """What a snapshot says of the whole map."""
+        for key in sorted(self.snapshot_keys(), key=self.snapshot_order):
+            yield from self.snapshot_records_of(key, metadata_version)
 
     def keys_that_differ(self, other: JournaledMap[K, V]) -> list[K]:
         """The keys whose values differ, those included that only one side has, in no order."""

@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 from kraft import records
 from kraft.errors import ReplayError, UnsupportedVersionError
 from kraft.image.journal import JournaledMap
-from kraft.records import Uuid
+from kraft.records import Record, Uuid
 from kraft.records.versions import MetadataVersion, record_version
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -153,28 +153,32 @@ class Brokers(JournaledMap[int, BrokerRegistration]):
         Raises :class:`UnsupportedVersionError` where the metadata.version cannot express the
         registration.
         """
+        return self.snapshot_records_in_order(metadata_version)
+
+    def snapshot_records_of(self, key: int, metadata_version: int) -> Iterator[Record]:
+        broker = self._entries.get(key)
+        if broker is None:
+            return
         level = MetadataVersion.from_level(metadata_version)
-        version = record_version(records.RegisterBroker, level)
-        for _, broker in sorted(self.items()):
-            if broker.log_dirs and not level.is_directory_assignment_supported:
-                raise _cannot_be_written(level, f"the log dirs of broker {broker.id}")
-            if broker.cordoned_log_dirs is not None and not level.is_cordoned_log_dirs_supported:
-                raise _cannot_be_written(level, f"the cordoned log dirs of broker {broker.id}")
-            cordoned = broker.cordoned_log_dirs
-            yield records.RegisterBroker(
-                broker_id=broker.id,
-                is_migrating_zk_broker=broker.is_migrating_zk_broker,
-                incarnation_id=broker.incarnation_id,
-                broker_epoch=broker.epoch,
-                end_points=_endpoint_structs(broker.endpoints),
-                features=_feature_structs(broker.features),
-                rack=broker.rack,
-                fenced=broker.fenced,
-                in_controlled_shutdown=broker.in_controlled_shutdown,
-                log_dirs=list(broker.log_dirs),
-                cordoned_log_dirs=None if cordoned is None else list(cordoned),
-                version=version,
-            )
+        if broker.log_dirs and not level.is_directory_assignment_supported:
+            raise _cannot_be_written(level, f"the log dirs of broker {broker.id}")
+        if broker.cordoned_log_dirs is not None and not level.is_cordoned_log_dirs_supported:
+            raise _cannot_be_written(level, f"the cordoned log dirs of broker {broker.id}")
+        cordoned = broker.cordoned_log_dirs
+        yield records.RegisterBroker(
+            broker_id=broker.id,
+            is_migrating_zk_broker=broker.is_migrating_zk_broker,
+            incarnation_id=broker.incarnation_id,
+            broker_epoch=broker.epoch,
+            end_points=_endpoint_structs(broker.endpoints),
+            features=_feature_structs(broker.features),
+            rack=broker.rack,
+            fenced=broker.fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            log_dirs=list(broker.log_dirs),
+            cordoned_log_dirs=None if cordoned is None else list(cordoned),
+            version=record_version(records.RegisterBroker, level),
+        )
 
     def _registered(self, record: records.Record, broker_id: int, epoch: int) -> BrokerRegistration:
         registration = self._entries.get(broker_id)
@@ -219,15 +223,20 @@ class Controllers(JournaledMap[int, ControllerRegistration]):
         """One RegisterController for each controller, by id
         (``ControllerRegistration.toRecord``).
         """
-        for _, controller in sorted(self.items()):
-            yield records.RegisterController(
-                controller_id=controller.id,
-                incarnation_id=controller.incarnation_id,
-                zk_migration_ready=controller.zk_migration_ready,
-                end_points=_endpoint_structs(controller.endpoints),
-                features=_feature_structs(controller.features),
-                version=record_version(records.RegisterController, metadata_version),
-            )
+        return self.snapshot_records_in_order(metadata_version)
+
+    def snapshot_records_of(self, key: int, metadata_version: int) -> Iterator[Record]:
+        controller = self._entries.get(key)
+        if controller is None:
+            return
+        yield records.RegisterController(
+            controller_id=controller.id,
+            incarnation_id=controller.incarnation_id,
+            zk_migration_ready=controller.zk_migration_ready,
+            end_points=_endpoint_structs(controller.endpoints),
+            features=_feature_structs(controller.features),
+            version=record_version(records.RegisterController, metadata_version),
+        )
 
 
 def sorted_directories(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from kraft import records
 from kraft.image.journal import JournaledGroups
+from kraft.records import Record
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -50,18 +51,25 @@ class ClientQuotas(JournaledGroups[QuotaEntity, float]):
 
     def snapshot_records(self) -> Iterator[records.ClientQuota]:
         """One ClientQuota for each quota, by entity and key."""
-        for entity, quotas in sorted(self._entries.items(), key=lambda item: _order(item[0])):
-            for key, value in sorted(quotas.items()):
-                yield records.ClientQuota(
-                    entity=[
-                        records.EntityData(entity_type=entity_type, entity_name=name)
-                        for entity_type, name in entity
-                    ],
-                    key=key,
-                    value=value,
-                    remove=False,
-                    version=0,
-                )
+        return self.snapshot_records_in_order(0)
+
+    @staticmethod
+    def snapshot_order(key: QuotaEntity) -> tuple[tuple[str, bool, str], ...]:
+        """A default entity (name None) comes before the named ones."""
+        return tuple((entity_type, name is not None, name or "") for entity_type, name in key)
+
+    def snapshot_records_of(self, key: QuotaEntity, metadata_version: int) -> Iterator[Record]:
+        for name, value in sorted(self._entries.get(key, _NOTHING).items()):
+            yield records.ClientQuota(
+                entity=[
+                    records.EntityData(entity_type=entity_type, entity_name=entity_name)
+                    for entity_type, entity_name in key
+                ],
+                key=name,
+                value=value,
+                remove=False,
+                version=0,
+            )
 
 
 def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
@@ -69,8 +77,3 @@ def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
     if len(parts) == 1:
         return tuple(parts.items())
     return tuple(sorted(parts.items(), key=lambda part: part[0]))
-
-
-def _order(entity: QuotaEntity) -> tuple[tuple[str, bool, str], ...]:
-    """A default entity (name None) comes before the named ones."""
-    return tuple((entity_type, name is not None, name or "") for entity_type, name in entity)

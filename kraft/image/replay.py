@@ -65,6 +65,18 @@ class Cluster:
         """Where the state ends that no open transaction can take back (exclusive)."""
         return self.next_offset if self.transaction_start is None else self.transaction_start
 
+    def stable_at(self, committed_offset: int) -> int:
+        """Up to where (exclusive) others may see the state, when everything below
+        ``committed_offset`` is committed: never inside a metadata transaction, be it open at the
+        tip or over there with an end that is not committed.
+        """
+        start = self.transaction_start
+        stable = committed_offset if start is None else min(committed_offset, start)
+        for closed in self._closed:
+            if closed.start < stable <= closed.end:
+                return closed.start
+        return stable
+
     def apply(
         self,
         batches: Buffer,
@@ -181,6 +193,8 @@ class Cluster:
         return offset
 
     def _revert(self, offset: int) -> None:
+        # Both or none.
+        self.state.check_revert(offset)
         self.table.revert(offset)
         self.state.revert(offset)
         self.next_offset = min(self.next_offset, offset)

@@ -10,16 +10,19 @@ Invariants: no salt and no key is shown by a repr; the indexes of `Acls` hold wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from kraft import records
 from kraft.errors import ReplayError
-from kraft.image.journal import Journal, JournaledMap
-from kraft.records import Uuid
+from kraft.image.journal import ABSENT, Journal, JournaledMap
+from kraft.records import Record, Uuid
 from kraft.records.versions import record_version
+
+if TYPE_CHECKING:
+    from kraft.image.past import PastEntries
 
 # ScramMechanism.
 SCRAM_SHA_256 = 1
@@ -124,7 +127,7 @@ class Token:
 class Acls(JournaledMap[Uuid, AccessControl]):
     """The ACLs by their id, found by content, by the name of the resource and by principal too."""
 
-    __slots__ = ("_by_name", "_by_principal", "_ids")
+    __slots__ = ("_by_name", "_by_principal", "_ids", "_past")
     kind: ClassVar[str] = "acl"
 
     def __init__(self, journal: Journal) -> None:
@@ -133,19 +136,40 @@ class Acls(JournaledMap[Uuid, AccessControl]):
         self._by_name: dict[str, dict[Uuid, None]] = {}
         self._by_principal: dict[str, dict[Uuid, None]] = {}
         self._ids: dict[AccessControl, dict[Uuid, None]] = {}
+        self._past: PastEntries | None = None
 
     def ids_of(self, entry: AccessControl) -> Collection[Uuid]:
         """The ids of the ACLs that say just this: mostly one or none, as Kafka before 4.1 could
         write the same one twice.
         """
-        return self._ids.get(entry, ())
+        return self._then(self._ids.get(entry, ()), lambda then: then == entry)
 
     def ids_with_name(self, resource_name: str) -> Collection[Uuid]:
         """The ids of the ACLs for this name, as it is written, of any resource type."""
-        return self._by_name.get(resource_name, ())
+        now = self._by_name.get(resource_name, ())
+        return self._then(now, lambda then: then.resource_name == resource_name)
 
     def ids_with_principal(self, principal: str) -> Collection[Uuid]:
-        return self._by_principal.get(principal, ())
+        now = self._by_principal.get(principal, ())
+        return self._then(now, lambda then: then.principal == principal)
+
+    def show(self, past: PastEntries) -> None:
+        super().show(past)
+        self._past = past
+        source = past.source
+        assert isinstance(source, Acls)
+        # Those of the tip, over which `_then` puts what was.
+        self._ids, self._by_name = source._ids, source._by_name
+        self._by_principal = source._by_principal
+
+    def _then(
+        self, now: Collection[Uuid], is_meant: Callable[[AccessControl], bool]
+    ) -> Collection[Uuid]:
+        """Of an image: which ids were found then, where these are found now."""
+        if self._past is None or not (olds := self._past.olds()):
+            return now
+        unchanged = [key for key in now if key not in olds]
+        return unchanged + [key for key, old in olds.items() if old is not ABSENT and is_meant(old)]
 
     def replay(self, record: records.AccessControlEntry, offset: int) -> None:
         entry = AccessControl(
@@ -166,8 +190,12 @@ class Acls(JournaledMap[Uuid, AccessControl]):
 
     def snapshot_records(self) -> Iterator[records.AccessControlEntry]:
         """One AccessControlEntry for each ACL, by id."""
-        for acl_id, entry in sorted(self._entries.items()):
-            yield records.AccessControlEntry(acl_id, *entry, version=0)
+        return self.snapshot_records_in_order(0)
+
+    def snapshot_records_of(self, key: Uuid, metadata_version: int) -> Iterator[Record]:
+        entry = self._entries.get(key)
+        if entry is not None:
+            yield records.AccessControlEntry(key, *entry, version=0)
 
     def _put(self, key: Uuid, value: AccessControl, offset: int) -> None:
         self._unlink(key)
@@ -240,10 +268,14 @@ class ScramCredentials(JournaledMap[tuple[int, str], ScramCredential]):
 
     def snapshot_records(self, metadata_version: int) -> Iterator[records.UserScramCredential]:
         """One UserScramCredential for each credential, by mechanism and user."""
-        for (mechanism, user), credential in sorted(self.items(), key=lambda item: item[0]):
+        return self.snapshot_records_in_order(metadata_version)
+
+    def snapshot_records_of(self, key: tuple[int, str], metadata_version: int) -> Iterator[Record]:
+        credential = self._entries.get(key)
+        if credential is not None:
             yield records.UserScramCredential(
-                name=user,
-                mechanism=mechanism,
+                name=key[1],
+                mechanism=key[0],
                 salt=credential.salt,
                 stored_key=credential.stored_key,
                 server_key=credential.server_key,
@@ -285,7 +317,11 @@ class DelegationTokens(JournaledMap[str, Token]):
 
     def snapshot_records(self, metadata_version: int) -> Iterator[records.DelegationToken]:
         """One DelegationToken for each token, by token id."""
-        for token_id, token in sorted(self.items(), key=lambda item: item[0]):
+        return self.snapshot_records_in_order(metadata_version)
+
+    def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:
+        token = self._entries.get(key)
+        if token is not None:
             yield records.DelegationToken(
                 owner=token.owner,
                 requester=token.requester,
@@ -293,6 +329,6 @@ class DelegationTokens(JournaledMap[str, Token]):
                 issue_timestamp=token.issue_timestamp_ms,
                 max_timestamp=token.max_timestamp_ms,
                 expiration_timestamp=token.expiration_timestamp_ms,
-                token_id=token_id,
+                token_id=key,
                 version=record_version(records.DelegationToken, metadata_version),
             )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kraft import records
-from kraft.image import ClusterState
+from kraft.image.view import StateView
 from kraft.records import Record
 
 
@@ -113,7 +113,7 @@ def step(state: Plain, record: Record, offset: int) -> None:
             raise AssertionError(f"the twin has no rule for {record}")
 
 
-def plain(state: ClusterState) -> Plain:
+def plain(state: StateView) -> Plain:
     """The same shape, read out of a ``ClusterState``."""
     return {
         "broker": {

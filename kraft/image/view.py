@@ -1,0 +1,223 @@
+"""What can be asked of a state that is no topic or partition: at the tip, or as of an offset.
+
+Owns the mappings' names and order, and ``StateImage``: a state as of an offset, while the tip moves
+on, and what changed between two of them; the twin for partitions is ``kraft._core.history``.
+Nothing is copied when an image is made: see ``kraft.image.past``.
+``ClusterState`` is the view that records change.
+
+Invariants: the mappings are in the order of a snapshot, the quorum last; an image never moves, and
+what it needs of the journal stays as long as it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kraft.errors import OffsetOutOfRangeError
+from kraft.image.configs import Configs
+from kraft.image.features import Features, ProducerIds
+from kraft.image.journal import ABSENT, Journal, JournaledGroups, JournaledMap
+from kraft.image.nodes import Brokers, Controllers
+from kraft.image.past import Overlay, PastEntries, PastGroups
+from kraft.image.quorum import Quorum, QuorumCell
+from kraft.image.quotas import ClientQuotas
+from kraft.image.security import Acls, DelegationTokens, ScramCredentials
+from kraft.records import Record
+from kraft.records.versions import METADATA_VERSION
+
+# Kafka's first KRaft level stands in while no FeatureLevel record has set one (logs of 3.0 to
+# 3.2 hold none).
+_FIRST_METADATA_VERSION = 1
+
+
+class Changed(NamedTuple):
+    """What became of one key since an offset; None stands for "was not there" or "is not there
+    any more".
+    """
+
+    before: Any
+    after: Any
+
+
+class StateView:
+    """Brokers, controllers, features, configs, quotas, ACLs, credentials, tokens, producer ids,
+    and the quorum: what there is, to be read.
+    """
+
+    __slots__ = (
+        "_maps",
+        "acls",
+        "brokers",
+        "client_quotas",
+        "configs",
+        "controllers",
+        "delegation_tokens",
+        "features",
+        "producer_ids",
+        "quorum_cell",
+        "scram_credentials",
+    )
+
+    def __init__(
+        self, journal: Journal, is_supported_config: Callable[[int, str], bool] | None = None
+    ) -> None:
+        self.features = Features(journal)
+        self.brokers = Brokers(journal)
+        self.controllers = Controllers(journal)
+        self.configs = Configs(journal, is_supported_config)
+        self.client_quotas = ClientQuotas(journal)
+        self.producer_ids = ProducerIds(journal)
+        self.acls = Acls(journal)
+        self.scram_credentials = ScramCredentials(journal)
+        self.delegation_tokens = DelegationTokens(journal)
+        self.quorum_cell = QuorumCell(journal)
+        # They registered with the journal in the order of a snapshot, the quorum last.
+        self._maps: tuple[JournaledMap[Any, Any], ...] = tuple(journal.maps)
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized metadata.version as a level; 1 as long as no record has set one."""
+        return self.features.get(METADATA_VERSION, _FIRST_METADATA_VERSION)
+
+    @property
+    def next_producer_id(self) -> int:
+        """Where the next block of producer ids begins; -1 as long as no block was given out."""
+        return self.producer_ids.next_producer_id
+
+    @property
+    def quorum(self) -> Quorum:
+        """What the control records say: leader, epoch, voters, kraft.version."""
+        return self.quorum_cell.quorum
+
+    def maps_before_topics(self) -> tuple[JournaledMap[Any, Any], ...]:
+        """The mappings of which a snapshot speaks before its topics, in the order of
+        ``MetadataImage.write``.
+        """
+        return self.features, self.brokers, self.controllers
+
+    def maps_after_topics(self) -> tuple[JournaledMap[Any, Any], ...]:
+        """Likewise behind them."""
+        return self._maps[3:-1]
+
+    def snapshot_records_before_topics(self) -> Iterator[Record]:
+        """What a snapshot holds before its Topic and Partition records, in the order of
+        ``MetadataImage.write``.
+
+        Each record has the ``version`` that the metadata.version asks for. Raises
+        :class:`UnsupportedVersionError` where no metadata.version was set or the one that is
+        cannot express the state.
+        """
+        return self._snapshot_records(self.maps_before_topics())
+
+    def snapshot_records_after_topics(self) -> Iterator[Record]:
+        """What a snapshot holds after its Topic and Partition records, in the order of
+        ``MetadataImage.write``.
+        """
+        return self._snapshot_records(self.maps_after_topics())
+
+    def _snapshot_records(self, maps: tuple[JournaledMap[Any, Any], ...]) -> Iterator[Record]:
+        level = self.metadata_version
+        for each in maps:
+            yield from each.snapshot_records_in_order(level)
+
+    def journaled_maps(self) -> tuple[JournaledMap[Any, Any], ...]:
+        """Every mapping of the state but the quorum, in the order of a snapshot."""
+        return self._maps[:-1]
+
+    def __eq__(self, other: object) -> bool:
+        """Equal where a snapshot of both would say the same: who leads at the moment does not
+        count.
+        """
+        if not isinstance(other, StateView):
+            return NotImplemented
+        mine, theirs = self.quorum, other.quorum
+        return (mine.kraft_version, mine.voters) == (
+            theirs.kraft_version,
+            theirs.voters,
+        ) and self.journaled_maps() == other.journaled_maps()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(
+            f"{name}={len(getattr(self, name))}"
+            for name in (
+                "brokers",
+                "controllers",
+                "configs",
+                "client_quotas",
+                "acls",
+                "scram_credentials",
+                "delegation_tokens",
+            )
+        )
+        level = self.metadata_version
+        return f"{type(self).__name__}(metadata_version={level}, {self._shown()}{counts})"
+
+    def _shown(self) -> str:
+        """Which state it is."""
+        return ""
+
+
+class StateImage(StateView):
+    """A state as of before the record at ``offset``, whatever happens to the tip later; O(1).
+
+    Asking it costs what changed since, each change once. While it is alive the journal keeps what
+    it needs and refuses to go back to before it. Its mappings refuse every change. Raises
+    :class:`OffsetOutOfRangeError` where the journal does not reach back to ``offset``.
+    """
+
+    __slots__ = ("_journal", "offset")
+
+    def __init__(self, tip: StateView, journal: Journal, offset: int) -> None:
+        none = Journal(recording=False)
+        super().__init__(none)
+        # The mappings know their journal: a circle, in which a dropped image would linger.
+        none.maps.clear()
+        self.offset = offset
+        self._journal = journal
+        overlay = Overlay(journal, offset)
+        for number, (now, then) in enumerate(zip(tip._maps, self._maps, strict=True)):
+            entries = PastGroups if isinstance(now, JournaledGroups) else PastEntries
+            then.show(entries(now, number, overlay))
+
+    def changes_since(self, before: StateImage) -> Mapping[str, Mapping[Hashable, Changed]]:
+        """What records from ``before`` on have changed: kind -> key -> before and now, in the order
+        of the last record on each key.
+
+        A key that is now what it was before is left out; the key of a setting is ``(group, name)``.
+        Costs the records in between and those since. Raises :class:`OffsetOutOfRangeError` for
+        images of two states, or in the wrong order.
+        """
+        if before._journal is not self._journal or before.offset > self.offset:
+            raise OffsetOutOfRangeError(
+                f"no delta leads from offset {before.offset} to {self.offset} of one state"
+            )
+        touched: dict[tuple[int, Hashable], None] = {}
+        for offset, number, key, _ in self._journal.since(before.offset):
+            if offset < self.offset:
+                touched.setdefault((number, key))
+        changes: dict[str, dict[Hashable, Changed]] = {}
+        for number, key in reversed(touched):
+            was, now = before._maps[number]._now(key), self._maps[number]._now(key)
+            if was != now:
+                changes.setdefault(self._maps[number].kind, {})[key] = Changed(
+                    None if was is ABSENT else was, None if now is ABSENT else now
+                )
+        return changes
+
+    def everything(self) -> Mapping[str, Mapping[Hashable, Changed]]:
+        """All there is, as changes since there was nothing; costs the size of the state."""
+        everything: dict[str, dict[Hashable, Changed]] = {}
+        for each in self._maps:
+            for key, value in each.items():
+                changes = everything.setdefault(each.kind, {})
+                if isinstance(each, JournaledGroups):
+                    changes |= {(key, name): Changed(None, one) for name, one in value.items()}
+                else:
+                    changes[key] = Changed(None, value)
+        return everything
+
+    def _shown(self) -> str:
+        return f"offset={self.offset}, "
