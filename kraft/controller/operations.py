@@ -26,6 +26,9 @@ Response = TypeVar("Response")
 
 _NEVER = float("inf")
 
+#: The token of what nobody waits for.
+OWN = -1
+
 
 @dataclass(slots=True)
 class Tip:
@@ -65,14 +68,15 @@ class Operation:
     """One thing that is asked; the answer carries ``token``.
 
     ``applied`` hears the response once the records have taken effect on the tip, which is where
-    what is not in the log (sessions) is kept in step.
+    what is not in the log (sessions) is kept in step. An operation whose token is `OWN` is the
+    controller's own, and nobody hears its answer.
     """
 
     name: str
-    token: int
     decide: Callable[[Tip], Outcome]
-    deadline_ms: float = _NEVER
     applied: Callable[[Tip, Any], None] | None = None
+    token: int = OWN
+    deadline_ms: float = _NEVER
 
 
 @dataclass(slots=True)

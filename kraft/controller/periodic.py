@@ -27,8 +27,6 @@ AGAIN_MS = 10
 #: Due again after this where it failed.
 RETRY_MS = 300_000
 
-_OWN = -1
-
 
 class PeriodicTask(NamedTuple):
     """``decide`` answers whether there is more to be done."""
@@ -70,7 +68,7 @@ class PeriodicTasks:
         def applied(tip: Tip, is_more: bool) -> None:
             self._schedule(task, queue, tip.now_ms + (AGAIN_MS if is_more else task.period_ms))
 
-        return Operation(task.name, _OWN, task.decide, applied=applied)
+        return Operation(task.name, task.decide, applied)
 
 
 def _fence_stale(tip: Tip) -> Decision[bool]:

@@ -31,7 +31,7 @@ from kraft._core.placement import ReplicaPlacer
 from kraft.controller.bootstrap import activation_records
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
 from kraft.controller.event_queue import EventQueue, Times, Waiting
-from kraft.controller.operations import Answer, InPieces, Operation, Outcome, Ready, Tip
+from kraft.controller.operations import OWN, Answer, InPieces, Operation, Outcome, Ready, Tip
 from kraft.controller.periodic import PeriodicTasks
 from kraft.controller.sessions import BrokerSessions
 from kraft.controller.settings import ControllerSettings
@@ -46,9 +46,6 @@ from kraft.errors import (
 )
 from kraft.image.replay import Cluster
 from kraft.records import Record, Uuid
-
-#: An operation of the controller's own: nobody hears its answer.
-OWN = -1
 
 
 class _Pending(NamedTuple):

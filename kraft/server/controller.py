@@ -27,7 +27,7 @@ from typing import Any
 from kraft._core.placement import JavaRandom, StripedPlacer
 from kraft._core.snapshot_file import SnapshotReader
 from kraft.controller.bootstrap import default_bootstrap, read_bootstrap
-from kraft.controller.operations import Operation, Outcome, Ready, Tip
+from kraft.controller.operations import Operation, Ready
 from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
 from kraft.errors import KraftError, StorageError
@@ -132,24 +132,40 @@ class ControllerRunner:
     # -- what is asked
 
     def submit(
-        self,
-        name: str,
-        decide: Callable[[Tip], Outcome],
-        *,
-        applied: Callable[[Tip, Any], None] | None = None,
-        timeout_ms: float = float("inf"),
+        self, operation: Operation, *, timeout_ms: float = float("inf")
     ) -> asyncio.Future[Any]:
         """The response once it is committed. The future raises what the decision was refused with,
         NotControllerError where another node leads, RequestTimedOutError.
         """
-        self._last_token += 1
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiters[self._last_token] = future
-        now = now_ms()
-        operation = Operation(name, self._last_token, decide, now + timeout_ms, applied)
+        now, future = self._begin_waiting(operation, timeout_ms)
         self._carry_out(self.controller.submit(operation, now))
         self._take_turn_soon()
         return future
+
+    def submit_heartbeat(
+        self,
+        operation: Operation,
+        broker_id: int,
+        broker_epoch: int,
+        *,
+        timeout_ms: float = float("inf"),
+    ) -> asyncio.Future[Any]:
+        """As `submit`, in front of everything else."""
+        now, future = self._begin_waiting(operation, timeout_ms)
+        ready = self.controller.submit_heartbeat(operation, broker_id, broker_epoch, now)
+        self._carry_out(ready)
+        self._take_turn_soon()
+        return future
+
+    def _begin_waiting(
+        self, operation: Operation, timeout_ms: float
+    ) -> tuple[float, asyncio.Future[Any]]:
+        self._last_token += 1
+        now = now_ms()
+        operation.token, operation.deadline_ms = self._last_token, now + timeout_ms
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiters[operation.token] = future
+        return now, future
 
     # -- a turn
 

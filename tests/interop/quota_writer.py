@@ -13,7 +13,8 @@ import contextlib
 import os
 import sys
 
-from kraft.controller.quotas import QuotaAlteration, alter_client_quotas
+from kraft.controller import requests
+from kraft.controller.quotas import QuotaAlteration
 from kraft.errors import KraftError, NotControllerError
 from kraft.image.quotas import QuotaEntity
 from kraft.raft.ready import Role, RoleChange
@@ -54,9 +55,7 @@ class QuotaWriter(QuorumNode):
         assert self.controller is not None
         name = f"{USER_PREFIX}{epoch}-{number}"
         wanted = QuotaAlteration({"user": name}, [(QUOTA, float(number))])
-        answer = self.controller.submit(
-            "alter client quotas", lambda tip: alter_client_quotas(tip.cluster, [wanted])
-        )
+        answer = self.controller.submit(requests.limit_clients([wanted]))
         self._in_flight += 1
 
         def answered(done: asyncio.Future[dict[QuotaEntity, KraftError | None]]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from kraft import controller
 from kraft._core.batch_records import iterate
 from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import NewTopic
-from kraft.controller.operations import Answer, InPieces, Operation, Outcome, Ready, Tip
+from kraft.controller import NewTopic, requests
+from kraft.controller.operations import Answer, Operation, Outcome, Ready, Tip
 from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
 from kraft.image.replay import Cluster
@@ -63,9 +63,12 @@ class Log:
         self.take(self.controller.claim(epoch, self.now_ms, self.end_offset))
         self.commit()
 
-    def ask(self, name: str, decide: Callable[[Tip], Outcome], **fields: Any) -> int:
-        token = next(self._tokens)
-        operation = Operation(name, token, decide, **fields)
+    def ask(self, name: str, decide: Callable[[Tip], Outcome]) -> int:
+        return self.submit(Operation(name, decide))
+
+    def submit(self, operation: Operation, *, deadline_ms: float = float("inf")) -> int:
+        operation.token = token = next(self._tokens)
+        operation.deadline_ms = deadline_ms
         self.take(self.controller.submit(operation, self.now_ms))
         return token
 
@@ -76,44 +79,22 @@ class Log:
         heartbeat = controller.Heartbeat(broker, registered.epoch, **given)
         token = next(self._tokens)
 
-        def decide(tip: Tip) -> Outcome:
-            return controller.process_heartbeat(tip.cluster, tip.sessions, heartbeat, tip.settings)
-
-        def applied(tip: Tip, answer: controller.HeartbeatAnswer) -> None:
-            controller.heartbeat_applied(
-                tip.cluster, tip.sessions, heartbeat, answer, tip.next_offset - 1
-            )
-
-        operation = Operation("heartbeat", token, decide, applied=applied)
+        operation = requests.heartbeat(heartbeat)
+        operation.token = token
         self.take(
             self.controller.submit_heartbeat(operation, broker, registered.epoch, self.now_ms)
         )
         return token
 
     def register(self, broker: int) -> int:
-        def decide(tip: Tip) -> Outcome:
-            return controller.register_broker(
-                tip.cluster, registration(broker), next_offset=tip.next_offset
-            )
-
-        def applied(tip: Tip, epoch: int) -> None:
-            tip.sessions.follow(tip.cluster, broker)
-            tip.sessions.touch(broker, epoch, tip.now_ms)
-
-        return self.ask("register", decide, applied=applied)
+        return self.submit(requests.register(registration(broker)))
 
     def create(self, name: str, partitions: int, factor: int = 1, **fields: Any) -> int:
         """A topic, in one batch or in pieces."""
 
-        def decide(tip: Tip) -> Outcome:
-            topics = [NewTopic(name, tip.random_uuid(), partitions, factor)]
-            rest: dict[str, Any] = {"placer": tip.placer, "settings": tip.settings}
-            if partitions > 10_000:
-                pieces = controller.create_topics_in_pieces(tip.cluster, topics, **rest)
-                return InPieces("create topics", pieces)
-            return controller.create_topics(tip.cluster, topics, **rest)
-
-        return self.ask(f"create {name}", decide, **fields)
+        topic_id = self.controller.tip.random_uuid()
+        topics = [NewTopic(name, topic_id, partitions, factor)]
+        return self.submit(requests.create(topics), **fields)
 
     def run_once(self, *, may_append: bool = True) -> Ready:
         return self.take(self.controller.run(self.now_ms, self.end_offset, may_append=may_append))
