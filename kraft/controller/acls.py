@@ -41,6 +41,11 @@ WILDCARD_RESOURCE = "*"
 _ANY = 1
 _MATCH = int(PatternType.MATCH)
 
+# Places in an `AccessControl`, and so in an `AclFilter`.
+_NAME = AccessControl._fields.index("resource_name")
+_PATTERN_TYPE = AccessControl._fields.index("pattern_type")
+_PRINCIPAL = AccessControl._fields.index("principal")
+
 # Names longer than this are not looked up by each of their prefixes.
 _MAX_PREFIXES = 1000
 
@@ -211,18 +216,29 @@ def _filter_refusal(wanted: AclFilter) -> KraftError | None:
 
 def _matching_ids(acls: Acls, wanted: AclFilter) -> Iterator[Uuid]:
     """Each id once. Looks at the fewest ACLs that the filter's name and principal allow."""
-    by_name = _names(wanted)
-    candidates: list[Collection[Uuid]] = [acls]
-    if by_name is not None:
-        candidates = [acls.ids_with_name(name) for name in by_name]
+    names = _names(wanted)
+    candidates: list[Collection[Uuid]] | None = None
+    if names is not None:
+        candidates = [acls.ids_with_name(name) for name in names]
     if wanted.principal is not None:
-        by_principal = acls.ids_with_principal(wanted.principal)
-        if len(by_principal) < sum(map(len, candidates)):
-            candidates = [by_principal]
+        of_principal = acls.ids_with_principal(wanted.principal)
+        if candidates is None or len(of_principal) < sum(map(len, candidates)):
+            candidates = [of_principal]
+    if candidates is None:
+        candidates = [acls.ids_where(_conditions(wanted))]
     for ids in candidates:
         for id in ids:
             if wanted.matches(acls[id]):
                 yield id
+
+
+def _conditions(wanted: AclFilter) -> Iterator[tuple[int, object]]:
+    """What every matching ACL has, but for its name and principal, as places and values."""
+    for place, value in enumerate(wanted):
+        if place in (_NAME, _PRINCIPAL) or value is None or value == _ANY:
+            continue
+        if place != _PATTERN_TYPE or value != _MATCH:
+            yield place, value
 
 
 def _names(wanted: AclFilter) -> Collection[str] | None:

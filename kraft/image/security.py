@@ -10,7 +10,7 @@ Invariants: no salt and no key is shown by a repr; the indexes of `Acls` hold wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -152,6 +152,16 @@ class Acls(JournaledMap[Uuid, AccessControl]):
     def ids_with_principal(self, principal: str) -> Collection[Uuid]:
         now = self._by_principal.get(principal, ())
         return self._then(now, lambda then: then.principal == principal)
+
+    def ids_where(self, conditions: Iterable[tuple[int, object]]) -> Collection[Uuid]:
+        """The ids of the ACLs that have these values at these places of an `AccessControl`.
+
+        Looks at every ACL, so it is for what no index finds.
+        """
+        found: Iterable[tuple[Uuid, AccessControl]] = self._entries.items()
+        for place, value in conditions:
+            found = [item for item in found if item[1][place] == value]
+        return [id for id, _ in found]
 
     def show(self, past: PastEntries) -> None:
         super().show(past)
