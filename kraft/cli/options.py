@@ -52,3 +52,16 @@ NoColumnCacheOption = Annotated[
         "--no-column-cache", help="Do not use column checkpoints; decode Kafka's snapshot."
     ),
 ]
+
+MaxTransactionOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-transaction-ms",
+        metavar="MS",
+        min=1,
+        help="How long one metadata transaction may take before it is taken back; below "
+        "broker.session.timeout.ms, as brokers cannot be fenced or unfenced meanwhile. Default: a "
+        "third of it.",
+        show_default=False,
+    ),
+]

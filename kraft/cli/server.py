@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kraft.cli.exits import EPILOG
+from kraft.cli.options import MaxTransactionOption
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
@@ -36,6 +37,7 @@ def start(
             show_default=False,
         ),
     ] = None,
+    max_transaction_ms: MaxTransactionOption = None,
     until_stdin_closes: Annotated[
         bool,
         typer.Option(
@@ -54,10 +56,11 @@ def start(
 
       kraft server start controller.properties
       kraft server start controller.properties --override controller.quorum.append.linger.ms=0
+      kraft server start controller.properties --max-transaction-ms 5000
     """
     from kraft.cli.configuration import load_configuration
     from kraft.cli.output import Output
-    from kraft.server.process import run
+    from kraft.server.process import QuorumNode, run
 
     output = Output()
     loaded = load_configuration(output, config, override or ())
@@ -69,4 +72,8 @@ def start(
             f"{loaded.path}: process.roles has broker, which is not served here: only the "
             f"controller runs, and nobody listens at {unserved}"
         )
-    run(loaded, until_stdin_closes=until_stdin_closes)
+    run(
+        loaded,
+        until_stdin_closes=until_stdin_closes,
+        make_node=lambda config: QuorumNode(config, max_transaction_ms=max_transaction_ms),
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.exits import EPILOG, REFUSED
-from kraft.cli.options import JsonOption
+from kraft.cli.options import JsonOption, MaxTransactionOption
 
 if TYPE_CHECKING:
     from kraft.raft.messages import DescribeQuorumResponse
@@ -49,6 +49,7 @@ def up(
             show_default=False,
         ),
     ] = None,
+    max_transaction_ms: MaxTransactionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start a whole quorum on loopback, as separate processes; Ctrl-C stops it.
@@ -71,7 +72,9 @@ def up(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="kraft-up-") as temporary:
         home = Path(temporary) if directory is None else directory
-        with LocalQuorum(home, controllers, settings) as quorum:
+        with LocalQuorum(
+            home, controllers, settings, max_transaction_ms=max_transaction_ms
+        ) as quorum:
             with _interrupts_held():
                 quorum.start()
             _watch(quorum, as_json=as_json)

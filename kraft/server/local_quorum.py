@@ -56,7 +56,8 @@ class LocalQuorum:
     """``count`` controllers in subdirectories of ``directory``; a context manager that stops them.
 
     A directory that holds a quorum already is started again as it is; ``settings`` go into the
-    configuration files of a new one, whose voters may change unless ``is_static``. Raises
+    configuration files of a new one, whose voters may change unless ``is_static``;
+    ``max_transaction_ms`` is that of ``kraft server start``. Raises
     StorageError where the directory holds something else.
     """
 
@@ -67,8 +68,12 @@ class LocalQuorum:
         settings: Mapping[str, str] | None = None,
         *,
         is_static: bool = False,
+        max_transaction_ms: int | None = None,
     ) -> None:
         self.directory = directory
+        self._options: tuple[str, ...] = ()
+        if max_transaction_ms is not None:
+            self._options = ("--max-transaction-ms", str(max_transaction_ms))
         self.nodes: list[LocalNode] = []
         directory.mkdir(parents=True, exist_ok=True)
         found = sorted(directory.glob("controller-*/controller.properties"))
@@ -141,6 +146,7 @@ class LocalQuorum:
                 [
                     *(sys.executable, "-m", "kraft", "server", "start", str(node.config_path)),
                     "--until-stdin-closes",
+                    *self._options,
                 ],
                 stdin=subprocess.PIPE,
                 stdout=log,
