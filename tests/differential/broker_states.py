@@ -73,8 +73,8 @@ def _case(dice: random.Random) -> Case:
 
 def question(case: Case) -> str:
     events = ",".join(":".join(event) for event in case.events)
-    asked = (_LEADER, case.offset, case.wants_fence, case.wants_shutdown)
-    asked = (*asked, case.registered_at, case.leads)
+    wants = (case.offset, case.wants_fence, case.wants_shutdown)
+    asked = (_LEADER, *wants, case.registered_at, case.leads)
     return f"{events} {':'.join(str(int(part)) for part in asked)}"
 
 

@@ -20,6 +20,12 @@ _UNKNOWN_SERVER_ERROR = -1
 #: Operations at which Kafka looks at the partitions that hold a broker in their ELR.
 _ELR_OPERATIONS = ("unregister_broker", "register_broker", "shut_down_broker")
 
+#: And those at which directories fail.
+_DIRECTORY_OPERATIONS = ("directories_offline", "heartbeat")
+
+#: What Kafka says when an index names a topic that is no more.
+_IS_GONE = "existed in isrMembers, but not in the topics map"
+
 
 def _is_stale_elr_index(
     name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
@@ -43,15 +49,30 @@ def _clears_elr(value: bytes) -> bool:
     return isinstance(decode_value(value), ClearElr)
 
 
-def _names_deleted_topic(
+def _has_deleted_topic_in_elrs(
     name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
 ) -> bool:
     """The same stale index, and the topic is gone: Kafka fails on what it still finds there.
 
-    The exception (``existed in isrMembers, but not in the topics map``) is answered with
-    UNKNOWN_SERVER_ERROR, so that the broker can neither be unregistered nor register.
+    The exception is answered with UNKNOWN_SERVER_ERROR, so that the broker can neither be
+    unregistered nor register.
     """
-    return "existed in isrMembers, but not in the topics map" in kafkas.get("message", "")
+    return (
+        name in _ELR_OPERATIONS
+        and _IS_GONE in kafkas.get("message", "")
+        and any(_clears_elr(value) for outcome in before for value in outcome.records)
+    )
+
+
+def _has_deleted_topic_in_directories(
+    name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
+) -> bool:
+    """Kafka's index of directories keeps a deleted topic of which a partition had an empty ISR.
+
+    In ``ReplicationControlManager.replay(RemoveTopicRecord)`` the directories of a partition are
+    forgotten once for every member of its ISR. When such a directory fails, so does the heartbeat.
+    """
+    return name in _DIRECTORY_OPERATIONS and _IS_GONE in kafkas.get("message", "")
 
 
 def _is_elr_beyond_replicas(
@@ -72,8 +93,9 @@ def _is_elr_beyond_replicas(
 #: By name: what Kafka would have to be taught.
 REMAINING: dict[str, Callable[[str, list[Outcome], Outcome, dict[str, Any]], bool]] = {
     "ClearElr leaves Kafka's index of ELR members behind": _is_stale_elr_index,
-    "Kafka fails on a deleted topic that its index of ELR members still has": _names_deleted_topic,
-    "Kafka fails on an ELR that names a broker that is no replica": _is_elr_beyond_replicas,
+    "a deleted topic in Kafka's index of ELR members": _has_deleted_topic_in_elrs,
+    "a deleted topic in Kafka's index of directories": _has_deleted_topic_in_directories,
+    "an ELR that names a broker that is no replica": _is_elr_beyond_replicas,
 }
 
 

@@ -93,7 +93,7 @@ class CreateTopics(Operation):
                 partitions = count
         elif dice.random() < 0.05:
             partitions, factor = dice.choice(((0, 1), (-2, 1), (1, 0), (1, -3), (10_001, 1)))
-        configs = [
+        configs: list[dict[str, str | None]] = [
             {"name": key, "value": dice.choice(values)}
             for key, values in _CONFIGS
             if dice.random() < 0.15
