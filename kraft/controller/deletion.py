@@ -7,15 +7,15 @@ which takes its partitions and its configuration along.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraft._core.batch import BatchBuilder
 from kraft._core.creation import topic_size
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import DEFAULTS, Cluster, Settings
-from kraft.controller.topics import NO_RECORDS, MutationQuota, atomic
+from kraft.controller.topics import LOOKS_AT_A_TIME, MutationQuota, atomic
 from kraft.errors import (
     InvalidRequestError,
     KraftError,
@@ -81,12 +81,14 @@ def delete_topics(
     Raises TopicDeletionDisabledError where the controller deletes none, and PolicyViolationError
     for more than 10,000 of them: see `delete_topics_in_pieces`.
     """
-    deletion = _Deletion(cluster, topics, settings, rules)
-    for topic in deletion.named():
-        deletion.admit(topic)
+    deletion = _Deletion(cluster, settings, rules)
+    deletion.count(topics)
+    for _ in deletion.look_up():
+        pass
     builder = BatchBuilder()
-    for number in deletion.numbers():
-        cluster.table.encode_topic_removal(builder, number)
+    for number in deletion.chosen():
+        if deletion.goes(number):
+            cluster.table.encode_topic_removal(builder, number)
     return Decision(atomic(builder), deletion.response, is_atomic=True)
 
 
@@ -98,17 +100,19 @@ def delete_topics_in_pieces(
     rules: DeletionRules = _NO_RULES,
 ) -> Generator[Records, None, list[DeletedTopic]]:
     """As `delete_topics`, without a limit; see `create_topics_in_pieces` for how."""
-    deletion = _Deletion(cluster, topics, settings, rules)
-    for count, topic in enumerate(deletion.named()):
-        if count % _TOPICS_A_PIECE == _TOPICS_A_PIECE - 1:
+    deletion = _Deletion(cluster, settings, rules)
+    for start in range(0, len(topics), LOOKS_AT_A_TIME):
+        if start:
             yield NO_RECORDS
-        deletion.admit(topic)
-    yield NO_RECORDS
-    ids = [cluster.table.topic_id_of(number) for number in deletion.numbers()]
-    partitions = 0
+        deletion.count(topics[start : start + LOOKS_AT_A_TIME])
+    for looked_at in deletion.look_up():
+        if looked_at % _TOPICS_A_PIECE == 0:
+            yield NO_RECORDS
     builder = BatchBuilder()
-    for topic_id in ids:
-        number = cluster.table.topic_number_by_id(topic_id)
+    partitions = 0
+    for number in deletion.chosen():
+        if not deletion.goes(number):
+            continue
         partitions += topic_size(cluster.table, number)[0]
         cluster.table.encode_topic_removal(builder, number)
         # Applying the removal costs the topic's partitions.
@@ -124,13 +128,7 @@ def delete_topics_in_pieces(
 class _Deletion:
     """One request: the topics that go, and what is answered so far."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topics: Sequence[TopicToDelete],
-        settings: Settings,
-        rules: DeletionRules,
-    ) -> None:
+    def __init__(self, cluster: Cluster, settings: Settings, rules: DeletionRules) -> None:
         if not settings.delete_topic_enable:
             raise TopicDeletionDisabledError("delete.topic.enable is false on this controller")
         self._table = cluster.table
@@ -140,6 +138,9 @@ class _Deletion:
         self._chosen: dict[int, DeletedTopic | None] = {}
         self._names: dict[str, bool] = {}
         self._ids: dict[Uuid, bool] = {}
+
+    def count(self, topics: Sequence[TopicToDelete]) -> None:
+        """Takes entries of the request, all of them before anything else is asked."""
         for name, topic_id in topics:
             has_id = topic_id is not None and topic_id != _NO_ID
             if name is None and not has_id:
@@ -152,43 +153,43 @@ class _Deletion:
                 self._names[name] = name in self._names
             elif topic_id is not None:
                 self._ids[topic_id] = topic_id in self._ids
-        for name, is_repeated in self._names.items():
-            if is_repeated:
-                error = InvalidRequestError(f"topic {name!r} is named twice in the request")
-                self._refuse(name, None, error)
+
+    def look_up(self) -> Iterator[int]:
+        """Chooses what is named just once, ids first, and answers for the rest; counts along."""
+        looked_at = 0
         for topic_id, is_repeated in self._ids.items():
+            looked_at += 1
+            yield looked_at
             if is_repeated:
                 error = InvalidRequestError(f"the id {topic_id!r} is named twice in the request")
                 self._refuse(None, topic_id, error)
-
-    def named(self) -> list[TopicToDelete]:
-        """What is named just once, ids first."""
-        ids = [TopicToDelete(None, id) for id, repeated in self._ids.items() if not repeated]
-        names = [TopicToDelete(name) for name, repeated in self._names.items() if not repeated]
-        return ids + names
-
-    def admit(self, topic: TopicToDelete) -> None:
-        """Chooses a topic, or answers why not."""
-        if topic.topic_id is not None:
-            self._admit_id(topic.topic_id)
-        elif topic.name is not None:
-            self._admit_name(topic.name)
-
-    def numbers(self) -> list[int]:
-        """The topics that go, answered for."""
-        going = []
-        for number, answer in self._chosen.items():
-            if answer is None:
-                continue
-            try:
-                if self._rules.quota is not None:
-                    self._rules.quota(topic_size(self._table, number)[0])
-            except KraftError as error:
-                answer = answer._replace(error=error)
             else:
-                going.append(number)
-            self.response.append(answer)
-        return going
+                self._admit_id(topic_id)
+        for name, is_repeated in self._names.items():
+            looked_at += 1
+            yield looked_at
+            if is_repeated:
+                error = InvalidRequestError(f"topic {name!r} is named twice in the request")
+                self._refuse(name, None, error)
+            else:
+                self._admit_name(name)
+
+    def chosen(self) -> Iterator[int]:
+        """The topics that go, unless the quota holds them back."""
+        return (number for number, answer in self._chosen.items() if answer is not None)
+
+    def goes(self, number: int) -> bool:
+        """Answers for a chosen topic: whether it goes."""
+        answer = self._chosen[number]
+        assert answer is not None
+        try:
+            if self._rules.quota is not None:
+                self._rules.quota(topic_size(self._table, number)[0])
+        except KraftError as error:
+            self.response.append(answer._replace(error=error))
+            return False
+        self.response.append(answer)
+        return True
 
     def _admit_id(self, topic_id: Uuid) -> None:
         number = self._table.topic_number_by_id(topic_id)

@@ -9,7 +9,7 @@ Kafka leaves a topic half grown, and says that an unknown error befell it, where
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from kraft._core.creation import (
     topic_size,
 )
 from kraft._core.placement import PlacementSpec, ReplicaPlacer
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import (
     DEFAULTS,
     Cluster,
@@ -33,7 +33,7 @@ from kraft.controller.state import (
     usable_brokers,
 )
 from kraft.controller.topics import (
-    NO_RECORDS,
+    LOOKS_AT_A_TIME,
     MutationQuota,
     Replicas,
     atomic,
@@ -105,10 +105,11 @@ def create_partitions(
     With ``validate_only`` there are no records. Raises PolicyViolationError for more than 10,000
     records: see `create_partitions_in_pieces`.
     """
-    growth = _Growth(cluster, topics, placer, settings, is_authorized, quota)
+    growth = _Growth(cluster, placer, settings, is_authorized, quota)
+    growth.count(topics)
     builder = BatchBuilder()
-    for topic in growth.admitted:
-        plan = growth.plan(topic)
+    for topic in topics:
+        plan = growth.plan(topic) if growth.admits(topic) else None
         if plan is None:
             continue
         if builder.record_count + plan.end - plan.start > MAX_RECORDS_PER_BATCH:
@@ -130,11 +131,15 @@ def create_partitions_in_pieces(
     quota: MutationQuota | None = None,
 ) -> Generator[Records, None, GrowthResults]:
     """As `create_partitions`, without a limit; see `create_topics_in_pieces` for how."""
-    growth = _Growth(cluster, topics, placer, settings, is_authorized, quota, keeps_brokers=True)
-    plans: list[_Plan] = []
+    growth = _Growth(cluster, placer, settings, is_authorized, quota, keeps_brokers=True)
+    for start in range(0, len(topics), LOOKS_AT_A_TIME):
+        if start:
+            yield NO_RECORDS
+        growth.count(topics[start : start + LOOKS_AT_A_TIME])
+    plans: deque[_Plan] = deque()
     cost = 0
-    for topic in growth.admitted:
-        plan = growth.plan(topic)
+    for topic in topics:
+        plan = growth.plan(topic) if growth.admits(topic) else None
         cost += _COST_OF_TOPIC
         if plan is not None:
             plans.append(plan)
@@ -143,7 +148,8 @@ def create_partitions_in_pieces(
             yield NO_RECORDS
             cost = 0
     builder = BatchBuilder()
-    for plan in plans:
+    while plans:
+        plan = plans.popleft()
         for start, replicas in growth.placed(plan):
             if len(replicas) > MAX_RECORDS_PER_BATCH - builder.record_count:
                 yield Records.finished(builder)
@@ -169,7 +175,6 @@ class _Growth:
     def __init__(
         self,
         cluster: Cluster,
-        topics: Sequence[NewPartitions],
         placer: ReplicaPlacer,
         settings: Settings,
         is_authorized: Callable[[str], bool] | None,
@@ -185,19 +190,26 @@ class _Growth:
             brokers_as_they_are(cluster) if keeps_brokers else election_context(cluster, settings)
         )
         self.response: GrowthResults = {}
-        self.admitted: list[NewPartitions] = []
-        times_named = Counter([topic.name for topic in topics])
-        for topic in topics:
-            if times_named[topic.name] > 1:
-                self.response[topic.name] = InvalidRequestError(
-                    f"topic {topic.name!r} is named twice in the request"
-                )
-            elif is_authorized is not None and not is_authorized(topic.name):
-                self.response[topic.name] = TopicAuthorizationError(
-                    f"topic {topic.name!r} may not be altered by whoever asks"
-                )
-            else:
-                self.admitted.append(topic)
+        self._is_authorized = is_authorized
+        self._times_named: Counter[str] = Counter()
+
+    def count(self, topics: Sequence[NewPartitions]) -> None:
+        """Counts how often topics are named: all of them before `admits` is asked for any."""
+        self._times_named.update([topic.name for topic in topics])
+
+    def admits(self, topic: NewPartitions) -> bool:
+        """Whether a topic is to be looked at; else it is answered."""
+        if self._times_named[topic.name] > 1:
+            self.response[topic.name] = InvalidRequestError(
+                f"topic {topic.name!r} is named twice in the request"
+            )
+            return False
+        if self._is_authorized is not None and not self._is_authorized(topic.name):
+            self.response[topic.name] = TopicAuthorizationError(
+                f"topic {topic.name!r} may not be altered by whoever asks"
+            )
+            return False
+        return True
 
     def plan(self, topic: NewPartitions) -> _Plan | None:
         """Checks a topic and answers for it; None where it cannot grow."""

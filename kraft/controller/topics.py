@@ -11,7 +11,7 @@ against ``_`` are not both made.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from kraft._core.table import PartitionTable
 from kraft.controller.configs import config_records
 from kraft.controller.decision import (
     MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
     Decision,
     Records,
     append_records,
@@ -66,13 +67,14 @@ _MAX_NAME_LENGTH = 249
 #: What a piece of a larger operation may cost, in partitions; a topic costs as much as some.
 _COST_OF_PIECE = 10_000
 _COST_OF_TOPIC = 40
+#: How many items of a large request are glanced at before others have their turn.
+LOOKS_AT_A_TIME = 5_000
 
 Replicas = NDArray[np.int32]
 Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
 #: Tells the controller's mutation quota how many partitions come or go (KIP-599); raises
 #: ThrottlingQuotaExceededError to refuse them.
 MutationQuota = Callable[[int], None]
-NO_RECORDS = Records(memoryview(b""), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +163,16 @@ def create_topics(
     With ``validate_only`` there are no records. Raises PolicyViolationError where the request as a
     whole would write more than 10,000 records: see `create_topics_in_pieces`.
     """
-    creation = _Creation(cluster, topics, placer, settings, rules)
-    asked = partitions_asked(creation.admitted, settings)
+    creation = _Creation(cluster, placer, settings, rules)
+    creation.count(topics)
+    admitted = [topic for topic in topics if creation.admits(topic)]
+    asked = partitions_asked(admitted, settings)
     if asked > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions, not {asked}"
         )
     builder = BatchBuilder()
-    for topic in creation.admitted:
+    for topic in admitted:
         plan = creation.plan(topic)
         if plan is not None:
             creation.begin(builder, plan)
@@ -193,11 +197,16 @@ def create_topics_in_pieces(
     before the first records come; until then what it gives is empty. Everything is decided against
     the brokers as they are when it begins.
     """
-    creation = _Creation(cluster, topics, placer, settings, rules, keeps_brokers=True)
-    plans: list[_Plan] = []
+    creation = _Creation(cluster, placer, settings, rules, keeps_brokers=True)
+    for start in range(0, len(topics), LOOKS_AT_A_TIME):
+        if start:
+            yield NO_RECORDS
+        creation.count(topics[start : start + LOOKS_AT_A_TIME])
+    # Each plan is given up once it is carried out: giving up all at the end would take long.
+    plans: deque[_Plan] = deque()
     cost = 0
-    for topic in creation.admitted:
-        plan = creation.plan(topic)
+    for topic in topics:
+        plan = creation.plan(topic) if creation.admits(topic) else None
         cost += _COST_OF_TOPIC
         if plan is not None:
             plans.append(plan)
@@ -206,7 +215,8 @@ def create_topics_in_pieces(
             yield NO_RECORDS
             cost = 0
     builder = BatchBuilder()
-    for plan in plans:
+    while plans:
+        plan = plans.popleft()
         if len(plan.configs) + 1 > MAX_RECORDS_PER_BATCH - builder.record_count:
             yield Records.finished(builder)
             builder = BatchBuilder()
@@ -248,7 +258,6 @@ class _Creation:
     def __init__(
         self,
         cluster: Cluster,
-        topics: Sequence[NewTopic],
         placer: ReplicaPlacer,
         settings: Settings,
         rules: CreationRules,
@@ -267,14 +276,18 @@ class _Creation:
         #: Names of the request that hold a mark, as they look to a metric.
         self._marked: set[str] = set()
         self.response: TopicResults = {}
-        self.admitted: list[NewTopic] = []
-        times_named = Counter([topic.name for topic in topics])
-        for topic in topics:
-            error = self._refusal(topic.name, times_named[topic.name])
-            if error is None:
-                self.admitted.append(topic)
-            else:
-                self.response[topic.name] = error
+        self._times_named: Counter[str] = Counter()
+
+    def count(self, topics: Sequence[NewTopic]) -> None:
+        """Counts how often topics are named: all of them before `admits` is asked for any."""
+        self._times_named.update([topic.name for topic in topics])
+
+    def admits(self, topic: NewTopic) -> bool:
+        """Whether a topic is to be looked at; else it is answered."""
+        error = self._refusal(topic.name, self._times_named[topic.name])
+        if error is not None:
+            self.response[topic.name] = error
+        return error is None
 
     def _refusal(self, name: str, times_named: int) -> KraftError | None:
         """What keeps a topic from being looked at."""
