@@ -170,6 +170,13 @@ class UserScramCredential(Record, api_key=11, versions=(0, 0)):
     server_key: bytes = field("bytes")
     iterations: int = field("int32")
 
+    def __repr__(self) -> str:
+        # As Kafka's RecordRedactor: what a password could be guessed from is in no message.
+        return (
+            f"UserScramCredential(name={self.name!r}, mechanism={self.mechanism}, salt=[hidden], "
+            f"stored_key=[hidden], server_key=[hidden], iterations={self.iterations})"
+        )
+
 
 class FeatureLevel(Record, api_key=12, versions=(0, 0)):
     """A feature was finalized at a level; 0 removes a feature other than metadata.version."""
