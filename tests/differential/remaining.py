@@ -84,6 +84,9 @@ def _is_elr_beyond_replicas(
     min.insync.replicas; ``PartitionRegistration.directory`` then throws for them. A reassignment
     answers UNKNOWN_SERVER_ERROR for the partition.
     """
+    if "is not assigned to this partition" in kafkas.get("message", ""):
+        # Where the answer is not by partition, the whole request fails.
+        return ours.error == 0
     if name != "alter_reassignments" or kafkas["error"] or ours.error:
         return False
     answered = [one for topic in kafkas["response"]["responses"] for one in topic["partitions"]]
