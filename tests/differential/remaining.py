@@ -75,19 +75,21 @@ def _has_deleted_topic_in_directories(
     return name in _DIRECTORY_OPERATIONS and _IS_GONE in kafkas.get("message", "")
 
 
-def _is_elr_beyond_replicas(
+def _would_elect_no_replica(
     name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
 ) -> bool:
-    """An ELR can name a broker that is no replica any more, and Kafka fails when it would elect it.
+    """An ISR or ELR can name a broker that is no replica, and Kafka fails when it would elect it.
 
     A reassignment that completes puts those that leave into the ELR where the ISR is below
-    min.insync.replicas; ``PartitionRegistration.directory`` then throws for them. A reassignment
-    answers UNKNOWN_SERVER_ERROR for the partition.
+    min.insync.replicas; and AssignReplicasToDirs, deciding twice on the same old state, can write
+    an ISR of a replica that has left. ``PartitionRegistration.directory`` then throws; where only
+    one partition of a request fails, that one is answered by UNKNOWN_SERVER_ERROR.
     """
-    if "is not assigned to this partition" in kafkas.get("message", ""):
-        # Where the answer is not by partition, the whole request fails.
-        return ours.error == 0
-    if name != "alter_reassignments" or kafkas["error"] or ours.error:
+    if ours.error:
+        return False
+    if kafkas["error"]:
+        return "is not assigned to this partition" in kafkas["message"]
+    if name != "alter_reassignments":
         return False
     answered = [one for topic in kafkas["response"]["responses"] for one in topic["partitions"]]
     return any(one["errorCode"] == _UNKNOWN_SERVER_ERROR for one in answered)
@@ -98,7 +100,7 @@ REMAINING: dict[str, Callable[[str, list[Outcome], Outcome, dict[str, Any]], boo
     "ClearElr leaves Kafka's index of ELR members behind": _is_stale_elr_index,
     "a deleted topic in Kafka's index of ELR members": _has_deleted_topic_in_elrs,
     "a deleted topic in Kafka's index of directories": _has_deleted_topic_in_directories,
-    "an ELR that names a broker that is no replica": _is_elr_beyond_replicas,
+    "an ISR or ELR that names a broker that is no replica": _would_elect_no_replica,
 }
 
 
