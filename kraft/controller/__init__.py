@@ -27,7 +27,9 @@ from kraft.controller.configs import (
     ConfigChange,
     ConfigOperation,
     alter_configs,
+    alter_configs_in_pieces,
     incremental_alter_configs,
+    incremental_alter_configs_in_pieces,
 )
 from kraft.controller.controllers import ControllerRegistrationRequest, register_controller
 from kraft.controller.decision import Decision, Records
@@ -77,6 +79,7 @@ from kraft.controller.quotas import (
     QuotaAlteration,
     QuotaFilter,
     alter_client_quotas,
+    alter_client_quotas_in_pieces,
     describe_client_quotas,
 )
 from kraft.controller.reassignment import Reassignment, alter_reassignments, list_reassignments
@@ -166,7 +169,9 @@ __all__ = [
     "activation_records",
     "allocate_producer_ids",
     "alter_client_quotas",
+    "alter_client_quotas_in_pieces",
     "alter_configs",
+    "alter_configs_in_pieces",
     "alter_partitions",
     "alter_reassignments",
     "alter_scram_credentials",
@@ -203,6 +208,7 @@ __all__ = [
     "heartbeat_applied",
     "heartbeat_expired",
     "incremental_alter_configs",
+    "incremental_alter_configs_in_pieces",
     "is_supported_config",
     "list_reassignments",
     "partitions_asked",

@@ -10,7 +10,7 @@ Invariant: a resource is changed as its request says or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -35,12 +35,16 @@ from kraft.records import Record
 from kraft.records.versions import MetadataVersion
 
 _MAX_VALUE_LENGTH = 32767
+# Pieces take a few milliseconds: what a resource costs beside each of its values, and how much of
+# that is done at a time.
+_COST_OF_RESOURCE = 4
+_COST_OF_PIECE = 1_200
 _CORDONED = "cordoned.log.dirs"
 # Settings of brokers that the controller itself goes by. Kafka takes any text for them where no
 # broker has looked at it before, and fails at every change of a partition from then on.
 _READ_HERE = (MIN_ISR, UNCLEAN)
 
-_Asked = TypeVar("_Asked")
+_Asked = TypeVar("_Asked", bound=Sized)
 Answers = dict[ConfigResource, KraftError | None]
 #: What a change is shown to before it is made: the resource and what it sets (None where it
 #: deletes), without what a replaced set implicitly loses (KAFKA-14195). It raises
@@ -101,6 +105,36 @@ def alter_configs(
     for resource, values in _each_once(resources, writer.response):
         writer.answer(resource, writer.replaced, values)
     return writer.decision(validate_only)
+
+
+def incremental_alter_configs_in_pieces(
+    cluster: Cluster,
+    resources: Iterable[tuple[ConfigResource, Sequence[ConfigChange]]],
+    settings: Settings = DEFAULTS,
+    *,
+    is_forwarded: bool = False,
+    policy: AlterConfigPolicy | None = None,
+) -> Generator[Records, None, Answers]:
+    """As `incremental_alter_configs`, without a limit: for one metadata transaction (KIP-868).
+
+    Gives a few records at a time, or none where nothing was to be written, and returns the
+    response.
+    """
+    writer = _Writer(cluster, settings, is_forwarded, policy)
+    return writer.pieces(resources, writer.changed)
+
+
+def alter_configs_in_pieces(
+    cluster: Cluster,
+    resources: Iterable[tuple[ConfigResource, Mapping[str, str | None]]],
+    settings: Settings = DEFAULTS,
+    *,
+    is_forwarded: bool = False,
+    policy: AlterConfigPolicy | None = None,
+) -> Generator[Records, None, Answers]:
+    """As `alter_configs`, without a limit, otherwise as above."""
+    writer = _Writer(cluster, settings, is_forwarded, policy)
+    return writer.pieces(resources, writer.replaced)
 
 
 def config_records(
@@ -184,6 +218,26 @@ class _Writer:
             )
         made = Records.of(() if validate_only else written, self.cluster.state.metadata_version)
         return Decision(made, self.response, is_atomic=True)
+
+    def pieces(
+        self,
+        resources: Iterable[tuple[ConfigResource, _Asked]],
+        make: Callable[[ConfigResource, _Asked], list[records.Config]],
+    ) -> Generator[Records, None, Answers]:
+        level = self.cluster.state.metadata_version
+        cleared: list[Record] = []
+        cost = 0
+        for resource, asked in _each_once(resources, self.response):
+            self.answer(resource, make, asked)
+            cost += len(asked) + _COST_OF_RESOURCE
+            if cost > _COST_OF_PIECE:
+                yield Records.of(self.written, level)
+                cleared += self.clearing(self.written)
+                self.written, cost = [], 0
+        last: list[Record] = [*self.written, *cleared, *self.clearing(self.written)]
+        for start in range(0, len(last), _COST_OF_PIECE):
+            yield Records.of(last[start : start + _COST_OF_PIECE], level)
+        return self.response
 
     def changed(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, is_new: bool = False

@@ -71,6 +71,9 @@ class Records(Sequence[Record]):
         return f"Records({self._count} records, {len(self.batches)} bytes)"
 
 
+NO_RECORDS = Records(memoryview(b""), 0)
+
+
 def append_records(builder: BatchBuilder, records: Iterable[Record], metadata_version: int) -> None:
     """Adds typed records behind what a builder holds already."""
     for record in records:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 
@@ -31,6 +31,7 @@ from kraft.image.quotas import CLIENT_ID, IP, USER, QuotaEntity, quota_entity
 
 #: Whose quotas, as ``{"user": "alice", "client-id": None}``; None is the default of that type.
 Entity = Mapping[str, str | None]
+Answers = dict[QuotaEntity, KraftError | None]
 
 _USER_QUOTAS = {
     "consumer_byte_rate": Kind.LONG,
@@ -42,6 +43,10 @@ _IP_QUOTAS = {"connection_creation_rate": Kind.INT}
 # As doubles, which is how Kafka compares them.
 _HIGHEST = {Kind.INT: float((1 << 31) - 1), Kind.LONG: float(1 << 63), Kind.DOUBLE: math.inf}
 _NEARLY_WHOLE = 1e-6
+# Pieces take a few milliseconds: what an entity costs beside each of its quotas, and how much of
+# that is done at a time.
+_COST_OF_ENTITY = 2
+_COST_OF_PIECE = 1_200
 # One to four numbers, the last of which fills what is left.
 _IPV4 = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?(?:\.([0-9]{1,10}))?(?:\.([0-9]{1,10}))?")
 # The order in which Kafka writes the parts of an entity.
@@ -62,32 +67,69 @@ def alter_client_quotas(
     *,
     validate_only: bool = False,
     resolvable: Collection[str] = (),
-) -> Decision[dict[QuotaEntity, KraftError | None]]:
+) -> Decision[Answers]:
     """Sets and removes quotas; the response says for each entity why it was refused.
 
     Only what changes is written. An entity that comes twice is changed as it is said first, and
     answered with InvalidRequestError. ``resolvable`` are host names that may stand for an ip.
     Raises PolicyViolationError for more than 10,000 records.
     """
-    response: dict[QuotaEntity, KraftError | None] = {}
+    response: Answers = {}
     written: list[records.ClientQuota] = []
     for alteration in alterations:
-        entity = quota_entity(alteration.entity)
-        if entity in response:
-            response[entity] = InvalidRequestError(f"{_said(entity)} is named twice")
-            continue
-        try:
-            written += _altered(cluster, entity, alteration, resolvable)
-        except KraftError as error:
-            response[entity] = error
-        else:
-            response[entity] = None
+        written += _answered(cluster, alteration, resolvable, response)
     if len(written) > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
         )
     made = Records.of(() if validate_only else written, cluster.state.metadata_version)
     return Decision(made, response, is_atomic=True)
+
+
+def alter_client_quotas_in_pieces(
+    cluster: Cluster,
+    alterations: Iterable[QuotaAlteration],
+    *,
+    resolvable: Collection[str] = (),
+) -> Generator[Records, None, Answers]:
+    """As above, without a limit: for one metadata transaction (KIP-868).
+
+    Gives a few records at a time, or none where nothing was to be written, and returns the
+    response.
+    """
+    response: Answers = {}
+    written: list[records.ClientQuota] = []
+    level = cluster.state.metadata_version
+    cost = 0
+    for alteration in alterations:
+        written += _answered(cluster, alteration, resolvable, response)
+        cost += len(alteration.quotas) + _COST_OF_ENTITY
+        if cost > _COST_OF_PIECE:
+            yield Records.of(written, level)
+            written, cost = [], 0
+    if written:
+        yield Records.of(written, level)
+    return response
+
+
+def _answered(
+    cluster: Cluster,
+    alteration: QuotaAlteration,
+    resolvable: Collection[str],
+    response: Answers,
+) -> list[records.ClientQuota]:
+    """What an alteration writes, and in ``response`` what is answered to it."""
+    entity = quota_entity(alteration.entity)
+    if entity in response:
+        response[entity] = InvalidRequestError(f"{_said(entity)} is named twice")
+        return []
+    try:
+        written = _altered(cluster, entity, alteration, resolvable)
+    except KraftError as error:
+        response[entity] = error
+        return []
+    response[entity] = None
+    return written
 
 
 @dataclass(frozen=True, slots=True)

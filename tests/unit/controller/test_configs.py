@@ -291,3 +291,37 @@ def test_a_topic_is_created_with_configurations_that_may_be() -> None:
     assert isinstance(create("999"), InvalidConfigError)
     assert isinstance(create("x"), InvalidConfigError)
     assert not isinstance(create("1000"), KraftError)
+
+
+def test_many_resources_are_looked_at_and_written_in_pieces() -> None:
+    lab = Lab()
+    asked = [
+        ((GROUP, f"g{number}"), {"consumer.session.timeout.ms": "46000"})
+        for number in range(12_000)
+    ]
+    asked.append(((GROUP, "bad"), {"consumer.session.timeout.ms": "1"}))
+    pieces = controller.alter_configs_in_pieces(lab.cluster, asked)
+    while True:
+        try:
+            lab.do(controller.Decision(next(pieces), None))
+        except StopIteration as end:
+            response = end.value
+            break
+    assert len(lab.cluster.state.configs) == 12_000
+    refused = [resource for resource, error in response.items() if error is not None]
+    assert refused == [(GROUP, "bad")]
+
+
+def test_pieces_write_what_one_request_would() -> None:
+    lab = Lab(elr=True)
+    lab.create("t", [0])
+    asked: list[tuple[tuple[int, str], list[ConfigChange]]] = [
+        ((TOPIC, "t"), [ConfigChange("min.insync.replicas", "2"), ConfigChange("flush.ms", "1")]),
+        ((TOPIC, "no"), [ConfigChange("flush.ms", "1")]),
+    ]
+    asked += [((BROKER, ""), [ConfigChange(f"a{number}", "1") for number in range(2000)])]
+    asked += [((GROUP, "g"), [ConfigChange("streams.num.standby.replicas", "1")])]
+    whole = controller.incremental_alter_configs(lab.cluster, asked)
+    pieces = list(controller.incremental_alter_configs_in_pieces(lab.cluster, asked))
+    assert len(pieces) > 1
+    assert [record for piece in pieces for record in piece] == list(whole.records)

@@ -201,3 +201,21 @@ def test_a_filter_that_can_find_nothing_is_refused() -> None:
             controller.describe_client_quotas(lab.cluster, filters)
     with pytest.raises(UnsupportedVersionError):
         controller.describe_client_quotas(lab.cluster, [QuotaFilter("group", "g")])
+
+
+def test_many_entities_are_looked_at_and_written_in_pieces() -> None:
+    lab = Lab(brokers=0)
+    asked = [
+        QuotaAlteration({"user": str(number)}, [("producer_byte_rate", 1.0)])
+        for number in range(10_500)
+    ]
+    asked.append(QuotaAlteration({"user": "7"}, []))
+    pieces = controller.alter_client_quotas_in_pieces(lab.cluster, asked)
+    while True:
+        try:
+            lab.do(controller.Decision(next(pieces), None))
+        except StopIteration as end:
+            response = end.value
+            break
+    assert len(lab.cluster.state.client_quotas) == 10_500
+    assert [entity for entity, error in response.items() if error] == [(("user", "7"),)]
