@@ -82,7 +82,12 @@ from kraft.controller.quotas import (
     alter_client_quotas_in_pieces,
     describe_client_quotas,
 )
-from kraft.controller.reassignment import Reassignment, alter_reassignments, list_reassignments
+from kraft.controller.reassignment import (
+    Reassignment,
+    alter_reassignments,
+    alter_reassignments_in_pieces,
+    list_reassignments,
+)
 from kraft.controller.replication import (
     AlterPartitions,
     IsrChange,
@@ -174,6 +179,7 @@ __all__ = [
     "alter_configs_in_pieces",
     "alter_partitions",
     "alter_reassignments",
+    "alter_reassignments_in_pieces",
     "alter_scram_credentials",
     "assign_replicas_to_directories",
     "balance_leaders",

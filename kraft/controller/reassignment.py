@@ -3,17 +3,22 @@
 Owns the checks of AlterPartitionReassignments; they complete by themselves with the ISR that ends
 them (``ElectionContext``). Sources: Kafka's ``ReplicationControlManager``
 (alterPartitionReassignments, listPartitionReassignments), KIP-455, KIP-860.
+
+Where a request passes 10,000 records, Kafka carries out what came before and answers the rest with
+an unknown error; here the request is refused as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from kraft._core.batch import BatchBuilder
+from kraft._core.election import ElectionContext
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
 from kraft.controller.elections import TopicPartition
 from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
@@ -24,6 +29,8 @@ from kraft.errors import (
     PolicyViolationError,
     UnknownTopicOrPartitionError,
 )
+
+_TARGETS_A_PIECE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +54,66 @@ def alter_reassignments(
     Without ``allow_replication_factor_change`` a target has as many replicas as the partition, not
     counting those that are leaving. Raises PolicyViolationError for more than 10,000 records.
     """
-    context = election_context(cluster, settings)
     builder = BatchBuilder()
     response: dict[TopicPartition, KraftError | None] = {}
-    for (topic, partition), replicas in targets.items():
-        try:
-            row = _row(cluster, topic, partition)
-            if replicas is None:
-                context.cancel_reassignment(builder, row)
-            else:
-                check_assignment(cluster, replicas)
-                if not allow_replication_factor_change:
-                    _check_factor(cluster.table.state_of(row), replicas)
-                context.reassign(builder, row, replicas)
-        except KraftError as error:
-            response[topic, partition] = error
-        else:
-            response[topic, partition] = None
+    context = election_context(cluster, settings)
+    for name, replicas in targets.items():
+        response[name] = _alter(
+            cluster, context, builder, name, replicas, allow_replication_factor_change
+        )
     if builder.record_count > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"a request reassigns at most {MAX_RECORDS_PER_BATCH} partitions, "
             f"not {builder.record_count}"
         )
     return Decision(Records.finished(builder), response, is_atomic=True)
+
+
+def alter_reassignments_in_pieces(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    allow_replication_factor_change: bool = True,
+    settings: Settings = DEFAULTS,
+) -> Generator[Records, None, dict[TopicPartition, KraftError | None]]:
+    """As `alter_reassignments`, without a limit: for one metadata transaction (KIP-868).
+
+    Gives the records of a few milliseconds' work at a time, and returns the response.
+    """
+    response: dict[TopicPartition, KraftError | None] = {}
+    items = iter(targets.items())
+    while some := list(islice(items, _TARGETS_A_PIECE)):
+        builder = BatchBuilder()
+        context = election_context(cluster, settings)
+        for name, replicas in some:
+            response[name] = _alter(
+                cluster, context, builder, name, replicas, allow_replication_factor_change
+            )
+        yield Records.finished(builder)
+    return response
+
+
+def _alter(
+    cluster: Cluster,
+    context: ElectionContext,
+    builder: BatchBuilder,
+    name: TopicPartition,
+    replicas: Sequence[int] | None,
+    allow_replication_factor_change: bool,
+) -> KraftError | None:
+    """Writes what begins or cancels one reassignment, or says why not."""
+    try:
+        row = _row(cluster, *name)
+        if replicas is None:
+            context.cancel_reassignment(builder, row)
+        else:
+            check_assignment(cluster, replicas)
+            if not allow_replication_factor_change:
+                _check_factor(cluster.table.state_of(row), replicas)
+            context.reassign(builder, row, replicas)
+    except KraftError as error:
+        return error
+    return None
 
 
 def list_reassignments(
@@ -114,7 +158,8 @@ def _row(cluster: Cluster, topic: str, partition: int) -> int:
 
 
 def _check_factor(state: Mapping[str, Any], replicas: Sequence[int]) -> None:
-    factor = len(state["replicas"]) - len(state["removing_replicas"])
+    staying = {*state["replicas"], *state["adding_replicas"]} - {*state["removing_replicas"]}
+    factor = len(staying)
     if len(replicas) != factor:
         raise InvalidReplicationFactorError(
             f"the partition has {factor} replicas and would have {len(replicas)}, "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kraft import controller
+from kraft import controller, records
 from kraft.controller import ElectionType, LeaderElection, NewTopic
-from kraft.errors import PolicyViolationError
+from kraft.errors import PolicyViolationError, PreferredLeaderNotAvailableError
 from kraft.records import Uuid
 from tests.unit.controller.clusters import Lab
 
@@ -121,3 +121,28 @@ def test_a_leaderless_partition_far_down_the_table_gets_the_broker_that_returns(
     assert len(decision.records) == 2
     lab.do(decision)
     assert leaders(lab)[-1] == 3
+
+
+def test_kafka_19522_the_last_known_leader_is_elected_only_while_it_is_alive() -> None:
+    lab = Lab(elr=True)
+    topic_id = lab.create("t", [0, 1])
+    for broker in (0, 1):
+        lab.do(controller.fence_broker(lab.cluster, broker))
+    # Nobody is known to hold everything: all that is left is who led last.
+    lab.write(
+        records.PartitionChange(
+            partition_id=0,
+            topic_id=topic_id,
+            leader=-1,
+            isr=[],
+            eligible_leader_replicas=[],
+            last_known_elr=[0],
+        )
+    )
+    lab.do(controller.unfence_broker(lab.cluster, 1))
+    assert lab.partition("t")["leader"] == -1
+    response = controller.elect_leaders(lab.cluster, ElectionType.PREFERRED, {"t": [0]}).response
+    assert isinstance(response["t", 0], PreferredLeaderNotAvailableError)
+    lab.do(controller.unfence_broker(lab.cluster, 0))
+    state = lab.partition("t")
+    assert (state["leader"], state["isr"], state["leader_recovery_state"]) == (0, [0], 1)

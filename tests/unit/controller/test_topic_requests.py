@@ -323,3 +323,33 @@ def test_a_name_that_metrics_could_not_tell_from_another_is_refused(marks: int) 
     topics = [NewTopic(name, id_of(number), 1, 1) for number, name in enumerate(names)]
     response = controller.create_topics(lab.cluster, topics, placer=lab.placer).response
     assert [code(result) for result in response.values()] == [17, 17, 0]
+
+
+def test_reassignments_of_many_partitions_begin_in_pieces() -> None:
+    lab = Lab()
+    topics = [NewTopic("t", id_of(1), assignments={id: [0, 1] for id in range(12_000)})]
+    in_pieces(lab, controller.create_topics_in_pieces(lab.cluster, topics, placer=lab.placer))
+    targets: dict[tuple[str, int], list[int] | None] = {("t", id): [2, 3] for id in range(12_001)}
+    targets["t", 3] = None
+    with pytest.raises(PolicyViolationError):
+        controller.alter_reassignments(lab.cluster, targets)
+    response, sizes = in_pieces(lab, controller.alter_reassignments_in_pieces(lab.cluster, targets))
+    assert sum(sizes) == 11_999
+    assert max(sizes) <= 2_000
+    assert (code(response["t", 3]), code(response["t", 12_000])) == (85, 3)
+    assert len(controller.list_reassignments(lab.cluster)) == 11_999
+
+
+def test_the_factor_that_must_stay_counts_who_comes_and_not_who_leaves() -> None:
+    """KIP-860: while replicas move, the target's size is held against that of the last target."""
+    lab = Lab()
+    lab.create("t", [0, 1])
+    lab.do(controller.alter_reassignments(lab.cluster, {("t", 0): [2, 3]}))
+
+    def ask(*replicas: int) -> int:
+        decision = controller.alter_reassignments(
+            lab.cluster, {("t", 0): list(replicas)}, allow_replication_factor_change=False
+        )
+        return code(decision.response["t", 0])
+
+    assert [ask(1, 2), ask(1), ask(0, 1, 2, 3)] == [0, 38, 38]
