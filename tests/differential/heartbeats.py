@@ -108,6 +108,26 @@ class Silence(Operation):
         return Decided(None)
 
 
+class Failover(Operation):
+    """Another controller leads from now on, with sessions of its own.
+
+    Not while a broker shuts down, of which Kafka's new one would not know: see
+    docs/differential.md.
+    """
+
+    name = "failover"
+    weight = 5
+
+    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+        brokers = world.cluster.state.brokers.values()
+        is_leaving = any(one.in_controlled_shutdown and not one.fenced for one in brokers)
+        return None if is_leaving else {}
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        world.sessions.activate(world.cluster, world.now_ms)
+        return Decided(None)
+
+
 class FenceStaleBroker(Operation):
     """Which of several silent ones Kafka finds first is a matter of hashes."""
 
@@ -283,6 +303,7 @@ def _epoch(dice: random.Random, world: World, broker: int) -> int:
 OPERATIONS: tuple[Operation, ...] = (
     SendHeartbeat(),
     Silence(),
+    Failover(),
     FenceStaleBroker(),
     ShutDownBroker(),
     RegisterController(),

@@ -33,6 +33,11 @@ final class BrokerOperations {
             world.time.sleep(arguments.get("ms").asLong());
             return nothing();
         });
+        operations.put("failover", (world, arguments) -> {
+            world.cluster.deactivate();
+            world.cluster.activate();
+            return nothing();
+        });
         operations.put("register_broker", (world, arguments) -> {
             short version = (short) arguments.get("version").asInt();
             ControllerResult<BrokerRegistrationReply> result = world.cluster.registerBroker(
