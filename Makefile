@@ -22,7 +22,7 @@ help:
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
 	@echo "make disk-proof  a node's disk crashed at every write, sync and rename; bits flipped in its files"
-	@echo "make processes a real quorum whose processes are killed under load, CYCLES=30; SEED=n as before"
+	@echo "make processes a real quorum, with and without its controllers, whose processes are killed under load"
 	@echo "make soak     the proofs at a hundred times their size; hours"
 	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
 
@@ -97,6 +97,8 @@ processes: CYCLES ?= 30
 processes: NODES ?= 3
 processes: build
 	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) \
+	  $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.e2e.quorum_chaos --cycles $(CYCLES) --nodes $(NODES) --controllers \
 	  $(if $(SEED),--seed $(SEED))
 
 soak-processes:

@@ -4,6 +4,8 @@ Owns reading what the nodes noted (`quorum_load_node`) and what lies in their lo
 against the other. The logs are opened while no node runs. What must hold, by name:
 
 - *unique leaders*: no two nodes lead the same epoch;
+- *operations*: (where controllers run) the log can be replayed, and what it makes is what was
+  acknowledged: each topic with all its partitions, none that was deleted, no part of any;
 - *acknowledged*: each acknowledged record lies at its offset, in its epoch, in the best log (the
   one that would win an election), and nothing lies at two offsets;
 - *majority*: a majority of the logs is that log byte for byte up to everything committed;
@@ -24,6 +26,8 @@ from numpy.typing import NDArray
 from kraft._core.batch_check import validate
 from kraft._core.batch_records import iterate
 from kraft._core.log import Log
+from kraft.image.replay import Cluster
+from tests.e2e.quorum_controller_node import topic_name
 from tests.e2e.quorum_load_node import record_value
 
 
@@ -45,8 +49,16 @@ class Notes:
         self._position = 0
         self._rest = b""
         self.acknowledged: list[Acknowledged] = []
+        #: Topics by number: partitions as acknowledged, deletions asked for and acknowledged.
+        self.created: dict[int, int] = {}
+        self.to_be_deleted: set[int] = set()
+        self.deleted: set[int] = set()
         self.epochs_led: set[int] = set()
         self.high_watermark = 0
+
+    @property
+    def acknowledged_count(self) -> int:
+        return len(self.acknowledged) + len(self.created) + len(self.deleted)
 
     def read_on(self) -> None:
         if not self._path.exists():
@@ -63,6 +75,12 @@ class Notes:
             numbers = list(map(int, words))
             if kind == "A":
                 self.acknowledged.append(Acknowledged(*numbers))
+            elif kind == "C":
+                self.created[numbers[0]] = numbers[1]
+            elif kind == "E":
+                self.to_be_deleted.add(numbers[0])
+            elif kind == "D":
+                self.deleted.add(numbers[0])
             elif kind == "L":
                 self.epochs_led.add(numbers[0])
             else:
@@ -136,6 +154,8 @@ class Audit:
 
     directories: dict[int, Path]
     notes: dict[int, Notes]
+    #: What is in the logs is metadata, which controllers have written.
+    is_metadata: bool = False
     acknowledged: int = 0
     committed: int = 0
     _digest: str = hashlib.sha256().hexdigest()
@@ -150,7 +170,10 @@ class Audit:
         logs = [read_log(id, directory) for id, directory in self.directories.items()]
         best = max(logs, key=lambda log: (log.last_epoch, log.end_offset))
         self._check_majority(logs, best)
-        self._check_acknowledged(best)
+        if self.is_metadata:
+            self._check_operations(best)
+        else:
+            self._check_acknowledged(best)
 
     def _check_leaders(self) -> None:
         leaders: dict[int, int] = {}
@@ -208,3 +231,27 @@ class Audit:
                 )
                 assert epochs[offset] == one.epoch, f"record {number}: epoch {epochs[offset]}"
             self.acknowledged += one.count
+
+    def _check_operations(self, best: StoredLog) -> None:
+        """The whole log anew: a topic of an earlier audit may be gone now."""
+        cluster = Cluster(journaling=True)
+        cluster.apply(best.data)
+        cluster.drop_open_transaction()
+        table = cluster.table
+        found = {
+            table.topic_name(number): len(table.topic_rows(number))
+            for number in table.topic_numbers()
+        }
+        notes = self.notes.values()
+        created = {number: count for each in notes for number, count in each.created.items()}
+        to_be_deleted = set().union(*(each.to_be_deleted for each in notes))
+        deleted = set().union(*(each.deleted for each in notes))
+        for number, count in created.items():
+            there = found.get(topic_name(number))
+            if number in deleted:
+                assert there is None, f"operations: topic {number} was deleted, and is there"
+            elif number in to_be_deleted:
+                assert there in (None, count), f"operations: topic {number} has {there} partitions"
+            else:
+                assert there == count, f"operations: topic {number} has {there} of {count}"
+        self.acknowledged = len(created) + len(deleted)

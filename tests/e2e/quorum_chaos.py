@@ -1,9 +1,9 @@
 """A real quorum under load whose processes are killed, paused and stopped at random.
 
-``python -m tests.e2e.quorum_chaos [--cycles 30] [--nodes 3] [--seed N]``. Each cycle does something
-to some of the nodes, starts what is dead, and asks for progress: a record that was appended after
-that, acknowledged. Every few cycles all are killed at once and `quorum_audit` looks at what they
-left. The seed decides what is done to whom; the rest is up to the machine.
+``python -m tests.e2e.quorum_chaos [--cycles 30] [--nodes 3] [--seed N] [--controllers]``. Each
+cycle does something to some of the nodes, starts what is dead, and asks for progress: what was
+asked for after that, acknowledged. Every few cycles all are killed at once and `quorum_audit` looks
+at what they left. The seed decides what is done to whom; the rest is up to the machine.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kraft.server.local_quorum import LocalNode, LocalQuorum
 from tests.e2e.quorum_audit import Audit, Notes
+from tests.e2e.quorum_controller_node import IN_FLIGHT as OPERATIONS_IN_FLIGHT
 from tests.e2e.quorum_load_node import IN_FLIGHT
 
 #: Elections and everything that waits are quick, so that much happens in little time.
@@ -31,9 +32,10 @@ SETTINGS = {
     "controller.quorum.election.backoff.max.ms": "100",
     "controller.quorum.request.timeout.ms": "400",
     "controller.quorum.append.linger.ms": "1",
-    "internal.metadata.log.segment.bytes": str(256 * 1024),
 }
 CYCLES_AN_AUDIT = 10
+LOAD_NODE = "tests.e2e.quorum_load_node"
+CONTROLLER_NODE = "tests.e2e.quorum_controller_node"
 #: Far above what it takes on a busy machine; what is slower is taken for a standstill.
 PROGRESS_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 0.005
@@ -42,8 +44,12 @@ _LOOK_EVERY_S = 0.005
 class LoadedQuorum(LocalQuorum):
     """Nodes that make load while they lead, and note what was acknowledged."""
 
-    def __init__(self, directory: Path, count: int) -> None:
-        super().__init__(directory / "nodes", count, SETTINGS)
+    def __init__(self, directory: Path, count: int, *, has_controllers: bool = False) -> None:
+        # A batch of a large topic does not fit into the small segments.
+        size = 4 * 1024 * 1024 if has_controllers else 256 * 1024
+        settings = SETTINGS | {"internal.metadata.log.segment.bytes": str(size)}
+        super().__init__(directory / "nodes", count, settings)
+        self.has_controllers = has_controllers
         self._lives = 0
         self._notes_directory = directory
         self.notes = {node.id: Notes(self.notes_path(node)) for node in self.nodes}
@@ -59,7 +65,7 @@ class LoadedQuorum(LocalQuorum):
         with node.log_path.open("ab") as log:
             node.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.e2e.quorum_load_node"),
+                    *(sys.executable, "-m", CONTROLLER_NODE if self.has_controllers else LOAD_NODE),
                     *(str(node.config_path), str(self.notes_path(node)), str(self._lives)),
                 ],
                 stdin=subprocess.PIPE,
@@ -109,6 +115,7 @@ class Chaos:
                 for node in quorum.nodes
             },
             quorum.notes,
+            is_metadata=quorum.has_controllers,
         )
         self._faults: list[tuple[Callable[[], None], int]] = [
             (self.kill_one, 5),
@@ -133,7 +140,7 @@ class Chaos:
             self.await_progress()
             if cycle % CYCLES_AN_AUDIT == 0 or cycle == cycles:
                 self.look_at_what_is_left()
-                tell(f"cycle {cycle}: {self.audit.acknowledged} records acknowledged, all there")
+                tell(f"cycle {cycle}: {self.audit.acknowledged} acknowledged, all there")
                 if cycle < cycles:
                     self.quorum.start()
                     self.await_progress()
@@ -235,15 +242,16 @@ class Chaos:
 
     def await_progress(self) -> None:
         """Acknowledgements, more than what can have been asked for before now."""
-        wanted = self.draw.randint(IN_FLIGHT + 1, 300)
+        in_flight = OPERATIONS_IN_FLIGHT if self.quorum.has_controllers else IN_FLIGHT
+        wanted = self.draw.randint(in_flight + 1, 9 * in_flight)
         begin = time.monotonic()
         self.quorum.read_notes()
-        before = {id: len(notes.acknowledged) for id, notes in self.quorum.notes.items()}
+        before = {id: notes.acknowledged_count for id, notes in self.quorum.notes.items()}
         while True:
             self.quorum.check_alive()
             self.quorum.read_notes()
             if any(
-                len(notes.acknowledged) >= before[id] + wanted
+                notes.acknowledged_count >= before[id] + wanted
                 for id, notes in self.quorum.notes.items()
             ):
                 break
@@ -255,11 +263,17 @@ class Chaos:
 
 
 def run(
-    directory: Path, *, cycles: int, nodes: int, seed: int, tell: Callable[[str], None]
+    directory: Path,
+    *,
+    cycles: int,
+    nodes: int,
+    seed: int,
+    tell: Callable[[str], None],
+    has_controllers: bool = False,
 ) -> Chaos:
     """Raises AssertionError where something does not hold; then the directory has all there is."""
     tell(f"seed {seed}, {nodes} nodes, {cycles} cycles")
-    with LoadedQuorum(directory, nodes) as quorum:
+    with LoadedQuorum(directory, nodes, has_controllers=has_controllers) as quorum:
         chaos = Chaos(quorum, seed)
         try:
             chaos.run(cycles, tell)
@@ -275,6 +289,11 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=30)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument(
+        "--controllers",
+        action="store_true",
+        help="topics are created and deleted by the controllers, instead of records written",
+    )
     given = parser.parse_args()
     begin = time.monotonic()
 
@@ -284,12 +303,19 @@ def main() -> None:
     # It stays where something does not hold.
     directory = Path(tempfile.mkdtemp(prefix="quorum-chaos-"))
     tell(f"in {directory}")
-    chaos = run(directory, cycles=given.cycles, nodes=given.nodes, seed=given.seed, tell=tell)
+    chaos = run(
+        directory,
+        cycles=given.cycles,
+        nodes=given.nodes,
+        seed=given.seed,
+        tell=tell,
+        has_controllers=given.controllers,
+    )
     shutil.rmtree(directory)
     tell(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
     epochs = set().union(*(notes.epochs_led for notes in chaos.quorum.notes.values()))
     tell(
-        f"0 of {chaos.audit.acknowledged} acknowledged records lost; {len(epochs)} epochs led, the "
+        f"0 of {chaos.audit.acknowledged} acknowledged lost; {len(epochs)} epochs led, the "
         f"slowest progress {chaos.slowest_progress_s:.2f} s"
     )
 
