@@ -10,7 +10,6 @@ against ``_`` are not both made.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from kraft._core.creation import (
 )
 from kraft._core.placement import PlacementSpec, ReplicaPlacer, UsableBrokers
 from kraft._core.table import PartitionTable
+from kraft.controller.config_validation import check_topic_name
 from kraft.controller.configs import config_records
 from kraft.controller.decision import (
     MAX_RECORDS_PER_BATCH,
@@ -62,8 +62,6 @@ from kraft.image.configs import TOPIC
 from kraft.records import Record, Uuid
 
 _CLUSTER_METADATA = "__cluster_metadata"
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_MAX_NAME_LENGTH = 249
 #: What a piece of a larger operation may cost, in partitions; a topic costs as much as some.
 _COST_OF_PIECE = 10_000
 _COST_OF_TOPIC = 40
@@ -425,15 +423,7 @@ def check_new_name(table: PartitionTable, name: str) -> None:
     """Raises TopicAlreadyExistsError, InvalidTopicError."""
     if table.topic_number(name) >= 0:
         raise TopicAlreadyExistsError(f"topic {name!r} exists already")
-    if not name or name in (".", "..") or len(name) > _MAX_NAME_LENGTH:
-        raise InvalidTopicError(
-            f"a topic's name has 1 to {_MAX_NAME_LENGTH} characters and is not '.' or '..': "
-            f"{name!r}"
-        )
-    if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopicError(
-            f"a topic's name consists of ASCII letters, digits, '.', '_' and '-': {name!r}"
-        )
+    check_topic_name(name)
     alike = name_alike(table, name)
     if alike is not None:
         raise InvalidTopicError(f"topic {name!r} is too like {alike!r}: '.' and '_' collide")

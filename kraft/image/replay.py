@@ -13,7 +13,7 @@ Invariants: a call that fails on a live cluster leaves it as it was; offsets onl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,12 +43,19 @@ class Cluster:
     """The state of a cluster as of ``next_offset``.
 
     ``journaling`` off is for a cold load, followed by :meth:`start_journal`; within a transaction
-    the journal is always on, as an abort must find its way back.
+    the journal is always on, as an abort must find its way back. Of configs that
+    ``is_supported_config(resource_type, name)`` does not know the records are passed over.
     """
 
-    def __init__(self, *, journaling: bool = False, table: PartitionTable | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        journaling: bool = False,
+        table: PartitionTable | None = None,
+        is_supported_config: Callable[[int, str], bool] | None = None,
+    ) -> None:
         self.table = PartitionTable() if table is None else table
-        self.state = ClusterState(journaling=journaling)
+        self.state = ClusterState(journaling=journaling, is_supported_config=is_supported_config)
         self.next_offset = 0
         self.transaction_start: int | None = None
         self.transaction_name: str | None = None

@@ -18,6 +18,7 @@ from kraft.errors import (
     UnsupportedVersionError,
 )
 from kraft.image.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kraft.image.replay import Cluster
 from kraft.records import Uuid
 from tests.unit.controller.clusters import Lab
 
@@ -291,6 +292,19 @@ def test_a_topic_is_created_with_configurations_that_may_be() -> None:
     assert isinstance(create("999"), InvalidConfigError)
     assert isinstance(create("x"), InvalidConfigError)
     assert not isinstance(create("1000"), KraftError)
+
+
+def test_what_nobody_knows_any_more_stands_in_the_log_and_is_not_looked_at() -> None:
+    lab = Lab(brokers=0)
+    lab.cluster = Cluster(journaling=True, is_supported_config=controller.is_supported_config)
+    lab.write(records.FeatureLevel(name="metadata.version", feature_level=30))
+    for resource, name in (((TOPIC, "t"), "message.format.version"), ((BROKER, ""), "gone")):
+        lab.write(
+            records.Config(
+                resource_type=resource[0], resource_name=resource[1], name=name, value="1"
+            )
+        )
+    assert dict(lab.cluster.state.configs) == {(BROKER, ""): {"gone": "1"}}
 
 
 def test_many_resources_are_looked_at_and_written_in_pieces() -> None:
