@@ -6,10 +6,17 @@ asked. Deciding never changes the cluster; the records do, once they are applied
 file, thread, clock or random source; ids, offsets and the placer are arguments.
 
 One module for each duty: ``brokers``, ``topics``, ``elections``, ``replication``,
-``reassignment``, ``configs``.
+``reassignment``, ``configs``, ``acls``, ``scram``, ``tokens``, and so on.
 """
 
-from kraft.controller.acls import AclFilter, create_acls, delete_acls, describe_acls
+from kraft.controller.acls import (
+    AclFilter,
+    create_acls,
+    create_acls_in_pieces,
+    delete_acls,
+    delete_acls_in_pieces,
+    describe_acls,
+)
 from kraft.controller.bootstrap import activation_records, default_bootstrap, read_bootstrap
 from kraft.controller.brokers import (
     RegistrationRequest,
@@ -100,6 +107,7 @@ from kraft.controller.scram import (
     ScramDescription,
     ScramUpsertion,
     alter_scram_credentials,
+    alter_scram_credentials_in_pieces,
     describe_scram_credentials,
 )
 from kraft.controller.sessions import BrokerControlState, BrokerSessions, Heartbeat
@@ -181,11 +189,13 @@ __all__ = [
     "alter_reassignments",
     "alter_reassignments_in_pieces",
     "alter_scram_credentials",
+    "alter_scram_credentials_in_pieces",
     "assign_replicas_to_directories",
     "balance_leaders",
     "begin_controlled_shutdown",
     "check_token_request",
     "create_acls",
+    "create_acls_in_pieces",
     "create_partitions",
     "create_partitions_in_pieces",
     "create_token",
@@ -194,6 +204,7 @@ __all__ = [
     "create_topics_in_pieces",
     "default_bootstrap",
     "delete_acls",
+    "delete_acls_in_pieces",
     "delete_topic",
     "delete_topics",
     "delete_topics_in_pieces",

@@ -10,11 +10,12 @@ Sources: Kafka's ``AclControlManager``, ``AclApis``, ``ResourcePatternFilter``,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from kraft import records
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import Cluster
 from kraft.errors import (
     InvalidRequestError,
@@ -36,6 +37,9 @@ from kraft.records import Record, Uuid
 CLUSTER_RESOURCE = "kafka-cluster"
 #: As the name of a literal pattern: every resource of the type.
 WILDCARD_RESOURCE = "*"
+
+# How many ACLs are looked at, or written, in one piece of a transaction.
+_ACLS_OF_PIECE = 1000
 
 # As plain numbers, for loops over every ACL. ANY is 1 in all four, and 0 is UNKNOWN.
 _ANY = 1
@@ -103,21 +107,35 @@ def create_acls(
     PolicyViolationError for more than 10,000 new ones.
     """
     _check_authorizer(has_authorizer)
-    present = cluster.state.acls
-    created: dict[AccessControl, Uuid] = {}
-    drawn: set[Uuid] = set()
-    response: list[KraftError | None] = []
+    creation = _Creation(cluster.state.acls, random_uuid)
     for acl in acls:
-        refusal = _refusal(acl)
-        response.append(refusal)
-        if refusal is None and acl not in created and not present.ids_of(acl):
-            if len(created) == MAX_RECORDS_PER_BATCH:
-                raise PolicyViolationError(
-                    f"a request creates at most {MAX_RECORDS_PER_BATCH} ACLs"
-                )
-            created[acl] = _new_id(present, drawn, random_uuid)
-    written = (records.AccessControlEntry(id, *acl) for acl, id in created.items())
-    return Decision(Records.of(written, cluster.state.metadata_version), response, is_atomic=True)
+        creation.add(acl)
+        if len(creation.created) > MAX_RECORDS_PER_BATCH:
+            raise PolicyViolationError(f"a request creates at most {MAX_RECORDS_PER_BATCH} ACLs")
+    written = Records.of(creation.written(), cluster.state.metadata_version)
+    return Decision(written, creation.response, is_atomic=True)
+
+
+def create_acls_in_pieces(
+    cluster: Cluster,
+    acls: Iterable[AccessControl],
+    *,
+    random_uuid: Callable[[], Uuid],
+    has_authorizer: bool = True,
+) -> Generator[Records, None, list[KraftError | None]]:
+    """As `create_acls`, without a limit: for one metadata transaction (KIP-868).
+
+    Gives a few records at a time and returns the response. Until every ACL has been looked at, what
+    it gives is empty.
+    """
+    _check_authorizer(has_authorizer)
+    creation = _Creation(cluster.state.acls, random_uuid)
+    for number, acl in enumerate(acls, 1):
+        creation.add(acl)
+        if number % _ACLS_OF_PIECE == 0:
+            yield NO_RECORDS
+    yield from _pieces(creation.written(), cluster.state.metadata_version)
+    return creation.response
 
 
 def delete_acls(
@@ -130,27 +148,33 @@ def delete_acls(
     deletions, as a part of them could pass for all.
     """
     _check_authorizer(has_authorizer)
-    acls = cluster.state.acls
-    removed: dict[Uuid, None] = {}
-    response: list[list[AccessControl] | KraftError] = []
+    deletion = _Deletion(cluster.state.acls)
     for wanted in filters:
-        refusal = _filter_refusal(wanted)
-        if refusal is not None:
-            response.append(refusal)
-            continue
-        matching: list[tuple[AccessControl, Uuid]] = []
-        for id in _matching_ids(acls, wanted):
-            matching.append((acls[id], id))
-            removed[id] = None
-            if len(removed) > MAX_RECORDS_PER_BATCH:
+        for _ in deletion.find(wanted):
+            if len(deletion.removed) > MAX_RECORDS_PER_BATCH:
                 raise InvalidRequestError(
                     f"a request deletes at most {MAX_RECORDS_PER_BATCH} ACLs, and its filters "
                     "match more: use narrower ones"
                 )
-        matching.sort()
-        response.append([acl for acl, _ in matching])
-    written: list[Record] = [records.RemoveAccessControlEntry(id) for id in sorted(removed)]
-    return Decision(Records.of(written, cluster.state.metadata_version), response, is_atomic=True)
+    written = Records.of(deletion.written(), cluster.state.metadata_version)
+    return Decision(written, deletion.response, is_atomic=True)
+
+
+def delete_acls_in_pieces(
+    cluster: Cluster, filters: Sequence[AclFilter], *, has_authorizer: bool = True
+) -> Generator[Records, None, list[list[AccessControl] | KraftError]]:
+    """As `delete_acls`, without a limit: for one metadata transaction (KIP-868).
+
+    Gives a few records at a time and returns the response. Until every filter has found what it
+    matches, what it gives is empty.
+    """
+    _check_authorizer(has_authorizer)
+    deletion = _Deletion(cluster.state.acls)
+    for wanted in filters:
+        for _ in deletion.find(wanted):
+            yield NO_RECORDS
+    yield from _pieces(deletion.written(), cluster.state.metadata_version)
+    return deletion.response
 
 
 def describe_acls(
@@ -163,6 +187,67 @@ def describe_acls(
         raise refusal
     acls = cluster.state.acls
     return sorted(acls[id] for id in _matching_ids(acls, wanted))
+
+
+class _Creation:
+    """ACLs that are to be created, with the answers to all that were asked for."""
+
+    def __init__(self, present: Acls, random_uuid: Callable[[], Uuid]) -> None:
+        self.created: dict[AccessControl, Uuid] = {}
+        self.response: list[KraftError | None] = []
+        self._present = present
+        self._random_uuid = random_uuid
+        self._drawn: set[Uuid] = set()
+
+    def add(self, acl: AccessControl) -> None:
+        refusal = _refusal(acl)
+        self.response.append(refusal)
+        if refusal is None and acl not in self.created and not self._present.ids_of(acl):
+            self.created[acl] = self._new_id()
+
+    def _new_id(self) -> Uuid:
+        while (id := self._random_uuid()) in self._present or id in self._drawn:
+            pass
+        self._drawn.add(id)
+        return id
+
+    def written(self) -> Iterator[Record]:
+        for acl, id in self.created.items():
+            yield records.AccessControlEntry(id, *acl)
+
+
+class _Deletion:
+    """ACLs that are to go, with what each filter has matched."""
+
+    def __init__(self, present: Acls) -> None:
+        self.removed: set[Uuid] = set()
+        self.response: list[list[AccessControl] | KraftError] = []
+        self._present = present
+
+    def find(self, wanted: AclFilter) -> Iterator[None]:
+        """Looks for what a filter matches, with pauses after so many and at the end."""
+        refusal = _filter_refusal(wanted)
+        if refusal is not None:
+            self.response.append(refusal)
+            return
+        matching: list[AccessControl] = []
+        for id in _matching_ids(self._present, wanted):
+            matching.append(self._present[id])
+            self.removed.add(id)
+            if len(matching) % _ACLS_OF_PIECE == 0:
+                yield
+        matching.sort()
+        self.response.append(matching)
+        yield
+
+    def written(self) -> Iterator[Record]:
+        for id in sorted(self.removed):
+            yield records.RemoveAccessControlEntry(id)
+
+
+def _pieces(written: Iterator[Record], metadata_version: int) -> Iterator[Records]:
+    while piece := list(islice(written, _ACLS_OF_PIECE)):
+        yield Records.of(piece, metadata_version)
 
 
 def _check_authorizer(has_authorizer: bool) -> None:
@@ -252,10 +337,3 @@ def _names(wanted: AclFilter) -> Collection[str] | None:
         return None
     prefixes = (name[:length] for length in range(1, len(name) + 1))
     return dict.fromkeys((*prefixes, WILDCARD_RESOURCE))
-
-
-def _new_id(present: Acls, drawn: set[Uuid], random_uuid: Callable[[], Uuid]) -> Uuid:
-    while (id := random_uuid()) in present or id in drawn:
-        pass
-    drawn.add(id)
-    return id

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from kraft import records
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import Cluster
 from kraft.errors import (
     DuplicateResourceError,
@@ -35,6 +36,9 @@ from kraft.records.versions import MetadataVersion
 #: The same for both mechanisms.
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
+
+# How many changes are looked at, or written, in one piece of a transaction; keys take their time.
+_CHANGES_OF_PIECE = 400
 
 _HASH_NAMES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 
@@ -78,36 +82,38 @@ def alter_scram_credentials(
     A user who is named twice, for whatever mechanisms, is changed not at all
     (DuplicateResourceError). Raises PolicyViolationError for more than 10,000 records.
     """
-    state = cluster.state
-    is_supported = MetadataVersion.from_level(state.metadata_version).is_scram_supported
-    response: dict[str, KraftError | None] = {}
-    accepted: dict[str, ScramDeletion | ScramUpsertion] = {}
-    changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
-    for change in changes:
-        user = change.user
-        if response.get(user) is not None:
-            continue
-        refusal: KraftError | None
-        if accepted.pop(user, None) is not None:
-            refusal = DuplicateResourceError(
-                f"the credentials of {user!r:.80} are altered twice in one request"
-            )
-        elif not is_supported:
-            refusal = UnsupportedVersionError(
-                f"SCRAM credentials need metadata.version {MetadataVersion.IBP_3_5_IV2.text} or "
-                "later"
-            )
-        else:
-            refusal = _refusal(cluster, change)
-        response[user] = refusal
-        if refusal is None:
-            accepted[user] = change
-    if len(accepted) > MAX_RECORDS_PER_BATCH:
+    changes = _Changes(cluster)
+    for change in _in_order(deletions, upsertions):
+        changes.add(change)
+    if len(changes.accepted) > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"a request alters the credentials of at most {MAX_RECORDS_PER_BATCH} users"
         )
-    written = Records.of(map(_record, accepted.values()), state.metadata_version)
-    return Decision(written, response, is_atomic=True)
+    written = map(_record, changes.accepted.values())
+    level = cluster.state.metadata_version
+    return Decision(Records.of(written, level), changes.response, is_atomic=True)
+
+
+def alter_scram_credentials_in_pieces(
+    cluster: Cluster,
+    *,
+    deletions: Sequence[ScramDeletion] = (),
+    upsertions: Sequence[ScramUpsertion] = (),
+) -> Generator[Records, None, dict[str, KraftError | None]]:
+    """As above, without a limit: for one metadata transaction (KIP-868).
+
+    Gives a few records at a time and returns the response. Until every change has been looked at,
+    what it gives is empty.
+    """
+    changes = _Changes(cluster)
+    for number, change in enumerate(_in_order(deletions, upsertions), 1):
+        changes.add(change)
+        if number % _CHANGES_OF_PIECE == 0:
+            yield NO_RECORDS
+    accepted = iter(changes.accepted.values())
+    while piece := list(islice(accepted, _CHANGES_OF_PIECE)):
+        yield Records.of(map(_record, piece), cluster.state.metadata_version)
+    return changes.response
 
 
 def describe_scram_credentials(
@@ -141,6 +147,44 @@ def describe_scram_credentials(
         else:
             answers[user] = ScramDescription(iterations)
     return answers
+
+
+def _in_order(
+    deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+) -> Iterator[ScramDeletion | ScramUpsertion]:
+    yield from deletions
+    yield from upsertions
+
+
+class _Changes:
+    """The changes of a request that are accepted, one a user, and what each user is answered."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        level = MetadataVersion.from_level(cluster.state.metadata_version)
+        self.accepted: dict[str, ScramDeletion | ScramUpsertion] = {}
+        self.response: dict[str, KraftError | None] = {}
+        self._cluster = cluster
+        self._is_supported = level.is_scram_supported
+
+    def add(self, change: ScramDeletion | ScramUpsertion) -> None:
+        user = change.user
+        if self.response.get(user) is not None:
+            return
+        refusal: KraftError | None
+        if self.accepted.pop(user, None) is not None:
+            refusal = DuplicateResourceError(
+                f"the credentials of {user!r:.80} are altered twice in one request"
+            )
+        elif not self._is_supported:
+            refusal = UnsupportedVersionError(
+                f"SCRAM credentials need metadata.version {MetadataVersion.IBP_3_5_IV2.text} or "
+                "later"
+            )
+        else:
+            refusal = _refusal(self._cluster, change)
+        self.response[user] = refusal
+        if refusal is None:
+            self.accepted[user] = change
 
 
 def _refusal(cluster: Cluster, change: ScramDeletion | ScramUpsertion) -> KraftError | None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import count
+from typing import TypeVar
 
 import pytest
 
 from kraft import records
-from kraft.controller.acls import AclFilter, create_acls, delete_acls, describe_acls
+from kraft.controller.acls import (
+    AclFilter,
+    create_acls,
+    create_acls_in_pieces,
+    delete_acls,
+    delete_acls_in_pieces,
+    describe_acls,
+)
+from kraft.controller.decision import Decision, Records
 from kraft.errors import (
     InvalidRequestError,
     KraftError,
@@ -25,6 +34,8 @@ from kraft.image.security import (
 )
 from kraft.records import Uuid
 from tests.unit.controller.clusters import Lab
+
+Response = TypeVar("Response")
 
 
 def acl(
@@ -53,6 +64,18 @@ class AclLab(Lab):
 
     def create_all(self, *acls: AccessControl) -> list[KraftError | None]:
         return self.do(create_acls(self.cluster, acls, random_uuid=self.draw))
+
+    def do_pieces(self, pieces: Generator[Records, None, Response]) -> tuple[list[int], Response]:
+        """How many records came in each piece, and the response."""
+        counts: list[int] = []
+        while True:
+            try:
+                piece = next(pieces)
+            except StopIteration as end:
+                response: Response = end.value
+                return counts, response
+            counts.append(len(piece))
+            self.do(Decision(piece, None))
 
     def present(self) -> list[AccessControl]:
         return sorted(self.cluster.state.acls.values())
@@ -200,6 +223,26 @@ def test_more_than_ten_thousand_are_refused_whole() -> None:
     many = [acl(f"other-{i}") for i in range(10_001)]
     with pytest.raises(PolicyViolationError, match="at most 10000"):
         create_acls(lab.cluster, many, random_uuid=lab.draw)
+
+
+def test_in_pieces_there_is_no_limit_and_refusals_come_before_the_first_record() -> None:
+    lab = AclLab()
+    asked = [acl(f"topic-{i}") for i in range(12_000)]
+    counts, response = lab.do_pieces(
+        create_acls_in_pieces(
+            lab.cluster, [acl(name=""), *asked, acl("topic-0")], random_uuid=lab.draw
+        )
+    )
+    assert counts == [0] * 12 + [1000] * 12
+    assert isinstance(response[0], InvalidRequestError)
+    assert response[1:] == [None] * 12_001
+    assert lab.present() == sorted(asked)
+    filters = [AclFilter(operation=99), AclFilter(), AclFilter(resource_name="topic-7")]
+    counts, deleted = lab.do_pieces(delete_acls_in_pieces(lab.cluster, filters))
+    assert counts == [0] * 14 + [1000] * 12
+    assert isinstance(deleted[0], InvalidRequestError)
+    assert deleted[1:] == [sorted(asked), [acl("topic-7")]]
+    assert lab.present() == []
 
 
 def test_an_acl_that_an_old_log_holds_twice_is_deleted_whole() -> None:

@@ -8,11 +8,13 @@ import hashlib
 import pytest
 
 from kraft import records
+from kraft.controller.decision import Decision
 from kraft.controller.scram import (
     ScramDeletion,
     ScramDescription,
     ScramUpsertion,
     alter_scram_credentials,
+    alter_scram_credentials_in_pieces,
     describe_scram_credentials,
 )
 from kraft.errors import (
@@ -158,6 +160,29 @@ def test_more_than_ten_thousand_users_are_refused_whole() -> None:
     many = [upsertion(f"u{i}") for i in range(10_001)]
     with pytest.raises(PolicyViolationError, match="at most 10000"):
         alter_scram_credentials(Lab(brokers=0).cluster, upsertions=many)
+
+
+def test_in_pieces_there_is_no_limit() -> None:
+    lab = upserted(upsertion("gone"))
+    pieces = alter_scram_credentials_in_pieces(
+        lab.cluster,
+        deletions=[ScramDeletion("gone", SCRAM_SHA_256), ScramDeletion("nobody", SCRAM_SHA_256)],
+        upsertions=[upsertion(f"u{i}") for i in range(999)],
+    )
+    counts = []
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            response = end.value
+            break
+        counts.append(len(piece))
+        lab.do(Decision(piece, None))
+    assert counts == [0, 0, 400, 400, 200]
+    refused = {user: type(error) for user, error in response.items() if error is not None}
+    assert refused == {"nobody": ResourceNotFoundError}
+    users = {user for _, user in lab.cluster.state.scram_credentials}
+    assert users == {f"u{i}" for i in range(999)}
 
 
 def test_who_has_no_credentials_or_is_asked_about_twice_is_told_so() -> None:
