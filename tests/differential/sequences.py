@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import traceback
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from kraft.errors import KraftError
 from kraft.records import decode_value
 from tests.differential.comparison import described, difference
 from tests.differential.kafka import Kafka
-from tests.differential.operation import Operation, Outcome
+from tests.differential.operation import Decided, Operation, Outcome
 from tests.differential.registry import OPERATIONS, SUBJECTS
 from tests.differential.remaining import reason
 from tests.differential.setups import drawn_setup
@@ -27,6 +28,9 @@ from tests.differential.world import World
 Case = list[dict[str, Any]]
 
 LENGTH = 50
+
+#: The error code of what should never come out of this side; Kafka has none like it.
+_UNEXPECTED = -999
 
 
 @dataclass
@@ -89,11 +93,22 @@ def run_here(operation: Operation, world: World, step: dict[str, Any]) -> Outcom
     """Decides and applies; notes in ``step`` the random bytes that Kafka is to draw."""
     step.pop("random", None)
     try:
-        made = operation.decide(world, step)
-    except KraftError as error:
-        return Outcome(error=error.kafka_code, message=f"{type(error).__name__}: {error}")
-    if made.random:
-        step["random"] = made.random.hex()
+        try:
+            made = operation.decide(world, step)
+        except KraftError as refusal:
+            text = f"{type(refusal).__name__}: {refusal}"
+            return Outcome(error=refusal.kafka_code, message=text)
+        if made.random:
+            step["random"] = made.random.hex()
+        return _taken_over(world, made)
+    except Exception as error:
+        # Whatever Kafka does: nothing else may escape, so that this is a difference.
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} in {where.filename}, line {where.lineno}"
+        return Outcome(error=_UNEXPECTED, message=text)
+
+
+def _taken_over(world: World, made: Decided) -> Outcome:
     outcome = Outcome(answer=made.answer)
     if made.decision is not None:
         outcome.is_atomic = made.decision.is_atomic
