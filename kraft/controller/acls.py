@@ -39,7 +39,7 @@ CLUSTER_RESOURCE = "kafka-cluster"
 WILDCARD_RESOURCE = "*"
 
 # How many ACLs are looked at, or written, in one piece of a transaction.
-_ACLS_OF_PIECE = 1000
+_ACLS_OF_PIECE = 500
 
 # As plain numbers, for loops over every ACL. ANY is 1 in all four, and 0 is UNKNOWN.
 _ANY = 1

@@ -233,13 +233,13 @@ def test_in_pieces_there_is_no_limit_and_refusals_come_before_the_first_record()
             lab.cluster, [acl(name=""), *asked, acl("topic-0")], random_uuid=lab.draw
         )
     )
-    assert counts == [0] * 12 + [1000] * 12
+    assert counts == [0] * 24 + [500] * 24
     assert isinstance(response[0], InvalidRequestError)
     assert response[1:] == [None] * 12_001
     assert lab.present() == sorted(asked)
     filters = [AclFilter(operation=99), AclFilter(), AclFilter(resource_name="topic-7")]
     counts, deleted = lab.do_pieces(delete_acls_in_pieces(lab.cluster, filters))
-    assert counts == [0] * 14 + [1000] * 12
+    assert counts == [0] * 26 + [500] * 24
     assert isinstance(deleted[0], InvalidRequestError)
     assert deleted[1:] == [sorted(asked), [acl("topic-7")]]
     assert lab.present() == []
