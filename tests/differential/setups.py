@@ -83,8 +83,12 @@ def _brokers(dice: random.Random, level: MetadataVersion) -> list[records.Regist
     made = []
     racks = dice.choice(((None,), ("a", "b", "c"), ("a", "b"), ("a", None)))
     # Ids that meet in one bucket of a Java hash set are among them.
-    ids = dice.choice(((0, 1, 2, 3, 4, 5, 6), (0, 16, 32, 1, 17, 65536, 65538)))
-    for id in ids[: dice.randrange(2, 8)]:
+    ids: tuple[int, ...] = dice.choice(((0, 1, 2, 3, 4, 5, 6), (0, 16, 32, 1, 17, 65536, 65538)))
+    count = dice.randrange(2, 8)
+    if dice.random() < 0.1:
+        # Enough for more replicas than a row of the table has room for.
+        ids, count = tuple(range(30)), dice.randrange(10, 25)
+    for id in ids[:count]:
         directories = [drawn_id(dice) for _ in range(dice.choice((1, 1, 2, 3)))]
         broker = records.RegisterBroker(
             broker_id=id,
@@ -120,7 +124,7 @@ def _topic(
         value = dice.choice(("true", "false"))
         made.append(records.Config(TOPIC, name, "unclean.leader.election.enable", value, version=0))
     by_id = {broker.broker_id: broker for broker in brokers}
-    factor = dice.randrange(1, min(len(brokers), 5) + 1)
+    factor = dice.randrange(1, min(len(brokers), 5 if dice.random() < 0.9 else 20) + 1)
     for number in range(dice.randrange(1, 5)):
         made.append(_partition(dice, level, is_elr, topic_id, number, factor, by_id))
     return made

@@ -32,7 +32,8 @@ _BAD_CONFIGS = (
 def drawn_replicas(dice: random.Random, world: World, factor: int | None = None) -> list[int]:
     """Brokers for one partition: mostly good ones, at times one twice or unknown, or none."""
     known = world.brokers()
-    count = dice.randrange(1, min(len(known), 4) + 1) if factor is None and known else factor or 1
+    most = min(len(known), 4 if dice.random() < 0.95 else 20)
+    count = dice.randrange(1, most + 1) if factor is None and known else factor or 1
     replicas = dice.sample(known, min(count, len(known)))
     shape = dice.random()
     if shape < 0.02:
@@ -71,7 +72,7 @@ class CreateTopics(Operation):
 
     def _topic(self, dice: random.Random, world: World, name: str) -> dict[str, Any]:
         partitions = dice.choice((-1, 1, 1, 2, 3, 4))
-        factor = dice.choice((-1, 1, 2, 2, 3, 3, 4))
+        factor = dice.choice((-1, 1, 2, 2, 3, 3, 4, len(world.brokers())))
         assignments = []
         if dice.random() < 0.35:
             partitions = factor = -1
