@@ -53,6 +53,13 @@ class PartitionColumns:
     def column_memory_size(self) -> int:
         """Bytes that the columns and the blocks of irregular rows take."""
 
+    def reserve(self, extra: int) -> None:
+        """Makes room for ``extra`` more rows at once, where it is known how many come.
+
+        Otherwise the columns grow by a quarter at a time, and each time all of them are copied.
+        Memory that is reserved and not used yet is not resident. Raises MemoryError.
+        """
+
     def ensure_checked(self) -> None:
         """Runs the check that a table mapped without verification still owes.
 

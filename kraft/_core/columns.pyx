@@ -202,6 +202,11 @@ cdef class PartitionColumns:
         if wanted > self.capacity:
             self._allocate(max(wanted, self.capacity + self.capacity // 4), self.stride)
 
+    def reserve(self, int64_t extra):
+        if extra < 0:
+            raise ValueError(f"room for {extra} rows")
+        self.reserve_rows(extra)
+
     cdef object restride(self, int stride):
         """Another number of replica slots a row; irregular rows that now fit become regular."""
         cdef PartitionState state

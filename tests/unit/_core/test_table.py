@@ -303,3 +303,17 @@ def test_offsets_within_a_batch_ascend_and_stay_within_it(delta: int, journaling
     with pytest.raises(CorruptRecordError, match="offset delta"):
         table.apply(bad, verify_crc=False)
     assert table.partition_count == 3
+
+
+def test_room_is_made_once_for_as_many_rows_as_are_known_to_come() -> None:
+    table = table_of(TOPIC, FIRST)
+    before = table.column("leader").tolist()
+    table.reserve(1_000)
+    room = table.column_memory_size
+    table.apply(batch_of([FIRST.replace(partition_id=id) for id in range(1, 1_000)], base_offset=2))
+    assert table.column_memory_size == room
+    assert table.column("leader").tolist() == before + [2] * 999
+    with pytest.raises(MemoryError):
+        table.reserve(1 << 31)
+    with pytest.raises(ValueError, match="room for -1 rows"):
+        table.reserve(-1)
