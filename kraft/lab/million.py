@@ -1,8 +1,9 @@
 """The scenario of a million partitions: a seed cluster grown big, hurt, healed, written, read back.
 
-Owns the order of the stages and what each does; ``Scenario`` measures them. What is written is
-decided by ``kraft.controller``, where replicas go by ``StripedPlacer``; codec, table, log and
-checkpoints are those of the library.
+Owns the order of the stages and what each does; ``Scenario`` measures them. Everything goes through
+the controller as requests of brokers and clients do, and is on disk before it is answered; where
+replicas go is ``StripedPlacer``'s choice; codec, table, log and checkpoints are those of the
+library.
 """
 
 from __future__ import annotations
@@ -10,26 +11,21 @@ from __future__ import annotations
 import gc
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kraft._core.log import Log
-from kraft._core.placement import (
-    JavaRandom,
-    PlacementSpec,
-    ReplicaPlacer,
-    StripedPlacer,
-    UsableBroker,
-)
-from kraft.controller import Cluster, Decision, fence_broker, register_broker, unfence_broker
-from kraft.controller.deletion import delete_topic
-from kraft.controller.elections import balance_leaders
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller import requests
+from kraft.controller.deletion import TopicToDelete
+from kraft.controller.elections import ElectionType
+from kraft.controller.operations import Operation
 from kraft.controller.replication import expand_isrs
-from kraft.controller.topics import CreatedTopic, NewTopic, create_topics
 from kraft.errors import InvalidRequestError, KraftError
+from kraft.lab.active_controller import ActiveController, TimedPlacer
 from kraft.lab.equality import StateColumns
 from kraft.lab.growth import creation_requests, rack_names, registrations
 from kraft.lab.memory import peak_resident_size
@@ -42,9 +38,6 @@ from kraft.metadata.snapshots import save_snapshot_columns
 
 #: ISRs are expanded in groups of so many rows, each one write and one fsync.
 GROUP_ROWS = 10_000
-
-#: Leaders are elected so many at a time: each time is a pass over all partitions.
-ELECTIONS_AT_A_TIME = 50_000
 
 
 def run(
@@ -105,6 +98,14 @@ def begin_log(scenario: Scenario) -> None:
         path = metadata.write_snapshot(scenario.log_directory, columns=False)
         clock.bytes_written += _size_of(path)
         clock.advance(len(metadata.partitions))
+    scenario.controller = ActiveController(
+        metadata.cluster,
+        scenario.log,
+        epoch=metadata.epoch,
+        now_ms=metadata.newest_timestamp_ms,
+        placer=TimedPlacer(StripedPlacer(JavaRandom(scenario.settings.seed))),
+        random=scenario.random,
+    )
     seed = metadata.source.directory.log_dir if metadata.source is not None else None
     if seed is not None and (seed / META_PROPERTIES).exists():
         # The log goes on as that of the same node of the same cluster.
@@ -115,16 +116,14 @@ def register_brokers(scenario: Scenario) -> None:
     """As many brokers as asked for, spread over the racks, registered and unfenced."""
     settings, metadata = scenario.settings, scenario.metadata
     racks = rack_names(metadata, settings.racks)
-    requests = list(registrations(metadata, settings.brokers, racks, scenario.random))
+    joining = list(registrations(metadata, settings.brokers, racks, scenario.random))
+    # The seed's brokers are those of a cluster that has stopped: they come back as others.
+    scenario.controller.end_sessions()
     with scenario.stage("register brokers", "brokers", settings.brokers) as clock:
-        for request in requests:
-            scenario.apply(
-                clock,
-                scenario.decide(clock, register_broker, request, next_offset=metadata.next_offset),
-            )
-            scenario.apply(clock, scenario.decide(clock, unfence_broker, request.broker_id))
+        for request in joining:
+            scenario.ask(clock, requests.register(request))
+            scenario.ask(clock, scenario.controller.heartbeat(request.broker_id))
             clock.advance(1)
-        scenario.write(clock)
 
 
 def create(scenario: Scenario) -> None:
@@ -134,31 +133,21 @@ def create(scenario: Scenario) -> None:
     """
     settings, metadata = scenario.settings, scenario.metadata
     total = settings.partitions - len(metadata.partitions)
-    requests = creation_requests(metadata, total, settings.replication_factor, scenario.random)
+    wanted = creation_requests(metadata, total, settings.replication_factor, scenario.random)
     with scenario.stage("create", "partitions", total) as clock:
-        placer = TimedPlacer(StripedPlacer(JavaRandom(settings.seed)), clock)
-        for request in requests:
+        for topics in wanted:
             before = len(metadata.partitions)
-            scenario.commit(clock, scenario.decide(clock, _create, request, placer))
+            for result in scenario.ask(clock, requests.create(topics)).values():
+                if isinstance(result, KraftError):
+                    raise result
             clock.advance(len(metadata.partitions) - before)
     scenario.report.split_off("place", within="decide")
-
-
-def _create(
-    cluster: Cluster, request: Sequence[NewTopic], placer: ReplicaPlacer
-) -> Decision[dict[str, CreatedTopic | KraftError]]:
-    """Raises what the controller says against any topic of the request."""
-    decision = create_topics(cluster, request, placer=placer)
-    for refused in decision.response.values():
-        if isinstance(refused, KraftError):
-            raise refused
-    return decision
 
 
 def fence_one(scenario: Scenario) -> None:
     """A broker goes silent: it leaves every ISR, and what it led is led by another."""
     with scenario.stage("fence a broker", "partitions") as clock:
-        clock.advance(_changed(scenario, clock, fence_broker, scenario.rack_brokers()[0]))
+        clock.advance(_fence(scenario, clock, scenario.rack_brokers()[0]))
 
 
 def lose_rack(scenario: Scenario) -> None:
@@ -166,7 +155,7 @@ def lose_rack(scenario: Scenario) -> None:
     broker_ids = scenario.rack_brokers()[1:]
     with scenario.stage("lose the rest of its rack", "partitions", len(broker_ids)) as clock:
         for done, broker_id in enumerate(broker_ids, 1):
-            clock.count += _changed(scenario, clock, fence_broker, broker_id)
+            clock.count += _fence(scenario, clock, broker_id)
             clock.advance_bar(done)
 
 
@@ -176,21 +165,16 @@ def bring_rack_back(scenario: Scenario) -> None:
     table = scenario.metadata.cluster.table
     with scenario.stage("bring the rack back", "partitions", table.partition_count) as clock:
         for broker_id in broker_ids:
-            clock.advance(_changed(scenario, clock, unfence_broker, broker_id))
+            clock.advance(_unfence(scenario, clock, broker_id))
         for rows in _groups(table.live_rows()):
-            clock.advance(scenario.commit(clock, scenario.decide(clock, expand_isrs, rows)))
+            clock.advance(_expand(scenario, clock, rows))
 
 
 def elect_preferred(scenario: Scenario) -> None:
     """Each partition's first replica leads again."""
     with scenario.stage("elect preferred leaders", "partitions") as clock:
-        while True:
-            count = scenario.commit(
-                clock, scenario.decide(clock, balance_leaders, ELECTIONS_AT_A_TIME)
-            )
-            clock.advance(count)
-            if count < ELECTIONS_AT_A_TIME:
-                break
+        results = scenario.ask(clock, requests.elect(ElectionType.PREFERRED))
+        clock.advance(int((results.errors == 0).sum()))
 
 
 def remove_topic(scenario: Scenario) -> None:
@@ -198,7 +182,7 @@ def remove_topic(scenario: Scenario) -> None:
     topics = scenario.metadata.topics
     topic = max(topics.values(), key=lambda topic: topic.partition_count)
     with scenario.stage("delete a topic", "partitions") as clock:
-        scenario.commit(clock, scenario.decide(clock, delete_topic, topic.name))
+        scenario.ask(clock, requests.delete([TopicToDelete(topic.name)]))
         clock.advance(topic.partition_count)
 
 
@@ -206,7 +190,11 @@ def write_snapshot(scenario: Scenario) -> None:
     """Kafka's own file as of the last record, and the column checkpoint beside it."""
     metadata = scenario.metadata
     with scenario.stage("write a snapshot", "partitions") as clock:
-        path = metadata.write_snapshot(scenario.log_directory, columns=False)
+        path = metadata.write_snapshot(
+            scenario.log_directory,
+            columns=False,
+            timestamp_ms=scenario.controller.newest_timestamp_ms,
+        )
         clock.bytes_written += _size_of(path)
         clock.advance(len(metadata.partitions))
     with scenario.stage("write its columns", "partitions") as clock:
@@ -218,11 +206,11 @@ def change_after(scenario: Scenario) -> None:
     """What happens between the snapshot and the end makes the tail of the log."""
     first, second = scenario.rack_brokers()[0], scenario.rack_brokers()[-1]
     with scenario.stage("go on: fence two, one is back", "partitions") as clock:
-        clock.advance(_changed(scenario, clock, fence_broker, first))
-        clock.advance(_changed(scenario, clock, fence_broker, second))
-        clock.advance(_changed(scenario, clock, unfence_broker, first))
+        clock.advance(_fence(scenario, clock, first))
+        clock.advance(_fence(scenario, clock, second))
+        clock.advance(_unfence(scenario, clock, first))
         rows = scenario.metadata.cluster.table.broker_rows(first)
-        clock.advance(scenario.commit(clock, scenario.decide(clock, expand_isrs, rows)))
+        clock.advance(_expand(scenario, clock, rows))
 
 
 def drop_and_load(scenario: Scenario) -> None:
@@ -256,18 +244,6 @@ def _load_and_check(
     scenario.drop()
 
 
-class TimedPlacer:
-    """A placer whose time is a part of its own in the clock."""
-
-    def __init__(self, placer: ReplicaPlacer, clock: Clock) -> None:
-        self._placer = placer
-        self._clock = clock
-
-    def place(self, placement: PlacementSpec, cluster: Sequence[UsableBroker]) -> NDArray[np.int32]:
-        with self._clock.part("place"):
-            return self._placer.place(placement, cluster)
-
-
 #: In their order; each is given the scenario as the one before left it.
 STAGES: tuple[Callable[[Scenario], None], ...] = (
     begin_log,
@@ -289,14 +265,28 @@ def _groups(rows: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
         yield rows[first : first + GROUP_ROWS]
 
 
-def _changed(
-    scenario: Scenario, clock: Clock, decide: Callable[..., Decision[None]], broker_id: int
-) -> int:
-    """Decides about a broker and commits it; how many partitions changed.
+def _fence(scenario: Scenario, clock: Clock, broker_id: int) -> int:
+    """The broker asks to be fenced; how many partitions changed."""
+    return (
+        _records_of(scenario, clock, scenario.controller.heartbeat(broker_id, wants_fence=True)) - 1
+    )
 
-    Every record but the one of the broker itself is about a partition.
-    """
-    return scenario.commit(clock, scenario.decide(clock, decide, broker_id)) - 1
+
+def _unfence(scenario: Scenario, clock: Clock, broker_id: int) -> int:
+    """The broker beats again; how many partitions changed."""
+    return _records_of(scenario, clock, scenario.controller.heartbeat(broker_id)) - 1
+
+
+def _expand(scenario: Scenario, clock: Clock, rows: NDArray[np.int32]) -> int:
+    """What the leaders of these partitions ask for once every replica has caught up."""
+    expand = Operation("alter partition", lambda tip: expand_isrs(tip.cluster, rows, tip.settings))
+    return _records_of(scenario, clock, expand)
+
+
+def _records_of(scenario: Scenario, clock: Clock, operation: Operation) -> int:
+    before = clock.records
+    scenario.ask(clock, operation)
+    return clock.records - before
 
 
 def _size_of(path: str | Path) -> int:

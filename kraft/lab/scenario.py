@@ -1,8 +1,7 @@
-"""One scenario under way: the cluster, its log on disk, and the clock that measures each stage.
+"""One scenario under way: the cluster, its controller and log, the clock that measures each stage.
 
-Owns the way a decision takes: applied to ``Metadata``, appended to the log, fsynced, and only
-then past being taken back, as in a controller whose record was committed. Fed by the stages of
-``kraft.lab.million``; feeds ``Report``.
+Owns what the stages of ``kraft.lab.million`` share; `ActiveController` decides, applies and writes.
+Feeds ``Report``.
 
 Invariants: what is in the log is what was applied, in that order; the journal never holds more
 than what is not written yet, so that memory does not grow with the number of decisions.
@@ -20,8 +19,9 @@ from typing import Any, Protocol
 
 from kraft._core.log import Log
 from kraft._core.table import PartitionTable
-from kraft.controller.decision import Decision, Records
+from kraft.controller.operations import Operation
 from kraft.errors import InvalidRequestError
+from kraft.lab.active_controller import ActiveController
 from kraft.lab.memory import resident_size
 from kraft.lab.report import Report, Stage
 from kraft.metadata.directory import METADATA_LOG
@@ -115,6 +115,7 @@ class Scenario:
         self._bars = bars
         self._metadata: Metadata | None = None
         self._log: Log | None = None
+        self._controller: ActiveController | None = None
 
     @property
     def log_directory(self) -> Path:
@@ -139,6 +140,15 @@ class Scenario:
     def log(self, log: Log) -> None:
         self._log = log
 
+    @property
+    def controller(self) -> ActiveController:
+        assert self._controller is not None, "no stage has made a controller"
+        return self._controller
+
+    @controller.setter
+    def controller(self, controller: ActiveController) -> None:
+        self._controller = controller
+
     def rack_brokers(self) -> list[int]:
         """The brokers of the first rack, by id."""
         brokers = self.metadata.brokers
@@ -151,34 +161,22 @@ class Scenario:
             self._log.close()
         self._log = None
         self._metadata = None
+        self._controller = None
 
-    def decide(
-        self, clock: Clock, decide: Callable[..., Decision[Any]], *arguments: Any, **named: Any
-    ) -> Records:
-        """The records of one of the controller's decisions about the cluster as it is now."""
-        with clock.part("decide"):
-            return decide(self.metadata.cluster, *arguments, **named).records
+    def ask(self, clock: Clock, operation: Operation) -> Any:
+        """Has the controller do something; its response once that is on disk.
 
-    def apply(self, clock: Clock, decided: Records) -> int:
-        """Makes records take effect; how many those were."""
-        with clock.part("apply"):
-            self.metadata.apply(decided)
-        clock.records += len(decided)
-        return len(decided)
-
-    def write(self, clock: Clock) -> None:
-        """What was applied goes to the log, fsynced; from then on it is not taken back."""
-        before = self.log.size
-        with clock.part("append"):
-            self.metadata.append(self.log)
-        self.metadata.cluster.forget(self.metadata.next_offset)
-        clock.bytes_written += self.log.size - before
-
-    def commit(self, clock: Clock, decided: Records) -> int:
-        """``apply`` and ``write``; how many records there were."""
-        self.apply(clock, decided)
-        self.write(clock)
-        return len(decided)
+        What it takes is told apart: deciding, applying, appending. Raises what it is refused with.
+        """
+        cluster = self.metadata.cluster
+        offset, size = cluster.next_offset, self.log.size
+        began, before = time.perf_counter(), _beside_deciding(clock)
+        response = self.controller.ask(operation, clock.part)
+        decided = time.perf_counter() - began - (_beside_deciding(clock) - before)
+        clock.parts["decide"] = clock.parts.get("decide", 0.0) + decided
+        clock.records += cluster.next_offset - offset
+        clock.bytes_written += self.log.size - size
+        return response
 
     @contextmanager
     def stage(self, name: str, unit: str, total: float | None = None) -> Iterator[Clock]:
@@ -203,6 +201,10 @@ class Scenario:
                 partitions=0 if table is None else table.partition_count,
             )
         )
+
+
+def _beside_deciding(clock: Clock) -> float:
+    return clock.parts.get("apply", 0.0) + clock.parts.get("append", 0.0)
 
 
 def _kept_size(table: PartitionTable) -> int:

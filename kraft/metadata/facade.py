@@ -304,7 +304,7 @@ class Metadata(Decisions):
         told). Raises :class:`StorageError`, :class:`UnsupportedVersionError`.
         """
         if timestamp_ms is None:
-            timestamp_ms = self._last_timestamp_ms()
+            timestamp_ms = self.newest_timestamp_ms
         return save_snapshot(
             directory,
             self.cluster,
@@ -313,7 +313,8 @@ class Metadata(Decisions):
             columns=columns,
         )
 
-    def _last_timestamp_ms(self) -> int:
+    @property
+    def newest_timestamp_ms(self) -> int:
         """When the last record of the state was appended: as the log it came from says, else its
         snapshot, and as was told of what was applied since.
         """
