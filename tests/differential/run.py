@@ -12,6 +12,7 @@ from tests.differential.kafka import Kafka
 from tests.differential.pure import FUNCTIONS, run_function
 from tests.differential.registry import OPERATIONS
 from tests.differential.sequences import LENGTH, Report, run_case, run_sequences, shrunk
+from tests.interop.kafka_jars import MissingToolError, javac, kafka
 
 _SHOWN_CASES = 3
 
@@ -28,18 +29,23 @@ def main() -> int:
     parser.add_argument("--case", type=Path, help="a file with a case, to be run again")
     parser.add_argument("--keep", type=Path, help="a directory for the shrunk cases")
     options = parser.parse_args()
+    try:
+        javac()
+        kafka()
+    except MissingToolError as missing:
+        parser.exit(2, f"{missing}\n")
     sequences = options.cases // 100 if options.sequences is None else options.sequences
     differing = 0
     if not options.case and options.sequences is None:
         differing += _run_functions(options.seed, options.cases)
-    with Kafka() as kafka:
+    with Kafka() as managers:
         if options.case:
-            found = run_case(kafka, json.loads(options.case.read_text()))
-            print(shrunk(kafka, found) if found else "no difference")
+            found = run_case(managers, json.loads(options.case.read_text()))
+            print(shrunk(managers, found) if found else "no difference")
             return int(found is not None)
         began = time.perf_counter()
         report = run_sequences(
-            kafka,
+            managers,
             options.seed,
             range(options.first, options.first + sequences),
             length=options.length,
