@@ -302,6 +302,21 @@ GROUP_LIMITS: Final[Mapping[str, tuple[tuple[str, int] | None, tuple[str, int]]]
 )
 
 
+#: The broker's settings that `ConfigRules` reads: they are heeded although no broker runs here.
+HEEDED_SETTINGS: Final = frozenset(
+    {
+        REMOTE_STORAGE_SYSTEM,
+        *(
+            synonym.name
+            for definitions in (TOPIC_CONFIGS, GROUP_CONFIGS)
+            for definition in definitions.values()
+            for synonym in definition.synonyms
+        ),
+        *(limit[0] for limits in GROUP_LIMITS.values() for limit in limits if limit is not None),
+    }
+)
+
+
 def is_supported_config(resource_type: int, name: str) -> bool:
     """Whether Kafka knows such a configuration; a record of any other is passed over.
 

@@ -27,6 +27,7 @@ from typing import Any
 from kraft._core.placement import JavaRandom, StripedPlacer
 from kraft._core.snapshot_file import SnapshotReader
 from kraft.controller.bootstrap import default_bootstrap, read_bootstrap
+from kraft.controller.config_schema import is_supported_config
 from kraft.controller.operations import Operation, Ready
 from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
@@ -270,8 +271,11 @@ class ControllerRunner:
 
 
 def load_latest(store: MetadataStore) -> Cluster:
-    """The state of the latest snapshot, empty where there is none; with a journal."""
-    cluster = Cluster()
+    """The state of the latest snapshot, empty where there is none; with a journal.
+
+    Configurations that Kafka does not know are passed over, as there.
+    """
+    cluster = Cluster(is_supported_config=is_supported_config)
     snapshot = store.latest_snapshot()
     if snapshot is not None:
         with cluster.loading_snapshot(snapshot.id.offset) as callbacks:

@@ -105,7 +105,7 @@ def test_a_port_that_is_in_use_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_not_understood_in_a_file_is_named(tmp_path: Path) -> None:
-    settings = {"controller.quorum.fetch.timeout": "5", "log.retention.hours": "3", "my.own": "x"}
+    settings = {"controller.quorum.fetch.timeout": "5", "log.cleaner.threads": "3", "my.own": "x"}
     with Controllers(tmp_path, 1, settings) as quorum:
         (node,) = quorum.all
         quorum.form([node])
@@ -114,7 +114,7 @@ def test_what_is_not_understood_in_a_file_is_named(tmp_path: Path) -> None:
         assert re.search(r"line 7: controller\.quorum\.fetch\.timeout is not understood", told)
         assert "did you mean controller.quorum.fetch.timeout.ms?" in told
         assert "my.own is not understood" in told
-        assert "known to Kafka, has no effect here: log.retention.hours" in told
+        assert "known to Kafka, has no effect here: log.cleaner.threads" in told
     refused = kraft("server", "start", node.file, "--override", "node.id=one")
     assert refused.returncode == 1
     assert "node.id" in refused.stderr

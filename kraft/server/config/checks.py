@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kraft.configdef import RefusedError
+from kraft.controller.config_schema import HEEDED_SETTINGS
 from kraft.errors import InvalidConfigError
 from kraft.raft.voters import Endpoint, VoterSet
 from kraft.server.config.listeners import (
@@ -99,7 +100,8 @@ class CheckedConfig:
         unheeded = [
             (name, where)
             for name, where in self.given.where.items()
-            if name not in SETTINGS or not SETTINGS[name].has_effect
+            if name not in HEEDED_SETTINGS
+            and (name not in SETTINGS or not SETTINGS[name].has_effect)
         ]
         return {
             "path": self.given.path,
@@ -110,6 +112,7 @@ class CheckedConfig:
             "advertised_broker_listeners": self.advertised_broker,
             "voters": self.voters,
             "bootstrap_servers": self.bootstrap_servers,
+            "given": dict(self.given.values),
             "not_understood": tuple(
                 UnknownSetting(name, where, _similar(name))
                 for name, where in unheeded

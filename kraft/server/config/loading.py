@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kraft.controller.config_schema import ConfigRules
 from kraft.controller.settings import ControllerSettings
 from kraft.controller.state import Settings as DecisionSettings
 from kraft.errors import InvalidConfigError
@@ -54,6 +55,8 @@ class ServerConfig:
     voters: VoterSet
     #: controller.quorum.bootstrap.servers.
     bootstrap_servers: tuple[Endpoint, ...]
+    #: What is given, as it is written; it may hold secrets.
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
     not_understood: tuple[UnknownSetting, ...] = ()
     no_effect: tuple[UnknownSetting, ...] = ()
     #: Settings that are allowed and probably not meant so.
@@ -133,7 +136,8 @@ class ServerConfig:
 
     def controller(self, max_transaction_ms: int | None = None) -> ControllerSettings:
         """What the controller goes by. Raises InvalidConfigError where ``max_transaction_ms`` is
-        not below the session timeout of brokers; a third of it by default.
+        not below the session timeout of brokers (a third of it by default), and for a default of
+        topics or groups that cannot be.
         """
         settings = self.settings
         session_timeout_ms = settings.broker_session_timeout_ms
@@ -148,6 +152,7 @@ class ServerConfig:
                     default_replication_factor=settings.default_replication_factor,
                     node_id=self.node_id,
                     delete_topic_enable=settings.delete_topic_enable,
+                    config_rules=ConfigRules(self.given),
                 ),
                 session_timeout_ms=session_timeout_ms,
                 max_idle_interval_ms=settings.metadata_max_idle_interval_ms or None,

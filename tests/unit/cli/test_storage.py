@@ -14,7 +14,7 @@ from tests.unit.server.configurations import CONTROLLER, write_configuration
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Path:
-    settings = CONTROLLER | {"log.dirs": str(tmp_path / "log"), "log.retention.hours": "3"}
+    settings = CONTROLLER | {"log.dirs": str(tmp_path / "log"), "log.cleaner.threads": "3"}
     return write_configuration(tmp_path, settings | {"controller.quorum.fetch.timeut.ms": "9"})
 
 
@@ -31,7 +31,7 @@ def test_a_node_is_formatted_and_looked_at(kraft: Run, controller: Path) -> None
     )
     assert "controller.quorum.fetch.timeut.ms is not understood" in done.err
     assert "did you mean controller.quorum.fetch.timeout.ms?" in done.err
-    assert "known to Kafka, has no effect here: log.retention.hours" in done.err
+    assert "known to Kafka, has no effect here: log.cleaner.threads" in done.err
 
     after = kraft("storage", "info", "-c", controller)
     assert after.code == OK

@@ -75,7 +75,7 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
         CONTROLLER,
         controller_quorum_fetch_timout_ms="1",
         zookeeper_connect="localhost:2181",
-        log_retention_hours="3",
+        log_cleaner_threads="3",
         listener_name_controller_ssl_keystore_location="/k",
         super_users="User:admin",
     )
@@ -86,7 +86,7 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
     assert misspelt.where == f"{config.path}, line 7"
     assert unknown["zookeeper.connect"].similar is None
     assert [each.name for each in config.no_effect] == [
-        "log.retention.hours",
+        "log.cleaner.threads",
         "listener.name.controller.ssl.keystore.location",
         "super.users",
     ]
