@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kraft._core.creation import topic_size
 from kraft.controller.brokers import RegistrationRequest, register_broker, unregister_broker
-from kraft.controller.configs import ConfigChange, incremental_alter_configs
+from kraft.controller.configs import (
+    ConfigChange,
+    alter_configs,
+    alter_configs_in_pieces,
+    incremental_alter_configs,
+    incremental_alter_configs_in_pieces,
+)
 from kraft.controller.controllers import ControllerRegistrationRequest, register_controller
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision
 from kraft.controller.deletion import (
@@ -23,6 +29,7 @@ from kraft.controller.deletion import (
     delete_topics,
     delete_topics_in_pieces,
 )
+from kraft.controller.directories import DirectoryAssignment, assign_replicas_to_directories
 from kraft.controller.elections import ElectionType, LeaderElection
 from kraft.controller.features import FeatureUpdate, LocalFeatures, update_features
 from kraft.controller.growth import (
@@ -37,8 +44,12 @@ from kraft.controller.heartbeats import (
 )
 from kraft.controller.operations import InPieces, Operation, Outcome, Tip
 from kraft.controller.producer_ids import allocate_producer_ids
-from kraft.controller.quotas import QuotaAlteration, alter_client_quotas
-from kraft.controller.reassignment import alter_reassignments
+from kraft.controller.quotas import (
+    QuotaAlteration,
+    alter_client_quotas,
+    alter_client_quotas_in_pieces,
+)
+from kraft.controller.reassignment import alter_reassignments, alter_reassignments_in_pieces
 from kraft.controller.replication import AlterPartitions, IsrChange, alter_partitions
 from kraft.controller.sessions import Heartbeat
 from kraft.controller.topics import (
@@ -50,6 +61,10 @@ from kraft.controller.topics import (
 )
 from kraft.image.configs import ConfigResource
 from kraft.records.versions import MetadataVersion
+
+#: What takes longer than a few milliseconds at once goes in pieces.
+_REASSIGNMENTS_AT_ONCE = 1_000
+_RESOURCES_AT_ONCE = 200
 
 # -- brokers and controllers
 
@@ -122,7 +137,7 @@ def create(
 
     def decide(tip: Tip) -> Outcome:
         large = partitions_asked(topics, tip.settings) > MAX_RECORDS_PER_BATCH
-        if large and not validate_only and _has_transactions(tip):
+        if large and not validate_only and has_transactions(tip):
             pieces = create_topics_in_pieces(
                 tip.cluster, topics, placer=tip.placer, settings=tip.settings, rules=rules
             )
@@ -144,7 +159,7 @@ def grow(topics: Sequence[NewPartitions], *, validate_only: bool = False) -> Ope
 
     def decide(tip: Tip) -> Outcome:
         wanted = sum(max(topic.count, 0) for topic in topics)
-        if wanted > MAX_RECORDS_PER_BATCH and not validate_only and _has_transactions(tip):
+        if wanted > MAX_RECORDS_PER_BATCH and not validate_only and has_transactions(tip):
             pieces = create_partitions_in_pieces(
                 tip.cluster, topics, placer=tip.placer, settings=tip.settings
             )
@@ -168,7 +183,7 @@ def delete(topics: Sequence[TopicToDelete], rules: DeletionRules | None = None) 
     rules = rules or DeletionRules()
 
     def decide(tip: Tip) -> Outcome:
-        if _partitions_of(tip, topics) > MAX_RECORDS_PER_BATCH and _has_transactions(tip):
+        if _partitions_of(tip, topics) > MAX_RECORDS_PER_BATCH and has_transactions(tip):
             pieces = delete_topics_in_pieces(
                 tip.cluster, topics, settings=tip.settings, rules=rules
             )
@@ -208,15 +223,24 @@ def reassign(
     allow_replication_factor_change: bool = True,
 ) -> Operation:
     """AlterPartitionReassignments."""
-    return Operation(
-        "alter partition reassignments",
-        lambda tip: alter_reassignments(
+
+    def decide(tip: Tip) -> Outcome:
+        if len(targets) > _REASSIGNMENTS_AT_ONCE and has_transactions(tip):
+            pieces = alter_reassignments_in_pieces(
+                tip.cluster,
+                targets,
+                allow_replication_factor_change=allow_replication_factor_change,
+                settings=tip.settings,
+            )
+            return InPieces("alter partition reassignments", pieces)
+        return alter_reassignments(
             tip.cluster,
             targets,
             allow_replication_factor_change=allow_replication_factor_change,
             settings=tip.settings,
-        ),
-    )
+        )
+
+    return Operation("alter partition reassignments", decide)
 
 
 # -- everything else
@@ -229,10 +253,43 @@ def configure(
 ) -> Operation:
     """IncrementalAlterConfigs."""
     wanted = list(resources)
-    return Operation(
-        "incremental alter configs",
-        lambda tip: incremental_alter_configs(
+
+    def decide(tip: Tip) -> Outcome:
+        if len(wanted) > _RESOURCES_AT_ONCE and not validate_only and has_transactions(tip):
+            pieces = incremental_alter_configs_in_pieces(tip.cluster, wanted, tip.settings)
+            return InPieces("incremental alter configs", pieces)
+        return incremental_alter_configs(
             tip.cluster, wanted, tip.settings, validate_only=validate_only
+        )
+
+    return Operation("incremental alter configs", decide)
+
+
+def replace_configs(
+    resources: Iterable[tuple[ConfigResource, Mapping[str, str | None]]],
+    *,
+    validate_only: bool = False,
+) -> Operation:
+    """AlterConfigs, the one of old."""
+    wanted = list(resources)
+
+    def decide(tip: Tip) -> Outcome:
+        if len(wanted) > _RESOURCES_AT_ONCE and not validate_only and has_transactions(tip):
+            pieces = alter_configs_in_pieces(tip.cluster, wanted, tip.settings)
+            return InPieces("alter configs", pieces)
+        return alter_configs(tip.cluster, wanted, tip.settings, validate_only=validate_only)
+
+    return Operation("alter configs", decide)
+
+
+def assign_directories(
+    broker_id: int, broker_epoch: int, assignments: Sequence[DirectoryAssignment]
+) -> Operation:
+    """AssignReplicasToDirs; the response holds Kafka's error codes, an array an assignment."""
+    return Operation(
+        "assign replicas to directories",
+        lambda tip: assign_replicas_to_directories(
+            tip.cluster, broker_id, broker_epoch, assignments, tip.settings
         ),
     )
 
@@ -257,14 +314,23 @@ def finalize(
     )
 
 
-def limit_clients(alterations: Sequence[QuotaAlteration]) -> Operation:
+def limit_clients(
+    alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+) -> Operation:
     """AlterClientQuotas."""
-    return Operation(
-        "alter client quotas", lambda tip: alter_client_quotas(tip.cluster, alterations)
-    )
+
+    def decide(tip: Tip) -> Outcome:
+        large = len(alterations) > _RESOURCES_AT_ONCE
+        if large and not validate_only and has_transactions(tip):
+            pieces = alter_client_quotas_in_pieces(tip.cluster, alterations)
+            return InPieces("alter client quotas", pieces)
+        return alter_client_quotas(tip.cluster, alterations, validate_only=validate_only)
+
+    return Operation("alter client quotas", decide)
 
 
-def _has_transactions(tip: Tip) -> bool:
+def has_transactions(tip: Tip) -> bool:
+    """Whether the metadata.version knows metadata transactions (KIP-868)."""
     return tip.cluster.state.metadata_version >= MetadataVersion.IBP_3_6_IV1
 
 

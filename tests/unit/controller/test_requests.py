@@ -1,0 +1,150 @@
+"""Requests as the controller runs them: small ones in a batch, large ones in a transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.controller import (
+    AclFilter,
+    ConfigChange,
+    ElectionType,
+    NewPartitions,
+    Principal,
+    QuotaAlteration,
+    ScramUpsertion,
+    TokenSettings,
+    TopicToDelete,
+    access_requests,
+    requests,
+)
+from kraft.controller.operations import Operation
+from kraft.errors import DelegationTokenNotFoundError
+from kraft.image import AccessControl
+from kraft.image.configs import GROUP, TOPIC
+from tests.unit.controller.controllers import Log
+
+ALICE = Principal("User", "alice")
+TOKENS = TokenSettings(b"secret", 10_000, 5_000)
+ANY_ACL = AclFilter()
+
+
+@pytest.fixture
+def log() -> Log:
+    made = Log()
+    made.lead()
+    made.brokers(1, 2, 3)
+    return made
+
+
+def done(log: Log, operation: Operation) -> tuple[Any, list[str]]:
+    """The response, and the types of the records that were written."""
+    since = log.end_offset
+    token = log.submit(operation)
+    log.settle()
+    return log.response(token), log.names(since)
+
+
+def is_transaction(names: list[str]) -> bool:
+    assert names.count("BeginTransaction") == names.count("EndTransaction") <= 1
+    return names[0] == "BeginTransaction" and names[-1] == "EndTransaction"
+
+
+def test_topics_are_created_grown_and_deleted(log: Log) -> None:
+    log.create("orders", 2)
+    log.settle()
+    grown, names = done(log, requests.grow([NewPartitions("orders", 5)]))
+    assert (grown, names) == ({"orders": 3}, ["Partition"] * 3)
+    deleted, names = done(log, requests.delete([TopicToDelete("orders")]))
+    assert [each.name for each in deleted] == ["orders"]
+    assert names == ["RemoveTopic"]
+
+
+def test_what_is_large_comes_and_goes_in_one_transaction(log: Log) -> None:
+    log.create("huge", 3)
+    log.settle()
+    grown, names = done(log, requests.grow([NewPartitions("huge", 30_003)]))
+    assert grown == {"huge": 30_000}
+    assert is_transaction(names)
+    deleted, names = done(log, requests.delete([TopicToDelete("huge")]))
+    assert deleted[0].error is None
+    assert is_transaction(names)
+    assert log.controller.cluster.table.partition_count == 0
+
+
+def test_leaders_move_back_to_the_first_replica(log: Log) -> None:
+    log.create("orders", 30, 3)
+    log.settle()
+    log.heartbeat(1, wants_fence=True)
+    log.settle()
+    log.heartbeat(1)
+    log.settle()
+    table = log.controller.cluster.table
+    behind = int((table.column("leader") != table.column("replicas")[:, 0]).sum())
+    assert behind
+    results, _ = done(log, requests.elect(ElectionType.PREFERRED))
+    assert len(results.errors) == behind, "its replicas are out of the ISR: not one could be moved"
+    assert set(results.errors.tolist()) == {80}
+
+
+def test_configurations_by_the_hundred_are_one_transaction(log: Log) -> None:
+    log.create("orders", 1)
+    log.settle()
+    one = ((TOPIC, "orders"), [ConfigChange("retention.ms", "1000")])
+    response, names = done(log, requests.configure([one]))
+    assert (response[TOPIC, "orders"], names) == (None, ["Config"])
+    many = [
+        ((GROUP, f"group-{number}"), [ConfigChange("consumer.session.timeout.ms", "45000")])
+        for number in range(300)
+    ]
+    response, names = done(log, requests.configure(many))
+    assert is_transaction(names)
+    assert names.count("Config") == 300
+    response, names = done(log, requests.replace_configs([((TOPIC, "orders"), {})]))
+    assert names == ["Config"]
+    assert (TOPIC, "orders") not in log.controller.cluster.state.configs
+
+
+def test_quotas_by_the_hundred_are_one_transaction(log: Log) -> None:
+    many = [
+        QuotaAlteration({"user": f"user-{number}"}, [("producer_byte_rate", 1.0)])
+        for number in range(300)
+    ]
+    _, names = done(log, requests.limit_clients(many))
+    assert is_transaction(names)
+    _, names = done(log, requests.limit_clients(many[:2], validate_only=True))
+    assert names == []
+
+
+def test_acls_come_and_go(log: Log) -> None:
+    acls = [
+        AccessControl(2, f"topic-{number}", 3, "User:alice", "*", 3, 3) for number in range(1500)
+    ]
+    refusals, names = done(log, access_requests.allow_or_deny(acls[:2]))
+    assert (refusals, names) == ([None, None], ["AccessControlEntry"] * 2)
+    _, names = done(log, access_requests.allow_or_deny(acls))
+    assert is_transaction(names)
+    (removed,), names = done(log, access_requests.remove_acls([ANY_ACL]))
+    assert len(removed) == 1500
+    assert is_transaction(names)
+    assert len(log.controller.cluster.state.acls) == 0
+
+
+def test_credentials_are_set(log: Log) -> None:
+    upsertion = ScramUpsertion("alice", 1, 4096, b"salt", bytes(32))
+    response, names = done(log, access_requests.change_credentials(upsertions=[upsertion]))
+    assert response == {"alice": None}
+    assert names == ["UserScramCredential"]
+
+
+def test_a_token_is_issued_prolonged_and_ended(log: Log) -> None:
+    issued, names = done(log, access_requests.issue_token(ALICE, TOKENS))
+    assert names == ["DelegationToken"]
+    expires, _ = done(log, access_requests.prolong_token(ALICE, issued.hmac, TOKENS))
+    assert expires > log.now_ms
+    _, names = done(log, access_requests.end_token(ALICE, issued.hmac, TOKENS, -1))
+    assert names == ["RemoveDelegationToken"]
+    token = log.submit(access_requests.prolong_token(ALICE, issued.hmac, TOKENS))
+    log.settle()
+    assert isinstance(log.answers[token].error, DelegationTokenNotFoundError)
