@@ -1,0 +1,167 @@
+"""Any log, whatever happens to the tip between two slices: a snapshot that is made a little at a
+time has the bytes of one that is written of a cluster that stood still.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kraft import records
+from kraft._core.snapshot_file import SnapshotWriter
+from kraft.errors import KraftError, OffsetOutOfRangeError
+from kraft.image import diff
+from kraft.image.publishing import ImagePublishing
+from kraft.image.replay import Cluster
+from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
+from kraft.metadata.snapshots import save_snapshot
+from kraft.records import Partition, Record, Uuid, record_version
+from kraft.records.batches import encode_records
+from tests.property import table_records, test_cluster_state
+from tests.property.table_records import batch_of
+from tests.reference.random_tables import meaning
+
+NEWEST = records.FeatureLevel(name="metadata.version", feature_level=30)
+TRANSACTIONS: st.SearchStrategy[Record] = st.sampled_from(
+    [records.BeginTransaction(), records.EndTransaction(), records.AbortTransaction()]
+)
+# At the newest metadata.version, which can say all of it.
+LOGS = st.lists(
+    table_records.RECORDS
+    | table_records.RECORDS
+    | test_cluster_state.RECORDS.filter(lambda record: not isinstance(record, records.FeatureLevel))
+    | TRANSACTIONS,
+    max_size=60,
+)
+TURNS = st.lists(
+    st.tuples(st.sampled_from(["apply", "apply", "slice", "revert", "publish"]), st.integers(0, 8)),
+    max_size=30,
+)
+SIZES = st.builds(
+    SliceSize,
+    steps=st.integers(1, 9),
+    records=st.integers(1, 5),
+    bytes=st.sampled_from([1, 100, 10_000]),
+    keys=st.integers(1, 4),
+)
+some_logs = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Growing:
+    """A cluster that a log is applied to one record at a time, and all its batches."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(journaling=True)
+        self.publishing = ImagePublishing(self.cluster)
+        self.batches: list[memoryview] = []
+        for record in (NEWEST, records.Topic(name="a", topic_id=Uuid(b"\1" * 16))):
+            self.apply(record)
+
+    def apply(self, record: Record) -> None:
+        """Applies a record, unless the state refuses it."""
+        reached = self.cluster.next_offset
+        try:
+            batch = batch_of([record], reached)
+            self.cluster.apply(batch)
+        except KraftError:
+            # Then an open transaction may have been taken back as well, as far as it was aborted.
+            assert self.cluster.next_offset <= reached
+        else:
+            self.publishing.note_batches(batch)
+            self.batches.append(batch)
+        del self.batches[self.cluster.next_offset :]
+
+    def revert(self, offset: int) -> None:
+        """Where the journal and the images allow it."""
+        image = self.publishing.image
+        if image is not None and offset < image.offset:
+            return
+        # An offset inside of an aborted transaction is nowhere to go back to.
+        with contextlib.suppress(OffsetOutOfRangeError):
+            self.cluster.revert(offset)
+        del self.batches[self.cluster.next_offset :]
+
+    def frozen(self, offset: int) -> Cluster:
+        cluster = Cluster(journaling=True)
+        for batch in self.batches[:offset]:
+            cluster.apply(batch)
+        assert cluster.next_offset == offset
+        return cluster
+
+
+def written(cluster: Cluster, path: str, timestamp_ms: int, batch_size: int, piece: int) -> bytes:
+    state, level = cluster.state, cluster.state.metadata_version
+    with SnapshotWriter(
+        path,
+        cluster.next_offset,
+        state.quorum.leader_epoch,
+        last_contained_log_timestamp_ms=0,
+        timestamp_ms=timestamp_ms,
+        max_batch_records=batch_size,
+        piece_size=piece,
+    ) as writer:
+        before, after = (
+            state.snapshot_records_before_topics(),
+            state.snapshot_records_after_topics(),
+        )
+        writer.append_batches(encode_records(before, metadata_version=level))
+        writer.append_table(cluster.table, version=record_version(Partition, level))
+        writer.append_batches(encode_records(after, metadata_version=level))
+        return Path(writer.finish()).read_bytes()
+
+
+@some_logs
+@given(
+    log=LOGS,
+    turns=TURNS,
+    size=SIZES,
+    batch_size=st.sampled_from([1, 3, 1024]),
+    piece=st.sampled_from([1, 200, 1 << 20]),
+)
+def test_the_bytes_are_those_of_a_cluster_that_stood_still(
+    log: list[Record],
+    turns: list[tuple[str, int]],
+    size: SliceSize,
+    batch_size: int,
+    piece: int,
+) -> None:
+    growing = Growing()
+    coming = iter(log)
+    for record in (record for record, _ in zip(coming, range(len(log) // 2), strict=False)):
+        growing.apply(record)
+    growing.publishing.publish(growing.cluster.next_offset)
+    image = growing.publishing.image
+    assert image is not None
+    still = growing.frozen(image.offset)
+    made = SnapshotGeneration(
+        image, timestamp_ms=77, slice_size=size, max_batch_records=batch_size, piece_size=piece
+    )
+    pieces: list[memoryview] = []
+    for turn, number in turns:
+        if turn == "apply":
+            for record in (record for record, _ in zip(coming, range(number), strict=False)):
+                growing.apply(record)
+        elif turn == "revert":
+            growing.revert(max(image.offset, growing.cluster.next_offset - number))
+        elif turn == "publish":
+            growing.publishing.publish(max(image.offset, growing.cluster.next_offset - number))
+        else:
+            pieces.extend(made.next_slice() or [])
+    while (more := made.next_slice()) is not None:
+        pieces.extend(more)
+
+    with tempfile.TemporaryDirectory() as path:
+        assert b"".join(pieces) == written(still, path, 77, batch_size, piece)
+        if (batch_size, piece) == (1024, 1 << 20):
+            saved = save_snapshot(
+                path, still, last_contained_log_timestamp_ms=0, timestamp_ms=77, columns=False
+            )
+            assert b"".join(pieces) == saved.read_bytes()
+    loaded = Cluster()
+    loaded.apply_snapshot(b"".join(pieces), end_offset=image.offset)
+    assert meaning(loaded.table) == meaning(still.table)
+    assert diff(loaded.state, still.state) == []
