@@ -8,7 +8,6 @@ Sources: Kafka's ``ConfigurationControlManager.getTopicConfig``,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -186,12 +185,12 @@ class _Kept:
         above = [state.configs.cluster_default()]
         if self.settings.node_id is not None:
             above.insert(0, state.configs.broker(self.settings.node_id))
-        static = {
-            MIN_ISR: str(self.settings.min_insync_replicas),
-            UNCLEAN: "true" if self.settings.unclean_leader_election_enable else "false",
-        }
+        min_isrs = (_number(values.get(MIN_ISR)) for values in above)
+        uncleans = (values[UNCLEAN] for values in above if UNCLEAN in values)
+        unclean = next(uncleans, None)
         self.context.set_defaults(
-            int(_resolved(MIN_ISR, above, static)), _is_true(_resolved(UNCLEAN, above, static))
+            next((number for number in min_isrs if number), self.settings.min_insync_replicas),
+            self.settings.unclean_leader_election_enable if unclean is None else _is_true(unclean),
         )
 
     def _take_topic(self, state: ClusterState, name: str) -> None:
@@ -202,7 +201,7 @@ class _Kept:
             context.set_topic_min_isr(before, None)
             context.set_topic_unclean(before, None)
         values = state.configs.topic(name)
-        min_isr, unclean = values.get(MIN_ISR), values.get(UNCLEAN)
+        min_isr, unclean = _number(values.get(MIN_ISR)), values.get(UNCLEAN)
         if min_isr is None and unclean is None:
             return
         number = self.table.topic_number(name)
@@ -210,7 +209,7 @@ class _Kept:
             self._orphans.add(name)
             return
         self._numbers[name] = number
-        context.set_topic_min_isr(number, None if min_isr is None else int(min_isr))
+        context.set_topic_min_isr(number, min_isr)
         context.set_topic_unclean(number, None if unclean is None else _is_true(unclean))
 
 
@@ -255,11 +254,13 @@ def is_active(cluster: Cluster, broker_id: int) -> bool:
     )
 
 
-def _resolved(name: str, above: list[Mapping[str, str]], static: Mapping[str, str]) -> str:
-    for values in above:
-        if name in values:
-            return values[name]
-    return static[name]
+def _number(value: str | None) -> int | None:
+    """None as well for what is no number: Kafka lets such a value of a broker into the log, and
+    fails at every decision from then on.
+    """
+    if value is None or not value.strip().isascii() or not value.strip().isdecimal():
+        return None
+    return int(value)
 
 
 def _is_true(value: str) -> bool:

@@ -188,3 +188,13 @@ def test_targets_that_cannot_be_are_refused() -> None:
         lab.cluster, {("t", 0): [2]}, allow_replication_factor_change=False
     ).response
     assert isinstance(response["t", 0], InvalidReplicationFactorError)
+
+
+def test_a_minimum_that_is_no_number_counts_as_none() -> None:
+    """Kafka lets such a value of a broker into the log, and fails at every decision after it."""
+    lab = Lab(brokers=3)
+    lab.create("orders", [0, 1, 2])
+    for resource_type, resource_name in ((4, ""), (2, "orders")):
+        lab.write(records.Config(resource_type, resource_name, "min.insync.replicas", "abc"))
+    lab.do(controller.fence_broker(lab.cluster, 0))
+    assert lab.partition("orders")["leader"] == 1
