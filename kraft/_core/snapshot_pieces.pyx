@@ -2,8 +2,9 @@
 
 Owns how an image's rows become Partition records: rows that nothing has touched since go straight
 from the columns through the kernel of `table`, those that were changed or whose topic is gone since
-are spread out from the image's overlay. Owns where a piece ends, which is where `SnapshotWriter`
-of `snapshot_file` would end one: the bytes are the same.
+are spread out from the image's overlay. Owns where a batch ends, which is where `SnapshotWriter`
+of `snapshot_file` would end one: the bytes are the same. Its pieces are a stretch here, so that
+memory is asked for in smaller ones: the kernel takes milliseconds to find some MiB of large pages.
 
 Invariants: between two calls only the next topic and partition id are kept, which stay what they
 are whatever the tip does; a piece ends at the end of a batch. Feeds on `history`, `table` and
@@ -28,6 +29,7 @@ from kraft.errors import InvalidRequestError, UnsupportedVersionError
 cdef enum:
     HEADER_TYPE = 3
     FOOTER_TYPE = 4
+    READY_SIZE = 512 * 1024
     # Rows that are looked up at a time, where they do not follow each other.
     MOST_ROWS = 1024
 
@@ -40,7 +42,9 @@ cdef class SnapshotPieces:
     cdef int32_t _epoch
     cdef int64_t _timestamp_ms
     cdef int32_t _batch_records
-    cdef Py_ssize_t _piece_size
+    cdef int64_t _stretch_size
+    cdef int64_t _stretch_bytes         # of the stretch, before the builder at hand
+    cdef int64_t _stretch_records
     cdef TableImage _image
     cdef PartitionTable _table          # of the image
     cdef int64_t _topic                 # the next one
@@ -56,7 +60,7 @@ cdef class SnapshotPieces:
         self._epoch = epoch
         self._timestamp_ms = timestamp_ms
         self._batch_records = max_batch_records
-        self._piece_size = piece_size
+        self._stretch_size = piece_size
         self._ready = []
         header = struct.pack(">hqb", 0, last_contained_log_timestamp_ms, 0)
         self._control(0, [(HEADER_TYPE, header), *control_records])
@@ -85,7 +89,7 @@ cdef class SnapshotPieces:
     cdef object _begin(self, int64_t offset):
         self._builder = BatchBuilder(
             offset, self._epoch, self._timestamp_ms, max_batch_records=self._batch_records,
-            capacity=self._piece_size + (self._piece_size >> 2),
+            capacity=READY_SIZE + (READY_SIZE >> 2),
         )
 
     cdef object _flush(self):
@@ -96,12 +100,21 @@ cdef class SnapshotPieces:
             self._ready.append(batches)
         self._begin(offset)
 
-    cdef inline bint is_full(self) noexcept nogil:
-        """True where a piece is large enough and its last batch would not be cut short."""
-        return (
-            <Py_ssize_t>self._builder._size >= self._piece_size
-            and self._builder.record_count % self._batch_records == 0
-        )
+    cdef object _end_piece(self):
+        """To be asked behind every record, or where nothing can be full: ends a piece where it is
+        large enough, and a batch where `SnapshotWriter` ends one that is not full.
+        """
+        cdef BatchBuilder builder = self._builder
+        cdef int64_t byte_count = self._stretch_bytes + <int64_t>builder._size
+        cdef int64_t record_count = self._stretch_records + builder.record_count
+        if byte_count >= self._stretch_size and record_count % self._batch_records == 0:
+            self._stretch_bytes = self._stretch_records = 0
+            self._flush()
+        elif builder._size >= READY_SIZE and builder._batch_records == self._batch_records:
+            # The next record would begin another batch anyway.
+            self._stretch_bytes = byte_count
+            self._stretch_records = record_count
+            self._flush()
 
     def append_value(self, bytes value not None):
         cdef BatchBuilder builder = self._open()
@@ -110,8 +123,7 @@ cdef class SnapshotPieces:
         if place == NULL:
             builder.raise_failure()
         memcpy(place, <const char *>value, size)
-        if self.is_full():
-            self._flush()
+        self._end_piece()
 
     def append_topics(self, TableImage image not None, *, int32_t version, int64_t max_steps):
         cdef int64_t steps = max_steps
@@ -146,8 +158,7 @@ cdef class SnapshotPieces:
     cdef object _append_topic(self, int64_t topic):
         if self._table.encode_topic(self._builder, topic) < 0:
             self._builder.raise_failure()
-        if self.is_full():
-            self._flush()
+        self._end_piece()
         self._partition = 0
         free(self._pairs)
         self._pairs = NULL
@@ -163,17 +174,18 @@ cdef class SnapshotPieces:
         while steps[0] > 0:
             most = min(
                 steps[0], <int64_t>MOST_ROWS,
-                self._batch_records - self._builder.record_count % self._batch_records,
+                self._batch_records
+                - (self._stretch_records + self._builder.record_count) % self._batch_records,
             )
             count = self._next_rows(topic, rows, most)
-            with nogil:
-                result = self.encode(image, table, rows, count, topic, version)
+            # Without giving the interpreter's lock away: to get it back from another thread would
+            # take longer than this.
+            result = self.encode(image, table, rows, count, topic, version)
             if result < 0:
                 self._builder.raise_failure()
             # A topic without partitions, or an id that is not there, is a step as well.
             steps[0] -= max(count, <int64_t>1)
-            if self.is_full():
-                self._flush()
+            self._end_piece()
             if self._partition < 0:
                 return
 

@@ -140,6 +140,8 @@ def _records_in_slices(
         keys = each.snapshot_keys()
         order = each.snapshot_order
         parts = []
+        if len(keys) > keys_of_a_slice:
+            yield None
         for first in range(0, len(keys), keys_of_a_slice):
             parts.append(sorted(keys[first : first + keys_of_a_slice], key=order))
             if len(keys) > keys_of_a_slice:
