@@ -16,8 +16,12 @@ slots only. ``load_row`` and ``store_row`` serve both kinds, so no caller needs 
 has.
 
 Invariants: the arrays never shrink; a numpy view that a reader took keeps the memory it saw, even
-after growth.
+after growth. The arrays may be longer than ``capacity``: those of a large table reserve addresses
+for many more rows, so that growing moves nothing and costs no event its 5 ms; the system gives
+memory to what is written to.
 """
+
+import mmap
 
 import numpy as np
 cimport numpy as cnp
@@ -42,6 +46,47 @@ SCALARS = {
     "leader_recovery_state": np.int8,
 }
 SLOTTED = {"replicas": np.int32, "directories": np.uint32}
+
+cdef enum:
+    # From so many rows on a table reserves addresses; copying fewer takes a millisecond or two.
+    LARGE = 1 << 16
+    # For so many rows at least: about 1 GB of addresses.
+    LEAST_RESERVED = 1 << 24
+    # Between two arrays, so that those of a power of two of rows do not meet in the same sets of
+    # the cache.
+    SKEW = 4096 + 5 * 64
+
+# Not in Python's own module everywhere; the number is that of Linux.
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+def _reserved(size):
+    """Writable addresses that take no memory until they are written to; None: not to be had."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    try:
+        addresses = mmap.mmap(-1, size, flags=flags)
+    except OSError:
+        # A limit on addresses (ulimit -v), or memory that is not to be overcommitted.
+        return None
+    try:
+        addresses.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:
+        # A kernel without huge pages.
+        pass
+    return np.frombuffer(addresses, np.uint8)
+
+
+def _array_sizes(rows, stride):
+    """Bytes of each array."""
+    sizes = {name: rows * np.dtype(dtype).itemsize for name, dtype in SCALARS.items()}
+    for name, dtype in SLOTTED.items():
+        sizes[name] = rows * stride * np.dtype(dtype).itemsize
+    return sizes
+
+
+def _size_of_arrays(rows, stride):
+    """One piece of memory for all: the system then backs it by huge pages as far as it can."""
+    return sum(size + 64 + SKEW for size in _array_sizes(rows, stride).values())
 
 
 cdef inline void *data_of(cnp.ndarray array):
@@ -148,7 +193,7 @@ cdef class PartitionColumns:
         self._allocate(capacity, stride)
         if populate:
             for array in self.arrays.values():
-                array.fill(0)
+                array[:capacity].fill(0)
 
     def __dealloc__(self):
         cdef int64_t index
@@ -159,19 +204,26 @@ cdef class PartitionColumns:
         arena_release(&self.free_blocks)
 
     cdef object _allocate(self, int64_t capacity, int stride):
-        """Fresh arrays that take over the rows of the old ones."""
-        cdef int64_t rows = self.row_count
+        """Room for `capacity` rows: where there are no addresses for them yet, fresh arrays that
+        take over the rows of the old ones.
+        """
+        cdef int64_t rows = self.row_count, reserved = capacity
+        if self.arrays and stride == self.stride and capacity <= len(self.arrays["leader"]):
+            self.capacity = capacity
+            return
+        memory = None
+        if capacity >= LARGE:
+            reserved = max(4 * capacity, <int64_t>LEAST_RESERVED)
+            memory = _reserved(_size_of_arrays(reserved, stride))
+        if memory is None:
+            reserved = capacity
+            memory = np.empty(_size_of_arrays(reserved, stride), np.uint8)
         fresh = {}
-        # One piece of memory for all: the system then backs it by huge pages as far as it can.
-        sizes = {name: capacity * np.dtype(dtype).itemsize for name, dtype in SCALARS.items()}
-        for name, dtype in SLOTTED.items():
-            sizes[name] = capacity * stride * np.dtype(dtype).itemsize
-        memory = np.empty(sum(size + 64 for size in sizes.values()), np.uint8)
         start = -memory.ctypes.data % 64
-        for name, size in sizes.items():
+        for name, size in _array_sizes(reserved, stride).items():
             column = memory[start:start + size].view(SCALARS.get(name) or SLOTTED[name])
-            fresh[name] = column if name in SCALARS else column.reshape(capacity, stride)
-            start += (size + 63) // 64 * 64
+            fresh[name] = column if name in SCALARS else column.reshape(reserved, stride)
+            start += (size + 63) // 64 * 64 + SKEW
         for name, array in self.arrays.items():
             if name in SCALARS or stride == self.stride:
                 fresh[name][:rows] = array[:rows]
@@ -369,7 +421,7 @@ cdef class PartitionColumns:
             if blocks[index] != NULL:
                 size += size_of_block(blocks[index])
         size += self.blocks.capacity + self.free_blocks.capacity
-        return size + sum(array.nbytes for array in self.arrays.values())
+        return size + sum(_array_sizes(self.capacity, self.stride).values())
 
     # -- columns out of a file
 

@@ -247,6 +247,21 @@ def test_a_view_taken_before_growth_stays_readable() -> None:
     assert np.array_equal(table.column("leader"), np.full(500, 2))
 
 
+def test_a_large_table_grows_where_it_lies() -> None:
+    table = PartitionTable(capacity=100_000)
+    table.apply(batch_of([TOPIC, FIRST], 0))
+    before = table.column("leader").ctypes.data
+    size = table.memory_sizes["columns"]
+    table.reserve(1_000_000)
+    table.apply(batch_of([FIRST.replace(partition_id=1)], 2))
+    assert table.column("leader").ctypes.data == before, "growing would copy a million rows"
+    assert table.column("replicas").tolist() == [[1, 2, 3]] * 2
+    assert table.column("leader").tolist() == [2, 2]
+    # Addresses are no memory.
+    assert 100_000 * 57 <= size < 101_000 * 57
+    assert 1_000_000 * 57 <= table.memory_sizes["columns"] < 1_010_000 * 57
+
+
 def test_memory_is_told_by_part() -> None:
     table = table_of(TOPIC, *(FIRST.replace(partition_id=n) for n in range(1000)))
     table.ensure_index()
