@@ -104,9 +104,10 @@ class QuorumController:
 
     @property
     def stable_offset(self) -> int:
-        """Everything below is committed and part of no open transaction: what others may see."""
-        start = self.cluster.transaction_start
-        return self.committed_offset if start is None else min(self.committed_offset, start)
+        """Everything below is committed, and part of no transaction whose end is not: what others
+        may see.
+        """
+        return self.cluster.stable_at(self.committed_offset)
 
     # -- what is asked
 

@@ -155,7 +155,6 @@ def test_a_topic_of_a_hundred_thousand_partitions_comes_whole() -> None:
     assert len(log.batches) > 10
     log.commit(log.end_offset - 1)
     assert token not in log.answers
-    assert log.controller.stable_offset == log.controller.committed_offset
     log.commit()
     assert log.response(token)["huge"].num_partitions == 100_000
     standby = replayed(log)
@@ -173,6 +172,19 @@ def test_nobody_sees_a_part_of_a_transaction() -> None:
     assert begin is not None
     assert log.controller.stable_offset == begin
     assert log.controller.committed_offset > begin
+
+
+def test_a_transaction_is_seen_once_its_end_is_committed_and_not_once_it_is_written() -> None:
+    log = log_with_brokers()
+    begin = log.end_offset
+    log.create("huge", 50_000, 1)
+    log.run()
+    assert log.controller.cluster.transaction_start is None
+    for committed in (begin + 1, begin + 20_000, log.end_offset - 1):
+        log.commit(committed)
+        assert log.controller.stable_offset == begin
+    log.commit()
+    assert log.controller.stable_offset == log.end_offset
 
 
 def test_heartbeats_that_change_nothing_are_answered_while_a_transaction_is_open() -> None:
