@@ -33,12 +33,14 @@ from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
 from kraft.errors import KraftError, StorageError
 from kraft.image.replay import Cluster
+from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT
 from kraft.raft.messages import LogSlice, OffsetAndEpoch
 from kraft.raft.ready import Resign, Role, RoleChange
 from kraft.records import Record
 from kraft.server.disk.store import MetadataStore
 from kraft.server.driver import Driver, now_ms
+from kraft.server.publishing import MetadataPublishing
 from kraft.server.storage.meta_properties import random_uuid
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class ControllerRunner:
         self,
         store: MetadataStore,
         settings: ControllerSettings,
+        snapshots: SnapshotPolicy,
         *,
         bootstrap: Sequence[Record] = (),
         on_failure: Callable[[BaseException], None],
@@ -82,6 +85,13 @@ class ControllerRunner:
             random_uuid=random_uuid,
             bootstrap=bootstrap,
             log_fault=lambda what, error: logger.error("%s: %r", what, error, exc_info=error),
+        )
+        self.publishing = MetadataPublishing(
+            store,
+            self.controller.cluster,
+            snapshots,
+            take_in=self._take_in_snapshot,
+            wake=self._take_turn_soon,
         )
         self._driver: Driver | None = None
         self._high_watermark = 0
@@ -112,6 +122,7 @@ class ControllerRunner:
         self._take_turn_soon()
 
     def control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
+        self.publishing.note_batches(batch)
         self.controller.control_batch_appended(base_offset, batch)
 
     def snapshot_installed(self, id: OffsetAndEpoch) -> None:
@@ -124,7 +135,9 @@ class ControllerRunner:
     def _snapshot_loaded(self, loading: asyncio.Future[Cluster]) -> None:
         self._is_loading = False
         try:
-            self.controller.replace_cluster(loading.result())
+            cluster = loading.result()
+            self.controller.replace_cluster(cluster)
+            self.publishing.replace_cluster(cluster)
         except KraftError as error:
             self._on_failure(error)
             raise
@@ -182,9 +195,23 @@ class ControllerRunner:
             self._timer = None
         try:
             self._run_for_a_while()
+            self._publish()
         except Exception as error:
             self._on_failure(error)
             raise
+
+    def _publish(self) -> None:
+        """Tells of what was taken up, and goes on with a snapshot that is being made."""
+        publishing = self.publishing
+        if not self._is_loading:
+            publishing.publish(self.controller.committed_offset, now_ms())
+        if publishing.has_work:
+            publishing.work()
+            self._take_turn_soon()
+
+    def _take_in_snapshot(self, id: OffsetAndEpoch) -> None:
+        assert self._driver is not None
+        self._driver.take_in_snapshot(id)
 
     def _run_for_a_while(self) -> None:
         assert self._driver is not None
@@ -224,6 +251,7 @@ class ControllerRunner:
             if not len(batches):
                 self._wake_at(now + _LOOK_AGAIN_S * 1000, now)
                 return False
+            self.publishing.note_batches(batches)
             self._carry_out(controller.apply_committed(batches, now))
             if controller.cluster.next_offset < self._high_watermark:
                 self._take_turn_soon()
@@ -255,6 +283,8 @@ class ControllerRunner:
         assert self._driver is not None
         node = self._driver.node
         assert ready.base_offset == node.next_append_offset, "something came between"
+        assert ready.to_append is not None
+        self.publishing.note_batches(ready.to_append)
         appended = self._driver.append(batches=ready.to_append, epoch=ready.epoch)
         # Nobody waits for it: what is committed is heard from the driver.
         appended.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -268,6 +298,7 @@ class ControllerRunner:
             self._timer.cancel()
         self._is_turn_due = True
         self._carry_out(self.controller.renounce(now_ms()))
+        self.publishing.close()
 
 
 def load_latest(store: MetadataStore) -> Cluster:

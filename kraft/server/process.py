@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kraft.errors import InvalidConfigError
+from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.node import Node
 from kraft.raft.ready import Event, RoleChange
@@ -127,6 +128,11 @@ class QuorumNode:
             ControllerRunner(
                 self.store,
                 config.controller(max_transaction_ms),
+                SnapshotPolicy(
+                    now_ms(),
+                    max_record_bytes=settings.metadata_log_max_record_bytes_between_snapshots,
+                    max_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
+                ),
                 bootstrap=load_bootstrap(config.metadata_log_dir),
                 on_failure=partial(end_process, "the controller cannot go on"),
             )

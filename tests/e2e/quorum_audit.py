@@ -4,6 +4,7 @@ Owns reading what the nodes noted (`quorum_load_node`) and what lies in their lo
 against the other. The logs are opened while no node runs. What must hold, by name:
 
 - *unique leaders*: no two nodes lead the same epoch;
+- *snapshots*: (where controllers run) what a node made of the log is what the log says;
 - *operations*: (where controllers run) the log can be replayed, and what it makes is what was
   acknowledged: each topic with all its partitions, none that was deleted, no part of any;
 - *acknowledged*: each acknowledged record lies at its offset, in its epoch, in the best log (the
@@ -23,10 +24,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kraft._core.batch import BatchBuilder
 from kraft._core.batch_check import validate
 from kraft._core.batch_records import iterate
 from kraft._core.log import Log
+from kraft._core.snapshot_file import parse_snapshot_name
 from kraft.image.replay import Cluster
+from kraft.metadata.directory import SnapshotFile
+from kraft.metadata.snapshots import load_snapshot
 from tests.e2e.quorum_controller_node import topic_name
 from tests.e2e.quorum_load_node import record_value
 
@@ -157,6 +162,8 @@ class Audit:
     #: What is in the logs is metadata, which controllers have written.
     is_metadata: bool = False
     acknowledged: int = 0
+    #: How many snapshots that the nodes made were held against the log.
+    snapshots: int = 0
     committed: int = 0
     _digest: str = hashlib.sha256().hexdigest()
     _checked: dict[int, int] = field(default_factory=dict)
@@ -242,6 +249,8 @@ class Audit:
             table.topic_name(number): len(table.topic_rows(number))
             for number in table.topic_numbers()
         }
+        for directory in self.directories.values():
+            self._check_snapshot(directory, best)
         notes = self.notes.values()
         created = {number: count for each in notes for number, count in each.created.items()}
         to_be_deleted = set().union(*(each.to_be_deleted for each in notes))
@@ -255,3 +264,23 @@ class Audit:
             else:
                 assert there == count, f"operations: topic {number} has {there} of {count}"
         self.acknowledged = len(created) + len(deleted)
+
+    def _check_snapshot(self, directory: Path, best: StoredLog) -> None:
+        """The newest snapshot of a node is what the log says up to its end."""
+        paths = sorted(directory.glob("*.checkpoint"))
+        end_offset, epoch = parse_snapshot_name(paths[-1].name) or (0, 0)
+        if end_offset == 0 or end_offset > self.committed:
+            return
+        made = load_snapshot(SnapshotFile(paths[-1], end_offset, epoch, paths[-1].stat().st_size))
+        cluster = Cluster(journaling=True)
+        cluster.apply(best.data, end_offset=end_offset)
+        assert cluster.transaction_start is None, f"{paths[-1]}: it ends in a transaction"
+        assert made.state == cluster.state, f"{paths[-1]}: another state than the log's"
+        assert table_records(made) == table_records(cluster), f"{paths[-1]}: other partitions"
+        self.snapshots += 1
+
+
+def table_records(cluster: Cluster) -> bytes:
+    builder = BatchBuilder()
+    cluster.table.encode_snapshot(builder, version=2)
+    return bytes(builder.finish())

@@ -48,6 +48,9 @@ class LoadedQuorum(LocalQuorum):
         # A batch of a large topic does not fit into the small segments.
         size = 4 * 1024 * 1024 if has_controllers else 256 * 1024
         settings = SETTINGS | {"internal.metadata.log.segment.bytes": str(size)}
+        if has_controllers:
+            # Snapshots are made all the time; the log is kept, as the audit reads all of it.
+            settings["metadata.log.max.record.bytes.between.snapshots"] = "300000"
         super().__init__(directory / "nodes", count, settings)
         self.has_controllers = has_controllers
         self._lives = 0
@@ -315,8 +318,9 @@ def main() -> None:
     tell(", ".join(f"{name} {count}" for name, count in sorted(chaos.done.items())))
     epochs = set().union(*(notes.epochs_led for notes in chaos.quorum.notes.values()))
     tell(
-        f"0 of {chaos.audit.acknowledged} acknowledged lost; {len(epochs)} epochs led, the "
-        f"slowest progress {chaos.slowest_progress_s:.2f} s"
+        f"0 of {chaos.audit.acknowledged} acknowledged lost; {len(epochs)} epochs led, "
+        f"{chaos.audit.snapshots} snapshots as the log has it, the slowest progress "
+        f"{chaos.slowest_progress_s:.2f} s"
     )
 
 

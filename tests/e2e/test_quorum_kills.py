@@ -21,3 +21,4 @@ def test_no_acknowledged_record_is_lost(nodes: int, cycles: int, seed: int, tmp_
 def test_no_acknowledged_operation_of_a_controller_is_lost(tmp_path: Path) -> None:
     chaos = run(tmp_path, cycles=4, nodes=3, seed=20262, tell=print, has_controllers=True)
     assert chaos.audit.acknowledged > 4 * 9
+    assert chaos.audit.snapshots > 0

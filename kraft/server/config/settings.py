@@ -54,12 +54,8 @@ class Settings:
     metadata_log_segment_ms: int = setting(Kind.LONG, 7 * 24 * _HOUR_MS)
     metadata_max_retention_bytes: int = setting(Kind.LONG, 100 * _MIB)
     metadata_max_retention_ms: int = setting(Kind.LONG, 7 * 24 * _HOUR_MS)
-    metadata_log_max_record_bytes_between_snapshots: int = setting(
-        Kind.LONG, 20 * _MIB, lowest=1, has_effect=False
-    )
-    metadata_log_max_snapshot_interval_ms: int = setting(
-        Kind.LONG, _HOUR_MS, lowest=0, has_effect=False
-    )
+    metadata_log_max_record_bytes_between_snapshots: int = setting(Kind.LONG, 20 * _MIB, lowest=1)
+    metadata_log_max_snapshot_interval_ms: int = setting(Kind.LONG, _HOUR_MS, lowest=0)
     metadata_max_idle_interval_ms: int = setting(Kind.INT, 500, lowest=0)
     internal_metadata_log_segment_bytes: int | None = setting(Kind.INT, None)
     internal_metadata_max_batch_size_in_bytes: int = setting(Kind.INT, 8 * _MIB)

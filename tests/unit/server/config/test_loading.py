@@ -94,8 +94,6 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
 
 def test_what_kafka_heeds_and_this_node_does_not_is_checked_and_named(tmp_path: Path) -> None:
     given = {
-        "metadata_log_max_record_bytes_between_snapshots": "1000",
-        "metadata_log_max_snapshot_interval_ms": "0",
         "internal_metadata_delete_delay_millis": "1",
     }
     config = load(tmp_path, CONTROLLER, **given)

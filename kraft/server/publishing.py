@@ -1,0 +1,141 @@
+"""What a node makes of committed metadata: images for whoever listens, and snapshots.
+
+Owns when an image is published (after each turn of the controller that took something up) and when
+a snapshot is made of it: by size and age, in slices of a millisecond beside the controller, written
+by a thread. Fed by ``controller``; feeds publishers and the store. Sources: Kafka's
+``MetadataLoader``, ``SnapshotGenerator``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+
+from kraft.errors import KraftError
+from kraft.image.publishing import ImagePublishing
+from kraft.image.replay import Cluster
+from kraft.image.snapshot_generation import SnapshotGeneration, SnapshotPolicy
+from kraft.raft.messages import OffsetAndEpoch
+from kraft.server.disk.snapshot_output import SnapshotOutput
+from kraft.server.disk.store import MetadataStore
+
+logger = logging.getLogger(__name__)
+
+#: The generation waits where the disk is so far behind.
+_MAX_UNWRITTEN_SIZE = 16 * 1024 * 1024
+
+
+class MetadataPublishing:
+    """``take_in`` is told of a snapshot that is on disk; ``wake`` that there is more to be done."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        cluster: Cluster,
+        policy: SnapshotPolicy,
+        *,
+        take_in: Callable[[OffsetAndEpoch], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.images = ImagePublishing(
+            cluster,
+            lambda name, error: logger.error("publisher %s: %r", name, error, exc_info=error),
+        )
+        self._store = store
+        self._policy = policy
+        self._take_in = take_in
+        self._wake = wake
+        self._generation: SnapshotGeneration | None = None
+        self._output: SnapshotOutput | None = None
+
+    def note_batches(self, batches: memoryview) -> None:
+        """What was applied, or will be before it is published."""
+        self.images.note_batches(batches)
+
+    def replace_cluster(self, cluster: Cluster) -> None:
+        """A snapshot took the place of everything: what was being made of the old is dropped."""
+        self._give_up()
+        self.images.replace_cluster(cluster)
+
+    def publish(self, committed_offset: int, now_ms: float) -> None:
+        """Tells of what is committed, and begins a snapshot where one is due."""
+        delta = self.images.publish(committed_offset)
+        if delta is None:
+            return
+        reason = self._policy.reason(delta, now_ms)
+        if reason is None or self._output is not None:
+            return
+        self._policy.begin(now_ms)
+        try:
+            generation = SnapshotGeneration(delta.image, timestamp_ms=int(now_ms))
+        except KraftError as error:
+            self._fail(error)
+            return
+        id = OffsetAndEpoch(generation.end_offset, generation.epoch)
+        logger.info("a snapshot is made at offset %d, as %s", id.offset, reason)
+        self._generation = generation
+        self._output = SnapshotOutput(self._store.disk, self._store.directory, id)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` would do something."""
+        output = self._output
+        return (
+            self._generation is not None
+            and output is not None
+            and output.unwritten_size < _MAX_UNWRITTEN_SIZE
+        )
+
+    def work(self) -> None:
+        """A slice of the snapshot that is being made: about a millisecond."""
+        generation, output = self._generation, self._output
+        assert generation is not None
+        assert output is not None
+        try:
+            pieces = generation.next_slice()
+        except KraftError as error:
+            self._give_up()
+            self._fail(error)
+            return
+        if pieces is None:
+            self._generation = None
+            loop = asyncio.get_running_loop()
+
+            def tell(done: Future[None]) -> None:
+                # A loop that is closed already wants to know nothing more.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._finished, output, done)
+
+            output.finish(tell)
+        elif pieces:
+            output.write(pieces)
+
+    def _finished(self, output: SnapshotOutput, done: Future[None]) -> None:
+        if self._output is not output:
+            return
+        self._output = None
+        error = done.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        self._policy.end()
+        self._take_in(output.id)
+        self._wake()
+
+    def _fail(self, error: BaseException) -> None:
+        """The state is whole without it: the next one is made when it is due."""
+        logger.error("no snapshot could be made: %s", error)
+        self._policy.end()
+
+    def _give_up(self) -> None:
+        self._generation = None
+        if self._output is not None:
+            output, self._output = self._output, None
+            output.give_up()
+            self._policy.end()
+
+    def close(self) -> None:
+        self._give_up()
