@@ -1,0 +1,216 @@
+"""Partition states and replica states, in the words of the controllers before KRaft, as columns.
+
+Owns how they follow from the metadata, and which rows went from which state to which between two
+images. They are derived: no record holds one, and nothing is decided by them.
+
+A partition is
+  ``NON_EXISTENT``  where the row holds no partition: not yet, or its topic is removed
+  ``NEW``           without a leader at leader epoch 0: made, and never led by anyone
+  ``ONLINE``        with a leader
+  ``OFFLINE``       without a leader at a later leader epoch: it had one
+
+A replica, a broker in the partition's replicas, is
+  ``NON_EXISTENT``  where it is none of them
+  ``OFFLINE``       on a broker that is fenced or not registered, or in a directory that is lost or
+                    not among those that the broker has online (KIP-858)
+  ``NEW``           being added by a reassignment and not in sync yet, on a broker that is online
+  ``ONLINE``        in every other case, in sync or not, be the broker shutting down or not
+
+The old states ReplicaDeletionStarted, -Successful and -Ineligible do not follow from the metadata:
+no broker reports that it has deleted a replica. Here a replica of a removed topic, and one that a
+reassignment has dropped, goes to ``NON_EXISTENT`` at once.
+
+Invariants: the cost is that of the rows asked for, and for transitions of what changed (for a
+broker that comes or goes, the rows it holds). Feeds on ``kraft._core.image_rows``.
+Sources: Kafka's ``PartitionState``, ``ReplicaState`` (3.x), ``BrokerRegistration.hasOnlineDir``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft._core.history import TableDelta
+from kraft._core.image_rows import ADDING, IN_ISR, leaders_of, replicas_of
+from kraft.image.nodes import BrokerRegistration
+from kraft.image.publishing import Image, ImageDelta
+from kraft.image.replay import Cluster
+
+# Numbers of directories that are none: migrating, unassigned, lost (``DirectoryId``).
+_MIGRATING, _UNASSIGNED, _LOST = range(3)
+
+Rows = NDArray[np.int32]
+States = NDArray[np.int8]
+
+
+class PartitionState(IntEnum):
+    """Of a row; see the module's docstring."""
+
+    NON_EXISTENT = 0
+    NEW = 1
+    ONLINE = 2
+    OFFLINE = 3
+
+
+class ReplicaState(IntEnum):
+    """Of a row and a broker; see the module's docstring."""
+
+    NON_EXISTENT = 0
+    NEW = 1
+    ONLINE = 2
+    OFFLINE = 3
+
+
+class PartitionTransitions(NamedTuple):
+    """One entry a row whose state is another one now, ascending: `PartitionState` as i8."""
+
+    rows: Rows
+    before: States
+    after: States
+
+
+class ReplicaTransitions(NamedTuple):
+    """One entry a replica whose state is another one now, by row and broker: `ReplicaState`."""
+
+    rows: Rows
+    brokers: NDArray[np.int32]
+    before: States
+    after: States
+
+
+def partition_states(image: Image, rows: Rows | None = None) -> States:
+    """`PartitionState` of each of ``rows``, or of every row (``image.table.row_count`` of them)."""
+    there, leader, leader_epoch = leaders_of(image.table, _wanted(image, rows))
+    states = np.where(
+        leader >= 0,
+        np.int8(PartitionState.ONLINE),
+        np.where(leader_epoch == 0, np.int8(PartitionState.NEW), np.int8(PartitionState.OFFLINE)),
+    )
+    states[~there] = PartitionState.NON_EXISTENT
+    return states
+
+
+def replica_states(
+    image: Image, rows: Rows | None = None
+) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Brokers and their `ReplicaState`, each ``(rows, widest)``, in the order of the replicas.
+
+    A broker of -1 is no replica, and ``NON_EXISTENT``.
+    """
+    brokers, directories, marks = replicas_of(image.table, _wanted(image, rows))
+    states = np.full(brokers.shape, ReplicaState.ONLINE, np.int8)
+    states[(marks & (ADDING | IN_ISR)) == ADDING] = ReplicaState.NEW
+    # Few brokers and directories stand for many replicas.
+    places, which = np.unique(
+        brokers.astype(np.int64) << 32 | directories.astype(np.int64), return_inverse=True
+    )
+    online = np.array([_is_online(image, int(place)) for place in places.tolist()], np.bool_)
+    states[~online[which].reshape(brokers.shape)] = ReplicaState.OFFLINE
+    states[brokers < 0] = ReplicaState.NON_EXISTENT
+    return brokers, states
+
+
+def partition_transitions(delta: ImageDelta) -> PartitionTransitions:
+    """Which rows went from which state to which; where the delta is full, from ``NON_EXISTENT``."""
+    rows = _rows_named(delta)
+    after = partition_states(delta.image, rows)
+    before = (
+        np.zeros(len(rows), np.int8)
+        if delta.before is None
+        else partition_states(delta.before, rows)
+    )
+    differs = before != after
+    return PartitionTransitions(rows[differs], before[differs], after[differs])
+
+
+def replica_transitions(delta: ImageDelta, cluster: Cluster) -> ReplicaTransitions:
+    """Likewise of replicas, those that no record names included: their broker came, went, or has
+    other directories online. ``cluster`` is the one that the images are of; its
+    index from brokers to rows is built by the first call that needs it.
+    """
+    rows = np.union1d(_rows_named(delta), _rows_of_brokers(delta, cluster)).astype(np.int32)
+    keys, now = _replicas(delta.image, rows)
+    if delta.before is None:
+        old_keys, old = np.empty(0, np.int64), np.empty(0, np.int8)
+    else:
+        old_keys, old = _replicas(delta.before, rows)
+    every = np.union1d(keys, old_keys)
+    before, after = _spread(every, old_keys, old), _spread(every, keys, now)
+    differs = before != after
+    every = every[differs]
+    return ReplicaTransitions(
+        (every >> 32).astype(np.int32),
+        (every & 0xFFFFFFFF).astype(np.int32),
+        before[differs],
+        after[differs],
+    )
+
+
+def _wanted(image: Image, rows: Rows | None) -> Rows:
+    if rows is None:
+        return np.arange(image.table.row_count, dtype=np.int32)
+    return np.ascontiguousarray(rows, np.int32)
+
+
+def _is_online(image: Image, place: int) -> bool:
+    """Whether replicas on a broker (upper half) and in a directory (lower half) are online."""
+    broker = image.state.brokers.get(place >> 32)
+    number = place & 0xFFFFFFFF
+    if broker is None or broker.fenced or number == _LOST:
+        return False
+    if number in (_MIGRATING, _UNASSIGNED) or not broker.log_dirs:
+        return True
+    return image.table.directory_id(number) in broker.log_dirs
+
+
+def _rows_named(delta: ImageDelta) -> Rows:
+    """Rows that records wrote to, made or removed, ascending."""
+    parts = [delta.rows_changed, *(np.arange(*each, dtype=np.int32) for each in delta.rows_added)]
+    if delta.before is not None:
+        parts.extend(delta.before.table.topic_rows(topic) for topic in delta.topics_removed)
+    return np.unique(np.concatenate(parts)).astype(np.int32)
+
+
+def _rows_of_brokers(delta: ImageDelta, cluster: Cluster) -> Rows:
+    """Rows in which a broker was or is a replica that came, went, or has other directories."""
+    if delta.before is None:
+        return np.empty(0, np.int32)
+    moved = [
+        (change.after or change.before).id
+        for change in delta.changes.get("broker", {}).values()
+        if _places(change.before) != _places(change.after)
+    ]
+    if not moved:
+        return np.empty(0, np.int32)
+    # The index is that of the tip; what the tip has changed since is looked at as well.
+    to_tip = TableDelta(delta.before.table, cluster.table.image(cluster.next_offset))
+    parts = [cluster.table.broker_rows(broker_id) for broker_id in moved]
+    parts.append(to_tip.rows_changed)
+    since = TableDelta(delta.image.table, to_tip.after)
+    parts.extend(delta.image.table.topic_rows(topic) for topic in since.topics_removed)
+    parts.append(since.rows_changed)
+    rows = np.unique(np.concatenate(parts)).astype(np.int32)
+    return rows[rows < delta.image.table.row_count]
+
+
+def _places(broker: BrokerRegistration | None) -> tuple[object, ...] | None:
+    """What of a registration says which of its replicas are online."""
+    return None if broker is None or broker.fenced else broker.log_dirs
+
+
+def _replicas(image: Image, rows: Rows) -> tuple[NDArray[np.int64], States]:
+    """(row, broker) as one number, ascending and each once, and its state."""
+    brokers, states = replica_states(image, rows)
+    is_replica = brokers >= 0
+    keys = (rows.astype(np.int64)[:, None] << 32 | brokers)[is_replica]
+    unique, first = np.unique(keys, return_index=True)
+    return unique, states[is_replica][first]
+
+
+def _spread(every: NDArray[np.int64], keys: NDArray[np.int64], states: States) -> States:
+    spread = np.zeros(len(every), np.int8)
+    spread[np.searchsorted(every, keys)] = states
+    return spread
