@@ -39,6 +39,7 @@ from kraft.controller.topics import (
     atomic,
     check_active,
     check_assignment,
+    in_lots,
     place_in_pieces,
 )
 from kraft.errors import (
@@ -223,7 +224,7 @@ class _Growth:
 
     def placed(self, plan: _Plan) -> Iterator[tuple[int, Replicas]]:
         """The partitions of a plan, some at a time, each with the id of the first."""
-        yield plan.start, plan.replicas
+        yield from in_lots(plan.replicas, plan.start)
         placed = plan.start + len(plan.replicas)
         factor = plan.replicas.shape[1]
         yield from place_in_pieces(self._placer, self._usable, placed, plan.end, factor)

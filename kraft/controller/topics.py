@@ -340,7 +340,7 @@ class _Creation:
 
     def placed(self, plan: _Plan) -> Iterator[tuple[int, Replicas]]:
         """The partitions of a plan, some at a time, each with the id of the first."""
-        yield 0, plan.replicas
+        yield from in_lots(plan.replicas, 0)
         factor = plan.replicas.shape[1]
         yield from place_in_pieces(
             self._placer, self._usable, len(plan.replicas), plan.num_partitions, factor
@@ -407,6 +407,12 @@ def _ask(policy: CreateTopicPolicy, metadata: TopicMetadata) -> None:
         raise UnknownServerError(
             f"the policy for new topics failed on {metadata.name!r}: {error}"
         ) from error
+
+
+def in_lots(replicas: Replicas, start: int) -> Iterator[tuple[int, Replicas]]:
+    """Partitions from ``start`` on that are placed already (by hand all are), 10,000 at a time."""
+    for first in range(0, len(replicas), MAX_RECORDS_PER_BATCH):
+        yield start + first, replicas[first : first + MAX_RECORDS_PER_BATCH]
 
 
 def place_in_pieces(

@@ -223,6 +223,25 @@ def test_topics_come_in_pieces_of_a_batch_each_and_all_are_checked_first() -> No
     assert {int(leader) for leader in leaders} == {0, 1, 2, 3}
 
 
+def test_what_is_placed_by_hand_comes_in_pieces_too() -> None:
+    lab = Lab()
+    topic = NewTopic("t", id_of(1), assignments={number: [1, 2] for number in range(25_000)})
+    response, sizes = in_pieces(
+        lab, controller.create_topics_in_pieces(lab.cluster, [topic], placer=lab.placer)
+    )
+    assert response["t"] == CreatedTopic("t", id_of(1), 25_000, 2)
+    assert max(sizes) <= 10_000
+    growth = controller.NewPartitions("t", 50_000, [[3, 0]] * 25_000)
+    grown, sizes = in_pieces(
+        lab, controller.create_partitions_in_pieces(lab.cluster, [growth], placer=lab.placer)
+    )
+    assert grown["t"] == 25_000
+    assert max(sizes) <= 10_000
+    assert lab.cluster.table.partition_count == 50_000
+    assert lab.partition("t", 24_999)["replicas"] == [1, 2]
+    assert lab.partition("t", 49_999)["replicas"] == [3, 0]
+
+
 def test_pieces_are_decided_against_the_brokers_as_they_were() -> None:
     lab = Lab()
     topics = [NewTopic("t", id_of(1), 15_000, 4)]
