@@ -13,7 +13,8 @@ Invariants
   without records, when everything is committed that it may have seen.
 - Nothing is written between the records of a metadata transaction: what would write waits, what
   writes nothing (most heartbeats) is answered at once, and the transaction has bounded time.
-- When leadership is lost the tip goes back to what is committed, whoever waits hears
+- When leadership is lost the tip goes back to what is committed (to the beginning of a transaction
+  that was taken back, as what it did is gone), and a standby goes on from there; whoever waits hears
   NOT_CONTROLLER, and raft and controller resign together (KAFKA-13104).
 - A record that cannot be applied ends the process: `ReplayError` leaves every method.
 
@@ -346,7 +347,9 @@ class QuorumController:
                 self._answer(waiting.event, error=_not_controller())
         self.sessions.clear()
         if self.cluster.next_offset > self.committed_offset:
-            self.cluster.revert(self.committed_offset)
+            # Of a transaction that was taken back what is committed comes again from the log.
+            self.cluster.revert(self.cluster.reachable(self.committed_offset))
+            self.committed_offset = self.cluster.next_offset
 
     # -- answers
 

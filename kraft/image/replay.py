@@ -119,7 +119,7 @@ class Cluster:
             )
         except (KraftError, MemoryError):
             if self._journaling:
-                self._revert(self._reachable(before))
+                self._revert(self.reachable(before))
             raise
         if reached >= 0:
             self.next_offset = max(reached, before)
@@ -184,7 +184,7 @@ class Cluster:
         was done in it is gone. Raises :class:`InvalidRequestError` where an image of the table is
         in the way.
         """
-        reachable = self._reachable(offset)
+        reachable = self.reachable(offset)
         if reachable != offset:
             raise OffsetOutOfRangeError(
                 f"cannot revert to offset {offset}: it lies in the transaction of offset "
@@ -192,8 +192,10 @@ class Cluster:
             )
         self._revert(offset)
 
-    def _reachable(self, offset: int) -> int:
-        """``offset``, or the beginning of the aborted transaction in which it lies."""
+    def reachable(self, offset: int) -> int:
+        """Where `revert` leads to: ``offset``, or the beginning of the aborted transaction in which
+        it lies.
+        """
         for closed in self._closed:
             if closed.is_aborted and closed.start < offset <= closed.end:
                 return closed.start

@@ -336,6 +336,57 @@ def test_leadership_lost_in_the_middle_of_a_transaction() -> None:
     assert log.controller.cluster.transaction_start is not None, "its part that is committed"
 
 
+def test_leadership_lost_in_a_transaction_that_was_taken_back_already() -> None:
+    """What it did is gone, so that the way back ends at its beginning; the log has the rest."""
+    log = log_with_brokers(max_transaction_ms=200)
+    begin = log.end_offset
+    token = log.create("huge", 50_000, 1)
+    while log.controller.cluster.table.partition_count < 20_000:
+        log.run_once()
+    log.now_ms += 201
+    log.run()
+    assert log.names()[-1] == "AbortTransaction"
+    committed = begin + 1 + 10_000
+    log.commit(committed)
+    log.take(log.controller.renounce(log.now_ms))
+    assert isinstance(log.answers[token].error, NotControllerError)
+    assert log.controller.cluster.next_offset == begin
+    assert log.controller.stable_offset == begin
+    for base_offset, batches in log.batches:
+        if begin <= base_offset < committed:
+            log.take(log.controller.apply_committed(memoryview(batches), log.now_ms))
+    standby = replayed(log, until=committed)
+    assert log.controller.cluster.next_offset == standby.next_offset
+    assert log.controller.cluster.table.partition_count == standby.table.partition_count
+    assert log.controller.cluster.transaction_start == begin
+
+
+def test_leadership_lost_before_the_abort_of_a_transaction_is_committed() -> None:
+    """What the leader itself took back is gone from its memory: it reads the log again."""
+    log = log_with_brokers()
+    before = log.end_offset
+    token = log.create("huge", 50_000, 1)
+    for _ in range(4):
+        log.run_once()
+    committed, number = log.end_offset, len(log.batches)
+    log.commit()
+    log.now_ms += 3_000
+    log.run()
+    assert log.names()[-1] == "AbortTransaction"
+    log.take(log.controller.renounce(log.now_ms))
+    assert isinstance(log.answers[token].error, NotControllerError)
+    cluster = log.controller.cluster
+    assert cluster.next_offset == log.controller.committed_offset == before
+    for _, batches in log.batches[:number]:
+        log.controller.apply_committed(memoryview(bytearray(batches)), log.now_ms)
+    assert cluster.next_offset == committed
+    assert cluster.transaction_start == before
+    log.end_offset, log.batches = committed, log.batches[:number]
+    log.lead(epoch=2)
+    assert log.names()[-1] == "AbortTransaction"
+    assert log.response_of_new_topic() == 1
+
+
 def test_a_standby_takes_over_with_the_state_of_the_one_before() -> None:
     log = log_with_brokers()
     log.create("orders", 3)
