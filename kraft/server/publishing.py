@@ -100,18 +100,28 @@ class MetadataPublishing:
             self._give_up()
             self._fail(error)
             return
-        if pieces is None:
-            self._generation = None
-            loop = asyncio.get_running_loop()
-
-            def tell(done: Future[None]) -> None:
-                # A loop that is closed already wants to know nothing more.
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self._finished, output, done)
-
-            output.finish(tell)
+        if pieces is None or output.has_failed:
+            self._finish(output)
         elif pieces:
-            output.write(pieces)
+            written = output.write(pieces)
+            if not self.has_work:
+                written.add_done_callback(self._on_loop(lambda done: self._wake()))
+
+    def _finish(self, output: SnapshotOutput) -> None:
+        self._generation = None
+        output.finish(self._on_loop(lambda done: self._finished(output, done)))
+
+    @staticmethod
+    def _on_loop(hear: Callable[[Future[None]], None]) -> Callable[[Future[None]], None]:
+        """``hear``, to be called by the snapshot's thread."""
+        loop = asyncio.get_running_loop()
+
+        def tell(done: Future[None]) -> None:
+            # A loop that is closed already wants to know nothing more.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(hear, done)
+
+        return tell
 
     def _finished(self, output: SnapshotOutput, done: Future[None]) -> None:
         if self._output is not output:

@@ -1,0 +1,183 @@
+"""A snapshot on its way to the disk: whole under its name, or not there at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from typing_extensions import Buffer
+
+from kraft._core.disk import OsDisk
+from kraft.errors import StorageError
+from kraft.raft.messages import OffsetAndEpoch
+from kraft.server.disk.snapshot_output import SnapshotOutput
+from tests.reference.memory_disk import MemoryDisk, MemoryFile
+
+ID = OffsetAndEpoch(100, 3)
+NAME = "d/00000000000000000100-0000000003.checkpoint"
+PIECES = [bytes([number]) * 1000 for number in range(5)]
+PATIENCE_S = 20
+
+
+def pieces(*numbers: int) -> list[memoryview]:
+    return [memoryview(PIECES[number]) for number in numbers]
+
+
+def finished(output: SnapshotOutput) -> BaseException | None:
+    """What came of it, once the thread says so."""
+    told: Future[BaseException | None] = Future()
+    output.finish(lambda done: told.set_result(done.exception()))
+    return told.result(PATIENCE_S)
+
+
+class SlowDisk(MemoryDisk):
+    """Writes wait for `gate`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.is_asked = threading.Event()
+
+    def attempt(self, operation: str, path: str) -> None:
+        if operation == "write":
+            self.is_asked.set()
+            assert self.gate.wait(PATIENCE_S)
+        super().attempt(operation, path)
+
+
+def test_pieces_lie_in_their_order_under_its_name(tmp_path: Path) -> None:
+    output = SnapshotOutput(OsDisk(), str(tmp_path), ID)
+    output.write(pieces(0, 1))
+    output.write(pieces(2))
+    output.write(pieces(3, 4))
+    assert finished(output) is None
+    (file,) = tmp_path.iterdir()
+    assert file.name == NAME.removeprefix("d/")
+    assert file.read_bytes() == b"".join(PIECES)
+    assert output.unwritten_size == 0
+
+
+def test_file_and_directory_are_synced_before_anyone_hears_of_it() -> None:
+    disk = MemoryDisk()
+    output = SnapshotOutput(disk, "d", ID)
+    output.write(pieces(0))
+    assert finished(output) is None
+    assert disk.synced == [NAME + ".tmp", "d"]
+
+
+def test_what_an_earlier_attempt_left_is_written_over(tmp_path: Path) -> None:
+    left = tmp_path / (NAME.removeprefix("d/") + ".tmp")
+    left.write_bytes(bytes(100_000))
+    output = SnapshotOutput(OsDisk(), str(tmp_path), ID)
+    output.write(pieces(1))
+    assert finished(output) is None
+    (file,) = tmp_path.iterdir()
+    assert file.read_bytes() == PIECES[1]
+
+
+def test_who_gives_pieces_never_waits_for_the_disk() -> None:
+    disk = SlowDisk()
+    output = SnapshotOutput(disk, "d", ID)
+    output.write(pieces(0, 1))
+    written = output.write(pieces(2))
+    assert disk.is_asked.wait(PATIENCE_S)
+    assert output.unwritten_size == 3000
+    disk.gate.set()
+    written.result(PATIENCE_S)
+    assert output.unwritten_size == 0
+    assert finished(output) is None
+    assert disk.files[NAME] == b"".join(PIECES[:3])
+
+
+@pytest.mark.parametrize("operation", ["truncate", "write", "begin_sync", "sync", "rename"])
+def test_a_disk_that_refuses_once_leaves_no_snapshot(operation: str) -> None:
+    """Else a piece would be missing from a file that has its name and its footer."""
+    disk = MemoryDisk()
+    disk.refuse(operation)
+    output = SnapshotOutput(disk, "d", ID)
+    output.write(pieces(0))
+    output.write(pieces(1, 2))
+    error = finished(output)
+    assert isinstance(error, StorageError)
+    assert f"cannot {operation}" in str(error)
+    assert disk.files == {}
+    assert output.unwritten_size == 0
+
+
+def test_a_failure_shows_before_the_end() -> None:
+    disk = MemoryDisk()
+    disk.refuse("write")
+    output = SnapshotOutput(disk, "d", ID)
+    assert not output.has_failed
+    output.write(pieces(0)).result(PATIENCE_S)
+    assert output.has_failed
+
+
+def test_what_is_given_up_leaves_nothing() -> None:
+    disk = SlowDisk()
+    output = SnapshotOutput(disk, "d", ID)
+    output.write(pieces(0))
+    output.write(pieces(1, 2))
+    assert disk.is_asked.wait(PATIENCE_S)
+    # The disk is still at it: nobody waits for that.
+    output.give_up()
+    disk.gate.set()
+    output.give_up(wait=True)
+    assert disk.files == {}
+
+
+def test_what_is_given_up_before_its_first_piece_never_was() -> None:
+    disk = MemoryDisk()
+    output = SnapshotOutput(disk, "d", ID)
+    output.give_up(wait=True)
+    assert disk.files == {}
+
+
+def test_what_is_given_up_before_it_is_synced_never_gets_its_name() -> None:
+    disk = SlowDisk()
+    output = SnapshotOutput(disk, "d", ID)
+    output.write(pieces(0))
+    told: Future[BaseException | None] = Future()
+    output.finish(lambda done: told.set_result(done.exception()))
+    output.give_up()
+    disk.gate.set()
+    assert told.result(PATIENCE_S) is None
+    output.give_up(wait=True)
+    assert disk.files == {}
+
+
+class ReleasedFile(MemoryFile):
+    """Remembers whether it was given back."""
+
+    is_closed = False
+
+    def append(self, buffers: Sequence[Buffer], /) -> int:
+        assert not self.is_closed
+        return super().append(buffers)
+
+    def close(self) -> None:
+        assert not self.is_closed, "closed twice"
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("refused", [None, "write", "sync", "rename"])
+def test_the_file_is_given_back_however_it_ends(refused: str | None) -> None:
+    opened: list[ReleasedFile] = []
+
+    class Disk(MemoryDisk):
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+            content = self.files.setdefault(path, bytearray())
+            opened.append(ReleasedFile(self, path, content, read_only))
+            return opened[-1]
+
+    disk = Disk()
+    if refused is not None:
+        disk.refuse(refused)
+    output = SnapshotOutput(disk, "d", ID)
+    output.write(pieces(0))
+    output.write(pieces(1))
+    assert (finished(output) is None) == (refused is None)
+    assert [file.is_closed for file in opened] == [True]
