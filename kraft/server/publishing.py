@@ -21,6 +21,7 @@ from kraft.image.snapshot_generation import SnapshotGeneration, SnapshotPolicy
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.server.disk.snapshot_output import SnapshotOutput
 from kraft.server.disk.store import MetadataStore
+from kraft.server.driver import now_ms
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class MetadataPublishing:
         self._wake = wake
         self._generation: SnapshotGeneration | None = None
         self._output: SnapshotOutput | None = None
+        self._begin_ms = 0.0
 
     def note_batches(self, batches: memoryview) -> None:
         """What was applied, or will be before it is published."""
@@ -57,7 +59,7 @@ class MetadataPublishing:
 
     def replace_cluster(self, cluster: Cluster) -> None:
         """A snapshot took the place of everything: what was being made of the old is dropped."""
-        self._give_up()
+        self.give_up()
         self.images.replace_cluster(cluster)
 
     def publish(self, committed_offset: int, now_ms: float) -> None:
@@ -69,14 +71,15 @@ class MetadataPublishing:
         if reason is None or self._output is not None:
             return
         self._policy.begin(now_ms)
+        offset = delta.image.offset
         try:
             generation = SnapshotGeneration(delta.image, timestamp_ms=int(now_ms))
         except KraftError as error:
-            self._fail(error)
+            self._fail(offset, error)
             return
-        id = OffsetAndEpoch(generation.end_offset, generation.epoch)
-        logger.info("a snapshot is made at offset %d, as %s", id.offset, reason)
-        self._generation = generation
+        logger.info("a snapshot is made at offset %d: %s", offset, reason)
+        self._generation, self._begin_ms = generation, now_ms
+        id = OffsetAndEpoch(offset, generation.epoch)
         self._output = SnapshotOutput(self._store.disk, self._store.directory, id)
 
     @property
@@ -97,8 +100,8 @@ class MetadataPublishing:
         try:
             pieces = generation.next_slice()
         except KraftError as error:
-            self._give_up()
-            self._fail(error)
+            self._drop()
+            self._fail(output.id.offset, error)
             return
         if pieces is None or output.has_failed:
             self._finish(output)
@@ -127,25 +130,35 @@ class MetadataPublishing:
         if self._output is not output:
             return
         self._output = None
+        offset, epoch = output.id
         error = done.exception()
         if error is not None:
-            self._fail(error)
+            self._fail(offset, error)
             return
         self._policy.end()
+        logger.info(
+            "a snapshot of offset %d, epoch %d was made in %.0f ms: %d bytes",
+            *(offset, epoch, now_ms() - self._begin_ms, output.size),
+        )
         self._take_in(output.id)
         self._wake()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, offset: int, error: BaseException) -> None:
         """The state is whole without it: the next one is made when it is due."""
-        logger.error("no snapshot could be made: %s", error)
+        logger.error("no snapshot could be made at offset %d: %s", offset, error)
         self._policy.end()
 
-    def _give_up(self) -> None:
-        self._generation = None
+    def give_up(self, *, wait: bool = False) -> None:
+        """What is being made is dropped, with ``wait`` before the return."""
         if self._output is not None:
-            output, self._output = self._output, None
-            output.give_up()
+            self._drop(wait=wait)
             self._policy.end()
 
+    def _drop(self, *, wait: bool = False) -> None:
+        assert self._output is not None
+        self._output.give_up(wait=wait)
+        self._generation = self._output = None
+
     def close(self) -> None:
-        self._give_up()
+        """Nothing is left of a snapshot that is not finished."""
+        self.give_up(wait=True)

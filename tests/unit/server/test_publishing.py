@@ -1,0 +1,264 @@
+"""What a node makes of committed metadata: snapshots that are made while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kraft import records
+from kraft._core.snapshot_file import SnapshotReader
+from kraft.image.replay import Cluster
+from kraft.image.snapshot_generation import SnapshotPolicy
+from kraft.raft.messages import OffsetAndEpoch
+from kraft.records import Record
+from kraft.records.batches import encode_records
+from kraft.server import publishing
+from kraft.server.disk.store import MetadataStore
+from kraft.server.publishing import MetadataPublishing
+from tests.reference.memory_disk import MemoryDisk
+from tests.unit.image.test_publishing import BASE, change
+
+PATIENCE_S = 20
+
+
+class SlowDisk(MemoryDisk):
+    """Pieces of a snapshot wait for `gate`, which is open at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def attempt(self, operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(".checkpoint.tmp"):
+            assert self.gate.wait(PATIENCE_S)
+        super().attempt(operation, path)
+
+
+class Publishing:
+    """What `ControllerRunner` does with it: told of what is committed, woken while there is work.
+
+    Every record lies in a batch of its own, all of which are committed at once.
+    """
+
+    def __init__(self, max_record_bytes: int = 1, cluster: Cluster | None = None) -> None:
+        self.disk = SlowDisk()
+        self.store = MetadataStore.open("d", disk=self.disk)
+        self.cluster = cluster or Cluster(journaling=True)
+        self.taken_in: list[OffsetAndEpoch] = []
+        self.policy = SnapshotPolicy(0, max_record_bytes=max_record_bytes)
+        self.publishing = MetadataPublishing(
+            self.store,
+            self.cluster,
+            self.policy,
+            take_in=self.taken_in.append,
+            wake=self.wake,
+        )
+        self.wake_count = 0
+
+    def append(self, *log: Record) -> None:
+        batch = encode_records(log, base_offset=self.cluster.next_offset, timestamp_ms=7)
+        self.cluster.apply(batch)
+        self.publishing.note_batches(batch)
+        self.publishing.publish(self.cluster.next_offset, 1.0)
+
+    def wake(self) -> None:
+        self.wake_count += 1
+        if self.publishing.has_work:
+            self.publishing.work()
+            asyncio.get_running_loop().call_soon(self.wake)
+
+    async def until(self, look: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not look():
+                await asyncio.sleep(0.001)
+
+    def snapshots(self) -> list[str]:
+        return [name for name in self.disk.list(self.store.directory) if ".checkpoint" in name]
+
+    def loaded(self) -> Cluster:
+        """The state that the only snapshot holds."""
+        (id,) = self.taken_in
+        (name,) = self.snapshots()
+        cluster = Cluster(journaling=True)
+        content = self.disk.files[f"{self.store.directory}/{name}"]
+        with cluster.loading_snapshot(id.offset) as callbacks:
+            SnapshotReader(bytes(content)).read(cluster.table, **callbacks)
+        return cluster
+
+
+def leader_of(cluster: Cluster) -> int:
+    """Of the only partition."""
+    return int(cluster.table.column("leader")[0])
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    broken: list[object] = []
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(lambda loop, context: broken.append(context))
+        runner.run(story())  # type: ignore[arg-type]
+    assert not broken
+
+
+def test_a_snapshot_holds_what_was_committed_when_it_was_begun() -> None:
+    async def story() -> None:
+        node = Publishing()
+        node.append(*BASE)
+        node.policy.max_record_bytes = 1_000_000
+        assert node.publishing.has_work
+        node.append(change(2))
+        node.wake()
+        await node.until(lambda: node.taken_in)
+        assert node.taken_in == [(3, 0)]
+        loaded = node.loaded()
+        assert loaded.next_offset == 3
+        assert leader_of(loaded) == 1
+        assert leader_of(node.cluster) == 2
+
+    run(story)
+
+
+def test_one_is_made_at_a_time_and_the_next_when_it_is_due() -> None:
+    async def story() -> None:
+        node = Publishing()
+        node.append(*BASE)
+        for leader in (2, 1, 2):
+            node.append(change(leader))
+        node.wake()
+        await node.until(lambda: node.taken_in)
+        assert node.taken_in == [(3, 0)]
+        node.append(change(1))
+        node.wake()
+        await node.until(lambda: len(node.taken_in) == 2)
+        assert node.taken_in[1] == (7, 0)
+        assert not node.publishing.has_work
+
+    run(story)
+
+
+def test_it_goes_on_by_itself_once_a_slow_disk_has_caught_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing else need happen: nobody may ask anything of an idle cluster for long."""
+    monkeypatch.setattr(publishing, "_MAX_UNWRITTEN_SIZE", 1)
+
+    async def story() -> None:
+        node = Publishing()
+        node.disk.gate.clear()
+        node.append(
+            *BASE,
+            *(records.Config(2, f"topic-{n}", "retention.ms", "9" * 30_000) for n in range(30)),
+        )
+        node.wake()
+        await node.until(lambda: not node.publishing.has_work)
+        await asyncio.sleep(0.01)
+        assert node.snapshots() == ["00000000000000000033-0000000000.checkpoint.tmp"]
+        count = node.wake_count
+        await asyncio.sleep(0.01)
+        assert node.wake_count == count, "it waits for the disk, and does not ask it again"
+        node.disk.gate.set()
+        await node.until(lambda: node.taken_in)
+        assert len(node.loaded().state.configs) == 30
+
+    run(story)
+
+
+@pytest.mark.parametrize("operation", ["truncate", "write", "sync", "rename", "sync_directory"])
+def test_a_disk_that_fails_is_told_and_the_next_snapshot_is_made(
+    operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        node = Publishing()
+        node.disk.refuse(operation)
+        node.append(*BASE)
+        node.wake()
+        await node.until(lambda: not node.policy.is_generating)
+        assert node.taken_in == []
+        (line,) = (one for one in caplog.records if one.levelno == logging.ERROR)
+        assert f"cannot {operation}" in line.getMessage()
+        assert "offset 3" in line.getMessage()
+        node.append(change(2))
+        node.wake()
+        await node.until(lambda: node.taken_in)
+        assert node.taken_in == [(4, 0)]
+
+    run(story)
+
+
+def test_what_cannot_be_said_at_its_metadata_version_is_told_and_the_node_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Kafka's writer of images refuses it as well, and its fault handler goes on."""
+
+    async def story() -> None:
+        node = Publishing()
+        node.append(
+            records.FeatureLevel("metadata.version", 10),
+            records.UserScramCredential(name="a", mechanism=1),
+        )
+        node.wake()
+        await node.until(lambda: not node.policy.is_generating)
+        assert "UserScramCredential" in caplog.text
+        await node.until(lambda: node.snapshots() == [])
+        node.append(records.RemoveUserScramCredential(name="a", mechanism=1))
+        node.wake()
+        await node.until(lambda: node.taken_in)
+
+    run(story)
+
+
+def test_without_a_metadata_version_none_is_made_and_that_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        node = Publishing()
+        node.append(*BASE[1:])
+        assert not node.policy.is_generating
+        assert not node.publishing.has_work
+        assert "begins with the metadata.version, and no record has set one" in caplog.text
+
+    run(story)
+
+
+def test_a_snapshot_of_the_old_state_is_dropped_when_another_takes_its_place() -> None:
+    async def story() -> None:
+        node = Publishing()
+        node.disk.gate.clear()
+        node.append(*BASE)
+        node.wake()
+        await node.until(lambda: not node.publishing.has_work)
+        fresh = Cluster(journaling=True)
+        batch = encode_records(BASE, timestamp_ms=8)
+        fresh.apply(batch)
+        # The disk is still at it, and the loop does not wait for that.
+        node.publishing.replace_cluster(fresh)
+        assert not node.policy.is_generating
+        node.disk.gate.set()
+        await node.until(lambda: node.snapshots() == [])
+        assert node.taken_in == []
+        node.cluster = fresh
+        node.append(change(2))
+        assert node.publishing.images.image is not None
+        assert node.publishing.images.image.offset == 4
+        node.wake()
+        await node.until(lambda: node.taken_in)
+        assert node.taken_in == [(4, 0)]
+
+    run(story)
+
+
+def test_a_node_that_stops_leaves_no_half_of_a_snapshot() -> None:
+    async def story() -> None:
+        node = Publishing()
+        node.append(*BASE)
+        node.publishing.work()
+        assert node.policy.is_generating
+        node.publishing.close()
+        assert node.snapshots() == []
+        assert not node.publishing.has_work
+
+    run(story)
