@@ -165,6 +165,19 @@ def at_most_ms(limit: float) -> Condition:
     return judge
 
 
+def worst_at_most_ms(limit: float) -> Condition:
+    """The worst takes at most so many milliseconds."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"worst <= {limit:g} ms"
+        if ours is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{ours.worst_s * 1e3:.3f} ms", ours.worst_s * 1e3 <= limit)
+
+    return judge
+
+
 def at_most_bytes(limit: float) -> Condition:
     """At most so many bytes an item."""
 
@@ -436,6 +449,14 @@ ROWS = (
         (same_cost(1.5),),
         floor=None,
         total=10_000_000,
+    ),
+    Row(
+        "snapshot of 2M partitions beside the event thread: a slice",
+        "snapshot_slices",
+        None,
+        (worst_at_most_ms(5),),
+        floor=None,
+        total=2_000_000,
     ),
     Row(
         "placement, 1M x RF 3 on 300 brokers in 3 racks",

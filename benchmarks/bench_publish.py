@@ -4,10 +4,14 @@
                 leads, who is in sync), encode the records in batches with CRC, apply them with the
                 journal on, and publish: an image as of the new offset and the rows that changed
 ``change_one``  one PartitionChange record of another node: its batch's CRC checked, applied and
-                published in the same way, in clusters of different size
+                published to a publisher that asks what changed, in clusters of different size
+``snapshot_slices``  a snapshot of the largest of them with 100,000 topics' configurations, beside
+                the event thread: every slice is timed, the worst is the longest stall. A broker is
+                fenced between two slices, so that 10,000 rows are written as they were
 
-The change is taken back between rounds, which is not timed. Peer of ``fence``: TopicsDelta.apply
-alone, without deciding, encoding or replaying. Floor: the bytes of the records copied once.
+The change of ``fence`` is taken back between rounds, which is not timed. Its peer:
+TopicsDelta.apply alone, without deciding, encoding or replaying. Floor: the bytes of the records
+copied once.
 """
 
 from __future__ import annotations
@@ -21,11 +25,16 @@ import numpy as np
 from benchmarks import generate
 from benchmarks.bench_table import loaded
 from benchmarks.conftest import Sizes
+from kraft import records
 from kraft._core.batch import assign_offsets
 from kraft.controller import fence_broker
+from kraft.image.publishing import Image, ImageDelta, ImagePublishing
 from kraft.image.replay import Cluster
+from kraft.image.snapshot_generation import SnapshotGeneration
+from kraft.records.batches import encode_records
 
 BROKER = 0
+CONFIGURED = 100_000
 
 
 def cluster_of(total: int) -> Cluster:
@@ -111,22 +120,39 @@ def changes_over(cluster: Cluster, count: int) -> list[bytearray]:
     return made
 
 
+class Counting:
+    """A publisher that asks for all that changed."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        if not delta.is_full:
+            self.rows += len(delta.rows_changed)
+            assert not delta.rows_added
+            assert not delta.changes
+
+
 def bench_change_one(
     benchmark: Any, measured: Callable[..., None], sizes: Sizes, change_total: int
 ) -> None:
     cluster = cluster_of(change_total)
     batches = changes_over(cluster, 1000)
     epochs = cluster.table.column("partition_epoch").astype(np.int64).sum()
+    publishing, counting = ImagePublishing(cluster), Counting()
+    publishing.register(counting)
+    publishing.publish(cluster.next_offset)
 
     def work() -> int:
-        published = 0
+        counting.rows = 0
         for batch in batches:
-            before = cluster.next_offset
-            assign_offsets(batch, before, generate.LEADER_EPOCH)
+            assign_offsets(batch, cluster.next_offset, generate.LEADER_EPOCH)
             cluster.apply(batch)
-            published += len(publish(cluster, before).rows)
-            cluster.forget(cluster.next_offset)
-        return published
+            publishing.note_batches(batch)
+            publishing.publish(cluster.next_offset)
+        return counting.rows
 
     published = benchmark.pedantic(work, rounds=sizes.rounds, warmup_rounds=1)
     assert published == len(batches)
@@ -138,4 +164,45 @@ def bench_change_one(
         count=len(batches),
         bytes=sum(map(len, batches)),
         total=change_total,
+    )
+
+
+def bench_snapshot_slices(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+    total = sizes.fence_totals[-1]
+    cluster = cluster_of(total)
+    publishing = ImagePublishing(cluster)
+    names = [cluster.table.topic_name(topic) for topic in cluster.table.topic_numbers()]
+    names += [f"topic-without-partitions-{number}" for number in range(CONFIGURED - len(names))]
+    configs = [records.Config(2, name, "retention.ms", "1000") for name in names[:CONFIGURED]]
+    batches = encode_records(
+        configs, base_offset=cluster.next_offset, epoch=generate.LEADER_EPOCH, metadata_version=30
+    )
+    cluster.apply(batches)
+    publishing.note_batches(batches)
+    publishing.publish(cluster.next_offset)
+    image = publishing.image
+    assert image is not None
+    slices = sum(1 for _ in iter(SnapshotGeneration(image, timestamp_ms=0).next_slice, None))
+    made = SnapshotGeneration(image, timestamp_ms=0)
+    sizes_of_pieces: list[int] = []
+    number = 0
+
+    def between() -> None:
+        nonlocal number
+        number += 1
+        if number == slices // 10:
+            fence(cluster, BROKER)
+
+    def work() -> None:
+        sizes_of_pieces.extend(map(len, made.next_slice() or ()))
+
+    benchmark.pedantic(work, setup=between, rounds=slices)
+    assert made.next_slice() is None
+    assert (cluster.table.column("leader") != BROKER).all()
+    measured(
+        "snapshot_slices",
+        unit="partitions",
+        count=total // slices,
+        bytes=sum(sizes_of_pieces) // slices,
+        total=total,
     )
