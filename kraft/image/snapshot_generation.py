@@ -142,7 +142,11 @@ def _records_in_slices(
     for each in maps:
         # In arrays, into which the garbage collector does not look: of a young list of 100,000 keys
         # it looks at every one.
-        keys = _array_of(each.snapshot_keys())
+        found = each.snapshot_keys()
+        if len(found) > keys_of_a_slice:
+            yield None
+        keys = _array_of(found)
+        del found
         order = each.snapshot_order
         parts = []
         if len(keys) > keys_of_a_slice:
