@@ -31,7 +31,7 @@ from kraft.controller.config_schema import is_supported_config
 from kraft.controller.operations import Operation, Ready
 from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
-from kraft.errors import KraftError, StorageError
+from kraft.errors import StorageError
 from kraft.image.replay import Cluster
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT
@@ -99,7 +99,7 @@ class ControllerRunner:
         self._waiters: dict[int, asyncio.Future[Any]] = {}
         self._last_token = 0
         self._is_turn_due = False
-        self._is_loading = False
+        self._loading: asyncio.Future[Cluster] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, driver: Driver) -> None:
@@ -114,11 +114,15 @@ class ControllerRunner:
         self._take_turn_soon()
 
     def role_changed(self, change: RoleChange) -> None:
-        if change.role is Role.LEADER and change.is_active:
-            self._claim = _Claim(change.epoch, self._high_watermark)
-        elif change.role is not Role.LEADER or change.epoch != self.controller.epoch:
-            self._claim = None
-            self._carry_out(self.controller.renounce(now_ms()))
+        controller, leads = self.controller, change.role is Role.LEADER
+        if controller.is_active and not (leads and change.epoch == controller.epoch):
+            logger.info("the controller of epoch %d is active no more", controller.epoch)
+        if not leads or change.epoch != controller.epoch:
+            if controller.is_active or not change.is_active:
+                self._claim = None
+                self._carry_out(controller.renounce(now_ms()))
+            if change.is_active:
+                self._claim = _Claim(change.epoch, self._high_watermark)
         self._take_turn_soon()
 
     def control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
@@ -127,20 +131,24 @@ class ControllerRunner:
 
     def snapshot_installed(self, id: OffsetAndEpoch) -> None:
         """The log begins anew behind a snapshot: so does the state, read beside the loop."""
-        self._is_loading = True
+        self.publishing.give_up()
         loop = asyncio.get_running_loop()
-        loading = loop.run_in_executor(None, load_latest, self._store)
+        self._loading = loading = loop.run_in_executor(None, load_latest, self._store)
         loading.add_done_callback(self._snapshot_loaded)
 
     def _snapshot_loaded(self, loading: asyncio.Future[Cluster]) -> None:
-        self._is_loading = False
+        # Of two that come shortly after each other the later one counts.
+        if loading is not self._loading or loading.cancelled():
+            return
+        self._loading = None
         try:
             cluster = loading.result()
             self.controller.replace_cluster(cluster)
             self.publishing.replace_cluster(cluster)
-        except KraftError as error:
+        except Exception as error:
             self._on_failure(error)
             raise
+        logger.info("the state is that of the leader's snapshot: %r", cluster)
         self._take_turn_soon()
 
     # -- what is asked
@@ -203,7 +211,7 @@ class ControllerRunner:
     def _publish(self) -> None:
         """Tells of what was taken up, and goes on with a snapshot that is being made."""
         publishing = self.publishing
-        if not self._is_loading:
+        if self._loading is None:
             publishing.publish(self.controller.committed_offset, now_ms())
         if publishing.has_work:
             publishing.work()
@@ -243,7 +251,7 @@ class ControllerRunner:
         """Applies some of what is committed; False where there is more, or nothing else to do."""
         controller = self.controller
         offset = controller.cluster.next_offset
-        if self._is_loading:
+        if self._loading is not None:
             return False
         if offset < self._high_watermark:
             slice = LogSlice(offset, self._high_watermark, _READ_SIZE)
