@@ -142,6 +142,16 @@ class ClusterState(StateView):
         self._journal.revert(offset)
         self._last_offset = min(self._last_offset, offset - 1)
 
+    def abort(self, start_offset: int, offset: int) -> None:
+        """Takes back the metadata transaction of ``start_offset``, which ends at ``offset``.
+
+        What control records have said in between stays: they are part of no transaction, and the
+        leader that aborts what a dead one left open has its LeaderChange inside it.
+        """
+        quorum = self.quorum
+        self.revert(start_offset)
+        self.quorum_cell.keep(quorum, offset)
+
     def forget(self, offset: int) -> None:
         """Gives up the way back to any state before ``offset``."""
         self._journal.forget(offset)

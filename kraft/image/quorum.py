@@ -101,8 +101,12 @@ class QuorumCell(JournaledMap[str, Quorum]):
             # not hold.
             before = replace(before, leader_id=-1, leader_epoch=epoch)
         after = _after(before, record)
-        if after != self.quorum:
-            self._put(self.KEY, after, offset)
+        self.keep(after, offset)
+
+    def keep(self, quorum: Quorum, offset: int) -> None:
+        """From ``offset`` on the quorum is this one."""
+        if quorum != self.quorum:
+            self._put(self.KEY, quorum, offset)
 
 
 def _after(before: Quorum, record: Record) -> Quorum:

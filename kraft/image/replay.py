@@ -221,8 +221,9 @@ class Cluster:
         """
         start = self.transaction_start
         if start is not None:
-            end = self.next_offset
+            end, quorum = self.next_offset, self.state.quorum
             self.revert(start)
+            self.state.quorum_cell.keep(quorum, end - 1)
             self.next_offset = end
             self.dropped_transaction = start
             self._end_transaction()
@@ -269,7 +270,7 @@ class Cluster:
             )
         if is_aborted:
             self.table.revert(self.transaction_start)
-            self.state.revert(self.transaction_start)
+            self.state.abort(self.transaction_start, offset)
         self._end_transaction()
 
     def _end_transaction(self) -> None:

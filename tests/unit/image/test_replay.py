@@ -12,7 +12,7 @@ from kraft.image import diff
 from kraft.image.replay import Cluster
 from kraft.metadata.directory import MetadataDirectory
 from kraft.records import Record, Uuid
-from kraft.records.batches import encode_records
+from kraft.records.batches import encode_control_records, encode_records
 from tests.reference.table_twin import TableTwin, plain
 from tests.unit.image.metadata_files import read_log
 
@@ -65,6 +65,11 @@ def feed(cluster: Cluster, *log: Record) -> None:
     cluster.apply(encode_records(log, base_offset=cluster.next_offset))
 
 
+def lead(cluster: Cluster, *, leader_id: int, epoch: int) -> None:
+    change = records.LeaderChange(leader_id=leader_id)
+    cluster.apply(encode_control_records([change], base_offset=cluster.next_offset, epoch=epoch))
+
+
 def replayed(log: list[Record], *, journaling: bool = False) -> Cluster:
     cluster = Cluster(journaling=journaling)
     feed(cluster, *log)
@@ -106,6 +111,28 @@ def test_a_transaction_that_is_aborted_never_happened(journaling: bool) -> None:
     assert diff(cluster.state, replayed(BASE).state) == []
     feed(cluster, TOPIC_B)
     assert cluster.table.topic_number("b") >= 0
+
+
+@pytest.mark.parametrize("journaling", [False, True])
+def test_an_abort_leaves_what_control_records_said_meanwhile(journaling: bool) -> None:
+    """A new leader aborts what a dead one left open: its LeaderChange lies inside."""
+    cluster = replayed([*BASE, *MADE], journaling=journaling)
+    lead(cluster, leader_id=7, epoch=4)
+    assert cluster.transaction_start == 3
+    feed(cluster, ABORT)
+    assert (cluster.state.quorum.leader_id, cluster.state.quorum.leader_epoch) == (7, 4)
+    assert plain(cluster.table) == plain(replayed(BASE).table)
+    if journaling:
+        cluster.revert(3)
+        assert (cluster.state.quorum.leader_id, cluster.state.quorum.leader_epoch) == (-1, 0)
+
+
+def test_a_transaction_that_is_dropped_leaves_what_control_records_said() -> None:
+    cluster = replayed([*BASE, *MADE])
+    lead(cluster, leader_id=7, epoch=4)
+    assert cluster.drop_open_transaction() == 3
+    assert (cluster.state.quorum.leader_id, cluster.state.quorum.leader_epoch) == (7, 4)
+    assert plain(cluster.table) == plain(replayed(BASE).table)
 
 
 def test_an_open_transaction_can_be_dropped_at_the_end_of_a_log() -> None:
