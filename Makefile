@@ -9,7 +9,7 @@ STAMP := $(VENV)/.built-$(KIND)
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop bench bench-quick fuzz clean \
-  differential simulate mutants disk-proof processes soak soak-simulate soak-processes
+  differential simulate simulate-controllers mutants disk-proof processes soak soak-simulate soak-processes
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench    the speed table: this package beside its peers"
 	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
+	@echo "make simulate-controllers  the same with real controllers, simulated brokers and clients"
 	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
 	@echo "make disk-proof  a node's disk crashed at every write, sync and rename; bits flipped in its files"
 	@echo "make processes a real quorum, with and without its controllers, whose processes are killed under load"
@@ -84,6 +85,13 @@ simulate: build
 	$(BIN)/python -m tests.simulation.run --events $(EVENTS) \
 	  $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(if $(JSON),--json)
 
+simulate-controllers: SEEDS ?= 150
+simulate-controllers: EVENTS ?= 4000
+simulate-controllers: FIRST ?= 0
+simulate-controllers: build
+	$(BIN)/python -m tests.simulation.run --controllers --events $(EVENTS) \
+	  $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(if $(JSON),--json)
+
 mutants: build
 	$(BIN)/python -m tests.simulation.mutants
 
@@ -107,6 +115,7 @@ soak-processes:
 # Seeds that CI does not run.
 soak-simulate: build
 	$(BIN)/python -m tests.simulation.run --first 1000000 --seeds 200000
+	$(BIN)/python -m tests.simulation.run --controllers --first 1000000 --seeds 20000
 
 soak: soak-simulate soak-processes
 

@@ -14,8 +14,8 @@ Invariants
 - Nothing is written between the records of a metadata transaction: what would write waits, what
   writes nothing (most heartbeats) is answered at once, and the transaction has bounded time.
 - When leadership is lost the tip goes back to what is committed (to the beginning of a transaction
-  that was taken back, as what it did is gone), and a standby goes on from there; whoever waits hears
-  NOT_CONTROLLER, and raft and controller resign together (KAFKA-13104).
+  that was taken back, as what it did is gone), and a standby goes on from there. Whoever waits
+  hears NOT_CONTROLLER, and raft and controller resign together (KAFKA-13104).
 - A record that cannot be applied ends the process: `ReplayError` leaves every method.
 
 Sources: Kafka's ``QuorumController``, ``OffsetControlManager``; KIP-868.

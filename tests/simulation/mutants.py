@@ -1,8 +1,9 @@
 """``make mutants``: faults planted into the state machine and its driver, each to be caught.
 
-Owns the list of faults. Each is a small change of one rule, made in a process of its own by
-replacing a method; then seeds are run until an invariant is violated. A fault that no seed within
-the bound shows means that the simulation is blind there: the run fails.
+Owns the list of the quorum's faults; those of the controller are in `controller_mutants`. Each is a
+small change of one rule, made in a process of its own by replacing a method; then seeds are run
+until an invariant is violated. A fault that no seed within the bound shows means that the
+simulation is blind there: the run fails.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from kraft.raft.reconfiguration import Reconfiguration
 from kraft.raft.roles import Candidacy
 from kraft.raft.state import NodeState
 from kraft.raft.voters import VoterSet
+from tests.simulation import scenario, whole_scenario
+from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
 from tests.simulation.log_storage import CrashingFile
-from tests.simulation.scenario import run_seed
 from tests.simulation.storage import Storage
 
 SEED_LIMIT = 300
+#: A seed of a whole cluster goes through more.
+WHOLE_SEED_LIMIT = 60
 EVENT_LIMIT = 3000
 
 MUTANTS: dict[str, Callable[[], None]] = {}
@@ -484,9 +488,12 @@ class Caught(NamedTuple):
 
 def hunt(name: str) -> Caught:
     """Plants the fault in this process, and runs seeds until an invariant speaks."""
-    MUTANTS[name]()
+    is_of_the_quorum = name in MUTANTS
+    run_seed = scenario.run_seed if is_of_the_quorum else whole_scenario.run_seed
+    (MUTANTS if is_of_the_quorum else CONTROLLER_MUTANTS)[name]()
     start = perf_counter()
-    for seed in range(SEED_LIMIT):
+    limit = SEED_LIMIT if is_of_the_quorum else WHOLE_SEED_LIMIT
+    for seed in range(limit):
         outcome = run_seed(seed, EVENT_LIMIT)
         if outcome.violation is not None:
             invariant: str | None = outcome.violation.invariant
@@ -495,16 +502,17 @@ def hunt(name: str) -> Caught:
                 print(f"{name}: {outcome.violation}", file=sys.stderr)
                 invariant = None
             return Caught(name, invariant, seed, outcome.events, perf_counter() - start)
-    return Caught(name, None, SEED_LIMIT, 0, perf_counter() - start)
+    return Caught(name, None, limit, 0, perf_counter() - start)
 
 
 def main() -> int:
+    every = [*MUTANTS, *CONTROLLER_MUTANTS]
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=sorted(MUTANTS), help="these alone")
+    parser.add_argument("--only", nargs="*", choices=every, help="these alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    names = given.only or list(MUTANTS)
+    names = given.only or every
     start = perf_counter()
     # One process a mutant: what is planted is never taken back.
     context = multiprocessing.get_context("fork")

@@ -1,4 +1,5 @@
-"""``make simulate``: many seeds over all cores, one line that sums them up.
+"""``make simulate``, ``make simulate-controllers``: many seeds over all cores, one line that sums
+them up.
 
 Owns the command: which seeds, the processes, the progress bar, what is printed. Exits with 1 where
 an invariant was violated, or where something that must happen in a run of this size never did: a
@@ -22,7 +23,8 @@ from zlib import crc32
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.simulation.scenario import Outcome, run_seed
+from tests.simulation import scenario, whole_scenario
+from tests.simulation.scenario import Outcome
 
 #: What must have happened; the names are those of `Cluster.counts`.
 MUST_HAPPEN = (
@@ -72,9 +74,107 @@ MUST_HAPPEN = (
     "resign_requests",
     "check_quorum_resignations",
 )
-#: Below this many events in all, some of it may not have happened yet.
-ENOUGH_EVENTS = 2_000_000
+#: The same of whole clusters, with controllers, brokers and clients.
+MUST_HAPPEN_WITH_CONTROLLERS = (
+    "elections",
+    "commits",
+    "calms",
+    "crashes",
+    "leader_crashes",
+    "pauses",
+    "partitions",
+    "isolated_leaders",
+    "lost_messages",
+    "truncations",
+    "snapshots_made",
+    "snapshots_loaded",
+    "broker_snapshots",
+    "claims",
+    "lost_leaderships",
+    "losses_in_an_aborted_transaction",
+    "controller_resignations",
+    "compared_states",
+    "acknowledged",
+    "checked_histories",
+    "stale_refusals",
+    "transactions",
+    "aborted_transactions",
+    "ambushes",
+    "large_operations",
+    "producer_id_blocks",
+    "broker_deaths",
+    "deaths_in_a_failover",
+    "fenced_brokers",
+    "controlled_shutdowns",
+    "lost_directories",
+    "brokers_cut_off",
+    "amended_registrations",
+    "late_registrations",
+    "stale_requests_refused",
+    "registration_DuplicateBrokerRegistrationError",
+    "isr_changes",
+    "isr_FencedLeaderEpochError",
+    "isr_InvalidUpdateVersionError",
+    "isr_IneligibleReplicaError",
+    "client_create_done",
+    "client_create_exists",
+    "client_create_unknown",
+    "client_delete_done",
+    "client_delete_absent",
+    "client_grow_done",
+    "client_grow_few",
+    "client_read_read",
+    "client_set_done",
+)
 LAST_LINES = 40
+
+
+class Mode(NamedTuple):
+    """What is simulated: the quorum alone, or whole clusters."""
+
+    target: str
+    run_seed: Callable[..., Outcome]
+    must_happen: tuple[str, ...]
+    counts: tuple[str, ...]
+    #: Below this many events in all, some of it may not have happened yet.
+    enough_events: int
+
+
+QUORUM = Mode(
+    "simulate",
+    scenario.run_seed,
+    MUST_HAPPEN,
+    (
+        "elections",
+        "commits",
+        "crashes",
+        "leader_crashes",
+        "truncations",
+        "snapshot_downloads",
+        "reconfigurations",
+        "calms",
+    ),
+    2_000_000,
+)
+WHOLE = Mode(
+    "simulate-controllers",
+    whole_scenario.run_seed,
+    MUST_HAPPEN_WITH_CONTROLLERS,
+    (
+        "claims",
+        "lost_leaderships",
+        "acknowledged",
+        "transactions",
+        "aborted_transactions",
+        "broker_deaths",
+        "fenced_brokers",
+        "isr_changes",
+        "compared_states",
+        "checked_histories",
+        "calms",
+    ),
+    1_000_000,
+)
 
 
 class Part(NamedTuple):
@@ -89,9 +189,9 @@ class Part(NamedTuple):
     violation: str | None
 
 
-def run_part(seed: int, event_limit: int) -> Part:
+def run_part(seed: int, event_limit: int, mode: Mode = QUORUM) -> Part:
     start = process_time()
-    outcome = run_seed(seed, event_limit)
+    outcome = mode.run_seed(seed, event_limit)
     return Part(
         seed,
         outcome.events,
@@ -106,7 +206,8 @@ def run_part(seed: int, event_limit: int) -> Part:
 class Summary:
     """The sum over all seeds."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: Mode = QUORUM) -> None:
+        self.mode = mode
         self.seeds = self.events = self.digest = 0
         self.simulated_ms = self.cpu_seconds = 0.0
         self.counts: Counter[str] = Counter()
@@ -125,9 +226,9 @@ class Summary:
 
     @property
     def never_happened(self) -> list[str]:
-        if self.events < ENOUGH_EVENTS:
+        if self.events < self.mode.enough_events:
             return []
-        return [name for name in MUST_HAPPEN if not self.counts[name]]
+        return [name for name in self.mode.must_happen if not self.counts[name]]
 
     def as_json(self, wall_seconds: float, jobs: int) -> str:
         return json.dumps(
@@ -156,11 +257,8 @@ class Summary:
             f"{self.seeds} seeds, {self.events:,} events, "
             f"{self.simulated_ms / 3_600_000:.1f} simulated hours in {wall_seconds:.0f} s "
             f"on {jobs} cores ({rate:,.0f} events/s a core): "
-            f"{counts['elections']:,} elections, {counts['commits']:,} commits, "
-            f"{counts['crashes']:,} crashes ({counts['leader_crashes']:,} of leaders), "
-            f"{counts['truncations']:,} truncations, "
-            f"{counts['snapshot_downloads']:,} snapshot downloads, "
-            f"{counts['reconfigurations']:,} reconfigurations, {counts['calms']:,} calms; "
+            + ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in self.mode.counts)
+            + "; "
             f"{len(self.violations)} violations; digest {self.digest:08x}"
         )
 
@@ -177,22 +275,24 @@ def parts(seeds: Iterable[int], run: Callable[[int], Part], jobs: int) -> Iterab
         yield from pool.imap_unordered(run, seeds, chunksize=1)
 
 
-def replay(seed: int, event_limit: int) -> Outcome:
+def replay(seed: int, event_limit: int, mode: Mode = QUORUM) -> Outcome:
     """One seed with its trace; what was not told the first time is told now."""
-    return run_seed(seed, event_limit, is_traced=True)
+    return mode.run_seed(seed, event_limit, is_traced=True)
 
 
-def explain(outcome: Outcome, event_limit: int) -> str:
+def explain(outcome: Outcome, event_limit: int, mode: Mode = QUORUM) -> str:
     """A violation with the last lines before it, and how to see it again."""
     lines = [f"the last {LAST_LINES} of {len(outcome.lines)} lines:"]
     lines += [line[:600] for line in outcome.lines[-LAST_LINES:]]
     lines.append(f"seed {outcome.seed}, event {outcome.events}: {outcome.violation}")
-    lines.append(f"again: make simulate SEED={outcome.seed} EVENTS={event_limit}")
+    lines.append(f"again: make {mode.target} SEED={outcome.seed} EVENTS={event_limit}")
     return "\n".join(lines)
 
 
-def run_many(seeds: range, event_limit: int, jobs: int, *, as_json: bool) -> int:
-    summary = Summary()
+def run_many(
+    seeds: range, event_limit: int, jobs: int, *, as_json: bool, mode: Mode = QUORUM
+) -> int:
+    summary = Summary(mode)
     start = perf_counter()
     progress = Progress(
         TextColumn("simulating"),
@@ -205,7 +305,7 @@ def run_many(seeds: range, event_limit: int, jobs: int, *, as_json: bool) -> int
     with progress:
         task = progress.add_task("", total=len(seeds), bad=0)
         try:
-            for part in parts(seeds, partial(run_part, event_limit=event_limit), jobs):
+            for part in parts(seeds, partial(run_part, event_limit=event_limit, mode=mode), jobs):
                 summary.add(part)
                 progress.update(task, advance=1, bad=len(summary.violations))
         except KeyboardInterrupt:
@@ -215,7 +315,8 @@ def run_many(seeds: range, event_limit: int, jobs: int, *, as_json: bool) -> int
         print(summary.as_json(wall_seconds, jobs))
     else:
         for part in sorted(summary.violations)[:3]:
-            print(explain(replay(part.seed, event_limit), event_limit), end="\n\n")
+            outcome = replay(part.seed, event_limit, mode)
+            print(explain(outcome, event_limit, mode), end="\n\n")
         for part in sorted(summary.violations)[3:20]:
             print(f"seed {part.seed}, event {part.events}: {part.violation}")
         print(summary.as_line(wall_seconds, jobs))
@@ -224,12 +325,12 @@ def run_many(seeds: range, event_limit: int, jobs: int, *, as_json: bool) -> int
     return 1 if summary.violations or summary.never_happened else 0
 
 
-def run_one(seed: int, event_limit: int, *, is_whole: bool) -> int:
-    outcome = replay(seed, event_limit)
+def run_one(seed: int, event_limit: int, *, is_whole: bool, mode: Mode = QUORUM) -> int:
+    outcome = replay(seed, event_limit, mode)
     if is_whole:
         print("\n".join(outcome.lines))
     if outcome.violation is not None:
-        print(explain(outcome, event_limit))
+        print(explain(outcome, event_limit, mode))
         return 1
     print(
         f"seed {seed}: {outcome.events} events in {outcome.simulated_ms / 1000:.1f} simulated "
@@ -249,11 +350,15 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="figures and all counts as JSON")
     parser.add_argument("--seed", type=int, help="replay this one, with its trace")
     parser.add_argument("--whole", action="store_true", help="with --seed: every line of the trace")
+    parser.add_argument(
+        "--controllers", action="store_true", help="whole clusters: controllers, brokers, clients"
+    )
     given = parser.parse_args()
+    mode = WHOLE if given.controllers else QUORUM
     if given.seed is not None:
-        return run_one(given.seed, given.events, is_whole=given.whole)
+        return run_one(given.seed, given.events, is_whole=given.whole, mode=mode)
     seeds = range(given.first, given.first + given.seeds)
-    return run_many(seeds, given.events, given.jobs, as_json=given.json)
+    return run_many(seeds, given.events, given.jobs, as_json=given.json, mode=mode)
 
 
 if __name__ == "__main__":

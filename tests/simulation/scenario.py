@@ -117,6 +117,10 @@ def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[Cluster, Fa
 class Phases:
     """Faults and calm in turn, until ``event_limit`` events have happened and a calm has passed."""
 
+    #: How long faults come, at least and at most, and the mean times between them.
+    trouble_ms = (1500.0, 9000.0)
+    between_faults_ms = (150.0, 400.0, 1000.0)
+
     def __init__(self, cluster: Cluster, faults: Faults, event_limit: int) -> None:
         self.cluster = cluster
         self.faults = faults
@@ -143,9 +147,13 @@ class Phases:
         cluster.expect_commit(self.faults.absent)
         cluster.at(cluster.now + POLL_MS, self._poll)
 
+    def _is_proved(self) -> bool:
+        """Whether the calm has shown what it is there for."""
+        return self.cluster.proof is not None and not self.cluster.behind
+
     def _poll(self, _a: None = None, _b: None = None, _c: None = None) -> None:
         cluster = self.cluster
-        if cluster.proof is None or cluster.behind:
+        if not self._is_proved():
             cluster.at(cluster.now + POLL_MS, self._poll)
             return
         calm_ms = cluster.now - self._calm_since
@@ -159,8 +167,8 @@ class Phases:
         cluster.is_calm = False
         random = cluster.random
         cluster.weather = random_weather(random)
-        cluster.at(cluster.now + random.uniform(1500.0, 9000.0), self.calm_down, self._phase)
-        self.faults.begin(random.choice((150.0, 400.0, 1000.0)))
+        cluster.at(cluster.now + random.uniform(*self.trouble_ms), self.calm_down, self._phase)
+        self.faults.begin(random.choice(self.between_faults_ms))
 
     def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
         cluster = self.cluster
@@ -213,11 +221,16 @@ def run_seed(
         cluster.lines = []
     if prepare is not None:
         prepare(cluster)
+    return run_phases(seed, cluster, Phases(cluster, faults, event_limit))
+
+
+def run_phases(seed: int, cluster: Cluster, phases: Phases) -> Outcome:
+    """Runs a cluster that was built, to the end of its phases or the first violation."""
     was_collecting = gc.isenabled()
     gc.disable()
     violation = None
     try:
-        Phases(cluster, faults, event_limit).start()
+        phases.start()
         cluster.run()
     except Violation as found:
         violation = found

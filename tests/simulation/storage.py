@@ -228,16 +228,23 @@ class Storage:
         where it was refused, as a byte of it arrived damaged.
         """
         content = bytes(self.downloads.pop(id, b""))
-        if DAMAGED_BYTE in content:
+        if self._is_damaged(content):
             return False
         last = self.history.committed_at.get(id.offset)
-        if content != snapshot_content(id):
+        if not self._is_one_that_was_made(id, content):
             raise Violation("snapshot_is_whole", f"{len(content)} bytes installed as {id}")
         if last is None or last.epoch != id.epoch:
             raise Violation("snapshot_at_log_start", f"{id} does not end at a committed batch")
         self.snapshots = {id: Snapshot(content, last)}
         self.installs += 1
         return True
+
+    def _is_damaged(self, content: bytes) -> bool:
+        """What the checks of a snapshot's bytes say."""
+        return DAMAGED_BYTE in content
+
+    def _is_one_that_was_made(self, id: OffsetAndEpoch, content: bytes) -> bool:
+        return content == snapshot_content(id)
 
     def begin_at(self, id: OffsetAndEpoch) -> None:
         """The log is emptied and begins at the end of a snapshot."""

@@ -101,7 +101,7 @@ def test_replaying_a_violation_tells_how_it_came_about() -> None:
 def test_what_never_happened_fails_a_run_that_is_large_enough() -> None:
     summary = run.Summary()
     counts = Counter({name: 1 for name in run.MUST_HAPPEN if name != "leader_crashes"})
-    summary.add(run.Part(0, run.ENOUGH_EVENTS, 1.0, 1.0, 7, counts, None))
+    summary.add(run.Part(0, run.QUORUM.enough_events, 1.0, 1.0, 7, counts, None))
     assert summary.never_happened == ["leader_crashes"]
     assert json.loads(summary.as_json(1.0, 1))["never_happened"] == ["leader_crashes"]
 

@@ -1,0 +1,510 @@
+"""Simulated brokers: they register, send heartbeats, follow the metadata, lead, die and return.
+
+Owns what a broker does of its own accord, each through the faulty network to the machine that it
+takes for the controller: registration of each incarnation, a heartbeat every two seconds, fetches
+of the committed log into a metadata state of its own, AlterPartition for followers that do or do
+not keep up, producer ids, controlled shutdown. Fed by `whole_scenario` (life and death); what it is
+told is checked here, by name:
+
+stale_brokers_are_refused, an_isr_has_living_members, stale_leaders_are_refused,
+the_same_incarnation_keeps_its_epoch, no_acknowledged_operation_is_lost,
+producer_ids_are_given_out_once, nobody_sees_a_part_of_a_transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kraft.controller import Heartbeat, RegistrationRequest, requests
+from kraft.controller.heartbeats import HeartbeatAnswer
+from kraft.controller.operations import Tip
+from kraft.controller.producer_ids import ProducerIdBlock
+from kraft.controller.replication import IsrChange
+from kraft.errors import KraftError, NotControllerError, StaleBrokerEpochError
+from kraft.image import Endpoint, VersionRange
+from kraft.image.replay import Cluster
+from kraft.raft.messages import LogSlice
+from kraft.records import Uuid
+from kraft.records.versions import LATEST_PRODUCTION
+from tests.simulation.controller_checks import guarded
+from tests.simulation.history import Violation
+from tests.simulation.state_storage import StateStorage, load_snapshot
+
+if TYPE_CHECKING:
+    from tests.simulation.controllers import OnAnswer, SimulatedController
+    from tests.simulation.whole_cluster import Finder, WholeCluster
+
+FEATURES = {
+    "metadata.version": VersionRange(7, LATEST_PRODUCTION.value),
+    "eligible.leader.replicas.version": VersionRange(0, 1),
+    "group.version": VersionRange(0, 1),
+    "transaction.version": VersionRange(0, 2),
+    "kraft.version": VersionRange(0, 1),
+}
+HEARTBEAT_MS = 2_000.0
+FETCH_MS = 200.0
+ISR_MS = 700.0
+READ_SIZE = 32 * 1024
+#: How many of its partitions a leader looks at in one go.
+LOOKED_AT = 8
+
+
+class SimulatedBroker:
+    """See the module's docstring. Its life is a number, so that what is under way ends with it."""
+
+    def __init__(self, cluster: WholeCluster, id: int, finder: Finder) -> None:
+        self.cluster = cluster
+        self.id = id
+        self.finder = finder
+        self.life = 0
+        self.is_up = False
+        self.is_stopping = False
+        self.epoch = -1
+        self.up_since = 0.0
+        #: That of the incarnation before, where it stopped cleanly.
+        self.previous_epoch = -1
+        self.incarnation_id = Uuid(bytes(16))
+        self.directories: list[Uuid] = []
+        self.offline: list[Uuid] = []
+        #: What it knows of the metadata; committed, so that a restart keeps it.
+        self.view = Cluster(journaling=True)
+        self.follower_epochs: dict[int, int] = {}
+        #: What it had heard of them before: a fetch may come late.
+        self.late_epochs: dict[int, int] = {}
+        self._stop_by = 0.0
+        self._awaits: float | None = None
+        #: A registration of its former self came late, and took its place.
+        self._is_replaced = False
+
+    def __repr__(self) -> str:
+        return f"b{self.id}"
+
+    def describe(self) -> str:
+        return (
+            f"epoch {self.epoch}, asks n{self.finder.target}, knows what is before "
+            f"{self.view.next_offset}, {len(self.offline)} directories offline"
+        )
+
+    @property
+    def wants_to_be_up(self) -> bool:
+        return self.is_up and not self.is_stopping
+
+    def is_alive(self, epoch: int) -> bool:
+        """Whether the incarnation that was registered with this epoch runs."""
+        return self.is_up and self.epoch == epoch
+
+    # -- life and death
+
+    def start(self, _a: None = None, _b: None = None, _c: None = None) -> None:
+        if self.is_up:
+            return
+        cluster, random = self.cluster, self.cluster.random
+        self.life += 1
+        self.is_up, self.is_stopping = True, False
+        self.up_since = cluster.now
+        if self.epoch >= 0 and cluster.draw() < 0.5:
+            # What it had sent before is still on its way.
+            for _ in range(3):
+                late = cluster.now + cluster.draw() * 14_000.0
+                cluster.at(late, self._send_late, self.epoch)
+        self.epoch = -1
+        self.incarnation_id = Uuid(b"\4" + random.randbytes(15))
+        kept = [each for each in self.directories if each not in self.offline]
+        while len(kept) < 2:
+            kept.append(Uuid(b"\5" + random.randbytes(15)))
+        self.directories, self.offline = kept, []
+        self.follower_epochs.clear()
+        self._awaits, self._is_replaced = None, False
+        cluster.counts["broker_starts"] += 1
+        self._note("starts")
+        self._register(self.life)
+        self._fetch(self.life)
+        cluster.at(cluster.now + cluster.draw() * ISR_MS, self._look_at_isrs, self.life)
+
+    def die(self) -> None:
+        """Without a word: what it knew of its own last epoch is gone with it."""
+        if self.is_up:
+            self._note("dies")
+            self.cluster.counts["broker_deaths"] += 1
+            self.previous_epoch = -1
+            self._down()
+
+    def stop(self) -> None:
+        """A controlled shutdown; it takes as long as others need to take over."""
+        if self.is_up and not self.is_stopping and self.epoch >= 0:
+            self._note("wants to shut down")
+            self.is_stopping = True
+            self._stop_by = self.cluster.now + 15_000.0
+            self._beat_soon(1.0)
+
+    def lose_directory(self) -> None:
+        if self.is_up and self.epoch >= 0:
+            online = [each for each in self.directories if each not in self.offline]
+            self.cluster.counts["lost_directories"] += 1
+            if len(online) == 1:
+                self.die()
+            elif online:
+                self.offline.append(self.cluster.random.choice(online))
+
+    def _down(self) -> None:
+        self.life += 1
+        self.is_up = self.is_stopping = False
+
+    # -- registration
+
+    def _register(self, life: int, _b: None = None, _c: None = None) -> None:
+        """Asks to be registered, and again until it is."""
+        if life != self.life:
+            return
+        cluster = self.cluster
+        request = RegistrationRequest(
+            self.id,
+            self.incarnation_id,
+            endpoints=[Endpoint("PLAINTEXT", f"b{self.id}", 9092, 0)],
+            features=FEATURES,
+            rack=f"rack-{self.id % 3}",
+            log_dirs=[each for each in self.directories if each not in self.offline],
+            previous_broker_epoch=self.previous_epoch,
+        )
+
+        def guard(tip: Tip, epoch: int) -> None:
+            if life != self.life:
+                cluster.counts["late_registrations"] += 1
+                self._is_replaced = True
+
+        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
+            runner.submit(guarded(requests.register(request), guard), on_answer, 3_000.0)
+
+        def registered(response: Any, error: KraftError | None, epoch: int) -> None:
+            if life != self.life:
+                return
+            if error is None:
+                self._is_registered(response)
+            elif isinstance(error, NotControllerError):
+                self.finder.look_on()
+            else:
+                cluster.counts[f"registration_{type(error).__name__}"] += 1
+
+        cluster.call(self.id, self.finder.target, submit, registered)
+        cluster.at(cluster.now + 600.0 + cluster.draw() * 400.0, self._register_again, life)
+
+    def _register_again(self, life: int, _b: None = None, _c: None = None) -> None:
+        if life == self.life and self.epoch < 0:
+            if self.cluster.draw() < 0.3:
+                self.finder.look_on()
+            self._register(life)
+
+    def _is_registered(self, epoch: int) -> None:
+        if self.epoch < 0:
+            self.epoch = epoch
+            self._note(f"has epoch {epoch}")
+            self._beat_soon(0.0)
+        elif self.epoch != epoch and not self._is_replaced:
+            raise Violation(
+                "the_same_incarnation_keeps_its_epoch", f"{self} had {self.epoch} and got {epoch}"
+            )
+        else:
+            self.cluster.counts["amended_registrations"] += 1
+
+    # -- heartbeats
+
+    def _beat_soon(self, delay: float) -> None:
+        self.cluster.at(self.cluster.now + delay, self._beat, self.life)
+
+    def _beat(self, life: int, _b: None = None, _c: None = None) -> None:
+        if life != self.life:
+            return
+        cluster = self.cluster
+        self._beat_soon(500.0 if self.is_stopping else HEARTBEAT_MS)
+        if self.is_stopping and cluster.now > self._stop_by:
+            self.die()
+            return
+        if self._awaits is not None and cluster.now < self._awaits:
+            return
+        if self._awaits is not None:
+            self.finder.look_on()
+        draw = cluster.draw()
+        if draw < 0.04:
+            self._register(life)
+        elif draw < 0.3:
+            self._allocate(life)
+        self._send_heartbeat(life)
+
+    def _send_heartbeat(self, life: int) -> None:
+        cluster, epoch = self.cluster, self.epoch
+        self._awaits = cluster.now + 4_500.0
+        beat = Heartbeat(
+            self.id,
+            epoch,
+            metadata_offset=self.view.stable_offset - 1,
+            wants_shutdown=self.is_stopping,
+            offline_log_dirs=tuple(self.offline),
+        )
+
+        def guard(tip: Tip, answer: HeartbeatAnswer) -> None:
+            self._check_epoch(tip, epoch)
+
+        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
+            operation = guarded(requests.heartbeat(beat), guard)
+            runner.submit_heartbeat(operation, self.id, epoch, on_answer, 4_500.0)
+
+        def answered(answer: Any, error: KraftError | None, controller_epoch: int) -> None:
+            if life != self.life:
+                return
+            self._awaits = None
+            if error is None:
+                if answer.should_shut_down and self.is_stopping:
+                    self._note("shuts down")
+                    cluster.counts["controlled_shutdowns"] += 1
+                    self.previous_epoch = self.epoch
+                    self._down()
+                elif answer.is_fenced and answer.is_caught_up:
+                    self._beat_soon(100.0)
+            elif isinstance(error, NotControllerError):
+                self.finder.look_on()
+                cluster.at(cluster.now + 100.0, self._beat_again, life)
+            elif isinstance(error, StaleBrokerEpochError):
+                if self._is_replaced:
+                    self.epoch, self._is_replaced = -1, False
+                    self._register(life)
+                elif cluster.controller_checks.is_newest(controller_epoch):
+                    raise Violation(
+                        "no_acknowledged_operation_is_lost",
+                        f"{self} was registered with epoch {self.epoch}: {error}",
+                    )
+            else:
+                cluster.counts[f"heartbeat_{type(error).__name__}"] += 1
+
+        cluster.call(self.id, self.finder.target, submit, answered)
+
+    def _send_late(self, epoch: int, _b: None = None, _c: None = None) -> None:
+        """A heartbeat and a request of an incarnation that is no more."""
+        beat = Heartbeat(self.id, epoch, metadata_offset=self.view.stable_offset - 1)
+
+        def guard(tip: Tip, answer: Any) -> None:
+            self._check_epoch(tip, epoch)
+
+        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
+            operation = guarded(requests.heartbeat(beat), guard)
+            runner.submit_heartbeat(operation, self.id, epoch, on_answer, 4_500.0)
+            runner.submit(guarded(requests.allocate_ids(self.id, epoch), guard), on_answer)
+
+        def answered(answer: Any, error: KraftError | None, controller_epoch: int) -> None:
+            if isinstance(error, StaleBrokerEpochError):
+                self.cluster.counts["stale_requests_refused"] += 1
+
+        self.cluster.call(self.id, self.finder.target, submit, answered)
+
+    def _beat_again(self, life: int, _b: None = None, _c: None = None) -> None:
+        if life == self.life and self._awaits is None:
+            self._send_heartbeat(life)
+
+    def _check_epoch(self, tip: Tip, epoch: int) -> None:
+        """What the controller takes is of the incarnation that is registered (KIP-631)."""
+        registration = tip.cluster.state.brokers.get(self.id)
+        if registration is None or registration.epoch != epoch:
+            raise Violation(
+                "stale_brokers_are_refused", f"{self} of epoch {epoch} beside {registration}"
+            )
+
+    # -- producer ids
+
+    def _allocate(self, life: int) -> None:
+        cluster, epoch = self.cluster, self.epoch
+        asked = cluster.now
+
+        def guard(tip: Tip, block: ProducerIdBlock) -> None:
+            self._check_epoch(tip, epoch)
+
+        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
+            operation = guarded(requests.allocate_ids(self.id, epoch), guard)
+            runner.submit(operation, on_answer, 3_000.0)
+
+        def answered(block: Any, error: KraftError | None, controller_epoch: int) -> None:
+            # It counts as given out even where the broker has died since.
+            if error is None:
+                cluster.blocks.take(block, asked, cluster.now)
+
+        cluster.call(self.id, self.finder.target, submit, answered)
+
+    # -- metadata
+
+    def _fetch(self, life: int, _b: None = None, _c: None = None) -> None:
+        """Asks for what is committed behind what it knows; a snapshot where that is gone."""
+        if life != self.life:
+            return
+        cluster = self.cluster
+        target = self.finder.target if cluster.draw() < 0.7 else cluster.any_machine_id()
+        offset = self.view.next_offset
+
+        def arrive() -> None:
+            machine = cluster.machines[target]
+            storage = machine.storage
+            if not machine.is_up or not isinstance(storage, StateStorage):
+                return
+            high_watermark = min(machine.high_watermark, machine.verified_offset)
+            if offset < storage.start_offset:
+                latest = next(reversed(storage.snapshots), None)
+                if latest is not None and latest.offset > offset:
+                    content = storage.snapshots[latest].content
+                    cluster.send(target, self.id, self._take_snapshot, life, latest, content)
+            elif offset < high_watermark:
+                batches = storage.read(LogSlice(offset, high_watermark, READ_SIZE))
+                cluster.send(target, self.id, self._take_batches, life, offset, batches)
+
+        cluster.send(self.id, target, arrive)
+        cluster.at(cluster.now + FETCH_MS * (0.5 + cluster.draw()), self._fetch, life)
+
+    def _take_batches(self, life: int, offset: int, batches: bytes) -> None:
+        if life != self.life or offset != self.view.next_offset:
+            return
+        self.view.apply(batches, verify_crc=False)
+        self.view.forget(self.view.next_offset)
+        self._check_view()
+
+    def _take_snapshot(self, life: int, id: Any, content: bytes) -> None:
+        if life != self.life or id.offset <= self.view.next_offset:
+            return
+        self.view = load_snapshot(content, id.offset)
+        self.cluster.counts["broker_snapshots"] += 1
+        self._check_view()
+
+    def _check_view(self) -> None:
+        ledger = self.cluster.ledger
+        if ledger.is_inside_transaction(self.view.stable_offset):
+            raise Violation(
+                "nobody_sees_a_part_of_a_transaction",
+                f"{self} shows what is before {self.view.stable_offset}",
+            )
+
+    # -- leading
+
+    def _look_at_isrs(self, life: int, _b: None = None, _c: None = None) -> None:
+        """Asks for ISRs with those followers that keep up, and without those that do not."""
+        if life != self.life:
+            return
+        cluster = self.cluster
+        cluster.at(cluster.now + ISR_MS * (0.5 + cluster.draw()), self._look_at_isrs, life)
+        if self.epoch < 0 or self.view.transaction_start is not None:
+            return
+        self._hear_followers()
+        changes = self._wanted_changes()
+        if changes:
+            self._alter(changes)
+
+    def _hear_followers(self) -> None:
+        """Fetches of followers, as far as they come through: each tells its broker's epoch."""
+        for broker in self.cluster.brokers.values():
+            if broker.is_up and broker.epoch >= 0 and self.cluster.draw() < 0.8:
+                known = self.follower_epochs.get(broker.id, broker.epoch)
+                if known != broker.epoch:
+                    self.late_epochs[broker.id] = known
+                self.follower_epochs[broker.id] = broker.epoch
+
+    def _wanted_changes(self) -> list[IsrChange]:
+        table, cluster = self.view.table, self.cluster
+        rows = table.broker_rows(self.id)
+        led = rows[table.column("leader")[rows] == self.id]
+        if not len(led):
+            return []
+        changes = []
+        topics, partitions = table.column("topic"), table.column("partition")
+        for _ in range(LOOKED_AT):
+            row = int(led[int(cluster.draw() * len(led))])
+            state = table.state_of(row)
+            isr = {
+                follower: self._epoch_of(follower)
+                for follower in state["replicas"]
+                if follower != self.id and self._keeps_up(follower)
+            }
+            isr[self.id] = self.epoch
+            if set(isr) == set(state["isr"]) and not state["leader_recovery_state"]:
+                continue
+            change = IsrChange(
+                Uuid(table.topic_id_of(int(topics[row]))),
+                int(partitions[row]),
+                state["leader_epoch"],
+                state["partition_epoch"],
+                isr,
+            )
+            if all(
+                (change.topic_id, change.partition) != (other.topic_id, other.partition)
+                for other in changes
+            ):
+                changes.append(change)
+        return changes
+
+    def _epoch_of(self, follower: int) -> int:
+        """That of the fetch that was heard last, which may be of a former incarnation."""
+        known = self.follower_epochs[follower]
+        return self.late_epochs.get(follower, known) if self.cluster.draw() < 0.15 else known
+
+    def _keeps_up(self, follower: int) -> bool:
+        if follower not in self.follower_epochs:
+            return False
+        broker = self.cluster.brokers.get(follower)
+        is_up = broker is not None and broker.is_up
+        # Leaders learn late that one does not, or that it does again.
+        return is_up if self.cluster.draw() < 0.9 else not is_up
+
+    def _alter(self, changes: Sequence[IsrChange]) -> None:
+        cluster, epoch = self.cluster, self.epoch
+
+        def guard(tip: Tip, response: Any) -> None:
+            self._check_epoch(tip, epoch)
+            for change in changes:
+                answer = response[change.topic_id, change.partition]
+                if isinstance(answer, KraftError):
+                    cluster.counts[f"isr_{type(answer).__name__}"] += 1
+                else:
+                    self._check_change(tip, change)
+
+        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
+            operation = guarded(requests.change_isrs(self.id, epoch, changes), guard)
+            runner.submit(operation, on_answer, 3_000.0)
+
+        cluster.call(self.id, self.finder.target, submit, lambda *answer: None)
+
+    def _check_change(self, tip: Tip, change: IsrChange) -> None:
+        """A change that is taken: of who leads, with living members (KIP-841, KIP-903)."""
+        cluster, table = tip.cluster, tip.cluster.table
+        self.cluster.counts["isr_changes"] += 1
+        row = table.row_of(table.topic_number_by_id(change.topic_id), change.partition)
+        state = table.state_of(row)
+        told = (self.id, change.leader_epoch, change.partition_epoch)
+        if told != (state["leader"], state["leader_epoch"], state["partition_epoch"]):
+            raise Violation("stale_leaders_are_refused", f"{self}: {change} for {state}")
+        for member, epoch in change.isr.items():
+            registration = cluster.state.brokers.get(member)
+            if registration is None or registration.fenced or registration.epoch != epoch:
+                raise Violation(
+                    "an_isr_has_living_members", f"{self}: {change} with {registration}"
+                )
+
+    def _note(self, what: str) -> None:
+        if self.cluster.lines is not None:
+            self.cluster.note(f"{self} {what}")
+
+
+class ProducerIdBlocks:
+    """The blocks that were given out, and when: none twice, and later ones above earlier ones."""
+
+    def __init__(self) -> None:
+        self._given: list[tuple[float, int, int]] = []
+        self.count = 0
+
+    def take(self, block: ProducerIdBlock, asked: float, given: float) -> None:
+        self.count += 1
+        end = block.first + block.size
+        for answered, first, other_end in reversed(self._given):
+            if block.first < other_end and first < end:
+                raise Violation(
+                    "producer_ids_are_given_out_once", f"{block} beside [{first}, {other_end})"
+                )
+            if answered < asked and block.first < first:
+                raise Violation(
+                    "producer_ids_only_grow",
+                    f"{block} was asked for after [{first}, {other_end}) had been given out",
+                )
+        self._given.append((given, block.first, end))

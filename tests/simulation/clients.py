@@ -1,0 +1,315 @@
+"""Simulated clients: they create, delete and grow topics, change configurations, and read.
+
+Owns the histories of what they asked and were told, by key, and that they are linearizable
+(`histories_are_linearizable`); so is what was acknowledged there in the end
+(`no_acknowledged_operation_is_lost`). Some clients make nothing but large topics, one after the
+other, whoever leads (the test plan of KIP-868). Through the network of `whole_cluster`, each to the
+machine that it takes for the controller, one operation at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from kraft.controller import ConfigChange, NewTopic, requests
+from kraft.controller.decision import Decision, Records
+from kraft.controller.elections import ElectionType
+from kraft.controller.growth import NewPartitions
+from kraft.controller.operations import Operation, Outcome, Tip
+from kraft.controller.topics import CreatedTopic
+from kraft.errors import (
+    InvalidPartitionsError,
+    KraftError,
+    NotControllerError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from kraft.image.configs import BROKER
+from kraft.records import Uuid
+from tests.simulation.history import Violation
+from tests.simulation.linearizability import Call, Step, is_linearizable, topic_step, value_step
+
+if TYPE_CHECKING:
+    from tests.simulation.controllers import OnAnswer, SimulatedController
+    from tests.simulation.whole_cluster import Finder, WholeCluster
+
+#: A name is used for so many operations, then another one takes its place.
+CALLS_A_KEY = 12
+NAMES_AT_A_TIME = 5
+SETTINGS = ("log.retention.ms", "message.max.bytes", "log.segment.bytes", "background.threads")
+WAITS_MS = 5_000.0
+#: What a client knows nothing by: it may have happened, or happen yet.
+_UNKNOWN = (NotControllerError, RequestTimedOutError)
+
+Key = tuple[str, str]
+
+
+class Histories:
+    """What was asked about each key, and what was answered."""
+
+    def __init__(self, cluster: WholeCluster) -> None:
+        self.cluster = cluster
+        self.calls: dict[Key, list[Call]] = {}
+        #: Keys of which there will be no more.
+        self._retired: set[Key] = set()
+        self.names = [self._new_name() for _ in range(NAMES_AT_A_TIME)]
+
+    def _new_name(self) -> str:
+        self.cluster.counts["topic_names"] += 1
+        return f"topic-{self.cluster.counts['topic_names']}"
+
+    def begin(self, key: Key, kind: str, given: Hashable) -> Call:
+        call = Call(kind, given, self.cluster.now)
+        calls = self.calls.setdefault(key, [])
+        calls.append(call)
+        if key[0] == "topic" and len(calls) >= CALLS_A_KEY and key[1] in self.names:
+            self.names[self.names.index(key[1])] = self._new_name()
+            self._retired.add(key)
+        return call
+
+    def forget(self, key: Key, call: Call) -> None:
+        """It has not happened, and says nothing."""
+        self.calls[key] = [other for other in self.calls[key] if other is not call]
+
+    def check(self) -> None:
+        """Each key by itself, with what the committed log says of it now as one more read."""
+        ledger = self.cluster.ledger
+        for key, calls in list(self.calls.items()):
+            now: Any
+            if key[0] == "topic":
+                topic = ledger.topics.get(key[1])
+                now = None if topic is None else (topic.id, len(topic.partitions))
+                step: Step = topic_step
+            else:
+                now = ledger.configs.get((BROKER, ""), {}).get(key[1])
+                step = value_step
+            moment = self.cluster.now
+            last = Call("read", None, moment, moment, ("read", now))
+            if not is_linearizable([*calls, last], step, None):
+                if is_linearizable(calls, step, None):
+                    self._fail("no_acknowledged_operation_is_lost", key, [*calls, last])
+                self._fail("histories_are_linearizable", key, calls)
+            self.cluster.counts["checked_histories"] += 1
+            if key in self._retired and all(call.end < moment for call in calls):
+                del self.calls[key]
+                self._retired.discard(key)
+            elif key[0] == "config":
+                self._cut(key, calls, now)
+
+    def _cut(self, key: Key, calls: list[Call], now: Hashable) -> None:
+        """A setting's history begins anew where all that is known of it is behind."""
+        moment = self.cluster.now
+        pending = [call for call in calls if not call.is_known]
+        if len(calls) > CALLS_A_KEY and all(
+            call.is_known and call.end < moment for call in calls if call not in pending
+        ):
+            # What it is now was read, and what nobody knows of may still come.
+            first = Call("set", now, moment, moment, "done")
+            self.calls[key] = [first, *pending[-8:]]
+
+    def _fail(self, invariant: str, key: Key, calls: list[Call]) -> None:
+        told = "; ".join(
+            f"{call.kind} {_short(call.given)} [{call.start:.1f}, {call.end:.1f}] -> "
+            f"{_short(call.outcome)}"
+            for call in sorted(calls, key=lambda call: call.start)
+        )
+        raise Violation(invariant, f"{key[0]} {key[1]}: {told}")
+
+
+class Client:
+    """One that does one thing at a time; ``is_large``: nothing but large topics."""
+
+    def __init__(
+        self,
+        cluster: WholeCluster,
+        histories: Histories,
+        id: int,
+        finder: Finder,
+        *,
+        is_large: bool,
+    ) -> None:
+        self.cluster = cluster
+        self.histories = histories
+        self.id = id
+        self.finder = finder
+        self.is_large = is_large
+        self._number = 0
+
+    def act(self, number: int | None = None, _b: None = None, _c: None = None) -> None:
+        """The next operation, unless an answer has come in time and done that already."""
+        if number is not None and number != self._number:
+            return
+        self._number += 1
+        cluster, random = self.cluster, self.cluster.random
+        cluster.at(cluster.now + WAITS_MS, self.act, self._number)
+        draw = cluster.draw()
+        if not self.is_large and draw < 0.35:
+            self._configure()
+        elif not self.is_large and draw < 0.42:
+            self._shake()
+        else:
+            name = random.choice(self.histories.names)
+            chosen = random.choices(
+                (self._create, self._delete, self._grow, self._read),
+                (5, 3, 2, 0) if self.is_large else (5, 2, 2, 3),
+            )[0]
+            chosen(name)
+
+    def _go_on(self, number: int) -> None:
+        if number == self._number:
+            self._number += 1
+            wait_ms = self.cluster.weather.append_interval_ms * (0.5 + self.cluster.draw())
+            self.cluster.at(self.cluster.now + wait_ms, self.act, self._number)
+
+    def _ask(
+        self,
+        key: Key | None,
+        kind: str,
+        given: Hashable,
+        operation: Operation,
+        outcome_of: Callable[[Any], Hashable | None],
+    ) -> None:
+        """``outcome_of`` the response is None where it says that nothing has happened."""
+        cluster, number = self.cluster, self._number
+        call = None if key is None else self.histories.begin(key, kind, given)
+
+        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
+            runner.submit(operation, on_answer, WAITS_MS)
+
+        def answered(response: Any, error: KraftError | None, epoch: int) -> None:
+            if isinstance(error, NotControllerError) and number == self._number:
+                self.finder.look_on()
+            if call is not None and key is not None:
+                outcome = None if error is not None else outcome_of(response)
+                is_reading = outcome is not None and _is_reading(outcome)
+                if is_reading and not cluster.controller_checks.is_newest(epoch):
+                    # An old leader that does not know it yet: as in Kafka it has no lease.
+                    cluster.counts["stale_refusals"] += 1
+                    outcome = None
+                if outcome is not None:
+                    call.end, call.outcome = cluster.now, outcome
+                    cluster.counts[f"client_{kind}_{_name(outcome)}"] += 1
+                elif not isinstance(error, _UNKNOWN):
+                    self.histories.forget(key, call)
+                    cluster.counts[f"client_{kind}_refused"] += 1
+                else:
+                    cluster.counts[f"client_{kind}_unknown"] += 1
+            self._go_on(number)
+
+        cluster.call(self.id, self.finder.target, submit, answered)
+
+    # -- topics
+
+    def _create(self, name: str) -> None:
+        random = self.cluster.random
+        topic_id = Uuid(b"\6" + random.randbytes(15))
+        count = random.randint(40, 160) if self.is_large else random.randint(1, 6)
+        topic = NewTopic(name, topic_id, count, random.choice((1, 2, 3, 3)))
+
+        def outcome(response: Any) -> Hashable | None:
+            result = response[name]
+            if isinstance(result, CreatedTopic):
+                return "done"
+            return "exists" if isinstance(result, TopicAlreadyExistsError) else None
+
+        key = ("topic", name)
+        self._ask(key, "create", (bytes(topic_id), count), requests.create([topic]), outcome)
+
+    def _delete(self, name: str) -> None:
+        def outcome(response: Any) -> Hashable | None:
+            error = response[0].error
+            if error is None:
+                return "done"
+            return "absent" if isinstance(error, UnknownTopicOrPartitionError) else None
+
+        operation = requests.delete([requests.TopicToDelete(name)])
+        self._ask(("topic", name), "delete", None, operation, outcome)
+
+    def _grow(self, name: str) -> None:
+        random = self.cluster.random
+        count = random.randint(40, 200) if self.is_large else random.randint(2, 12)
+
+        def outcome(response: Any) -> Hashable | None:
+            result = response[name]
+            if isinstance(result, int):
+                return "done"
+            if isinstance(result, UnknownTopicOrPartitionError):
+                return "absent"
+            return "few" if isinstance(result, InvalidPartitionsError) else None
+
+        operation = requests.grow([NewPartitions(name, count)])
+        self._ask(("topic", name), "grow", count, operation, outcome)
+
+    def _read(self, name: str) -> None:
+        def decide(tip: Tip) -> Outcome:
+            table = tip.cluster.table
+            number = table.topic_number(name)
+            found = None
+            if number >= 0:
+                found = (table.topic_id_of(number), len(table.topic_rows(number)))
+            return Decision(_no_records(), ("read", found))
+
+        self._ask(("topic", name), "read", None, Operation("read topic", decide), lambda read: read)
+
+    # -- configurations
+
+    def _configure(self) -> None:
+        random = self.cluster.random
+        name = random.choice(SETTINGS)
+        key, resource = ("config", name), (BROKER, "")
+        draw = self.cluster.draw()
+        if draw < 0.4:
+
+            def decide(tip: Tip) -> Outcome:
+                value = tip.cluster.state.configs.get(resource, {}).get(name)
+                return Decision(_no_records(), ("read", value))
+
+            self._ask(key, "read", None, Operation("read config", decide), lambda read: read)
+            return
+        value = None if draw < 0.5 else str(random.randint(1_100_000, 9_000_000))
+        if name == "background.threads" and value is not None:
+            value = str(1 + int(value) % 200)
+        operation = requests.configure([(resource, [ConfigChange(name, value, value is None)])])
+        self._ask(
+            key,
+            "set",
+            value,
+            operation,
+            lambda response: "done" if response[resource] is None else None,
+        )
+
+    def _shake(self) -> None:
+        """Elections and reassignments, of which no history is kept."""
+        random = self.cluster.random
+        name = random.choice(self.histories.names)
+        brokers = list(self.cluster.brokers)
+        if self.cluster.draw() < 0.5:
+            operation = requests.elect(ElectionType.PREFERRED)
+        else:
+            target = random.sample(brokers, min(len(brokers), random.randint(1, 3)))
+            chosen = None if self.cluster.draw() < 0.2 else target
+            operation = requests.reassign({(name, random.randrange(3)): chosen})
+        self._ask(None, "", None, operation, lambda response: None)
+
+
+def _no_records() -> Records:
+    return Records(memoryview(b""), 0)
+
+
+def _is_reading(outcome: Hashable) -> bool:
+    """Whether it only tells of the state: nothing was written, nothing had to be committed."""
+    return outcome in ("exists", "absent", "few") or isinstance(outcome, tuple)
+
+
+def _name(outcome: Hashable) -> str:
+    return outcome[0] if isinstance(outcome, tuple) else str(outcome)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex()[2:8]
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_short(each) for each in value) + ")"
+    return str(value)

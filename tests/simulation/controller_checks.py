@@ -1,0 +1,362 @@
+"""What must be true of the controllers of a simulated cluster, by name.
+
+Owns the checks over what controllers write, answer and hold, each made where it happens; those over
+the committed log itself are in `ledger`, those over what clients saw in `linearizability`:
+
+acknowledged_is_committed, nobody_sees_a_part_of_a_transaction, one_answer_a_request,
+everyone_hears_of_the_loss, the_tip_goes_back_to_what_is_committed,
+a_standby_is_a_replay_of_the_log, the_replay_is_what_the_log_says, one_controller_an_epoch,
+the_new_controller_has_all_that_is_committed, heartbeats_come_first, deciding_changes_nothing,
+a_healthy_broker_is_not_fenced, a_dead_broker_is_fenced, a_living_broker_is_unfenced,
+raft_and_controller_resign_together, snapshots_lie_in_no_transaction.
+
+Fed by `controllers` and `whole_cluster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kraft import records
+from kraft._core.batch_records import iterate
+from kraft.controller.operations import Answer, InPieces, Operation, Outcome, Ready, Tip
+from kraft.image.diff import diff
+from kraft.image.replay import Cluster
+from kraft.raft.ready import Role
+from kraft.records import decode_value
+from tests.simulation.history import Violation
+from tests.simulation.ledger import LedgerHistory, partitions_of, summary_of
+
+if TYPE_CHECKING:
+    from tests.simulation.controllers import SimulatedController, Waiter
+    from tests.simulation.whole_cluster import WholeCluster
+
+#: A state is compared with the log's at so many of the chances there are, and whenever it was
+#: reverted or loaded.
+COMPARED_EVERY = 25
+#: What is left to a controller for committing a decision.
+COMMIT_MS = 3_000.0
+_NEVER = float("inf")
+
+
+class ControllerChecks:
+    """See the module's docstring."""
+
+    def __init__(self, cluster: WholeCluster) -> None:
+        self.cluster = cluster
+        self._claimed_by: dict[int, int] = {}
+        self.newest_epoch = -1
+        #: What is being decided; None for what a controller does of its own accord.
+        self._deciding: Operation | None = None
+        #: Of operations that took effect: what they have written or seen ends here, in which epoch.
+        self._ends: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._chances = 0
+
+    @property
+    def _history(self) -> LedgerHistory:
+        history = self.cluster.history
+        assert isinstance(history, LedgerHistory)
+        return history
+
+    def epoch_of(self, runner: SimulatedController) -> int:
+        """The epoch in which it answers, -1 where it is not active."""
+        return runner.controller.epoch
+
+    def is_newest(self, epoch: int) -> bool:
+        """Whether no later controller has begun its work: what it says is not out of date."""
+        return epoch >= self.newest_epoch
+
+    # -- an operation on its way
+
+    def watch(self, runner: SimulatedController, operation: Operation) -> None:
+        """Looks on while the operation is decided and takes effect."""
+        decide, applied = operation.decide, operation.applied
+        key = (runner.machine.id, runner.life, operation.token)
+
+        def watched(tip: Tip) -> Outcome:
+            self._deciding = operation
+            pending = runner.undecided_heartbeats
+            pending.discard(operation.token)
+            if pending and not runner.waiters[operation.token].is_heartbeat:
+                raise Violation(
+                    "heartbeats_come_first",
+                    f"{runner.machine} decides {operation.name}, {len(pending)} heartbeats wait",
+                )
+            before = tip.cluster.next_offset
+            outcome = decide(tip)
+            if tip.cluster.next_offset != before:
+                raise Violation("deciding_changes_nothing", f"{operation.name} at {before}")
+            if isinstance(outcome, InPieces):
+                self.cluster.counts["large_operations"] += 1
+            return outcome
+
+        def took_effect(tip: Tip, response: Any) -> None:
+            if applied is not None:
+                applied(tip, response)
+            start = tip.cluster.transaction_start
+            end_offset = tip.cluster.next_offset if start is None else start
+            self._ends[key] = end_offset, runner.controller.epoch
+
+        operation.decide, operation.applied = watched, took_effect
+
+    def begins_a_turn(self) -> None:
+        self._deciding = None
+
+    def answered(self, runner: SimulatedController, answer: Answer, waiter: Waiter | None) -> None:
+        if waiter is None:
+            raise Violation(
+                "one_answer_a_request", f"{runner.machine} answers {answer.token} twice or unasked"
+            )
+        end = self._ends.pop((runner.machine.id, runner.life, answer.token), None)
+        if answer.error is not None:
+            return
+        if end is None:
+            raise Violation(
+                "acknowledged_is_committed",
+                f"{runner.machine} answers {waiter.name} as done, which took no effect",
+            )
+        end_offset, epoch = end
+        ledger = self._history.ledger
+        if end_offset > ledger.end_offset:
+            raise Violation(
+                "acknowledged_is_committed",
+                f"{runner.machine} answers {waiter.name}, which ends at {end_offset}; committed "
+                f"is {ledger.end_offset}",
+            )
+        if epoch != runner.controller.epoch:
+            raise Violation(
+                "acknowledged_is_committed",
+                f"{runner.machine} answers {waiter.name} of epoch {epoch} in epoch "
+                f"{runner.controller.epoch}",
+            )
+        if ledger.is_inside_transaction(end_offset):
+            raise Violation(
+                "nobody_sees_a_part_of_a_transaction",
+                f"{runner.machine} answers {waiter.name} at {end_offset}",
+            )
+        self.cluster.counts["acknowledged"] += 1
+
+    # -- what a controller writes
+
+    def writes(self, runner: SimulatedController, ready: Ready) -> None:
+        assert ready.to_append is not None
+        controller = runner.controller
+        for batch in iterate(ready.to_append, verify_crc=False):
+            for raw in batch:
+                assert raw.value is not None
+                record = decode_value(raw.value)
+                if (
+                    isinstance(record, records.BrokerRegistrationChange)
+                    and record.fenced > 0
+                    and self._deciding is None
+                ):
+                    self._fences(runner, record.broker_id, record.broker_epoch)
+        if controller.cluster.transaction_start is not None:
+            self.cluster.spring_ambush(runner.machine)
+        if self.cluster.lines is not None:
+            self.cluster.note(
+                f"{runner.machine} controller@{controller.epoch} writes "
+                f"{ready.base_offset}-{controller.cluster.next_offset}"
+                f"{' for ' + self._deciding.name if self._deciding is not None else ''}"
+            )
+
+    def _fences(self, runner: SimulatedController, broker_id: int, epoch: int) -> None:
+        """A session has run out: then nothing was heard of the broker for as long as that."""
+        heard = runner.heard.get((broker_id, epoch), runner.claimed_at)
+        silent_ms = runner.now_ms() - heard
+        self.cluster.counts["fenced_brokers"] += 1
+        if silent_ms <= self.cluster.settings.session_timeout_ms:
+            raise Violation(
+                "a_healthy_broker_is_not_fenced",
+                f"{runner.machine} fences broker {broker_id} of epoch {epoch}, heard "
+                f"{silent_ms:.0f} ms ago",
+            )
+
+    # -- leadership
+
+    def claimed(self, runner: SimulatedController) -> None:
+        controller, machine = runner.controller, runner.machine
+        if not controller.is_active:
+            return
+        epoch = controller.epoch
+        other = self._claimed_by.setdefault(epoch, machine.id)
+        if other != machine.id:
+            raise Violation("one_controller_an_epoch", f"{machine} and n{other} in epoch {epoch}")
+        self.newest_epoch = max(self.newest_epoch, epoch)
+        self.cluster.counts["claims"] += 1
+        ledger = self._history.ledger
+        if epoch == self.newest_epoch and controller.committed_offset < ledger.end_offset:
+            later = any(other.epoch > epoch for other in self.cluster.machines.values())
+            if not later:
+                raise Violation(
+                    "the_new_controller_has_all_that_is_committed",
+                    f"{machine} claims epoch {epoch} at {controller.committed_offset}; committed "
+                    f"is {ledger.end_offset}",
+                )
+        if self.cluster.lines is not None:
+            self.cluster.note(f"{machine} controller@{epoch} begins")
+
+    def lost_leadership(self, runner: SimulatedController) -> None:
+        controller, machine = runner.controller, runner.machine
+        tip = controller.cluster
+        self.cluster.counts["lost_leaderships"] += 1
+        if tip.next_offset != controller.committed_offset or controller.is_active:
+            raise Violation(
+                "the_tip_goes_back_to_what_is_committed",
+                f"{machine} is at {tip.next_offset}; committed is {controller.committed_offset}",
+            )
+        if tip.next_offset < runner.high_watermark:
+            # Only a transaction that it had taken back is in the way.
+            self.cluster.counts["losses_in_an_aborted_transaction"] += 1
+            if not self._history.ledger.is_inside_transaction(runner.high_watermark):
+                raise Violation(
+                    "the_tip_goes_back_to_what_is_committed",
+                    f"{machine} is at {tip.next_offset}; committed is {runner.high_watermark}",
+                )
+
+    def gave_up(self, runner: SimulatedController, epoch: int) -> None:
+        """Raft must not lead on where the controller cannot (KAFKA-13104)."""
+        machine = runner.machine
+        if machine.is_up and machine.role is Role.LEADER and machine.epoch == epoch:
+            raise Violation(
+                "raft_and_controller_resign_together",
+                f"{machine} leads epoch {epoch}, and its controller has given up",
+            )
+
+    # -- what a controller holds
+
+    def turn_is_over(self, runner: SimulatedController) -> None:
+        controller, machine = runner.controller, runner.machine
+        ledger = self._history.ledger
+        if controller.is_active and machine.role is not Role.LEADER:
+            raise Violation("raft_and_controller_resign_together", f"{machine} is {machine.role}")
+        if runner.waiters and not controller.is_active:
+            names = sorted({waiter.name for waiter in runner.waiters.values()})
+            raise Violation("everyone_hears_of_the_loss", f"{machine}: {names} still wait")
+        stable = controller.stable_offset
+        if stable <= ledger.end_offset and ledger.is_inside_transaction(stable):
+            raise Violation(
+                "nobody_sees_a_part_of_a_transaction",
+                f"{machine} shows what is before {stable}, in the middle of a transaction",
+            )
+        if controller.cluster.next_offset != ledger.end_offset:
+            return
+        self._chances += 1
+        if runner.must_compare or self._chances % COMPARED_EVERY == 0:
+            self.compare(runner)
+
+    def compare(self, runner: SimulatedController) -> None:
+        """The state, which ends where the committed log does, is what that says."""
+        ledger, tip = self._history.ledger, runner.controller.cluster
+        assert tip.next_offset == ledger.end_offset
+        runner.must_compare = False
+        self.cluster.counts["compared_states"] += 1
+        replay = ledger.replay
+        if tip.transaction_start != replay.transaction_start:
+            raise Violation(
+                "a_standby_is_a_replay_of_the_log",
+                f"{runner.machine} has a transaction of {tip.transaction_start}, the log of "
+                f"{replay.transaction_start}",
+            )
+        if not _is_same_state(tip, replay) or partitions_of(tip) != partitions_of(replay):
+            raise Violation(
+                "a_standby_is_a_replay_of_the_log",
+                f"{runner.machine} at {tip.next_offset}: {_difference(tip, replay)}",
+            )
+        self.compare_replay()
+
+    def compare_replay(self) -> None:
+        ledger = self._history.ledger
+        if ledger.open_since is None:
+            found, said = summary_of(ledger.replay), ledger.summary()
+            for kind, what in said.items():
+                if found[kind] != what:
+                    raise Violation(
+                        "the_replay_is_what_the_log_says",
+                        f"{kind} at {ledger.end_offset}: {found[kind]} and {what}",
+                    )
+
+    def snapshot(self, runner: SimulatedController, offset: int) -> None:
+        if self._history.ledger.is_inside_transaction(offset):
+            raise Violation(
+                "snapshots_lie_in_no_transaction", f"{runner.machine} makes one that ends {offset}"
+            )
+
+    # -- brokers, while the quorum is available
+
+    def brokers_to_wait_for(self, calm_since: float) -> list[str]:
+        """What has to become of brokers once faults have stopped and has not yet.
+
+        Raises Violation where it should have by now.
+        """
+        cluster = self.cluster
+        active = cluster.active_controller()
+        if active is None:
+            return ["there is no controller"]
+        settings, machine = cluster.settings, active.machine
+        waiting = []
+        claimed_at = (active.claimed_at - machine.clock_base) / machine.clock_rate
+        since = max(claimed_at, calm_since)
+        session_ms = settings.session_timeout_ms / machine.clock_rate
+        for id, known in self._history.ledger.brokers.items():
+            broker = cluster.brokers[id]
+            if known.is_fenced or broker.is_alive(known.epoch):
+                continue
+            heard = active.heard.get((id, known.epoch), -_NEVER)
+            heard_at = (heard - machine.clock_base) / machine.clock_rate
+            deadline = max(since, heard_at) + session_ms * 1.125 + settings.max_transaction_ms
+            if cluster.now > deadline + COMMIT_MS:
+                raise Violation(
+                    "a_dead_broker_is_fenced",
+                    f"broker {id} of epoch {known.epoch} is dead and was last heard at "
+                    f"{heard_at:.0f}, {machine} leads since {claimed_at:.0f}",
+                )
+            waiting.append(f"broker {id} is not fenced")
+        for broker in cluster.brokers.values():
+            if not broker.wants_to_be_up:
+                continue
+            entry = self._history.ledger.brokers.get(broker.id)
+            if entry is None or entry.is_fenced or entry.epoch != broker.epoch:
+                if cluster.now > max(since, broker.up_since) + 2 * session_ms + 12_000.0:
+                    raise Violation(
+                        "a_living_broker_is_unfenced",
+                        f"{broker} is up since {broker.up_since:.0f}: {broker.describe()}",
+                    )
+                waiting.append(f"broker {broker.id} is not unfenced")
+        return waiting
+
+
+def _is_same_state(one: Cluster, other: Cluster) -> bool:
+    """Who votes is left aside: an observer may not have the snapshot that the quorum began with."""
+    mine, theirs = one.state, other.state
+    return (
+        mine.journaled_maps() == theirs.journaled_maps()
+        and mine.quorum.leader_epoch == theirs.quorum.leader_epoch
+    )
+
+
+def _difference(one: Cluster, other: Cluster) -> str:
+    if not _is_same_state(one, other):
+        return str([str(change) for change in diff(one.state, other.state)][:5])
+    mine, theirs = partitions_of(one), partitions_of(other)
+    differing = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
+    return str([(key, mine.get(key), theirs.get(key)) for key in sorted(differing)[:3]])
+
+
+Guard = Callable[[Tip, Any], None]
+
+
+def guarded(operation: Operation, guard: Guard) -> Operation:
+    """The operation, at whose decision ``guard`` looks too: the state that it is decided against,
+    and what it will be answered. It is not called where the operation is refused as a whole.
+    """
+    decide = operation.decide
+
+    def decide_and_look(tip: Tip) -> Outcome:
+        outcome = decide(tip)
+        guard(tip, None if isinstance(outcome, InPieces) else outcome.response)
+        return outcome
+
+    operation.decide = decide_and_look
+    return operation

@@ -1,0 +1,440 @@
+"""Faults planted into the controller, each to be caught by the simulation of whole clusters.
+
+Owns the list that `mutants` runs beside its own: each is one rule broken, in a process of its own,
+most of them something that went wrong in Kafka's history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kraft.controller import (
+    brokers,
+    heartbeats,
+    producer_ids,
+    quorum_controller,
+    replication,
+    requests,
+    state,
+)
+from kraft.controller.decision import Decision, Records
+from kraft.controller.event_queue import EventQueue
+from kraft.controller.operations import Answer
+from kraft.controller.quorum_controller import QuorumController
+from kraft.controller.sessions import BrokerSessions
+from kraft.controller.topics import CreatedTopic
+from kraft.controller.transactions import Transaction
+from kraft.errors import KraftError
+from kraft.image.replay import Cluster
+from tests.simulation.controllers import SimulatedController
+
+CONTROLLER_MUTANTS: dict[str, Callable[[], None]] = {}
+
+
+def mutant(plant: Callable[[], None]) -> Callable[[], None]:
+    CONTROLLER_MUTANTS[plant.__name__] = plant
+    return plant
+
+
+# -- answers
+
+
+@mutant
+def a_controller_answers_before_the_commit() -> None:
+    def release(self: QuorumController) -> None:
+        while self._pending:
+            self._ready.answers.append(self._pending.popleft().answer)
+
+    QuorumController._release = release  # type: ignore[method-assign]
+
+
+@mutant
+def a_controller_answers_before_its_transaction_ends() -> None:
+    """What an operation without records has seen is the tip, transaction or not."""
+    end = QuorumController._end_transaction
+
+    def eager(self: QuorumController, transaction: Transaction, error: Any = None) -> None:
+        start = self.cluster.transaction_start
+        self._seen_offset = lambda: start or self.cluster.next_offset  # type: ignore[method-assign]
+        end(self, transaction, error)
+        del self._seen_offset
+
+    QuorumController._end_transaction = eager  # type: ignore[method-assign]
+
+
+@mutant
+def what_waits_is_forgotten_when_the_leadership_is_lost() -> None:
+    step_down = QuorumController._step_down
+
+    def silent(self: QuorumController) -> None:
+        self._pending.clear()
+        step_down(self)
+
+    QuorumController._step_down = silent  # type: ignore[method-assign]
+
+
+@mutant
+def the_same_is_answered_twice() -> None:
+    step_down = QuorumController._step_down
+
+    def twice(self: QuorumController) -> None:
+        waiting = [pending.answer.token for pending in self._pending]
+        step_down(self)
+        self._ready.answers += [
+            Answer(token, error=quorum_controller._not_controller()) for token in waiting
+        ]
+
+    QuorumController._step_down = twice  # type: ignore[method-assign]
+
+
+# -- leadership
+
+
+@mutant
+def the_tip_is_not_reverted() -> None:
+    step_down = QuorumController._step_down
+
+    def keeping(self: QuorumController) -> None:
+        committed = self.committed_offset
+        self.committed_offset = self.cluster.next_offset
+        step_down(self)
+        self.committed_offset = committed
+
+    QuorumController._step_down = keeping  # type: ignore[method-assign]
+
+
+@mutant
+def raft_goes_on_when_the_controller_gives_up() -> None:
+    """KAFKA-13104: nobody is the controller as long as Raft leads on."""
+
+    def quiet(self: QuorumController, now_ms: float) -> Any:
+        if self.is_active:
+            self._step_down()
+        return self._take_ready(now_ms)
+
+    QuorumController.append_failed = quiet  # type: ignore[method-assign]
+
+
+@mutant
+def a_controller_begins_before_it_has_caught_up() -> None:
+    """The driver's rule: what is committed is applied first."""
+    changed = SimulatedController.role_changed
+
+    def hasty(self: SimulatedController, change: Any) -> None:
+        changed(self, change)
+        if self._claim is not None:
+            self._claim = self._claim[0], 0
+            self.high_watermark = self.controller.cluster.next_offset
+
+    SimulatedController.role_changed = hasty  # type: ignore[method-assign]
+
+
+@mutant
+def control_batches_of_raft_are_not_applied() -> None:
+    QuorumController.control_batch_appended = (  # type: ignore[method-assign]
+        lambda self, base_offset, batch: None
+    )
+
+
+# -- transactions
+
+
+@mutant
+def the_transaction_of_a_dead_controller_goes_on() -> None:
+    """KAFKA-15441: nothing ends what the controller before had begun."""
+    activation = quorum_controller.activation_records
+
+    def lenient(cluster: Cluster, bootstrap: Any, settings: Any) -> Records:
+        if cluster.transaction_start is not None and len(cluster.state.brokers):
+            return Records(memoryview(b""), 0)
+        return activation(cluster, bootstrap, settings)
+
+    quorum_controller.activation_records = lenient  # type: ignore[attr-defined]
+
+
+@mutant
+def large_operations_are_no_transaction() -> None:
+    """Before KIP-868: a controller that dies leaves a part of a topic."""
+
+    def bare(self: Transaction, metadata_version: int) -> Records | None:
+        return next(self._pieces, None)
+
+    Transaction.next_piece = bare  # type: ignore[method-assign]
+
+
+@mutant
+def others_write_between_the_pieces() -> None:
+    run = QuorumController._run
+
+    def open_to_all(self: QuorumController, waiting: Any, *, may_write: bool) -> None:
+        run(self, waiting, may_write=True)
+
+    QuorumController._run = open_to_all  # type: ignore[method-assign]
+
+
+@mutant
+def snapshots_are_made_inside_of_transactions() -> None:
+    Cluster.stable_at = lambda self, committed_offset: committed_offset  # type: ignore[method-assign]
+
+
+@mutant
+def an_aborted_transaction_is_answered_as_done() -> None:
+    end = QuorumController._end_transaction
+
+    def glad(
+        self: QuorumController, transaction: Transaction, error: KraftError | None = None
+    ) -> None:
+        pending = len(self._pending)
+        end(self, transaction, error)
+        if error is not None and len(self._pending) > pending:
+            waiting = self._pending.pop()
+            answer = replace(waiting.answer, error=None, response=_WhateverIsAsked())
+            self._pending.append(waiting._replace(answer=answer))
+
+    QuorumController._end_transaction = glad  # type: ignore[method-assign]
+
+
+class _Done(CreatedTopic):
+    error = None
+
+
+class _WhateverIsAsked(dict[Any, Any]):
+    """A response that says of everything that it was done."""
+
+    def __missing__(self, key: Any) -> Any:
+        return _Done(str(key), b"", 0, 0)  # type: ignore[arg-type]
+
+
+# -- sessions and heartbeats
+
+
+@mutant
+def sessions_begin_without_contacts() -> None:
+    """KAFKA-18138: a broker that died during a failover was never fenced."""
+
+    def untouched(self: BrokerSessions, cluster: Cluster, now_ms: float) -> None:
+        self.clear()
+        for registration in cluster.state.brokers.values():
+            self._begin(registration)
+
+    BrokerSessions.activate = untouched  # type: ignore[method-assign]
+
+
+@mutant
+def sessions_of_the_last_leadership_are_kept() -> None:
+    """The times of contacts from when this node led before count on."""
+    kept: dict[int, dict[Any, float]] = {}
+    clear, activate = BrokerSessions.clear, BrokerSessions.activate
+
+    def keep(self: BrokerSessions) -> None:
+        if self._contacts:
+            kept[id(self)] = dict(self._contacts)
+        clear(self)
+
+    def go_on(self: BrokerSessions, cluster: Cluster, now_ms: float) -> None:
+        activate(self, cluster, now_ms)
+        self._contacts.update(kept.get(id(self), {}))
+
+    BrokerSessions.clear = keep  # type: ignore[method-assign]
+    BrokerSessions.activate = go_on  # type: ignore[method-assign]
+
+
+@mutant
+def heartbeats_wait_behind_others() -> None:
+    """KAFKA-15019: the queue was long, and healthy brokers were fenced."""
+    EventQueue.append_heartbeat = EventQueue.append  # type: ignore[method-assign, assignment]
+
+
+@mutant
+def a_heartbeat_counts_when_its_turn_has_come() -> None:
+    """That the broker was heard is noted late, or never where the heartbeat expired."""
+    touch = BrokerSessions.touch
+
+    def submit(
+        self: QuorumController, operation: Any, broker_id: int, broker_epoch: int, now_ms: float
+    ) -> Any:
+        applied = operation.applied
+
+        def late(tip: Any, response: Any) -> None:
+            touch(self.sessions, broker_id, broker_epoch, now_ms - 3_000.0)
+            applied(tip, response)
+
+        operation.applied = late
+        if self._is_taken_up(operation):
+            self.queue.append_heartbeat(operation, now_ms, deadline_ms=operation.deadline_ms)
+        return self._take_ready(now_ms)
+
+    QuorumController.submit_heartbeat = submit  # type: ignore[method-assign]
+
+
+@mutant
+def nobody_looks_for_sessions_that_are_over() -> None:
+    BrokerSessions.take_expired = lambda self, now_ms: None  # type: ignore[method-assign]
+
+
+# -- brokers and their epochs
+
+
+@mutant
+def stale_broker_epochs_are_accepted() -> None:
+    def lenient(cluster: Any, broker_id: int, epoch: int) -> Any:
+        registration = cluster.state.brokers.get(broker_id)
+        return registration if registration is not None else check(cluster, broker_id, epoch)
+
+    check = brokers.check_broker_epoch
+    for module in (brokers, heartbeats, producer_ids, replication):
+        module.check_broker_epoch = lenient  # type: ignore[attr-defined]
+
+
+@mutant
+def a_replica_of_an_old_broker_epoch_joins_the_isr() -> None:
+    """KAFKA-14617: its log may be that of a disk that is gone."""
+    alter = requests.alter_partitions
+
+    def lenient(
+        cluster: Any, broker_id: int, broker_epoch: int, changes: Sequence[Any], settings: Any
+    ) -> Any:
+        unknown = [replace(change, isr=dict.fromkeys(change.isr, -1)) for change in changes]
+        return alter(cluster, broker_id, broker_epoch, unknown, settings)
+
+    requests.alter_partitions = lenient  # type: ignore[attr-defined]
+
+
+@mutant
+def leader_and_partition_epochs_are_not_looked_at() -> None:
+    alter = requests.alter_partitions
+
+    def lenient(
+        cluster: Any, broker_id: int, broker_epoch: int, changes: Sequence[Any], settings: Any
+    ) -> Any:
+        table, current = cluster.table, []
+        for change in changes:
+            topic = table.topic_number_by_id(change.topic_id)
+            row = table.row_of(topic, change.partition) if topic >= 0 else -1
+            if row >= 0:
+                now = table.state_of(row)
+                change = replace(
+                    change,
+                    leader_epoch=now["leader_epoch"],
+                    partition_epoch=now["partition_epoch"],
+                )
+            current.append(change)
+        return alter(cluster, broker_id, broker_epoch, current, settings)
+
+    requests.alter_partitions = lenient  # type: ignore[attr-defined]
+
+
+@mutant
+def a_registration_again_gets_another_epoch() -> None:
+    """KAFKA-16952: the same incarnation, taken for another one."""
+    register = requests.register_broker
+
+    def forgetful(cluster: Any, request: Any, *, next_offset: int, **given: Any) -> Any:
+        decision = register(cluster, request, next_offset=next_offset, **given)
+        known = cluster.state.brokers.get(request.broker_id)
+        if known is None or known.incarnation_id != request.incarnation_id:
+            return decision
+        record = replace_epoch(decision.records[0], next_offset)
+        level = cluster.state.metadata_version
+        return Decision(Records.of([record], level), next_offset)
+
+    def replace_epoch(record: Any, epoch: int) -> Any:
+        record.broker_epoch = epoch
+        return record
+
+    requests.register_broker = forgetful  # type: ignore[attr-defined]
+
+
+@mutant
+def a_producer_id_block_is_given_out_twice() -> None:
+    """Every fifth block is answered without a record of it."""
+    allocate, counted = requests.allocate_producer_ids, [0]
+
+    def forgetful(cluster: Any, broker_id: int, broker_epoch: int) -> Any:
+        decision = allocate(cluster, broker_id, broker_epoch)
+        counted[0] += 1
+        if counted[0] % 5:
+            return decision
+        return Decision(Records(memoryview(b""), 0), decision.response)
+
+    requests.allocate_producer_ids = forgetful  # type: ignore[attr-defined]
+
+
+# -- elections
+
+
+def _unfenced(registration: Any) -> Any:
+    return replace(registration, fenced=False, in_controlled_shutdown=False)
+
+
+class _Believing(state.ElectionContext):
+    """An election that takes every broker for one that is up."""
+
+    def __new__(cls, table: Any, registered: Any, **given: Any) -> Any:
+        return super().__new__(cls, table, [_unfenced(each) for each in registered], **given)
+
+    def __init__(self, table: Any, registered: Any, **given: Any) -> None:
+        pass
+
+    def update_broker(self, broker: Any) -> bool:
+        return super().update_broker(_unfenced(broker))
+
+    def take_brokers(self, registered: Any) -> None:
+        super().take_brokers([_unfenced(each) for each in registered])
+
+
+@mutant
+def a_fenced_broker_is_elected() -> None:
+    state.ElectionContext = _Believing  # type: ignore[misc]
+
+
+class _Nostalgic(state.ElectionContext):
+    """The last known leader leads again, alive or not."""
+
+    def elect_leaderless(self, builder: Any, unfenced: int | None = None) -> int:
+        table = self.table
+        leaders = table.column("leader")
+        for row in table.live_rows():
+            last_known = table.state_of(int(row))["last_known_elr"]
+            if leaders[row] < 0 and last_known:
+                return int(super().elect_leaderless(builder, last_known[0]))
+        return int(super().elect_leaderless(builder, unfenced))
+
+
+@mutant
+def the_last_known_leader_is_elected_though_it_is_dead() -> None:
+    """KAFKA-19522."""
+    state.ElectionContext = _Nostalgic  # type: ignore[misc]
+
+
+@mutant
+def a_fenced_broker_stays_leader() -> None:
+    """Its session is over, and only its registration says so."""
+
+    def bare(builder: Any, cluster: Any, registration: Any, settings: Any) -> None:
+        record = brokers._fencing(cluster.state, registration, True)
+        brokers.append_records(builder, [record], brokers._level(cluster))
+
+    for module in (brokers, heartbeats):
+        module.append_fencing = bare  # type: ignore[attr-defined]
+
+
+@mutant
+def brokers_that_expire_together_are_decided_against_one_state() -> None:
+    """KAFKA-13173: each decision went by the state before the other."""
+    fence = brokers.append_fencing
+    seen: dict[int, Any] = {}
+
+    def blind(builder: Any, cluster: Any, registration: Any, settings: Any) -> None:
+        # The context of the election is told of a fencing only when the next one comes.
+        context = state.election_context(cluster, settings)
+        before = seen.get(id(cluster))
+        if before is not None and before.id in cluster.state.brokers:
+            context.update_broker(replace(cluster.state.brokers[before.id], fenced=False))
+        fence(builder, cluster, registration, settings)
+        seen[id(cluster)] = registration
+
+    for module in (brokers, heartbeats):
+        module.append_fencing = blind  # type: ignore[attr-defined]

@@ -1,0 +1,306 @@
+"""The controller of a simulated machine: what ``kraft.server.controller`` does, in virtual time.
+
+Owns one `QuorumController` for as long as the process of its machine lives, and drives it as a real
+node does: committed batches are applied while another node leads, a leader claims once it has
+applied all that came before its epoch, decisions are appended in their order, a turn takes a
+bounded time and is never run inside a step of the raft node. Fed by `whole_cluster`, which tells it
+what each step of the raft node brought forth; checked by `controller_checks` at each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller.operations import Operation, Ready
+from kraft.controller.quorum_controller import QuorumController
+from kraft.errors import KraftError
+from kraft.raft.messages import LogSlice
+from kraft.raft.ready import Append, Resign, Role, RoleChange
+from kraft.records import Uuid
+from tests.simulation.history import Violation
+from tests.simulation.machine import Machine
+from tests.simulation.state_storage import StateStorage
+
+if TYPE_CHECKING:
+    from tests.simulation.whole_cluster import WholeCluster
+
+#: How long the controller runs before the loop looks at the network again.
+TURN_MS = 2.0
+READ_SIZE = 16 * 1024
+LOOK_AGAIN_MS = 2.0
+
+#: Response, error, and the epoch of the controller that answers.
+OnAnswer = Callable[[Any, KraftError | None, int], None]
+
+
+@dataclass(slots=True)
+class Waiter:
+    """Who waits for an answer; ``is_heartbeat`` until it has been decided."""
+
+    on_answer: OnAnswer
+    name: str
+    is_heartbeat: bool
+    since: float
+
+
+class SimulatedController:
+    """See the module's docstring. Times are those of the machine's clock."""
+
+    def __init__(self, cluster: WholeCluster, machine: Machine) -> None:
+        self.cluster = cluster
+        self.machine = machine
+        self.life = machine.life
+        self.controller = QuorumController(
+            self._storage.load_latest(),
+            cluster.settings,
+            placer=StripedPlacer(JavaRandom(cluster.random.getrandbits(48))),
+            random_uuid=lambda: Uuid(b"\3" + cluster.random.randbytes(15)),
+            bootstrap=cluster.bootstrap,
+            log_fault=self._fault,
+        )
+        #: The clock of the machine in the turn or call that is under way.
+        self.waiters: dict[int, Waiter] = {}
+        self.undecided_heartbeats: set[int] = set()
+        self.claimed_at = 0.0
+        #: When each incarnation of a broker was last heard here, by the machine's clock.
+        self.heard: dict[tuple[int, int], float] = {}
+        #: The leadership was lost, or a snapshot loaded: the state is to be looked at.
+        self.must_compare = True
+        #: Everything below is committed, as the raft node has told.
+        self.high_watermark = 0
+        self._claim: tuple[int, int] | None = None
+        self._last_token = 0
+        self._is_turn_due = False
+        self._loading = 0
+        self._timer = 0
+
+    @property
+    def _storage(self) -> StateStorage:
+        storage = self.machine.storage
+        assert isinstance(storage, StateStorage)
+        return storage
+
+    @property
+    def is_loading(self) -> bool:
+        return self._loading > 0
+
+    def now_ms(self) -> float:
+        machine = self.machine
+        return machine.clock_base + self.cluster.now * machine.clock_rate
+
+    def _fault(self, what: str, error: Exception) -> None:
+        if isinstance(error, Violation):
+            raise error
+        raise AssertionError(f"{self.machine}: {what} failed: {error!r}") from error
+
+    def is_alive(self) -> bool:
+        return self.machine.is_up and self.machine.life == self.life
+
+    # -- what a step of the raft node brought forth
+
+    def committed(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        if self.controller.is_active:
+            self._carry_out(self.controller.commit(high_watermark, self.now_ms()))
+        self._take_turn_soon()
+
+    def role_changed(self, change: RoleChange) -> None:
+        if change.role is Role.LEADER and change.is_active:
+            self._claim = change.epoch, self.high_watermark
+        elif change.role is not Role.LEADER or change.epoch != self.controller.epoch:
+            self._claim = None
+            was_active = self.controller.is_active
+            self._carry_out(self.controller.renounce(self.now_ms()))
+            if was_active:
+                self._after_loss()
+        self._take_turn_soon()
+
+    def control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
+        self.controller.control_batch_appended(base_offset, batch)
+
+    def snapshot_installed(self) -> None:
+        self._loading += 1
+        delay = 0.1 + self.cluster.draw() * 20.0
+        self.cluster.at(self.cluster.now + delay, self._snapshot_loaded)
+
+    def _snapshot_loaded(self, _a: None = None, _b: None = None, _c: None = None) -> None:
+        if not self.is_alive():
+            return
+        self._loading -= 1
+        self.controller.replace_cluster(self._storage.load_latest())
+        self.cluster.counts["snapshots_loaded"] += 1
+        self.must_compare = True
+        self._take_turn_soon()
+
+    # -- what is asked
+
+    def submit(
+        self, operation: Operation, on_answer: OnAnswer, timeout_ms: float = float("inf")
+    ) -> None:
+        """``on_answer`` hears the response once it is committed, or why there is none."""
+        now = self._begin_waiting(operation, on_answer, timeout_ms, is_heartbeat=False)
+        self._carry_out(self.controller.submit(operation, now))
+        self._take_turn_soon()
+
+    def submit_heartbeat(
+        self,
+        operation: Operation,
+        broker_id: int,
+        broker_epoch: int,
+        on_answer: OnAnswer,
+        timeout_ms: float = float("inf"),
+    ) -> None:
+        now = self._begin_waiting(operation, on_answer, timeout_ms, is_heartbeat=True)
+        self.heard[broker_id, broker_epoch] = now
+        if self.controller.is_active:
+            self.undecided_heartbeats.add(operation.token)
+        self._carry_out(self.controller.submit_heartbeat(operation, broker_id, broker_epoch, now))
+        self._take_turn_soon()
+
+    def _begin_waiting(
+        self, operation: Operation, on_answer: OnAnswer, timeout_ms: float, *, is_heartbeat: bool
+    ) -> float:
+        self._last_token += 1
+        now = self.now_ms()
+        operation.token, operation.deadline_ms = self._last_token, now + timeout_ms
+        self.cluster.controller_checks.watch(self, operation)
+        self.waiters[operation.token] = Waiter(on_answer, operation.name, is_heartbeat, now)
+        return now
+
+    # -- a turn
+
+    def _take_turn_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            delay = self.cluster.draw() * 0.05
+            self.cluster.at(self.cluster.now + delay, self._take_turn)
+
+    def _take_turn(self, _a: None = None, _b: None = None, _c: None = None) -> None:
+        if not self.is_alive():
+            return
+        cluster = self.cluster
+        if self.machine.paused_until > cluster.now:
+            cluster.at(self.machine.paused_until, self._take_turn)
+            return
+        self._is_turn_due = False
+        self._timer += 1
+        self._run_for_a_while()
+        if self.is_alive():
+            cluster.controller_checks.turn_is_over(self)
+
+    def _run_for_a_while(self) -> None:
+        controller, cluster, machine = self.controller, self.cluster, self.machine
+        node = machine.node
+        spent = 0.0
+        while spent < TURN_MS:
+            now = self.now_ms()
+            if not controller.is_active and not self._catch_up(now):
+                return
+            if self._claim is not None:
+                (epoch, _), self._claim = self._claim, None
+                self.claimed_at = now
+                self.heard.clear()
+                self._carry_out(controller.claim(epoch, now, node.next_append_offset))
+                cluster.controller_checks.claimed(self)
+            cluster.events += 1
+            cluster.controller_checks.begins_a_turn()
+            ready = controller.run(now, node.next_append_offset, may_append=node.may_append)
+            self._carry_out(ready)
+            if not self.is_alive():
+                return
+            cost = cluster.run_cost_ms * (0.5 + cluster.draw())
+            spent += cost
+            if ready.wake_at_ms > now + cost:
+                self._wake_at(ready.wake_at_ms)
+                return
+            if not node.may_append and ready.to_append is None and not ready.answers:
+                self._wake_at(now + 1.0)
+                return
+        # The time that the turn took has to go by before the next.
+        self._is_turn_due = True
+        cluster.at(cluster.now + spent, self._take_turn)
+
+    def _catch_up(self, now: float) -> bool:
+        """Applies some of what is committed; False where there is more, or nothing else to do."""
+        controller = self.controller
+        offset = controller.cluster.next_offset
+        if self._loading:
+            return False
+        if offset < self.high_watermark:
+            storage = self._storage
+            end_offset = min(self.high_watermark, storage.end_offset)
+            batches = b""
+            if offset < end_offset:
+                batches = storage.read(LogSlice(offset, end_offset, READ_SIZE))
+            if not batches:
+                self._wake_at(now + LOOK_AGAIN_MS)
+                return False
+            self._carry_out(controller.apply_committed(memoryview(batches), now))
+            if controller.cluster.next_offset < self.high_watermark:
+                self._take_turn_soon()
+                return False
+        return self._claim is not None and controller.cluster.next_offset >= self._claim[1]
+
+    def _wake_at(self, at_ms: float) -> None:
+        if at_ms < float("inf"):
+            machine = self.machine
+            at = (at_ms - machine.clock_base) / machine.clock_rate + 0.001
+            self.cluster.at(max(at, self.cluster.now), self._timer_due, self._timer)
+
+    def _timer_due(self, timer: int, _b: None = None, _c: None = None) -> None:
+        # A turn since then has set another one.
+        if timer == self._timer and not self._is_turn_due:
+            self._take_turn()
+
+    # -- what the controller asks for
+
+    def _carry_out(self, ready: Ready) -> None:
+        checks = self.cluster.controller_checks
+        if ready.to_append is not None:
+            self._append(ready)
+        for answer in ready.answers:
+            waiter = self.waiters.pop(answer.token, None)
+            checks.answered(self, answer, waiter)
+            self.undecided_heartbeats.discard(answer.token)
+            assert waiter is not None
+            waiter.on_answer(answer.response, answer.error, checks.epoch_of(self))
+        if ready.resign_epoch is not None:
+            self.cluster.counts["controller_resignations"] += 1
+            self.machine.is_asked_to_leave = True
+            self.cluster.step(self.machine, Resign(ready.resign_epoch))
+
+    def _append(self, ready: Ready) -> None:
+        cluster, machine = self.cluster, self.machine
+        assert ready.to_append is not None
+        cluster.controller_checks.writes(self, ready)
+        if ready.base_offset != machine.node.next_append_offset:
+            raise AssertionError(
+                f"{machine} decided at {ready.base_offset}, its log is at "
+                f"{machine.node.next_append_offset}: something came between"
+            )
+        epoch = ready.epoch
+        if cluster.refuses_append(machine):
+            # As where no memory, or no room in the accumulator, is left.
+            cluster.counts["refused_appends"] += 1
+            self._append_failed()
+            return
+        told = Append(self._last_token, epoch, batches=ready.to_append)
+        for appended in cluster.step(machine, told).appended:
+            if appended.error:
+                cluster.counts["failed_appends"] += 1
+                self._append_failed()
+
+    def _append_failed(self) -> None:
+        epoch = self.controller.epoch
+        self._carry_out(self.controller.append_failed(self.now_ms()))
+        if epoch >= 0:
+            self.cluster.controller_checks.gave_up(self, epoch)
+            self._after_loss()
+
+    def _after_loss(self) -> None:
+        self.undecided_heartbeats.clear()
+        self.must_compare = True
+        self.cluster.controller_checks.lost_leadership(self)

@@ -1,0 +1,376 @@
+"""From a seed to a whole cluster, and what happens to it: quorum, controllers, brokers, clients.
+
+Owns the same two phases as `scenario`: faults of every kind, then calm, in which the quorum has to
+commit again, every dead broker to be fenced and every living one unfenced, and in which everything
+that was asked and answered is looked at. Large operations come in small pieces here, so that a
+transaction has many of them and a seed many transactions. `run_seed` is what commands and tests
+call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+from kraft import records
+from kraft.controller.settings import ControllerSettings
+from kraft.controller.state import ELR_FEATURE, Settings
+from kraft.raft.config import RaftConfig
+from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
+from kraft.raft.node import Node
+from kraft.raft.ready import Resign, Role, SnapshotStored
+from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.records import Record
+from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, MetadataVersion
+from tests.simulation.brokers import SimulatedBroker
+from tests.simulation.clients import Client, Histories
+from tests.simulation.faults import Faults
+from tests.simulation.ledger import LedgerHistory
+from tests.simulation.machine import Machine, new_directory
+from tests.simulation.scenario import (
+    BOOTSTRAP_PORT,
+    CLUSTER_ID,
+    LISTENER,
+    Outcome,
+    Phases,
+    run_phases,
+)
+from tests.simulation.state_storage import StateStorage, bootstrap_snapshot, snapshot_of
+from tests.simulation.storage import Snapshot
+from tests.simulation.whole_cluster import Finder, WholeCluster
+
+#: Of a transaction, instead of 10,000 records.
+RECORDS_OF_A_PIECE = 12
+FIRST_BROKER = 101
+FIRST_CLIENT = 201
+
+
+@contextmanager
+def small_pieces() -> Iterator[None]:
+    """Batches of a dozen records at most, wherever the controller cuts what is large."""
+    changed = []
+    for name, module in list(sys.modules.items()):
+        is_core = name.endswith((".quorum_controller", ".decision"))
+        if name.startswith("kraft.controller.") and not is_core:
+            size = getattr(module, "MAX_RECORDS_PER_BATCH", None)
+            if size is not None:
+                changed.append((module, size))
+                module.MAX_RECORDS_PER_BATCH = RECORDS_OF_A_PIECE  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for module, size in changed:
+            module.MAX_RECORDS_PER_BATCH = size  # type: ignore[attr-defined]
+
+
+class WholeFaults(Faults):
+    """The faults of the quorum, and those of brokers and controllers."""
+
+    cluster: WholeCluster
+
+    def __init__(self, cluster: WholeCluster) -> None:
+        super().__init__(cluster, StateStorage)
+        table: list[tuple[int, Callable[[], None]]] = [
+            (12, self.crash_one),
+            (14, self.crash_leader),
+            (1, self.crash_all),
+            (6, self.cut_in_two),
+            (7, self.isolate_leader),
+            (4, self.cut_one_way),
+            (2, self.reconnect),
+            (3, self.slow_disk),
+            (2, self.full_disk),
+            (6, self.pause),
+            (12, self.snapshot),
+            (8, self.clean_snapshots),
+            (6, self.change_voters),
+            (2, self.upgrade),
+            (8, self.resign),
+            (4, self.shut_down),
+            (3, self.wipe_observer),
+            (16, self.kill_broker),
+            (8, self.stop_broker),
+            (4, self.lose_directory),
+            (5, self.cut_broker_off),
+            (8, self.refuse_append),
+            (14, self.lie_in_ambush),
+        ]
+        self._weights = self._busy_weights = [weight for weight, _ in table]
+        self._faults = [fault for _, fault in table]
+
+    # -- brokers
+
+    def _any_broker(self) -> SimulatedBroker | None:
+        up = [broker for broker in self.cluster.brokers.values() if broker.is_up]
+        return self.random.choice(up) if up else None
+
+    def kill_broker(self) -> None:
+        broker = self._any_broker()
+        if broker is not None:
+            broker.die()
+            self._return_later(broker)
+
+    def stop_broker(self) -> None:
+        broker = self._any_broker()
+        if broker is not None:
+            broker.stop()
+            self._return_later(broker)
+
+    def lose_directory(self) -> None:
+        broker = self._any_broker()
+        if broker is not None:
+            broker.lose_directory()
+            self._return_later(broker)
+
+    def _return_later(self, broker: SimulatedBroker) -> None:
+        """Soon, while its old session lives; or late, and perhaps not before the calm is over."""
+        longest_ms = self.random.choice((500.0, 4_000.0, 40_000.0))
+        wait_ms = 10.0 + self.random.random() * longest_ms
+        self.cluster.at(self.cluster.now + wait_ms, self._return, broker)
+
+    def _return(self, broker: SimulatedBroker, _b: None = None, _c: None = None) -> None:
+        if not broker.is_up:
+            broker.start()
+        elif broker.is_stopping:
+            self._return_later(broker)
+
+    def cut_broker_off(self) -> None:
+        broker = self._any_broker()
+        if broker is not None:
+            self.cluster.counts["brokers_cut_off"] += 1
+            for id in self.cluster.machines:
+                self.cluster.blocked.add((broker.id, id))
+                if self.random.random() < 0.7:
+                    self.cluster.blocked.add((id, broker.id))
+            self._reconnect_later(14_000.0)
+
+    # -- controllers
+
+    def refuse_append(self) -> None:
+        """The raft layer of the active controller does not take what comes next (KAFKA-13104)."""
+        machine = self.cluster.leader()
+        if machine is not None:
+            self.cluster.refusing.add(machine.id)
+
+    def lie_in_ambush(self) -> None:
+        """The next controller in the middle of a transaction crashes, resigns, or stands still."""
+        self.cluster.ambush = self.random.choice(
+            (self._crash_it, self._crash_it, self._resign_it, self._pause_it)
+        )
+
+    def _crash_it(self, machine: Machine) -> None:
+        self.cluster.crash(machine)
+        self._restart_later(machine)
+
+    def _resign_it(self, machine: Machine) -> None:
+        if machine.role is Role.LEADER:
+            machine.is_asked_to_leave = True
+            self.cluster.step(machine, Resign(machine.epoch))
+
+    def _pause_it(self, machine: Machine) -> None:
+        machine.paused_until = self.cluster.now + 1_000.0 + self.random.random() * 5_000.0
+
+    def _die_in_a_failover(self) -> None:
+        """The last fault: a broker dies with the controller that knew it (KAFKA-18138)."""
+        broker, machine = self._any_broker(), self.cluster.leader()
+        if broker is not None and machine is not None:
+            self.cluster.counts["deaths_in_a_failover"] += 1
+            broker.die()
+            self.cluster.at(self.cluster.now + 30_000.0, self._return, broker)
+            self.cluster.crash(machine)
+
+    def heal(self) -> None:
+        self.cluster.ambush = None
+        self.cluster.refusing.clear()
+        if self.random.random() < 0.4:
+            self._die_in_a_failover()
+        super().heal()
+
+    def snapshot(self) -> None:
+        """A node makes a snapshot of the state that its controller holds."""
+        machine = self._any_up()
+        cluster = self.cluster
+        if machine is None or machine.paused_until > cluster.now:
+            return
+        runner = cluster.controllers[machine.id]
+        tip, controller = runner.controller.cluster, runner.controller
+        offset = tip.stable_at(controller.committed_offset)
+        storage = machine.storage
+        assert isinstance(storage, StateStorage)
+        latest = next(reversed(storage.snapshots), BOOTSTRAP_SNAPSHOT)
+        if (
+            runner.is_loading
+            or offset != tip.next_offset
+            or offset <= latest.offset
+            or METADATA_VERSION not in tip.state.features
+        ):
+            return
+        entry = storage.entry_at(offset - 1)
+        if entry is None or entry.end_offset != offset or machine.verified_offset < offset:
+            return
+        cluster.controller_checks.snapshot(runner, offset)
+        id = storage.add_state(entry, snapshot_of(tip, entry.epoch))
+        cluster.counts["snapshots_made"] += 1
+        cluster.step(machine, SnapshotStored(id, len(storage.snapshots[id].content)))
+
+
+def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[WholeCluster, WholeFaults]:
+    """The cluster of a seed, nothing started yet."""
+    random = Random(seed * 7919 + 1)
+    voter_count = random.choices((1, 2, 3, 4, 5), (2, 1, 8, 1, 3))[0]
+    observer_count = random.choices((0, 1, 2), (4, 3, 1))[0]
+    is_dynamic = random.random() < 0.65
+    ids = range(1, voter_count + observer_count + 1)
+    directories = {id: new_directory(random) for id in ids}
+    endpoints = {id: Endpoint(LISTENER, f"n{id}", 9000 + id) for id in ids}
+    may_vote = {id: id <= voter_count or random.random() < 0.7 for id in ids}
+    voters = VoterSet(
+        Voter(
+            ReplicaKey(id, directories[id] if is_dynamic else None),
+            (endpoints[id],),
+            VersionRange(0, 1 if is_dynamic else 0),
+        )
+        for id in ids
+        if id <= voter_count
+    )
+    history = LedgerHistory(voters if is_dynamic else None, 1 if is_dynamic else 0)
+    cluster = WholeCluster(random, history, *_settings(random), make_node)
+    cluster.run_cost_ms = random.choice((0.02, 0.1, 0.1, 1.0, 8.0))
+    is_skewed = random.random() < 0.4
+    linger_ms = random.choice((0, 0, 5, 25))
+    fetch_max_bytes = random.choice((2000, 8 * 1024 * 1024))
+    for id in ids:
+        config = RaftConfig(
+            node_id=id,
+            directory_id=directories[id],
+            cluster_id=CLUSTER_ID,
+            listener=LISTENER,
+            endpoints=(endpoints[id],) if may_vote[id] else (),
+            static_voters=VoterSet() if is_dynamic else voters,
+            bootstrap_servers=tuple(
+                Endpoint(LISTENER, f"bootstrap{other}", BOOTSTRAP_PORT + other)
+                for other in ids
+                if may_vote[other] and other != id
+            ),
+            can_vote=may_vote[id],
+            append_linger_ms=linger_ms,
+            fetch_max_bytes=fetch_max_bytes,
+            fetch_snapshot_max_bytes=fetch_max_bytes,
+        )
+        storage = StateStorage(id, history, config.static_voters)
+        if is_dynamic and id <= voter_count:
+            content = bootstrap_snapshot(voters)
+            history.note_snapshot(BOOTSTRAP_SNAPSHOT, content)
+            storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, history.root)
+        machine = Machine(config, storage)
+        machine.clock_base += random.random() * 600_000.0
+        if is_skewed:
+            machine.clock_rate = 0.96 + random.random() * 0.08
+        cluster.add(machine, BOOTSTRAP_PORT + id)
+    for number in range(random.randint(3, 5)):
+        id = FIRST_BROKER + number
+        cluster.brokers[id] = SimulatedBroker(cluster, id, Finder(cluster))
+    return cluster, WholeFaults(cluster)
+
+
+def _settings(random: Random) -> tuple[ControllerSettings, tuple[Record, ...]]:
+    """What the controllers go by, and what the log begins with."""
+    decisions = Settings(
+        min_insync_replicas=random.choice((1, 1, 2)),
+        unclean_leader_election_enable=random.random() < 0.2,
+    )
+    session_ms = random.choice((6_000, 9_000))
+    settings = ControllerSettings(
+        decisions=decisions,
+        session_timeout_ms=session_ms,
+        leader_imbalance_check_interval_ms=random.choice((None, 2_000)),
+        unclean_leader_election_interval_ms=random.choice((None, 3_000)),
+        max_transaction_ms=random.choice((40, 300, 3_000)),
+    )
+    level = random.choice((LATEST_PRODUCTION.value, MetadataVersion.IBP_3_7_IV2.value))
+    bootstrap: list[Record] = [records.FeatureLevel(name=METADATA_VERSION, feature_level=level)]
+    if level == LATEST_PRODUCTION.value and random.random() < 0.6:
+        bootstrap.append(records.FeatureLevel(name=ELR_FEATURE, feature_level=1))
+    return settings, tuple(bootstrap)
+
+
+class WholePhases(Phases):
+    """Faults and calm in turn, with brokers and clients."""
+
+    cluster: WholeCluster
+    trouble_ms = (3_000.0, 20_000.0)
+    between_faults_ms = (100.0, 250.0, 600.0)
+
+    def __init__(self, cluster: WholeCluster, faults: WholeFaults, event_limit: int) -> None:
+        super().__init__(cluster, faults, event_limit)
+        self.histories = Histories(cluster)
+        random = cluster.random
+        large = random.choice((1, 1, 2))
+        self.clients = [
+            Client(
+                cluster,
+                self.histories,
+                FIRST_CLIENT + number,
+                Finder(cluster),
+                is_large=number < large,
+            )
+            for number in range(large + random.randint(2, 4))
+        ]
+
+    def start(self) -> None:
+        cluster = self.cluster
+        for broker in cluster.brokers.values():
+            cluster.at(cluster.draw() * 3_000.0, broker.start)
+        for client in self.clients:
+            cluster.at(cluster.draw() * 1_000.0, client.act)
+        super().start()
+
+    def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
+        """There are others; this one only sees to it that a seed comes to its end."""
+        cluster = self.cluster
+        cluster.at(cluster.now + 100.0, self._client)
+        if cluster.events >= self.event_limit and not cluster.is_calm:
+            self.calm_down()
+
+    def _is_proved(self) -> bool:
+        cluster = self.cluster
+        if not super()._is_proved():
+            return False
+        waiting = cluster.controller_checks.brokers_to_wait_for(self._calm_since)
+        if waiting:
+            return False
+        ledger = cluster.ledger
+        behind = [
+            runner
+            for runner in cluster.controllers.values()
+            if runner.controller.cluster.next_offset == ledger.end_offset
+        ]
+        for runner in behind:
+            cluster.controller_checks.compare(runner)
+        self.histories.check()
+        return True
+
+
+def run_seed(
+    seed: int,
+    event_limit: int,
+    *,
+    is_traced: bool = False,
+    make_node: Callable[..., Node] = Node,
+    prepare: Callable[[WholeCluster], None] | None = None,
+) -> Outcome:
+    """Runs one seed; a violation is in the outcome, everything else that goes wrong is one too."""
+    cluster, faults = build(seed, make_node)
+    if is_traced:
+        cluster.lines = []
+    if prepare is not None:
+        prepare(cluster)
+    with small_pieces():
+        outcome = run_phases(seed, cluster, WholePhases(cluster, faults, event_limit))
+    ledger = cluster.ledger
+    outcome.counts["transactions"] += ledger.transaction_count
+    outcome.counts["aborted_transactions"] += ledger.abort_count
+    outcome.counts["producer_id_blocks"] += cluster.blocks.count
+    return outcome
