@@ -469,6 +469,8 @@ class Quorum(Log):
         if self.leader is None:
             return
         check_cluster(self.controller.cluster, self.state)
+        quorum = self.controller.cluster.state.quorum
+        assert (quorum.leader_id, quorum.leader_epoch) == (self.leader, self.epoch)
         assert self.controller.committed_offset == self.committed
         assert self.controller.stable_offset == self._stable(self.committed)
         mine = self.controller.sessions

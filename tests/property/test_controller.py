@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property import controller_requests as requests
+from tests.property.controller_dice import Kind
 from tests.property.controller_quorum import NODES, Quorum
 
 RUNS = int(os.environ.get("CONTROLLER_MODEL_RUNS", "120"))
@@ -64,28 +65,31 @@ def step(quorum: Quorum, dice: Random) -> None:
         dice.choice((take_over, take_over, follow, publish))(quorum, dice)
         return
     what = dice.random()
-    if what < 0.40:
+    if what < 0.20:
         requests.request(quorum, dice)
+    elif what < 0.55:
+        requests.request(quorum, dice)
+        for _ in range(dice.choice((1, 1, 3, 6))):
+            quorum.turn(may_append=dice.random() < 0.95)
     elif what < 0.75:
         quorum.turn(may_append=dice.random() < 0.95)
-    elif what < 0.86:
+    elif what < 0.87:
         commit(quorum, dice)
-    elif what < 0.91:
+    elif what < 0.92:
         let_time_go_by(quorum, dice)
-    elif what < 0.925:
-        follow(quorum, dice)
-    elif what < 0.93:
-        begin_anew(quorum, dice)
-    elif what < 0.945:
-        publish(quorum, dice)
-    elif what < 0.955:
-        quorum.settle_both()
-    elif what < 0.97:
-        lose(quorum, dice)
-    elif what < 0.98:
-        requests.everyone_beats(quorum, dice)
     else:
-        quorum.check_ways(dice)
+        dice.choice(SELDOM)(quorum, dice)
+
+
+def settle(quorum: Quorum, dice: Random) -> None:
+    quorum.settle_both()
+
+
+def look(quorum: Quorum, dice: Random) -> None:
+    quorum.check_ways(dice)
+
+
+SELDOM = (*(follow, begin_anew, publish, publish, settle, settle), lose, look)
 
 
 def run(seed: int, steps: int = STEPS) -> Quorum:
@@ -95,6 +99,7 @@ def run(seed: int, steps: int = STEPS) -> Quorum:
     try:
         quorum.lead()
         requests.brokers_come(quorum, dice)
+        requests.topics_come(quorum, dice)
         for _ in range(steps):
             step(quorum, dice)
         if quorum.leader is not None:
@@ -117,14 +122,15 @@ class ControllerMachine(RuleBasedStateMachine):
     def begin(self, level: int, elr: bool, dice: Random) -> None:
         self.quorum = Quorum(level, elr=elr and level >= 23)
         self.quorum.lead()
-        requests.brokers_come(self.quorum, dice, range(3))
+        requests.brokers_come(self.quorum, dice, range(4))
+        requests.topics_come(self.quorum, dice)
 
     def leads(self) -> bool:
         return self.quorum.leader is not None
 
     @precondition(leads)
     @rule(dice=DICE, kind=st.sampled_from(requests.KINDS))
-    def ask(self, dice: Random, kind: requests.Kind) -> None:
+    def ask(self, dice: Random, kind: Kind) -> None:
         kind(self.quorum, dice)
 
     @precondition(leads)

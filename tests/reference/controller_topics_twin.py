@@ -51,14 +51,6 @@ def placed_record(
         assert len(set(replicas)) == len(replicas) == placed.factor
         assert set(replicas) <= set(usable)
         assert not state.brokers[replicas[0]]["fenced"], "a fenced broker was placed first"
-        fenced = [replica for replica in replicas if state.brokers[replica]["fenced"]]
-        if fenced:
-            unused = set(usable) - set(replicas)
-            racks = {state.brokers[replica]["rack"] for replica in fenced}
-            assert not any(
-                state.brokers[broker]["rack"] in racks and not state.brokers[broker]["fenced"]
-                for broker in unused
-            ), "a fenced broker was taken before one of its rack that is not"
     isr = [replica for replica in replicas if state.is_active(replica)]
     rules = state.rules()
     homes = [rules.default_directory(replica) for replica in replicas]
