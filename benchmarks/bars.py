@@ -219,6 +219,20 @@ def at_least_a_second(rate: float) -> Condition:
     return judge
 
 
+def share_of_bytes(peer: str, part: float) -> Condition:
+    """At most this part of the peer's bytes an item."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours, theirs = run.of(row.kraft, row.total), run.of(peer)
+        asked = f"<= 1/{1 / part:g} of {peer}"
+        if ours is None or theirs is None:
+            return Verdict(asked, "", None)
+        share = ours.bytes / ours.count / (theirs.bytes / theirs.count)
+        return Verdict(asked, f"1/{1 / share:.1f}", share <= part)
+
+    return judge
+
+
 def same_cost(times: float) -> Condition:
     """Over all sizes of cluster that were measured, slowest and fastest differ at most so much."""
 
@@ -481,8 +495,87 @@ ROWS = (
 )
 
 
+CONTROLLER_ROWS = (
+    Row(
+        "create 1M partitions in one request and transaction: decide, apply, encode",
+        "controller_create",
+        "kafka_controller_create",
+        (at_least_a_second(3_000_000), at_least(10)),
+        note="topics of 8,000; the peer, ReplicationControlManager, in as many requests",
+    ),
+    Row(
+        "create 100,000 topics of 10 partitions, 100 topics a request",
+        "controller_create_small",
+        "kafka_controller_create_small",
+        (at_least(3),),
+    ),
+    Row(
+        "a broker with 10k of 1M partitions is fenced: decide, apply, encode",
+        "controller_fence",
+        "kafka_controller_fence",
+        (at_least(10),),
+    ),
+    Row(
+        "zonal outage at 1M partitions: a third of 300 brokers, one by one",
+        "controller_zone",
+        "kafka_controller_zone",
+        (at_least(10),),
+    ),
+    Row(
+        "AlterPartition of 10k partitions, request bytes to record bytes",
+        "controller_alter",
+        "kafka_controller_alter",
+        (at_least(5),),
+        note="here to the bytes of the response too",
+    ),
+    Row(
+        "preferred election over 1M partitions, 100k to move",
+        "controller_elect",
+        "kafka_controller_elect",
+        (at_least(10),),
+        note="the peer in requests of 50,000 partitions, as it refuses more than 10,000 elections",
+    ),
+    *(
+        Row(
+            f"the longest event of all rounds: {title}",
+            f"controller_{name}_longest",
+            None,
+            (worst_at_most_ms(5),),
+            floor=None,
+        )
+        for title, name in (
+            ("creating 1M partitions", "create"),
+            ("creating 100,000 topics", "create_small"),
+            ("fencing", "fence"),
+            ("a zonal outage", "zone"),
+            ("AlterPartition", "alter"),
+            ("preferred election", "elect"),
+        )
+    ),
+    Row(
+        "revert of a change to each of 1M partitions, against applying them",
+        "revert",
+        None,
+        (at_most_times(2, "revert_apply"),),
+    ),
+    Row(
+        "revert of 1M partitions that were created, against applying them",
+        "revert_created",
+        None,
+        (at_most_times(2, "revert_created_apply"),),
+    ),
+    Row(
+        "memory of the whole controller at 2M partitions: resident, against the peer's heap",
+        "controller_memory",
+        "kafka_controller_heap",
+        (share_of_bytes("kafka_controller_heap", 1 / 5),),
+        floor=None,
+    ),
+)
+
+
 def judged(
-    run: Run, rows: tuple[Row, ...] = ROWS + QUORUM_ROWS
+    run: Run, rows: tuple[Row, ...] = ROWS + CONTROLLER_ROWS + QUORUM_ROWS
 ) -> Iterator[tuple[Row, list[Verdict]]]:
     """Every row with the verdict of each of its conditions."""
     for row in rows:

@@ -190,7 +190,7 @@ final class Images {
         return sum;
     }
 
-    private static long usedAfterCollection() throws InterruptedException {
+    static long usedAfterCollection() throws InterruptedException {
         long used = Long.MAX_VALUE;
         for (int i = 0; i < 4; i++) {
             System.gc();

@@ -6,7 +6,7 @@ public final class Peers {
 
     public static void main(String[] args) throws Exception {
         if (args.length == 0) {
-            System.err.println("usage: Peers decode|encode|load|fence|changes|heap|place|log|quorum name=value...");
+            System.err.println("usage: Peers decode|encode|load|fence|changes|heap|place|log|quorum|controller-* name=value...");
             System.exit(2);
         }
         Arguments arguments = Arguments.parse(args);
@@ -20,6 +20,11 @@ public final class Peers {
             case "place" -> Placement.place(arguments);
             case "log" -> Logs.appendAndRead(arguments);
             case "quorum" -> Quorum.serve(arguments);
+            case "controller-create" -> Controllers.create(arguments);
+            case "controller-fence" -> Controllers.fence(arguments);
+            case "controller-alter" -> Controllers.alter(arguments);
+            case "controller-elect" -> Controllers.elect(arguments);
+            case "controller-heap" -> Controllers.heap(arguments);
             default -> throw new IllegalArgumentException("no program " + arguments.program());
         }
         System.exit(0);

@@ -1,0 +1,312 @@
+"""The controller's decisions beside Kafka's own control managers: decide, apply, encode.
+
+Each work goes through ``QuorumController``, from the request to the batches that are handed to the
+raft layer, and takes effect on the tip of the log with the journal on.
+
+``controller_create``        topics of 8,000 partitions, a million in one request and one metadata
+                             transaction; the peer needs a request a topic, as it refuses more than
+                             10,000 records
+``controller_create_small``  topics of 10 partitions, 100 in a request
+``controller_fence``         the session of a broker with 10,000 partitions is over
+``controller_zone``          those of a third of all brokers, found one by one
+``controller_alter``         one AlterPartition request of 10,000 partitions, from its bytes to
+                             those of the records (and, here, of the response)
+``controller_elect``         preferred leaders for every partition of the cluster, a tenth to move;
+                             the peer in requests of 50,000 partitions, as it refuses more than
+                             10,000 elections
+``*_longest``                the longest that any event of the same rounds held the event thread
+
+The peer decides, replays, and writes the records' values with ``MetadataRecordSerde``, no batches
+and no CRC; both sides have to write as many records, and where no ids are drawn the same values.
+Between rounds, which is not timed, creations begin with a cluster without topics, whose columns
+have yet to grow; everything else is taken back, on the peer's side always. The garbage collector is
+set as in a node.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import generate
+from benchmarks.bench_peers import run
+from benchmarks.conftest import Sizes
+from benchmarks.controller_driver import (
+    Active,
+    brokers_alone,
+    cluster_of,
+    collected_as_in_a_node,
+    leaders_moved_off,
+    left_alone,
+    values_check,
+)
+from benchmarks.java_peers import Line, Peers
+from benchmarks.timings import summary
+from kraft.controller import AlterPartitions, ElectionType, NewTopic, requests
+from kraft.image.replay import Cluster
+from kraft.records import Uuid
+
+BROKERS = 300
+LARGE_TOPIC = 8_000
+SMALL_TOPIC = 10
+SMALL_TOPICS_A_REQUEST = 100
+Figure = Callable[..., None]
+Work = Callable[[Active], None]
+
+
+class Scenario:
+    """One work, timed round by round on what `again` gives; its longest events are noted."""
+
+    def __init__(self, benchmark: Any, measured: Figure, figure: Figure, sizes: Sizes) -> None:
+        self._benchmark = benchmark
+        self._measured, self._figure = measured, figure
+        self._sizes = sizes
+
+    def measure(
+        self, name: str, again: Callable[[], Active], work: Work, *, count: int, rounds: float = 1
+    ) -> dict[str, int]:
+        """``count`` partitions a round, ``rounds`` times as many of them as usual.
+
+        Gives what one more round writes, as the peer's line says it.
+        """
+        actives: list[Active] = []
+        longest: list[float] = []
+
+        def prepare() -> tuple[tuple[Active], dict[str, Any]]:
+            longest.extend(active.longest_s for active in actives)
+            # One cluster at a time.
+            actives.clear()
+            actives.append(again())
+            return (actives[0],), {}
+
+        warmup, rounds = self._sizes.warmup, max(3, int(self._sizes.rounds * rounds))
+        with collected_as_in_a_node():
+            self._benchmark.pedantic(work, setup=prepare, rounds=rounds, warmup_rounds=warmup)
+        size = actives[0].bytes_written
+        prepare()
+        self._measured(name, unit="partitions", count=count, bytes=size)
+        self._figure(f"{name}_longest", unit="events", count=1, **summary(longest[warmup:]))
+        active = actives[0]
+        active.written = []
+        work(active)
+        records, size, check = values_check(active.written)
+        return {"records": records, "bytes": size, "check": check}
+
+
+@pytest.fixture
+def scenario(benchmark: Any, measured: Figure, figure: Figure, sizes: Sizes) -> Scenario:
+    return Scenario(benchmark, measured, figure, sizes)
+
+
+def assert_same(written: dict[str, int], line: Line, *, ids_differ: bool = False) -> None:
+    """The peer wrote the same; where topics were made their ids are others."""
+    for name in ("records", "bytes") if ids_differ else ("records", "bytes", "check"):
+        assert line[name] == written[name], name
+
+
+def empty() -> Active:
+    """A cluster without topics. Its columns have yet to grow, as in a node that does this once."""
+    cluster = Cluster(journaling=True)
+    cluster.apply(brokers_alone(BROKERS))
+    return Active(cluster)
+
+
+def taking_back(active: Active, prepare: Work = lambda active: None) -> Callable[[], Active]:
+    """The same cluster again and again."""
+
+    def again() -> Active:
+        active.take_back()
+        prepare(active)
+        return active
+
+    return again
+
+
+def bench_create(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
+    count = sizes.partitions // LARGE_TOPIC
+    partitions = count * LARGE_TOPIC
+
+    def work(active: Active) -> None:
+        topics = [
+            NewTopic(f"topic-{number}", Uuid(os.urandom(16)), LARGE_TOPIC, 3)
+            for number in range(count)
+        ]
+        active.submit(requests.create(topics))
+        active.run()
+        assert len(active.response()) == count
+        assert active.cluster.table.partition_count == partitions
+
+    written = scenario.measure("controller_create", empty, work, count=partitions)
+    line = created_by_peer(peers, sizes, tmp_path, "controller_create", count, LARGE_TOPIC, 1)
+    assert line["records"] == count * (LARGE_TOPIC + 1)
+    # The first and the last record of the transaction.
+    assert written["records"] == line["records"] + 2
+
+
+def created_by_peer(
+    peers: Peers,
+    sizes: Sizes,
+    directory: Path,
+    name: str,
+    topics: int,
+    partitions: int,
+    together: int,
+) -> Line:
+    path = directory / "brokers.log"
+    path.write_bytes(brokers_alone(BROKERS))
+    lines = run(
+        peers,
+        "controller-create",
+        sizes,
+        file=path,
+        name=name,
+        topics=topics,
+        partitions=partitions,
+        together=together,
+        fewer=10,
+    )
+    return lines[name]
+
+
+def bench_create_small(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
+    count = sizes.partitions // SMALL_TOPIC
+    names = [
+        [f"topic-{number}" for number in range(first, first + SMALL_TOPICS_A_REQUEST)]
+        for first in range(0, count, SMALL_TOPICS_A_REQUEST)
+    ]
+
+    def work(active: Active) -> None:
+        for request in names:
+            topics = [NewTopic(name, Uuid(os.urandom(16)), SMALL_TOPIC, 3) for name in request]
+            active.submit(requests.create(topics))
+            active.run()
+            assert len(active.response()) == len(topics)
+        assert active.cluster.table.topic_count == count
+
+    written = scenario.measure(
+        "controller_create_small", empty, work, count=count * SMALL_TOPIC, rounds=0.2
+    )
+    line = created_by_peer(
+        peers,
+        sizes,
+        tmp_path,
+        "controller_create_small",
+        count,
+        SMALL_TOPIC,
+        SMALL_TOPICS_A_REQUEST,
+    )
+    assert_same(written, line, ids_differ=True)
+
+
+def bench_fence(scenario: Scenario, sizes: Sizes, peers: Peers) -> None:
+    fence(scenario, sizes, peers, "controller_fence", 1, fewer=1)
+
+
+def bench_zone(scenario: Scenario, sizes: Sizes, peers: Peers) -> None:
+    _, expected = generate.make("uniform", sizes.partitions)
+    fence(scenario, sizes, peers, "controller_zone", expected.brokers // 3, fewer=10)
+
+
+def fence(
+    scenario: Scenario, sizes: Sizes, peers: Peers, name: str, silent: int, fewer: int
+) -> None:
+    held = generate.HELD_PER_BROKER
+    # A broker's turn comes 10 ms after that of the one before.
+    for_ms = 10 * (silent + 1)
+
+    def work(active: Active) -> None:
+        active.run(for_ms)
+
+    def prepare(active: Active) -> None:
+        active.silence_below(silent)
+
+    again = taking_back(Active(cluster_of(sizes.partitions)), prepare)
+    written = scenario.measure(name, again, work, count=silent * held)
+    assert written["records"] == silent * (held + 1)
+    path, _ = generate.make("uniform", sizes.partitions)
+    lines = run(
+        peers,
+        "controller-fence",
+        sizes,
+        file=path,
+        name=name,
+        silent=silent,
+        held=held,
+        fewer=fewer,
+    )
+    assert_same(written, lines[name])
+
+
+def alter_partition_body(cluster: Cluster, broker: int) -> bytes:
+    """The AlterPartition request, version 3, of a broker that wants all replicas in its ISRs."""
+    table, registered = cluster.table, cluster.state.brokers
+    by_topic: dict[int, list[bytes]] = {}
+    for row in table.broker_rows(broker).tolist():
+        state = table.state_of(row)
+        assert state["leader"] == broker
+        assert state["isr"] == [broker]
+        isr = [struct.pack(">iqx", each, registered[each].epoch) for each in state["replicas"]]
+        partition = int(table.column("partition")[row])
+        by_topic.setdefault(int(table.column("topic")[row]), []).append(
+            struct.pack(">ii", partition, state["leader_epoch"])
+            + generate.uvarint(len(isr) + 1)
+            + b"".join(isr)
+            + struct.pack(">bix", 0, state["partition_epoch"])
+        )
+    body = struct.pack(">iq", broker, registered[broker].epoch)
+    body += generate.uvarint(len(by_topic) + 1)
+    for topic, partitions in by_topic.items():
+        body += table.topic_id_of(topic) + generate.uvarint(len(partitions) + 1)
+        body += b"".join(partitions) + b"\0"
+    return body + b"\0"
+
+
+def bench_alter(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
+    cluster = cluster_of(sizes.partitions)
+    third = len(cluster.state.brokers) // 3
+    tail, request = tmp_path / "tail.log", tmp_path / "request"
+    tail.write_bytes(left_alone(cluster, (third, 2 * third)))
+    body = alter_partition_body(cluster, broker=0)
+    request.write_bytes(body)
+    count = generate.HELD_PER_BROKER
+
+    def work(active: Active) -> None:
+        active.submit(requests.change_isrs_by(AlterPartitions(body, 3)))
+        active.run()
+
+    active = Active(cluster)
+    written = scenario.measure("controller_alter", taking_back(active), work, count=count, rounds=5)
+    assert written["records"] == count
+    assert len(active.response()) > 16 * cluster.table.topic_count // 100
+    path, _ = generate.make("uniform", sizes.partitions)
+    lines = run(
+        peers, "controller-alter", sizes, file=path, tail=tail, request=request, count=count
+    )
+    assert_same(written, lines["controller_alter"])
+
+
+def bench_elect(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
+    cluster = cluster_of(sizes.partitions)
+    away = range(max(1, len(cluster.state.brokers) // 10))
+    tail = tmp_path / "tail.log"
+    tail.write_bytes(leaders_moved_off(cluster, away))
+    leader, replicas = cluster.table.column("leader"), cluster.table.column("replicas")
+    to_move = int((leader != replicas[:, 0]).sum())
+    assert to_move == pytest.approx(sizes.partitions // 10, rel=0.5)
+
+    def work(active: Active) -> None:
+        active.submit(requests.elect(ElectionType.PREFERRED))
+        active.run()
+
+    active = Active(cluster)
+    written = scenario.measure("controller_elect", taking_back(active), work, count=to_move)
+    assert written["records"] == to_move
+    assert len(active.response()) == to_move
+    path, _ = generate.make("uniform", sizes.partitions)
+    lines = run(peers, "controller-elect", sizes, file=path, tail=tail, count=to_move, fewer=3)
+    assert_same(written, lines["controller_elect"])

@@ -1,0 +1,211 @@
+"""A controller that leads, and the log under it: what the controller's benchmarks run on.
+
+``Active`` does what a node does around ``QuorumController``: it lets it run until nothing is left
+to do, notes where the log ends, and how long each event took, which is what nothing else can run
+in. The log keeps nothing, as the peer's buffer does not either. What was not committed is taken
+back as it is when another node becomes the leader.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+from benchmarks import generate
+from benchmarks.bench_table import loaded
+from kraft._core.batch import assign_offsets
+from kraft._core.batch_columns import BatchColumns
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller import expand_isrs, fence_broker, unfence_broker
+from kraft.controller.decision import Decision
+from kraft.controller.operations import Answer, Operation
+from kraft.controller.quorum_controller import QuorumController
+from kraft.controller.sessions import SESSION_TIMEOUT_MS
+from kraft.controller.settings import ControllerSettings
+from kraft.image.replay import Cluster
+from kraft.records import Uuid
+from kraft.server.process import GC_THRESHOLDS
+
+#: Only sessions are looked after: what else comes up from time to time would be in the figures.
+SETTINGS = ControllerSettings(
+    session_timeout_ms=SESSION_TIMEOUT_MS,
+    max_idle_interval_ms=None,
+    leader_imbalance_check_interval_ms=None,
+    unclean_leader_election_interval_ms=None,
+)
+
+
+@contextmanager
+def collected_as_in_a_node() -> Iterator[None]:
+    """The garbage collector as ``kraft.server.process.run`` sets it; afterwards as it was."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def cluster_of(partitions: int) -> Cluster:
+    """The uniform cluster as a node has it that has read its checkpoint."""
+    path, expected = generate.make("uniform", partitions)
+    cluster = loaded(path.read_bytes(), expected)
+    cluster.table.ensure_index()
+    cluster.start_journal()
+    return cluster
+
+
+def brokers_alone(brokers: int) -> bytes:
+    """The batch that an otherwise empty cluster begins with: features, registrations."""
+    values = generate.prefix_values(brokers)
+    return generate.small_batch(0, [generate.record(i, None, v) for i, v in enumerate(values)])
+
+
+class Active:
+    """The active controller of ``cluster``; at ``now_ms`` its log ends at ``end_offset``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.controller = QuorumController(
+            cluster,
+            SETTINGS,
+            placer=StripedPlacer(JavaRandom(42)),
+            random_uuid=lambda: Uuid(os.urandom(16)),
+        )
+        self.now_ms = 1_000.0
+        self.end_offset = cluster.next_offset
+        #: What was written since the last `take_back`, where it is to be kept.
+        self.written: list[memoryview] | None = None
+        self.bytes_written = 0
+        self.answers: list[Answer] = []
+        #: The longest event since the last `take_back`.
+        self.longest_s = 0.0
+        self._claim()
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.controller.cluster
+
+    def _claim(self) -> None:
+        epoch = max(generate.LEADER_EPOCH, self.cluster.state.quorum.leader_epoch) + 1
+        ready = self.controller.claim(epoch, self.now_ms, self.end_offset)
+        assert ready.to_append is None, "the log goes on where it ended"
+
+    def submit(self, operation: Operation) -> None:
+        operation.token = 1
+        self.controller.submit(operation, self.now_ms)
+
+    def run(self, for_ms: float = 0.0) -> None:
+        """Until nothing is to be done within ``for_ms``; time goes on by itself."""
+        end_ms = self.now_ms + for_ms
+        run, clock = self.controller.run, perf_counter
+        while True:
+            begin = clock()
+            ready = run(self.now_ms, self.end_offset)
+            self.longest_s = max(self.longest_s, clock() - begin)
+            self.answers += ready.answers
+            if ready.to_append is not None:
+                self.end_offset = self.cluster.next_offset
+                self.bytes_written += len(ready.to_append)
+                if self.written is not None:
+                    self.written.append(ready.to_append)
+            if ready.wake_at_ms > end_ms:
+                return
+            self.now_ms = max(self.now_ms, ready.wake_at_ms)
+
+    def silence_below(self, silent: int) -> None:
+        """Everybody but the brokers below this id is heard, then the sessions of those are over."""
+        self.now_ms += SESSION_TIMEOUT_MS
+        for id, broker in self.cluster.state.brokers.items():
+            if id >= silent:
+                self.controller.sessions.touch(id, broker.epoch, self.now_ms)
+        self.now_ms += 1
+
+    def take_back(self) -> None:
+        """Nothing of what was written is committed, and this node leads again."""
+        committed = self.controller.committed_offset
+        self.controller.renounce(self.now_ms)
+        assert self.cluster.next_offset == committed
+        self.end_offset = committed
+        self.answers.clear()
+        self.written, self.bytes_written, self.longest_s = None, 0, 0.0
+        self._claim()
+
+    def commit(self) -> list[Answer]:
+        """All that was written is committed; nothing can be taken back behind this."""
+        begin = perf_counter()
+        ready = self.controller.commit(self.end_offset, self.now_ms)
+        self.longest_s = max(self.longest_s, perf_counter() - begin)
+        answers = self.answers + ready.answers
+        self.answers.clear()
+        return answers
+
+    def response(self) -> Any:
+        """What the one operation is answered, once all that it wrote is committed."""
+        (answer,) = self.commit()
+        assert answer.error is None, answer.error
+        return answer.response
+
+
+def values_check(batches: list[memoryview]) -> tuple[int, int, int]:
+    """How many values the batches hold, of how many bytes, and the sum of their CRC-32s."""
+    count = size = check = 0
+    for part in batches:
+        columns = BatchColumns.read(part)
+        raw = memoryview(columns.buffer)
+        places = columns.value_positions.tolist()
+        for at, length in zip(places, columns.value_lengths.tolist(), strict=True):
+            check += zlib.crc32(raw[at : at + length])
+            size += length
+        count += len(places)
+    return count, size, check
+
+
+# -- clusters to which something has happened, as the tail of a log
+
+
+class _Tail:
+    """Decisions that take effect on ``cluster``; what they write is the tail of a log."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.batches: list[bytes] = []
+
+    def write(self, decision: Decision[Any]) -> None:
+        batches, cluster = decision.records.batches, self.cluster
+        assign_offsets(batches, cluster.next_offset, generate.LEADER_EPOCH)
+        cluster.apply(batches, verify_crc=False)
+        self.batches.append(bytes(batches))
+
+    def done(self) -> bytes:
+        """The tail; from now on it cannot be taken back."""
+        self.cluster.start_journal()
+        return b"".join(self.batches)
+
+
+def leaders_moved_off(cluster: Cluster, brokers: range) -> bytes:
+    """These brokers were away: they are in sync again, and lead nothing."""
+    tail = _Tail(cluster)
+    for broker in brokers:
+        tail.write(fence_broker(cluster, broker))
+    for broker in brokers:
+        tail.write(unfence_broker(cluster, broker))
+    tail.write(expand_isrs(cluster))
+    return tail.done()
+
+
+def left_alone(cluster: Cluster, others: tuple[int, ...]) -> bytes:
+    """The others were away and are back, in no ISR: who stayed leads what it shared with them."""
+    tail = _Tail(cluster)
+    for broker in others:
+        tail.write(fence_broker(cluster, broker))
+    for broker in others:
+        tail.write(unfence_broker(cluster, broker))
+    return tail.done()
