@@ -29,7 +29,14 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from kraft.errors import StorageError
-from kraft.raft.ready import AppendBatches, Event, Write, Written
+from kraft.raft.ready import (
+    AppendBatches,
+    Event,
+    InstallSnapshot,
+    StoreSnapshotChunk,
+    Write,
+    Written,
+)
 from kraft.server.disk.store import MetadataStore
 
 #: Of appends that are written and synced on the loop itself. After a sync that took long the loop,
@@ -37,6 +44,8 @@ from kraft.server.disk.store import MetadataStore
 MOST_BYTES_ON_LOOP = 64 * 1024
 SLOW_S = 0.005
 SLOW_PAUSE_S = 1.0
+#: Of a download: no sync makes them durable together, so that each is told when it is done.
+OF_DOWNLOAD = (StoreSnapshotChunk, InstallSnapshot)
 
 
 class Job(NamedTuple):
@@ -68,8 +77,9 @@ class WriterThread:
         #: What is not handed out yet, and what the group writer has.
         self._waiting: deque[Job] = deque()
         self._appending: deque[tuple[AppendBatches, int]] = deque()
-        #: The other thread is at work: nobody else touches the store's files.
-        self._is_alone = False
+        #: How many lists of jobs the other thread has; above 0 nobody else touches the store's
+        #: files.
+        self._alone_count = 0
         self._has_failed = False
         self._alone: SimpleQueue[list[Job] | None] = SimpleQueue()
         #: Until then nothing is written on the loop.
@@ -101,7 +111,7 @@ class WriterThread:
         ``is_awaited``: there is nothing to do before they are durable. Where they are one small
         append, and the disk is at rest, they are durable and told at the return.
         """
-        is_at_rest = not (self._waiting or self._appending or self._is_alone)
+        is_at_rest = not (self._waiting or self._appending or self._alone_count)
         last = len(writes) - 1
         for index, write in enumerate(writes):
             self._waiting.append(Job(write, sequence if index == last else 0))
@@ -117,7 +127,7 @@ class WriterThread:
     async def close(self) -> None:
         """Ends the threads once everything that was queued is done, durable and told."""
         assert self._loop is not None, "not started"
-        while (self._waiting or self._appending or self._is_alone) and not self._has_failed:
+        while (self._waiting or self._appending or self._alone_count) and not self._has_failed:
             self._is_news.clear()
             await self._is_news.wait()
         self._alone.put(None)
@@ -158,9 +168,13 @@ class WriterThread:
     def _stage_waiting(self) -> None:
         """Puts appends to the group writer; what is none goes to the other thread in its turn."""
         waiting, group, store = self._waiting, self._group, self._store
-        while waiting and not self._is_alone and not self._has_failed:
+        while waiting and not self._has_failed:
             write, sequence = waiting[0]
-            if type(write) is AppendBatches and group is not None and store.stage(write, group):
+            if type(write) in OF_DOWNLOAD and not self._appending:
+                self._leave_alone([waiting.popleft()])
+            elif self._alone_count:
+                return
+            elif type(write) is AppendBatches and group is not None and store.stage(write, group):
                 waiting.popleft()
                 self._appending.append((write, sequence))
             elif self._appending:
@@ -169,8 +183,11 @@ class WriterThread:
                 jobs = [waiting.popleft()]
                 while waiting and (group is None or type(waiting[0].write) is not AppendBatches):
                     jobs.append(waiting.popleft())
-                self._is_alone = True
-                self._alone.put(jobs)
+                self._leave_alone(jobs)
+
+    def _leave_alone(self, jobs: list[Job]) -> None:
+        self._alone_count += 1
+        self._alone.put(jobs)
 
     def _take_done(self) -> None:
         """Something is on the device, or was refused."""
@@ -182,7 +199,7 @@ class WriterThread:
             done, sequence = self._done.popleft()
             events += done
             last_sequence = sequence or last_sequence
-            self._is_alone = False
+            self._alone_count -= 1
         try:
             while self._group is not None and (count := self._group.take_done()):
                 for _ in range(count):

@@ -25,6 +25,7 @@ from kraft.raft.ready import (
     SnapshotStored,
     StoreSnapshotChunk,
     TruncateLog,
+    Write,
     WriteElectionState,
     Written,
 )
@@ -155,6 +156,44 @@ def test_a_snapshot_is_told_before_the_sequence_that_it_came_with(
         store.close()
 
     run(story, loop)
+
+
+def test_each_chunk_of_a_download_is_told_while_the_next_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for next waits for this: told together, chunks come and go by turns."""
+    id = OffsetAndEpoch(50, 4)
+    content = snapshot_bytes(tmp_path / "other", id, None)
+    is_told = threading.Event()
+    perform = MetadataStore.perform
+
+    def perform_late(store: MetadataStore, write: Write) -> Event | None:
+        if isinstance(write, StoreSnapshotChunk) and write.position == 200:
+            assert is_told.wait(20)
+        return perform(store, write)
+
+    monkeypatch.setattr(MetadataStore, "perform", perform_late)
+
+    async def story() -> None:
+        store = open_store(tmp_path)
+        heard = Heard(store)
+        heard.writer.submit([begin(0, 1)], 1)
+        for sequence, position in enumerate((0, 100, 200), 2):
+            end = position + 100 if position < 200 else len(content)
+            chunk = StoreSnapshotChunk(id, position, content[position:end])
+            heard.writer.submit([chunk], sequence)
+        heard.writer.submit([InstallSnapshot(id)], 5)
+        heard.writer.submit([AppendBatches(50, 60, append_of(10, 50, 4))], 6)
+        await heard.until(3)
+        assert store.log.log_end_offset == 1
+        is_told.set()
+        await heard.until(6)
+        assert [type(e) for e in heard.events[-3:]] == [SnapshotStored, Written, Written]
+        assert store.log.log_end_offset == 60
+        await heard.writer.close()
+        store.close()
+
+    run(story)
 
 
 def test_a_snapshot_that_is_refused_is_told_and_the_writer_goes_on(tmp_path: Path) -> None:
