@@ -39,6 +39,9 @@ ATTRIBUTE_CONTROL = CONTROL_FLAG
 DEFAULT_MAX_BATCH_RECORDS = 10_000
 DEFAULT_MAX_BATCH_SIZE = 8 * 1024 * 1024
 
+cdef enum:
+    MOST_SIZE_UNDER_LOCK = 1024 * 1024      # of bytes whose CRC is taken without giving it away
+
 cdef dict REASONS = {
     HEADER_CUT_SHORT: "a batch header is cut short",
     BATCH_CUT_SHORT: "a batch is cut short",
@@ -101,7 +104,9 @@ cpdef str reason_text(int code):
 
 
 cdef uint32_t crc32c_of(const uint8_t *p, Py_ssize_t size) except? 0:
-    return _crc32c(PyMemoryView_FromMemory(<char *>p, size, PyBUF_READ))
+    # For what takes less than 0.1 ms the lock is not given away: it may be long in coming back.
+    cdef int release_lock = -1 if size > MOST_SIZE_UNDER_LOCK else 0
+    return _crc32c(PyMemoryView_FromMemory(<char *>p, size, PyBUF_READ), 0, release_lock)
 
 
 cdef void write_batch_header(uint8_t *p, const BatchRow *row) noexcept nogil:

@@ -49,39 +49,78 @@ cdef const char *check_records(
     return NULL
 
 
+cdef Py_ssize_t check_plain(
+    const uint8_t *data, const BatchRow *rows, Py_ssize_t i, Py_ssize_t count, bint dense,
+    int64_t *next_offset, const char **reason, int64_t *at,
+) noexcept nogil:
+    """Checks batch i and those behind it; the first that is compressed, or whose offset does not
+    follow, or whose records break a rule: the `reason`, and the place of it. `count`: none.
+    """
+    cdef const BatchRow *row
+    cdef const uint8_t *p
+    cdef const uint8_t *where
+    while i < count:
+        row = &rows[i]
+        if row.attributes & CODEC_MASK or not follows(row, next_offset[0], dense):
+            break
+        p = data + (row.position - rows[0].position)
+        reason[0] = check_records(
+            p + BATCH_OVERHEAD, p + row.batch_length + LOG_OVERHEAD, row, dense, &where
+        )
+        if reason[0] != NULL:
+            at[0] = row.position + (where - p)
+            break
+        next_offset[0] = row.base_offset + row.last_offset_delta + 1
+        i += 1
+    return i
+
+
+cdef inline bint follows(const BatchRow *row, int64_t next_offset, bint dense) noexcept nogil:
+    """Whether a batch may come where `next_offset` is next; -1: it is the first."""
+    return next_offset < 0 or (
+        row.base_offset == next_offset if dense else row.base_offset >= next_offset
+    )
+
+
 def validate(
     buffer, *, int64_t base_position=0, bint verify_crc=True, bint dense=False,
     int64_t budget=compression.DEFAULT_BUDGET,
 ):
     cdef Py_buffer view
     cdef BatchTable table
+    cdef const uint8_t *data
     cdef const uint8_t *p
     cdef const uint8_t *end
     cdef const uint8_t *where
-    cdef const char *reason
+    cdef const char *reason = NULL
     cdef BatchRow *row
-    cdef int64_t next_offset = 0
-    cdef Py_ssize_t i, at
+    cdef int64_t at = 0, next_offset = -1
+    cdef Py_ssize_t i = 0
     cdef bytes payload
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        table = scan_bytes(<const uint8_t *>view.buf, view.len, base_position, verify_crc)
+        data = <const uint8_t *>view.buf
+        table = scan_bytes(data, view.len, base_position, verify_crc)
         if table.tail_reason is not None:
             raise CorruptRecordError(table.tail_reason, position=table.tail_position)
-        for i in range(table.count):
+        while True:
+            # All at once, as the lock may be long in coming back.
+            with nogil:
+                i = check_plain(
+                    data, table.rows, i, table.count, dense, &next_offset, &reason, &at
+                )
+            if i == table.count:
+                return table
             row = &table.rows[i]
-            at = row.position - base_position
-            if i > 0 and (
-                row.base_offset < next_offset or (dense and row.base_offset != next_offset)
-            ):
+            if not follows(row, next_offset, dense):
                 raise CorruptRecordError(
                     f"a batch begins at offset {row.base_offset} where {next_offset} is next",
                     position=row.position,
                 )
-            next_offset = row.base_offset + row.last_offset_delta + 1
-            p = <const uint8_t *>view.buf + at + BATCH_OVERHEAD
-            end = <const uint8_t *>view.buf + at + row.batch_length + LOG_OVERHEAD
-            if row.attributes & CODEC_MASK:
+            if reason == NULL:
+                at = row.position + BATCH_OVERHEAD
+                p = data + (at - base_position)
+                end = p + row.batch_length + LOG_OVERHEAD - BATCH_OVERHEAD
                 payload = compression.decompress(
                     row.attributes & CODEC_MASK,
                     PyMemoryView_FromMemory(<char *>p, end - p, PyBUF_READ),
@@ -93,16 +132,11 @@ def validate(
                 end = p + PyBytes_GET_SIZE(payload)
                 with nogil:
                     reason = check_records(p, end, row, dense, &where)
-                where = NULL
-            else:
-                with nogil:
-                    reason = check_records(p, end, row, dense, &where)
             if reason != NULL:
                 raise CorruptRecordError(
-                    reason.decode("ascii"),
-                    offset=row.base_offset,
-                    position=row.position + BATCH_OVERHEAD + (where - p if where != NULL else 0),
+                    reason.decode("ascii"), offset=row.base_offset, position=at
                 )
-        return table
+            next_offset = row.base_offset + row.last_offset_delta + 1
+            i += 1
     finally:
         PyBuffer_Release(&view)

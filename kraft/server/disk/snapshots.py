@@ -131,8 +131,8 @@ class RecordsCheck:
             if wanted > MAX_PIECED_SIZE:
                 raise CorruptRecordError(f"a batch of {wanted} bytes")
             if wanted <= len(begun) and len(begun) >= LENGTH_END:
-                self.check(memoryview(bytes(begun)))
-                begun.clear()
+                self.check(memoryview(begun))
+                begun = self._begun = bytearray()
             elif not data:
                 return
             else:

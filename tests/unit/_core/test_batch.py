@@ -239,6 +239,23 @@ def test_a_damaged_batch_is_refused_with_its_position(
         assert caught.value.position == len(good)
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_damaged_record_is_refused_with_its_position_in_whatever_batch(codec: int) -> None:
+    good = ours()
+    data = bytearray(good + bytes(deflate(good, codec)) + good)
+    assign_offsets(data, 0, 0)
+    assert len(validate(data, dense=True)) == 3
+    damaged = bytearray(data)
+    last = len(data) - len(good)
+    damaged[last + 61] += 2
+    with pytest.raises(CorruptRecordError, match="record") as caught:
+        validate(damaged, dense=True, verify_crc=False, base_position=1000)
+    assert (caught.value.position, caught.value.offset) == (1000 + last + 61, 6)
+    with pytest.raises(CorruptRecordError, match="offset 6 where 3 is next") as caught:
+        validate(data[: len(good)] + data[last:], dense=True)
+    assert caught.value.position == len(good)
+
+
 iterate = batch_records.iterate
 
 
