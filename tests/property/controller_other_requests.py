@@ -74,7 +74,8 @@ def finalize(quorum: Quorum, dice: Dice) -> None:
         wanted = dice.choice((level + 1, 13, 17, 23, 30, level - 1))
         updates.append((METADATA_VERSION, wanted, dice.choice((1, 1, 1, 2, 3))))
     if not updates or dice.random() < 0.3:
-        updates.append((ELR, dice.choice((0, 1, 1, 2, -1)), dice.choice((1, 1, 2, 3))))
+        odd = (ELR, dice.choice((0, 1, 2, -1)), dice.choice((1, 2, 3)))
+        updates.append(dice.choice(((ELR, 1, 1), (ELR, 1, 1), (ELR, 0, 2), odd)))
     if now_and_then(dice):
         updates.append(dice.choice((updates[0], ("unknown", 1, 1))))
 

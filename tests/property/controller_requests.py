@@ -110,12 +110,19 @@ def unregister(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def beat(quorum: Quorum, dice: Dice, broker: int | None = None, *, is_quiet: bool = False) -> None:
+def beat(
+    quorum: Quorum,
+    dice: Dice,
+    broker: int | None = None,
+    *,
+    is_quiet: bool = False,
+    wants_shutdown: bool = False,
+) -> None:
     broker = some_broker(quorum, dice) if broker is None else broker
     registered = quorum.controller.cluster.state.brokers.get(broker)
     mine = registered.log_dirs if registered is not None else ()
     offset = quorum.end_offset
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"wants_shutdown": wants_shutdown}
     if not is_quiet:
         offset = dice.choice((offset, offset, quorum.committed, 0))
         fields["wants_fence"] = dice.random() < 0.15
@@ -147,9 +154,10 @@ def _heartbeat_answer(answer: HeartbeatAnswer) -> Any:
     return (answer.state.name, answer.is_caught_up, answer.changes_registration)
 
 
-def everyone_beats(quorum: Quorum, dice: Dice) -> None:
+def everyone_beats(quorum: Quorum, dice: Dice, *, but: int | None = None) -> None:
     for broker in sorted(quorum.controller.cluster.state.brokers):
-        beat(quorum, dice, broker, is_quiet=True)
+        if broker != but:
+            beat(quorum, dice, broker, is_quiet=True)
 
 
 def allocate_ids(quorum: Quorum, dice: Dice) -> None:
@@ -206,7 +214,8 @@ def create(quorum: Quorum, dice: Dice) -> None:
             if dice.random() < 0.2:
                 some = values if now_and_then(dice) else values[:2]
                 configs[name] = None if now_and_then(dice) else dice.choice(some)
-        count, factor = dice.choice((1, 2, 3, 4, 9, -1)), dice.choice((1, 2, 3, 3, -1))
+        registered = len(quorum.controller.cluster.state.brokers)
+        count, factor = dice.choice((1, 2, 3, 4, 9, -1)), dice.choice((1, 2, 3, 3, registered, -1))
         assignments: Mapping[int, Sequence[int]] = {}
         if now_and_then(dice):
             count, factor = dice.choice(((0, 1), (1, 0), (-2, 1), (2, -2), (1, 7)))
@@ -380,7 +389,7 @@ def elect(quorum: Quorum, dice: Dice) -> None:
         for _ in range(dice.choice((1, 2))):
             name, size = some_topic(quorum, dice)
             asked[name] = dice.sample(range(size + 1), dice.randrange(1, size + 2))
-    at_a_time = dice.choice((1, 3, 10_000))
+    at_a_time = dice.choice((1, 1, 3, 10_000))
     twin = topics_twin.Election(kind, asked, at_a_time)
     election = LeaderElection(ElectionType[kind.upper()], asked, at_a_time=at_a_time)
     ask(
@@ -431,6 +440,22 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
+def restart(quorum: Quorum, dice: Dice) -> None:
+    """A broker stops, in good order or not, and registers when its session is over."""
+    broker = some_broker(quorum, dice)
+    if dice.random() < 0.6:
+        for _ in range(dice.choice((1, 3))):
+            beat(quorum, dice, broker, is_quiet=True, wants_shutdown=True)
+            everyone_beats(quorum, dice, but=broker)
+            quorum.settle_both()
+    for _ in range(2):
+        quorum.now_ms += 5_000
+        everyone_beats(quorum, dice, but=broker)
+        for _ in range(dice.choice((1, 4, 12))):
+            quorum.turn()
+    register(quorum, dice, broker)
+
+
 def brokers_come(quorum: Quorum, dice: Dice, brokers: Sequence[int] = BROKERS) -> None:
     """A cluster to begin with: these are registered and unfenced."""
     for broker in brokers:
@@ -452,7 +477,7 @@ def topics_come(quorum: Quorum, dice: Dice) -> None:
             assignments={number: dice.sample(known, 3) for number in range(2)},
             configs=configs,
         )
-        for name, configs in (("a", {"min.insync.replicas": "2"}), ("d", {}))
+        for name, configs in (("a", {"min.insync.replicas": dice.choice("23")}), ("d", {}))
     ]
     asked = [
         NewTopic(topic.name, topic.topic_id, assignments=topic.assignments, configs=topic.configs)

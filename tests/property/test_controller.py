@@ -89,13 +89,13 @@ def look(quorum: Quorum, dice: Random) -> None:
     quorum.check_ways(dice)
 
 
-SELDOM = (*(follow, begin_anew, publish, publish, settle, settle), lose, look)
+SELDOM = (*(follow, begin_anew, publish, publish, settle), *(requests.restart, lose, look))
 
 
 def run(seed: int, steps: int = STEPS) -> Quorum:
     dice = Random(seed)
     level = dice.choice(LEVELS)
-    quorum = Quorum(level, elr=level >= 23 and dice.random() < 0.6)
+    quorum = Quorum(level, elr=level >= 23 and dice.random() < 0.5)
     try:
         quorum.lead()
         requests.brokers_come(quorum, dice)
@@ -157,6 +157,11 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(dice=DICE)
     def lose(self, dice: Random) -> None:
         lose(self.quorum, dice)
+
+    @precondition(leads)
+    @rule(dice=DICE)
+    def restart(self, dice: Random) -> None:
+        requests.restart(self.quorum, dice)
 
     @precondition(lambda self: not self.leads())
     @rule(dice=DICE)
