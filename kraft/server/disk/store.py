@@ -264,12 +264,17 @@ class MetadataStore:
             disk=self.disk,
         )
 
-    def add_snapshot(self, id: OffsetAndEpoch) -> SnapshotStored:
-        """Takes in a snapshot that was finished under its name: it may be served from now on.
+    def add_snapshot(self, id: OffsetAndEpoch) -> SnapshotStored | None:
+        """Takes in a snapshot that was finished under its name: it may be served from now on. None
+        where a leader's has taken its place meanwhile, and that of the log that it was made of.
 
         Raises InvalidRequestError as `snapshot_writer` does, but for one from before the log, which
         may have been cleaned meanwhile; CorruptRecordError where it is no sound snapshot.
         """
+        latest = self._snapshots.latest
+        if latest is not None and id < latest.id and id.offset < self.log.log_start_offset:
+            self._snapshots.remove_before(min(self._snapshots.all))
+            return None
         self._check_snapshot_end(id)
         snapshot = self._snapshots.take_in(id)
         return SnapshotStored(id, snapshot.size)

@@ -188,6 +188,27 @@ def test_a_restart_finds_the_state_in_the_log(tell: Story, tmp_path: Path) -> No
     tell(story, quorum)
 
 
+def test_what_takes_long_to_take_up_is_taken_up_in_smaller_bites(
+    tell: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum = Quorum(tmp_path)
+
+    async def story() -> None:
+        await quorum.start()
+        await quorum.brokers(0)
+        for number in range(12):
+            await quorum.create(f"t-{number}", 1000)
+        before = quorum.cluster(1)
+        await quorum.stop()
+        monkeypatch.setattr(runners, "TURN_MS", 0.001)
+        await quorum.start()
+        await quorum.active()
+        assert are_alike(before, quorum.cluster(1))
+        assert quorum.runner(1).read_size < 1 << 20
+
+    tell(story, quorum)
+
+
 def test_a_restart_finds_the_state_in_the_latest_snapshot_and_what_follows(
     tell: Story, tmp_path: Path
 ) -> None:

@@ -360,6 +360,7 @@ def test_a_snapshot_is_served_once_it_was_taken_in(tmp_path: Path, store: Metada
     make_snapshot(store, id)
     assert bytes(store.read(SnapshotSlice(id, 0, 10))) == b""
     stored = store.add_snapshot(id)
+    assert stored is not None
     content = (metadata_dir(tmp_path) / snapshot_name(*id)).read_bytes()
     assert (stored.size, stored.is_installed) == (len(content), False)
     assert bytes(store.read(SnapshotSlice(id, 5, 100))) == content[5:105]
@@ -395,7 +396,9 @@ def test_bug_09_kafka_17713_no_snapshot_ends_within_a_batch(
     for offset in (0, 1, 11, 21):
         at = OffsetAndEpoch(offset, 1 if offset else 0)
         make_snapshot(store, at)
-        assert store.add_snapshot(at).snapshot_id == at
+        stored = store.add_snapshot(at)
+        assert stored is not None
+        assert stored.snapshot_id == at
     store.close()
 
 
@@ -423,6 +426,27 @@ def test_a_truncation_holds_at_once(tmp_path: Path) -> None:
     assert store.view.epochs.entries == [(1, 0), (2, 11)]
     assert store.view.end_offset == 12
     store.close()
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
+def test_a_snapshot_of_its_own_that_a_leaders_has_overtaken_is_dropped(
+    is_late: bool, store: MetadataStore, tmp_path: Path
+) -> None:
+    """It is finished by a thread of its own, before or after the leader's is put in its place."""
+    begin_epoch(store, 1)
+    append(store)
+    own, leaders = OffsetAndEpoch(11, 1), OffsetAndEpoch(100, 7)
+    download(store, leaders, snapshot_bytes(tmp_path / "other", leaders, None))
+    if is_late:
+        store.perform(InstallSnapshot(leaders))
+        snapshot_bytes(metadata_dir(tmp_path), own, None)
+    else:
+        make_snapshot(store, own)
+        store.perform(InstallSnapshot(leaders))
+    assert store.add_snapshot(own) is None
+    assert store.snapshot(own) is None
+    (file,) = metadata_dir(tmp_path).glob("*.checkpoint*")
+    assert file.name == snapshot_name(*leaders)
 
 
 def test_a_download_takes_the_place_of_everything(tmp_path: Path) -> None:
