@@ -438,7 +438,7 @@ class SimulatedBroker:
     def _epoch_of(self, follower: int) -> int:
         """That of the fetch that was heard last, which may be of a former incarnation."""
         known = self.follower_epochs[follower]
-        return self.late_epochs.get(follower, known) if self.cluster.draw() < 0.15 else known
+        return self.late_epochs.get(follower, known) if self.cluster.draw() < 0.3 else known
 
     def _keeps_up(self, follower: int) -> bool:
         if follower not in self.follower_epochs:

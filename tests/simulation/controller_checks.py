@@ -22,6 +22,7 @@ from kraft import records
 from kraft._core.batch_records import iterate
 from kraft.controller.operations import Answer, InPieces, Operation, Outcome, Ready, Tip
 from kraft.image.diff import diff
+from kraft.image.publishing import Image
 from kraft.image.replay import Cluster
 from kraft.raft.ready import Role
 from kraft.records import decode_value
@@ -240,11 +241,37 @@ class ControllerChecks:
                 "nobody_sees_a_part_of_a_transaction",
                 f"{machine} shows what is before {stable}, in the middle of a transaction",
             )
+        image = runner.images.image
+        if image is not None and image.offset <= ledger.end_offset:
+            self._look_at(runner, image)
         if controller.cluster.next_offset != ledger.end_offset:
             return
         self._chances += 1
         if runner.must_compare or self._chances % COMPARED_EVERY == 0:
             self.compare(runner)
+
+    def _look_at(self, runner: SimulatedController, image: Image) -> None:
+        """What is published lies in no transaction, and its topics are whole."""
+        ledger = self._history.ledger
+        if ledger.is_inside_transaction(image.offset):
+            raise Violation(
+                "nobody_sees_a_part_of_a_transaction",
+                f"{runner.machine} publishes what is before {image.offset}",
+            )
+        if image.offset != ledger.end_offset or runner.looked_at is image:
+            return
+        runner.looked_at = image
+        self.cluster.counts["compared_images"] += 1
+        table = image.table
+        found = {
+            table.topic_name(number): table.topic_id_of(number) for number in table.topic_numbers()
+        }
+        said = {name: topic.id for name, topic in ledger.topics.items()}
+        if found != said:
+            raise Violation(
+                "the_replay_is_what_the_log_says",
+                f"the image of {runner.machine} at {image.offset}: {found} and {said}",
+            )
 
     def compare(self, runner: SimulatedController) -> None:
         """The state, which ends where the committed log does, is what that says."""

@@ -17,6 +17,7 @@ from kraft._core.placement import JavaRandom, StripedPlacer
 from kraft.controller.operations import Operation, Ready
 from kraft.controller.quorum_controller import QuorumController
 from kraft.errors import KraftError
+from kraft.image.publishing import Image, ImagePublishing
 from kraft.raft.messages import LogSlice
 from kraft.raft.ready import Append, Resign, Role, RoleChange
 from kraft.records import Uuid
@@ -61,12 +62,15 @@ class SimulatedController:
             bootstrap=cluster.bootstrap,
             log_fault=self._fault,
         )
+        #: What others may see of the state; snapshots are made of it.
+        self.images = ImagePublishing(self.controller.cluster, self._fault)
         #: The clock of the machine in the turn or call that is under way.
         self.waiters: dict[int, Waiter] = {}
         self.undecided_heartbeats: set[int] = set()
         self.claimed_at = 0.0
         #: When each incarnation of a broker was last heard here, by the machine's clock.
         self.heard: dict[tuple[int, int], float] = {}
+        self.looked_at: Image | None = None
         #: The leadership was lost, or a snapshot loaded: the state is to be looked at.
         self.must_compare = True
         #: Everything below is committed, as the raft node has told.
@@ -108,17 +112,20 @@ class SimulatedController:
         self._take_turn_soon()
 
     def role_changed(self, change: RoleChange) -> None:
-        if change.role is Role.LEADER and change.is_active:
-            self._claim = change.epoch, self.high_watermark
-        elif change.role is not Role.LEADER or change.epoch != self.controller.epoch:
-            self._claim = None
-            was_active = self.controller.is_active
-            self._carry_out(self.controller.renounce(self.now_ms()))
+        controller = self.controller
+        if change.role is not Role.LEADER or change.epoch != controller.epoch:
+            was_active = controller.is_active
+            if was_active or not change.is_active:
+                self._claim = None
+                self._carry_out(controller.renounce(self.now_ms()))
             if was_active:
                 self._after_loss()
+            if change.is_active:
+                self._claim = change.epoch, self.high_watermark
         self._take_turn_soon()
 
     def control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
+        self.images.note_batches(batch)
         self.controller.control_batch_appended(base_offset, batch)
 
     def snapshot_installed(self) -> None:
@@ -130,7 +137,12 @@ class SimulatedController:
         if not self.is_alive():
             return
         self._loading -= 1
-        self.controller.replace_cluster(self._storage.load_latest())
+        # Of two that come shortly after each other the later one counts.
+        if self._loading:
+            return
+        loaded = self._storage.load_latest()
+        self.controller.replace_cluster(loaded)
+        self.images.replace_cluster(loaded)
         self.cluster.counts["snapshots_loaded"] += 1
         self.must_compare = True
         self._take_turn_soon()
@@ -189,6 +201,8 @@ class SimulatedController:
         self._timer += 1
         self._run_for_a_while()
         if self.is_alive():
+            if not self._loading:
+                self.images.publish(self.controller.committed_offset)
             cluster.controller_checks.turn_is_over(self)
 
     def _run_for_a_while(self) -> None:
@@ -238,6 +252,7 @@ class SimulatedController:
             if not batches:
                 self._wake_at(now + LOOK_AGAIN_MS)
                 return False
+            self.images.note_batches(batches)
             self._carry_out(controller.apply_committed(memoryview(batches), now))
             if controller.cluster.next_offset < self.high_watermark:
                 self._take_turn_soon()
@@ -281,13 +296,13 @@ class SimulatedController:
                 f"{machine} decided at {ready.base_offset}, its log is at "
                 f"{machine.node.next_append_offset}: something came between"
             )
-        epoch = ready.epoch
+        self.images.note_batches(ready.to_append)
         if cluster.refuses_append(machine):
             # As where no memory, or no room in the accumulator, is left.
             cluster.counts["refused_appends"] += 1
             self._append_failed()
             return
-        told = Append(self._last_token, epoch, batches=ready.to_append)
+        told = Append(self._last_token, ready.epoch, batches=ready.to_append)
         for appended in cluster.step(machine, told).appended:
             if appended.error:
                 cluster.counts["failed_appends"] += 1

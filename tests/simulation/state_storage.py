@@ -8,20 +8,17 @@ controllers, which say when they hold a state that a snapshot may be made of.
 
 from __future__ import annotations
 
-from kraft._core.snapshot_file import SnapshotReader, SnapshotWriter, write_snapshot
+from kraft._core.snapshot_file import SnapshotReader, SnapshotWriter
 from kraft.errors import CorruptRecordError
 from kraft.image.replay import Cluster
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.voters import VoterSet
 from kraft.records import (
     KRaftVersion,
-    Partition,
     Record,
     control_type,
     encode_control,
-    record_version,
 )
-from kraft.records.batches import encode_records
 from tests.reference.memory_disk import MemoryDisk
 from tests.simulation.history import Entry, History
 from tests.simulation.storage import Snapshot, Storage
@@ -43,31 +40,6 @@ def bootstrap_snapshot(voters: VoterSet) -> bytes:
         disk=disk,
     ) as writer:
         return bytes(disk.files[writer.finish()])
-
-
-def snapshot_of(cluster: Cluster, epoch: int) -> bytes:
-    """The state of ``cluster`` as the snapshot that ends at its ``next_offset``."""
-    assert cluster.transaction_start is None, "a snapshot lies in no transaction"
-    disk = MemoryDisk()
-    state, level = cluster.state, cluster.state.metadata_version
-    before = encode_records(state.snapshot_records_before_topics(), metadata_version=level)
-    after = encode_records(state.snapshot_records_after_topics(), metadata_version=level)
-    path = write_snapshot(
-        _DIRECTORY,
-        cluster.next_offset,
-        epoch,
-        cluster.table,
-        partition_version=record_version(Partition, level),
-        before_topics=[before] if len(before) else [],
-        after_topics=[after] if len(after) else [],
-        control_records=[
-            (control_type(each), encode_control(each)) for each in state.quorum.snapshot_records()
-        ],
-        last_contained_log_timestamp_ms=0,
-        timestamp_ms=0,
-        disk=disk,
-    )
-    return bytes(disk.files[str(path)])
 
 
 def load_snapshot(content: bytes, end_offset: int) -> Cluster:

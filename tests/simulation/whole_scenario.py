@@ -17,8 +17,10 @@ from random import Random
 from kraft import records
 from kraft.controller.settings import ControllerSettings
 from kraft.controller.state import ELR_FEATURE, Settings
+from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
 from kraft.raft.config import RaftConfig
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
+from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.node import Node
 from kraft.raft.ready import Resign, Role, SnapshotStored
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
@@ -26,8 +28,10 @@ from kraft.records import Record
 from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, MetadataVersion
 from tests.simulation.brokers import SimulatedBroker
 from tests.simulation.clients import Client, Histories
+from tests.simulation.controllers import SimulatedController
 from tests.simulation.faults import Faults
-from tests.simulation.ledger import LedgerHistory
+from tests.simulation.history import Violation
+from tests.simulation.ledger import LedgerHistory, partitions_of
 from tests.simulation.machine import Machine, new_directory
 from tests.simulation.scenario import (
     BOOTSTRAP_PORT,
@@ -37,7 +41,7 @@ from tests.simulation.scenario import (
     Phases,
     run_phases,
 )
-from tests.simulation.state_storage import StateStorage, bootstrap_snapshot, snapshot_of
+from tests.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
 from tests.simulation.storage import Snapshot
 from tests.simulation.whole_cluster import Finder, WholeCluster
 
@@ -184,36 +188,68 @@ class WholeFaults(Faults):
     def heal(self) -> None:
         self.cluster.ambush = None
         self.cluster.refusing.clear()
-        if self.random.random() < 0.4:
+        if self.random.random() < 0.7:
             self._die_in_a_failover()
         super().heal()
 
     def snapshot(self) -> None:
-        """A node makes a snapshot of the state that its controller holds."""
+        """A node makes a snapshot of what its controller shows, a slice now and then."""
         machine = self._any_up()
         cluster = self.cluster
         if machine is None or machine.paused_until > cluster.now:
             return
         runner = cluster.controllers[machine.id]
-        tip, controller = runner.controller.cluster, runner.controller
-        offset = tip.stable_at(controller.committed_offset)
-        storage = machine.storage
-        assert isinstance(storage, StateStorage)
+        image, storage = runner.images.image, machine.storage
         latest = next(reversed(storage.snapshots), BOOTSTRAP_SNAPSHOT)
         if (
-            runner.is_loading
-            or offset != tip.next_offset
-            or offset <= latest.offset
-            or METADATA_VERSION not in tip.state.features
+            image is None
+            or not image.is_batch_aligned
+            or image.offset <= latest.offset
+            or METADATA_VERSION not in image.state.features
         ):
             return
-        entry = storage.entry_at(offset - 1)
-        if entry is None or entry.end_offset != offset or machine.verified_offset < offset:
+        cluster.controller_checks.snapshot(runner, image.offset)
+        slices = SliceSize(steps=40, records=4, bytes=400, keys=3)
+        generation = SnapshotGeneration(image, timestamp_ms=0, slice_size=slices)
+        self._make_slice(runner, generation, [])
+
+    def _make_slice(
+        self, runner: SimulatedController, generation: SnapshotGeneration, made: list[bytes]
+    ) -> None:
+        """The next slice, while everything else goes on; at the end it is taken in."""
+        cluster, machine = self.cluster, runner.machine
+        if not runner.is_alive() or runner.is_loading:
             return
-        cluster.controller_checks.snapshot(runner, offset)
-        id = storage.add_state(entry, snapshot_of(tip, entry.epoch))
+        pieces = generation.next_slice()
+        if pieces is not None:
+            made += [bytes(piece) for piece in pieces]
+            wait_ms = cluster.draw() * 10.0
+            cluster.at(cluster.now + wait_ms, self._make_slice, runner, generation, made)
+            return
+        storage, offset = machine.storage, generation.end_offset
+        assert isinstance(storage, StateStorage)
+        entry = storage.entry_at(offset - 1)
+        latest = next(reversed(storage.snapshots), BOOTSTRAP_SNAPSHOT)
+        if entry is None or offset <= latest.offset or machine.verified_offset < offset:
+            # The log begins behind it by now.
+            return
+        if (entry.end_offset, entry.epoch) != (offset, generation.epoch):
+            raise Violation(
+                "a_snapshot_ends_with_a_batch", f"{generation.epoch} {offset}, in the log {entry}"
+            )
+        id = storage.add_state(entry, b"".join(made))
+        self._check_content(id)
         cluster.counts["snapshots_made"] += 1
         cluster.step(machine, SnapshotStored(id, len(storage.snapshots[id].content)))
+
+    def _check_content(self, id: OffsetAndEpoch) -> None:
+        """Whoever makes a snapshot of these batches makes the same state of them."""
+        first, *others = self.cluster.history.made[id]  # type: ignore[attr-defined]
+        state = load_snapshot(first, id.offset)
+        for other in others:
+            again = load_snapshot(other, id.offset)
+            if again.state != state.state or partitions_of(again) != partitions_of(state):
+                raise Violation("snapshot_is_whole", f"{id} holds two different states")
 
 
 def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[WholeCluster, WholeFaults]:

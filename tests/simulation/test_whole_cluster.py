@@ -1,0 +1,305 @@
+"""The simulation of whole clusters: it replays, goes through much, and its checks can fail."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kraft import records
+from kraft.controller import topics
+from kraft.controller.producer_ids import ProducerIdBlock
+from kraft.records import Record, Uuid
+from kraft.records.batches import encode_records
+from tests.simulation import mutants, run
+from tests.simulation.brokers import ProducerIdBlocks
+from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
+from tests.simulation.history import Entry, Violation
+from tests.simulation.ledger import Ledger, summary_of
+from tests.simulation.linearizability import Call, is_linearizable, topic_step, value_step
+from tests.simulation.state_storage import load_snapshot
+from tests.simulation.whole_scenario import build, run_seed, small_pieces
+
+ROOT = Path(__file__).resolve().parents[2]
+LEVEL = 25
+
+
+def trace_digest(seed: int, events: int) -> str:
+    lines = run_seed(seed, events, is_traced=True).lines
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+# -- replay
+
+
+def test_a_seed_replays_to_the_same_trace() -> None:
+    assert trace_digest(2, 1500) == trace_digest(2, 1500)
+    assert trace_digest(2, 1500) != trace_digest(3, 1500)
+
+
+def test_a_trace_does_not_change_what_happens() -> None:
+    told, untold = run_seed(5, 1500, is_traced=True), run_seed(5, 1500)
+    assert told.digest == untold.digest
+
+
+def test_the_hash_seed_of_the_process_does_not_show() -> None:
+    script = (
+        "from tests.simulation.test_whole_cluster import trace_digest; print(trace_digest(4, 1500))"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_a_few_seeds_pass_and_go_through_much() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(5):
+        outcome = run_seed(seed, 1500)
+        assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
+        counts += outcome.counts
+    for name in (
+        "claims",
+        "acknowledged",
+        "transactions",
+        "broker_deaths",
+        "isr_changes",
+        "compared_states",
+        "compared_images",
+        "checked_histories",
+    ):
+        assert counts[name], name
+
+
+def test_pieces_are_small_only_while_it_runs() -> None:
+    with small_pieces():
+        assert topics.MAX_RECORDS_PER_BATCH == 12
+    assert topics.MAX_RECORDS_PER_BATCH == 10_000
+
+
+def test_how_to_see_a_violation_again() -> None:
+    outcome = run_seed(5, 300, is_traced=True)
+    outcome.violation = Violation("acknowledged_is_committed", "it is not")
+    text = run.explain(outcome, 300, run.WHOLE)
+    assert "make simulate-controllers SEED=5 EVENTS=300" in text
+
+
+# -- planted faults
+
+
+def test_there_are_faults_enough() -> None:
+    assert len(CONTROLLER_MUTANTS) >= 12
+    assert not CONTROLLER_MUTANTS.keys() & mutants.MUTANTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "invariant"),
+    [
+        ("a_controller_answers_before_the_commit", "acknowledged_is_committed"),
+        ("the_tip_is_not_reverted", "the_tip_goes_back_to_what_is_committed"),
+        ("a_producer_id_block_is_given_out_twice", "producer_ids_are_given_out_once"),
+    ],
+)
+def test_a_planted_fault_is_caught(name: str, invariant: str) -> None:
+    script = f"from tests.simulation import mutants; print(mutants.hunt({name!r}).invariant)"
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert found.stdout.strip() == invariant
+
+
+# -- what clients saw
+
+
+def call(kind: str, given: object, start: float, end: float, outcome: object) -> Call:
+    return Call(kind, given, start, end, outcome)  # type: ignore[arg-type]
+
+
+ONE, OTHER = (b"1", 3), (b"2", 5)
+
+
+def test_operations_one_after_the_other_are_linearizable() -> None:
+    story = [
+        call("create", ONE, 0, 1, "done"),
+        call("create", OTHER, 2, 3, "exists"),
+        call("grow", 4, 4, 5, "done"),
+        call("grow", 4, 6, 7, "few"),
+        call("read", None, 8, 9, ("read", (b"1", 4))),
+        call("delete", None, 10, 11, "done"),
+        call("delete", None, 12, 13, "absent"),
+        call("grow", 9, 14, 15, "absent"),
+        call("read", None, 16, 17, ("read", None)),
+    ]
+    assert is_linearizable(story, topic_step, None)
+
+
+def test_what_was_acknowledged_and_is_gone_is_not() -> None:
+    story = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", None))]
+    assert not is_linearizable(story, topic_step, None)
+
+
+def test_a_part_of_a_topic_is_not() -> None:
+    story = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", (b"1", 2)))]
+    assert not is_linearizable(story, topic_step, None)
+
+
+def test_operations_at_the_same_time_may_have_happened_in_any_order() -> None:
+    story = [
+        call("create", ONE, 0, 10, "exists"),
+        call("create", OTHER, 0, 10, "done"),
+        call("read", None, 0, 10, ("read", None)),
+    ]
+    assert is_linearizable(story, topic_step, None)
+    story[2] = call("read", None, 11, 12, ("read", None))
+    assert not is_linearizable(story, topic_step, None)
+
+
+def test_what_nobody_knows_of_may_happen_later_or_never() -> None:
+    unknown = Call("create", ONE, 0)
+    assert is_linearizable([unknown], topic_step, None)
+    for found in (None, ONE):
+        story = [unknown, call("read", None, 50, 51, ("read", found))]
+        assert is_linearizable(story, topic_step, None)
+    story = [
+        unknown,
+        call("read", None, 50, 51, ("read", None)),
+        call("read", None, 60, 61, ("read", ONE)),
+        call("read", None, 70, 71, ("read", None)),
+    ]
+    assert not is_linearizable(story, topic_step, None), "it cannot be undone"
+
+
+def test_a_setting_is_what_was_set_last() -> None:
+    story = [
+        call("set", "1", 0, 1, "done"),
+        call("set", "2", 2, 3, "done"),
+        call("read", None, 4, 5, ("read", "1")),
+    ]
+    assert not is_linearizable(story, value_step, None)
+    story[0] = call("set", "1", 0, 4.5, "done")
+    assert is_linearizable(story, value_step, None)
+
+
+def test_producer_ids_are_given_out_once_and_upwards() -> None:
+    blocks = ProducerIdBlocks()
+    blocks.take(ProducerIdBlock(1000, 1000), 0.0, 5.0)
+    blocks.take(ProducerIdBlock(0, 1000), 3.0, 6.0)
+    with pytest.raises(Violation, match="producer_ids_are_given_out_once"):
+        blocks.take(ProducerIdBlock(1500, 1000), 1.0, 7.0)
+    blocks.take(ProducerIdBlock(5000, 1000), 6.5, 8.0)
+    with pytest.raises(Violation, match="producer_ids_only_grow"):
+        blocks.take(ProducerIdBlock(2000, 1000), 9.0, 10.0)
+
+
+# -- what the log says
+
+TOPIC = Uuid(b"t" * 16)
+
+
+class Written:
+    """Records that are committed one batch after the other."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.last = Entry(None, 0, 0, 0, b"", False)
+
+    def commit(self, *written: Record, epoch: int = 1) -> None:
+        base = self.last.end_offset
+        data = bytes(encode_records(written, metadata_version=LEVEL, base_offset=base, epoch=epoch))
+        self.last = Entry(self.last, base, base + len(written), epoch, data, False)
+        self.ledger.take(self.last)
+
+
+def begun() -> Written:
+    log = Written()
+    log.commit(
+        records.FeatureLevel(name="metadata.version", feature_level=LEVEL),
+        records.RegisterBroker(broker_id=1, broker_epoch=1, fenced=False),
+        records.RegisterBroker(broker_id=2, broker_epoch=2, fenced=True),
+    )
+    return log
+
+
+def partition(leader: int, isr: list[int]) -> records.Partition:
+    return records.Partition(
+        partition_id=0, topic_id=TOPIC, replicas=[1, 2], isr=isr, leader=leader
+    )
+
+
+def test_a_transaction_counts_when_it_ends() -> None:
+    log = begun()
+    log.commit(records.BeginTransaction(name="create topics"))
+    log.commit(records.Topic(name="orders", topic_id=TOPIC), partition(1, [1]))
+    assert log.ledger.topics == {}
+    assert log.ledger.is_inside_transaction(log.last.end_offset)
+    log.commit(records.EndTransaction())
+    assert log.ledger.topics["orders"].partitions == {0}
+    assert not log.ledger.is_inside_transaction(log.last.end_offset)
+    assert [log.ledger.is_inside_transaction(offset) for offset in range(3, 8)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert summary_of(log.ledger.replay) == log.ledger.summary()
+
+
+def test_the_dead_and_the_out_of_sync_do_not_lead() -> None:
+    for led in (partition(2, [1, 2]), partition(1, [2])):
+        log = begun()
+        with pytest.raises(Violation, match="a_leader_is_alive_and_in_sync"):
+            log.commit(records.Topic(name="orders", topic_id=TOPIC), led)
+
+
+def test_who_leads_may_not_be_fenced_alone() -> None:
+    log = begun()
+    log.commit(records.Topic(name="orders", topic_id=TOPIC), partition(1, [1]))
+    with pytest.raises(Violation, match="a_leader_is_alive_and_in_sync"):
+        log.commit(records.BrokerRegistrationChange(broker_id=1, broker_epoch=1, fenced=1))
+
+
+def test_nothing_else_lies_in_a_transaction() -> None:
+    log = begun()
+    log.commit(records.BeginTransaction(name="create topics"))
+    with pytest.raises(Violation, match="nothing_between_the_records_of_a_transaction"):
+        log.commit(records.NoOp())
+
+
+def test_the_next_controller_ends_a_transaction_first() -> None:
+    log = begun()
+    log.commit(records.BeginTransaction(name="create topics"))
+    with pytest.raises(Violation, match="the_next_controller_aborts_the_transaction"):
+        log.commit(records.Topic(name="orders", topic_id=TOPIC), epoch=2)
+    log = begun()
+    log.commit(records.BeginTransaction(name="create topics"))
+    log.commit(records.AbortTransaction(reason="failover"), epoch=2)
+    assert log.ledger.abort_count == 1
+
+
+def test_a_snapshot_of_the_simulated_disk_is_kafkas_and_whole() -> None:
+    cluster, _ = build(1)
+    storage = cluster.machines[1].storage
+    ((id, snapshot),) = storage.snapshots.items()
+    assert load_snapshot(snapshot.content, id.offset).state.quorum.kraft_version == 1
+    assert not storage._is_damaged(snapshot.content)
+    damaged = bytearray(snapshot.content)
+    damaged[len(damaged) // 2] ^= 1
+    assert storage._is_damaged(bytes(damaged))
