@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "library.md", ROOT / "docs" / "cli.md"]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "library.md",
+    ROOT / "docs" / "controller.md",
+    ROOT / "docs" / "cli.md",
+]
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
