@@ -37,7 +37,7 @@ from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT
 from kraft.raft.messages import LogSlice, OffsetAndEpoch
 from kraft.raft.ready import Resign, Role, RoleChange
-from kraft.records import Record
+from kraft.records import MetadataVersion, Record
 from kraft.server.disk.store import MetadataStore
 from kraft.server.driver import Driver, now_ms
 from kraft.server.publishing import MetadataPublishing
@@ -108,6 +108,7 @@ class ControllerRunner:
 
     def begin(self, driver: Driver) -> None:
         self._driver = driver
+        logger.info("the state on disk: %r, the log follows", self.controller.cluster)
 
     # -- what the driver tells, inside a step of the raft node
 
@@ -234,9 +235,7 @@ class ControllerRunner:
                 return
             if self._claim is not None:
                 claim, self._claim = self._claim, None
-                next_offset = node.next_append_offset
-                self._carry_out(controller.claim(claim.epoch, now, next_offset))
-                logger.info("the controller is active in epoch %d", claim.epoch)
+                self._activate(claim.epoch, now)
             ready = controller.run(now, node.next_append_offset, may_append=node.may_append)
             self._carry_out(ready)
             after = now_ms()
@@ -250,6 +249,23 @@ class ControllerRunner:
                 return
             now = after
         self._take_turn_soon()
+
+    def _activate(self, epoch: int, now: float) -> None:
+        assert self._driver is not None
+        controller, cluster = self.controller, self.controller.cluster
+        begins, open_since = "metadata.version" not in cluster.state.features, None
+        if not begins:
+            open_since = cluster.transaction_start
+        offset = self._driver.node.next_append_offset
+        ready = controller.claim(epoch, now, offset)
+        logger.info("the controller is active in epoch %d, from offset %d on", epoch, offset)
+        if begins:
+            version = MetadataVersion.from_level(cluster.state.metadata_version).text
+            count = cluster.next_offset - offset
+            logger.info("an empty log begins: metadata.version %s, %d records", version, count)
+        elif open_since is not None:
+            logger.warning("the transaction that is open since offset %d is aborted", open_since)
+        self._carry_out(ready)
 
     def _catch_up(self, now: float) -> bool:
         """Applies some of what is committed; False where there is more, or nothing else to do."""
@@ -295,7 +311,9 @@ class ControllerRunner:
                 future.set_exception(answer.error)
         if ready.resign_epoch is not None:
             assert self._driver is not None
-            logger.error("the controller resigns from epoch %d", ready.resign_epoch)
+            logger.error(
+                "the controller resigns from epoch %d: it is ahead of its log", ready.resign_epoch
+            )
             self._driver.deliver(Resign(ready.resign_epoch))
 
     def _append(self, ready: Ready) -> None:

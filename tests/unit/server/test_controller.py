@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -99,8 +100,11 @@ def hold_disk(node: QuorumNode) -> threading.Event:
 # -- one node
 
 
-def test_an_empty_log_begins_with_what_formatting_left(tell: Story, tmp_path: Path) -> None:
+def test_an_empty_log_begins_with_what_formatting_left(
+    tell: Story, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     quorum = Quorum(tmp_path)
+    caplog.set_level(logging.INFO)
 
     async def story() -> None:
         await quorum.start()
@@ -109,7 +113,10 @@ def test_an_empty_log_begins_with_what_formatting_left(tell: Story, tmp_path: Pa
         state = quorum.cluster(1).state
         assert state.metadata_version == LATEST_PRODUCTION
         assert state.features["group.version"] == 1
+        assert "the controller is active in epoch 1, from offset " in caplog.text
+        assert "an empty log begins: metadata.version " in caplog.text
         # Once: the next leader finds them.
+        caplog.clear()
         end = quorum.cluster(1).next_offset
         await quorum.stop()
         await quorum.start()
@@ -117,6 +124,8 @@ def test_an_empty_log_begins_with_what_formatting_left(tell: Story, tmp_path: Pa
         assert quorum.cluster(1).state.metadata_version == LATEST_PRODUCTION
         names = [type(record).__name__ for record in log_of(quorum, 1, end)]
         assert set(names) <= {"LeaderChange", "NoOp"}
+        assert "the controller is active in epoch 2, from offset " in caplog.text
+        assert "an empty log" not in caplog.text
 
     tell(story, quorum)
 
@@ -277,6 +286,31 @@ def test_a_heartbeat_passes_a_large_transaction(tell: Story, tmp_path: Path) -> 
         assert (await large)["large"].num_partitions == 100_000
         assert answered > 1
         assert topics(runner.controller.cluster) == {"large": 100_000}
+
+    tell(story, quorum)
+
+
+def test_a_transaction_that_was_left_open_is_aborted_first(
+    tell: Story, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quorum = Quorum(tmp_path)
+
+    async def story() -> None:
+        await quorum.start()
+        await quorum.brokers(0)
+        await quorum.create("before", 2)
+        runner = quorum.runner(1)
+        large = runner.submit(create("large", 200_000))
+        await until(lambda: runner.controller.cluster.transaction_start is not None)
+        opened = runner.controller.cluster.transaction_start
+        await until(lambda: runner.controller.committed_offset > (opened or 0) + 10_000)
+        await quorum.stop()
+        assert isinstance((await outcomes(large))[0], NotControllerError)
+        await quorum.start()
+        await quorum.active()
+        assert f"the transaction that is open since offset {opened} is aborted" in caplog.text
+        assert topics(quorum.cluster(1)) == {"before": 2}
+        await quorum.create("large", 3)
 
     tell(story, quorum)
 
