@@ -56,7 +56,7 @@ class PartitionColumns:
     def reserve(self, extra: int) -> None:
         """Makes room for ``extra`` more rows at once, where it is known how many come.
 
-        Otherwise the columns grow by a quarter at a time. Those of a table of less than 65,536
+        Otherwise the columns grow by a quarter at a time. Those of a table of less than 32,768
         rows are copied then; a larger one has addresses for four times its rows, 16,777,216 at
         least, up to which nothing moves. Memory that is reserved and not used yet is not resident.
         Raises MemoryError.

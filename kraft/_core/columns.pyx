@@ -48,10 +48,12 @@ SCALARS = {
 SLOTTED = {"replicas": np.int32, "directories": np.uint32}
 
 cdef enum:
-    # From so many rows on a table reserves addresses; copying fewer takes a millisecond or two.
-    LARGE = 1 << 16
+    # From so many rows on a table reserves addresses; copying fewer takes a millisecond at most.
+    LARGE = 1 << 15
     # For so many rows at least: about 1 GB of addresses.
     LEAST_RESERVED = 1 << 24
+    # From so many rows at once on the memory comes in huge pages.
+    BULK = 1 << 18
     # Between two arrays, so that those of a power of two of rows do not meet in the same sets of
     # the cache.
     SKEW = 4096 + 5 * 64
@@ -64,16 +66,19 @@ def _reserved(size):
     """Writable addresses that take no memory until they are written to; None: not to be had."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     try:
-        addresses = mmap.mmap(-1, size, flags=flags)
+        return mmap.mmap(-1, size, flags=flags)
     except OSError:
         # A limit on addresses (ulimit -v), or memory that is not to be overcommitted.
         return None
+
+
+def _ask_for_huge_pages(addresses, start, size):
+    start = start // mmap.PAGESIZE * mmap.PAGESIZE
     try:
-        addresses.madvise(mmap.MADV_HUGEPAGE)
+        addresses.madvise(mmap.MADV_HUGEPAGE, start, size)
     except OSError:
-        # A kernel without huge pages.
+        # A kernel without them.
         pass
-    return np.frombuffer(addresses, np.uint8)
 
 
 def _array_sizes(rows, stride):
@@ -211,11 +216,13 @@ cdef class PartitionColumns:
         if self.arrays and stride == self.stride and capacity <= len(self.arrays["leader"]):
             self.capacity = capacity
             return
-        memory = None
+        addresses = None
         if capacity >= LARGE:
             reserved = max(4 * capacity, <int64_t>LEAST_RESERVED)
-            memory = _reserved(_size_of_arrays(reserved, stride))
-        if memory is None:
+            addresses = _reserved(_size_of_arrays(reserved, stride))
+        if addresses is not None:
+            memory = np.frombuffer(addresses, np.uint8)
+        else:
             reserved = capacity
             memory = np.empty(_size_of_arrays(reserved, stride), np.uint8)
         fresh = {}
@@ -223,6 +230,10 @@ cdef class PartitionColumns:
         for name, size in _array_sizes(reserved, stride).items():
             column = memory[start:start + size].view(SCALARS.get(name) or SLOTTED[name])
             fresh[name] = column if name in SCALARS else column.reshape(reserved, stride)
+            if addresses is not None and capacity >= BULK:
+                # Only for what comes at once, as from a snapshot: in what is added one by one,
+                # each first write to a huge page would hold its event for all of the page.
+                _ask_for_huge_pages(addresses, start, size // reserved * capacity)
             start += (size + 63) // 64 * 64 + SKEW
         for name, array in self.arrays.items():
             if name in SCALARS or stride == self.stride:
