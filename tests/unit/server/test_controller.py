@@ -28,6 +28,7 @@ from kraft.image.replay import Cluster
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.raft.messages import LogSlice, OffsetAndEpoch
 from kraft.raft.node import Node
+from kraft.raft.ready import Role, RoleChange
 from kraft.records import Uuid, decode_control, decode_value
 from kraft.records.values import encode_value
 from kraft.records.versions import LATEST_PRODUCTION
@@ -482,6 +483,30 @@ def test_leadership_that_is_lost_takes_back_what_was_not_committed(
         # What the lost leader had in its log may have come to be committed; all say the same.
         assert all(are_alike(runner.controller.cluster, quorum.cluster(id)) for id in others)
         assert {"committed", "afterwards"} <= topics(runner.controller.cluster).keys()
+
+    tell(story, quorum)
+
+
+def test_leadership_that_comes_and_goes_between_two_turns_was_never_there(
+    tell: Story, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path, 3)
+
+    async def story() -> None:
+        await quorum.start()
+        await quorum.brokers(0)
+        await quorum.agree()
+        leader = await quorum.active()
+        standby = next(id for id in quorum.running if id != leader)
+        runner, epoch = quorum.runner(standby), quorum.runner(leader).controller.epoch
+        runner.role_changed(RoleChange(Role.LEADER, epoch + 1, standby))
+        runner.role_changed(RoleChange(Role.LEADER, epoch + 1, standby, is_active=True))
+        runner.role_changed(RoleChange(Role.FOLLOWER, epoch + 2, leader))
+        await asyncio.sleep(0.01)
+        assert not runner.controller.is_active
+        await quorum.create("afterwards", 2)
+        await quorum.agree()
+        assert are_alike(quorum.cluster(leader), quorum.cluster(standby))
 
     tell(story, quorum)
 
