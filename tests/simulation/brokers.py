@@ -13,19 +13,21 @@ producer_ids_are_given_out_once, nobody_sees_a_part_of_a_transaction.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kraft.controller import Heartbeat, RegistrationRequest, requests
+from kraft.controller.decision import Decision
 from kraft.controller.heartbeats import HeartbeatAnswer
-from kraft.controller.operations import Tip
+from kraft.controller.operations import Operation, Outcome, Tip
 from kraft.controller.producer_ids import ProducerIdBlock
-from kraft.controller.replication import IsrChange
+from kraft.controller.replication import AlterPartitions, IsrChange
 from kraft.errors import KraftError, NotControllerError, StaleBrokerEpochError
 from kraft.image import Endpoint, VersionRange
 from kraft.image.replay import Cluster
 from kraft.raft.messages import LogSlice
-from kraft.records import Uuid
+from kraft.records import PartitionChange, Uuid
 from kraft.records.versions import LATEST_PRODUCTION
 from tests.simulation.controller_checks import guarded
 from tests.simulation.history import Violation
@@ -410,7 +412,7 @@ class SimulatedBroker:
             return []
         changes = []
         topics, partitions = table.column("topic"), table.column("partition")
-        for _ in range(LOOKED_AT):
+        for _ in range(LOOKED_AT if cluster.draw() < 0.8 else 5 * LOOKED_AT):
             row = int(led[int(cluster.draw() * len(led))])
             state = table.state_of(row)
             isr = {
@@ -460,11 +462,36 @@ class SimulatedBroker:
                 else:
                     self._check_change(tip, change)
 
+        in_bytes = cluster.draw() < 0.3
+
         def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
-            operation = guarded(requests.change_isrs(self.id, epoch, changes), guard)
+            if in_bytes:
+                body = alter_partition_body(self.id, epoch, changes)
+                operation = requests.change_isrs_by(AlterPartitions(body, 3))
+                self._look_at_records(operation, changes)
+            else:
+                operation = guarded(requests.change_isrs(self.id, epoch, changes), guard)
             runner.submit(operation, on_answer, 3_000.0)
 
         cluster.call(self.id, self.finder.target, submit, lambda *answer: None)
+
+    def _look_at_records(self, operation: Operation, changes: Sequence[IsrChange]) -> None:
+        """The request as it comes from the network, in parts: each record is of a change that may
+        be.
+        """
+        decide = operation.decide
+        asked = {(change.topic_id, change.partition): change for change in changes}
+
+        def decide_and_look(tip: Tip) -> Outcome:
+            outcome = decide(tip)
+            assert isinstance(outcome, Decision)
+            self.cluster.counts["isr_parts"] += outcome.is_partial
+            for record in outcome.records:
+                assert isinstance(record, PartitionChange)
+                self._check_change(tip, asked[record.topic_id, record.partition_id])
+            return outcome
+
+        operation.decide = decide_and_look
 
     def _check_change(self, tip: Tip, change: IsrChange) -> None:
         """A change that is taken: of who leads, with living members (KIP-841, KIP-903)."""
@@ -485,6 +512,18 @@ class SimulatedBroker:
     def _note(self, what: str) -> None:
         if self.cluster.lines is not None:
             self.cluster.note(f"{self} {what}")
+
+
+def alter_partition_body(broker_id: int, epoch: int, changes: Sequence[IsrChange]) -> bytes:
+    """AlterPartition v3, each change under its topic; fewer than 127 of them."""
+    out = struct.pack(">iqB", broker_id, epoch, len(changes) + 1)
+    for change in changes:
+        out += bytes(change.topic_id) + b"\2"
+        out += struct.pack(">iiB", change.partition, change.leader_epoch, len(change.isr) + 1)
+        for member, member_epoch in change.isr.items():
+            out += struct.pack(">iqx", member, member_epoch)
+        out += struct.pack(">bixx", change.is_recovering, change.partition_epoch)
+    return out + b"\0"
 
 
 class ProducerIdBlocks:
