@@ -103,6 +103,7 @@ class ControllerRunner:
         self._waiters: dict[int, asyncio.Future[Any]] = {}
         self._last_token = 0
         self._is_turn_due = False
+        self._is_closed = False
         self._loading: asyncio.Future[Cluster] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -197,12 +198,14 @@ class ControllerRunner:
     # -- a turn
 
     def _take_turn_soon(self) -> None:
-        if not self._is_turn_due and self._driver is not None:
+        if not self._is_turn_due and not self._is_closed and self._driver is not None:
             self._is_turn_due = True
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         self._is_turn_due = False
+        if self._is_closed:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -330,10 +333,10 @@ class ControllerRunner:
             self._carry_out(self.controller.append_failed(now_ms()))
 
     def close(self) -> None:
-        """Whoever waits hears that this is not the controller any more."""
+        """Whoever waits hears that this is the controller no more; there is no further turn."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._is_turn_due = True
         self._carry_out(self.controller.renounce(now_ms()))
         self.publishing.close()
 

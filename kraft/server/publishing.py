@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,7 +22,6 @@ from kraft.image.snapshot_generation import SnapshotGeneration, SnapshotPolicy
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.server.disk.snapshot_output import SnapshotOutput
 from kraft.server.disk.store import MetadataStore
-from kraft.server.driver import now_ms
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class MetadataPublishing:
         self._wake = wake
         self._generation: SnapshotGeneration | None = None
         self._output: SnapshotOutput | None = None
-        self._begin_ms = 0.0
+        self._begin_s = 0.0
 
     def note_batches(self, batches: memoryview) -> None:
         """What was applied, or will be before it is published."""
@@ -78,7 +78,7 @@ class MetadataPublishing:
             self._fail(offset, error)
             return
         logger.info("a snapshot is made at offset %d: %s", offset, reason)
-        self._generation, self._begin_ms = generation, now_ms
+        self._generation, self._begin_s = generation, time.monotonic()
         id = OffsetAndEpoch(offset, generation.epoch)
         self._output = SnapshotOutput(self._store.disk, self._store.directory, id)
 
@@ -138,7 +138,7 @@ class MetadataPublishing:
         self._policy.end()
         logger.info(
             "a snapshot of offset %d, epoch %d was made in %.0f ms: %d bytes",
-            *(offset, epoch, now_ms() - self._begin_ms, output.size),
+            *(offset, epoch, 1000 * (time.monotonic() - self._begin_s), output.size),
         )
         self._take_in(output.id)
         self._wake()

@@ -430,6 +430,29 @@ def test_a_node_that_stops_tells_whoever_waits(tell: Story, tmp_path: Path) -> N
     tell(story, quorum)
 
 
+def test_a_node_that_stops_takes_no_further_turn(tell: Story, tmp_path: Path) -> None:
+    """Else it could begin a snapshot on a disk that is about to be given back."""
+    quorum = Quorum(tmp_path)
+
+    async def story() -> None:
+        await quorum.start()
+        await quorum.brokers(0)
+        runner, store = quorum.runner(1), quorum.running[1].store
+        gate = hold_disk(quorum.running[1])
+        on_its_way = runner.submit(create("on-its-way"))
+        await until(lambda: "on-its-way" in topics(runner.controller.cluster))
+        waits = runner.submit(create("waits"))
+        runner.close()
+        image, end = runner.publishing.images.image, store.view.high_watermark
+        gate.set()
+        await outcomes(on_its_way, waits)
+        await until(lambda: store.view.high_watermark > end)
+        await asyncio.sleep(0.02)
+        assert runner.publishing.images.image is image
+
+    tell(story, quorum)
+
+
 # -- several nodes
 
 
