@@ -1,16 +1,23 @@
-# A growing piece of memory in C, for tables that no Python object ever views: it may move when it
-# grows. It can begin as borrowed memory (a mapped checkpoint) and becomes its own on the first
-# growth.
+# A growing piece of memory in C, for tables that no Python object ever views; see arena.pyx.
 
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+
+cdef enum:
+    # From this many bytes on an arena grows in place, in a range of addresses of its own.
+    LARGE_ARENA = 1 << 20
 
 cdef struct Arena:
     uint8_t *data
     size_t size
-    size_t capacity
+    size_t capacity             # bytes that may be written
+    size_t reserved             # bytes of the range of addresses, 0 for memory from malloc
     bint borrowed
+
+
+cdef int arena_grow(Arena *arena, size_t capacity) noexcept nogil
+cdef int arena_zeroed(Arena *arena, size_t size) noexcept nogil
+cdef int arena_own(Arena *arena) noexcept nogil
+cdef void arena_release(Arena *arena) noexcept nogil
 
 
 cdef inline int arena_reserve(Arena *arena, size_t extra) noexcept nogil:
@@ -19,27 +26,11 @@ cdef inline int arena_reserve(Arena *arena, size_t extra) noexcept nogil:
     """
     cdef size_t wanted = arena.size + extra
     cdef size_t capacity
-    cdef void *moved
     if wanted <= arena.capacity:
         return 0
-    capacity = arena.capacity + arena.capacity // 2
-    if capacity < wanted:
-        capacity = wanted
-    if capacity < 64:
-        capacity = 64
-    if arena.borrowed:
-        moved = malloc(capacity)
-        if moved == NULL:
-            return -1
-        memcpy(moved, arena.data, arena.size)
-        arena.borrowed = False
-    else:
-        moved = realloc(arena.data, capacity)
-        if moved == NULL:
-            return -1
-    arena.data = <uint8_t *>moved
-    arena.capacity = capacity
-    return 0
+    # What grows in place costs nothing to grow, so that little needs to lie idle.
+    capacity = arena.capacity + (arena.capacity // 8 if arena.reserved else arena.capacity // 2)
+    return arena_grow(arena, capacity if capacity > wanted else wanted)
 
 
 cdef inline void arena_borrow(Arena *arena, uint8_t *data, size_t size) noexcept nogil:
@@ -48,12 +39,3 @@ cdef inline void arena_borrow(Arena *arena, uint8_t *data, size_t size) noexcept
     arena.size = size
     arena.capacity = size
     arena.borrowed = True
-
-
-cdef inline void arena_release(Arena *arena) noexcept nogil:
-    if not arena.borrowed:
-        free(arena.data)
-    arena.data = NULL
-    arena.size = 0
-    arena.capacity = 0
-    arena.borrowed = False

@@ -2,17 +2,18 @@
 
 Owns one list of row numbers a broker. A row is listed under every broker that appears in it; it may
 go on being listed after the broker left it, and may be listed twice. Whoever uses a list sorts it
-first (``sort`` drops repetitions and does nothing to a list that ascends already) and looks into
-each row: the index says where to look, never what is there.
+first (``sort`` drops repetitions and costs little where most of a list ascends already) and looks
+into each row: the index says where to look, never what is there.
 
-Built by ``rows`` in one pass when it is first needed, and kept up from then on.
+Fed by ``rows``, which lists rows some at a time and tells first how many are coming, so that each
+list grows once for them.
 """
 
-from libc.stdint cimport uint32_t
-from libc.stdlib cimport free, qsort, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memcpy, memset
 
-from kraft._core.arena cimport arena_release, arena_reserve
+from kraft._core.arena cimport arena_grow, arena_release, arena_reserve
+from kraft._core.wire cimport likely, unlikely
 
 
 cdef int ascending(const void *left, const void *right) noexcept nogil:
@@ -23,6 +24,14 @@ cdef int ascending(const void *left, const void *right) noexcept nogil:
 cdef inline uint64_t hash_of_broker(int32_t broker) noexcept nogil:
     cdef uint64_t key = <uint64_t><uint32_t>broker * <uint64_t>0x9E3779B97F4A7C15
     return key ^ (key >> 32)
+
+
+cdef int grow_list(BrokerRows *entry, int64_t capacity) noexcept nogil:
+    entry.memory.size = 4 * <size_t>entry.count
+    if arena_grow(&entry.memory, 4 * <size_t>capacity) < 0:
+        return -1
+    entry.rows = <int32_t *>entry.memory.data
+    return 0
 
 
 cdef class BrokerIndex:
@@ -50,9 +59,10 @@ cdef class BrokerIndex:
         cdef BrokerRows *entries = <BrokerRows *>self.entries.data
         cdef int64_t number
         for number in range(self.count):
-            free(entries[number].rows)
+            arena_release(&entries[number].memory)
         self.count = 0
         self.entries.size = 0
+        memset(self.plain, 0, sizeof(self.plain))
         if self.slots.size:
             memset(self.slots.data, 0, self.slots.size)
 
@@ -60,7 +70,10 @@ cdef class BrokerIndex:
         """The broker's list, or NULL; valid until a broker is added."""
         cdef BrokerRows *entries = <BrokerRows *>self.entries.data
         cdef const uint32_t *slots = <const uint32_t *>self.slots.data
-        cdef uint64_t slot = hash_of_broker(broker) & self.mask
+        cdef uint64_t slot
+        if likely(0 <= broker < PLAIN_IDS):
+            return &entries[self.plain[broker] - 1] if self.plain[broker] else NULL
+        slot = hash_of_broker(broker) & self.mask
         while slots[slot]:
             if entries[slots[slot] - 1].broker == broker:
                 return &entries[slots[slot] - 1]
@@ -85,11 +98,10 @@ cdef class BrokerIndex:
         if arena_reserve(&self.entries, sizeof(BrokerRows)) < 0:
             return NULL
         entry = (<BrokerRows *>self.entries.data) + self.count
+        memset(entry, 0, sizeof(BrokerRows))
         entry.broker = broker
-        entry.sorted_ = True
-        entry.rows = NULL
-        entry.count = 0
-        entry.capacity = 0
+        if 0 <= broker < PLAIN_IDS:
+            self.plain[broker] = <uint32_t>(self.count + 1)
         self.count += 1
         self.entries.size = <size_t>self.count * sizeof(BrokerRows)
         if 2 * <uint64_t>self.count > self.mask + 1:
@@ -101,45 +113,98 @@ cdef class BrokerIndex:
             self.place(self.count - 1)
         return entry
 
+    cdef int expect(self, int32_t broker) noexcept nogil:
+        """A row of the broker is coming; -1 when memory ran out."""
+        cdef BrokerRows *entry = self.intern(broker)
+        if entry == NULL:
+            return -1
+        entry.coming += 1
+        return 0
+
+    cdef int make_room(self) noexcept nogil:
+        """Room for what is coming: a new list gets just that, as most are not added to later."""
+        cdef BrokerRows *entry
+        cdef int64_t number, wanted
+        for number in range(self.count):
+            entry = (<BrokerRows *>self.entries.data) + number
+            wanted = entry.count + entry.coming
+            if entry.count:
+                wanted += entry.count // 8
+            if (
+                4 * <size_t>(entry.count + entry.coming) > entry.memory.capacity
+                and grow_list(entry, wanted) < 0
+            ):
+                return -1
+            entry.coming = 0
+        return 0
+
     cdef int add(self, int32_t broker, int32_t row) noexcept nogil:
         """Lists `row` under `broker`; -1 when memory ran out."""
         cdef BrokerRows *entry = self.intern(broker)
-        cdef void *moved
-        cdef int64_t capacity
         if entry == NULL:
             return -1
-        if entry.count == entry.capacity:
-            # An eighth of headroom: the whole index stays near 4 bytes a listing.
-            capacity = entry.capacity + entry.capacity // 8 + 8
-            moved = realloc(entry.rows, capacity * 4)
-            if moved == NULL:
-                return -1
-            entry.rows = <int32_t *>moved
-            entry.capacity = capacity
-        if entry.count and entry.rows[entry.count - 1] >= row:
-            entry.sorted_ = False
+        # An eighth of headroom: the whole index stays near 4 bytes a listing.
+        if (
+            unlikely(4 * <size_t>entry.count >= entry.memory.capacity)
+            and grow_list(entry, entry.count + entry.count // 8 + 8) < 0
+        ):
+            return -1
+        if entry.sorted_count == entry.count and (
+            entry.count == 0 or entry.rows[entry.count - 1] < row
+        ):
+            entry.sorted_count += 1
         entry.rows[entry.count] = row
         entry.count += 1
         return 0
 
     cdef int sort(self, BrokerRows *entry) noexcept nogil:
-        """Makes a list ascend strictly."""
-        cdef int64_t index, kept = 0
-        if entry.sorted_:
+        """Makes a list ascend strictly: sorts what came behind the part that does, and merges."""
+        cdef int64_t left = entry.sorted_count - 1, right = entry.count - entry.sorted_count - 1
+        cdef int64_t place = entry.count - 1, kept, index
+        cdef int32_t *rows = entry.rows
+        cdef int32_t *tail
+        if entry.sorted_count == entry.count:
             return 0
-        qsort(entry.rows, entry.count, 4, ascending)
-        for index in range(entry.count):
-            if kept == 0 or entry.rows[kept - 1] != entry.rows[index]:
-                entry.rows[kept] = entry.rows[index]
+        tail = <int32_t *>malloc(4 * <size_t>(right + 1))
+        if tail == NULL:
+            qsort(rows, entry.count, 4, ascending)
+            left = -1
+        else:
+            memcpy(tail, rows + entry.sorted_count, 4 * (right + 1))
+            qsort(tail, right + 1, 4, ascending)
+            while right >= 0:
+                if left >= 0 and rows[left] > tail[right]:
+                    rows[place] = rows[left]
+                    left -= 1
+                else:
+                    rows[place] = tail[right]
+                    right -= 1
+                place -= 1
+            free(tail)
+        # Up to `left` nothing has moved.
+        kept = left + 1
+        for index in range(left + 1, entry.count):
+            if kept == 0 or rows[kept - 1] != rows[index]:
+                rows[kept] = rows[index]
                 kept += 1
         entry.count = kept
-        entry.sorted_ = True
+        entry.sorted_count = kept
         return 0
+
+    cdef void truncate(self, int64_t row_count) noexcept nogil:
+        """Drops the rows from `row_count` on, which are there no more, where lists end in them."""
+        cdef BrokerRows *entry
+        cdef int64_t number
+        for number in range(self.count):
+            entry = (<BrokerRows *>self.entries.data) + number
+            while entry.count and entry.rows[entry.count - 1] >= row_count:
+                entry.count -= 1
+            entry.sorted_count = min(entry.sorted_count, entry.count)
 
     @property
     def memory_size(self):
         cdef const BrokerRows *entries = <const BrokerRows *>self.entries.data
         cdef int64_t number, size = self.entries.capacity + self.slots.capacity
         for number in range(self.count):
-            size += 4 * entries[number].capacity
+            size += entries[number].memory.capacity
         return size

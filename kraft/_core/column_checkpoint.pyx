@@ -505,6 +505,7 @@ cdef object table_of(dict sections, header, mapping, path):
     if irregular > rows:
         raise Unfit("it has more irregular rows than rows")
     table._adopt({name: sections[name] for name in COLUMNS}, rows, table.stride)
+    table.is_lent = True
     table.row_count = table.partition_count = rows
     table.irregular_count = irregular
     if count:

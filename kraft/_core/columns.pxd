@@ -28,6 +28,7 @@ cdef class PartitionColumns:
     cdef readonly int64_t row_count    # rows in use, dead ones included
     cdef readonly int64_t capacity
     cdef dict arrays                   # name -> the numpy array behind the pointer
+    cdef bint is_lent                  # the arrays are somebody else's: a mapped file's
     cdef Arena blocks                  # int32_t* of each irregular row, NULL where free
     cdef Arena free_blocks             # u32 numbers of free blocks
     cdef readonly int64_t irregular_count
@@ -38,6 +39,7 @@ cdef class PartitionColumns:
 
     cdef object _allocate(self, int64_t capacity, int stride)
     cdef object reserve_rows(self, int64_t extra)
+    cdef object own_columns(self)
     cdef object restride(self, int stride)
 
     cdef void load_row(self, int64_t row, PartitionState *state) noexcept nogil

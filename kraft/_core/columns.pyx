@@ -243,6 +243,7 @@ cdef class PartitionColumns:
     def _adopt(self, dict arrays, int64_t capacity, int stride):
         """Takes arrays of the right dtypes and shapes as the columns."""
         self.arrays = arrays
+        self.is_lent = False
         self.capacity = capacity
         self.stride = stride
         self.leader = <int32_t *>data_of(arrays["leader"])
@@ -269,6 +270,14 @@ cdef class PartitionColumns:
         if extra < 0:
             raise ValueError(f"room for {extra} rows")
         self.reserve_rows(extra)
+
+    cdef object own_columns(self):
+        """Copies columns that are lent, so that no row that is added later has to wait for that."""
+        if self.is_lent:
+            self.arrays, lent = {}, self.arrays
+            self._allocate(self.capacity, self.stride)
+            for name, array in lent.items():
+                self.arrays[name][:self.row_count] = array[:self.row_count]
 
     cdef object restride(self, int stride):
         """Another number of replica slots a row; irregular rows that now fit become regular."""

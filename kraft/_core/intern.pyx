@@ -4,7 +4,8 @@ Owns: open addressing with linear probing over ``u32`` slots (number + 1, 0 wher
 half full; entries lie in insertion order, so a number is an index into whatever columns a caller
 keeps beside it. A discarded entry keeps its number and its bytes and can be restored: a topic's
 deletion may be reverted. The slot of a discarded entry is closed by shifting its successors back,
-so there are no tombstones and searching stays short however long the churn.
+so there are no tombstones and searching stays short however long the churn. When the slots double,
+the entries move to the new ones a few at a time, with each entry that comes: no call hashes all.
 
 The maps' arrays are position independent: ``state()`` gives them as bytes for a column checkpoint,
 ``from_state`` takes them back without rehashing, straight out of mapped memory. Names come from
@@ -13,7 +14,9 @@ outside, so hashing is seeded. Fed by ``table`` (topics, directories) and ``chec
 
 from libc.string cimport memcmp, memcpy, memset
 
-from kraft._core.arena cimport arena_borrow, arena_release, arena_reserve
+from kraft._core.arena cimport (
+    arena_borrow, arena_own, arena_release, arena_reserve, arena_zeroed,
+)
 
 DEFAULT_SEED = 0x9E3779B97F4A7C15
 
@@ -47,16 +50,21 @@ cdef inline uint64_t hash_of_name(const uint8_t *name, int32_t size, uint64_t se
     return mixed(state)
 
 
-cdef inline int reset_slots(Arena *slots, uint64_t wanted, uint64_t *mask) noexcept nogil:
-    """Empty slots, a power of two of them, at least twice `wanted`."""
+cdef enum:
+    # Slots that are moved at once when they grow: more take too long to be moved in one event.
+    MOVED_AT_ONCE = 4096
+    # Old slots that are looked at for each entry that comes. Two would do: as many entries come
+    # before the next growth as half the old slots.
+    MOVED_A_STEP = 8
+
+
+cdef inline int empty_slots(Arena *slots, uint64_t wanted, uint64_t *mask) noexcept nogil:
+    """Empty slots in an empty arena, a power of two of them, at least twice `wanted`."""
     cdef uint64_t capacity = 16
     while capacity < 2 * wanted:
         capacity *= 2
-    arena_release(slots)
-    if arena_reserve(slots, capacity * 4) < 0:
+    if arena_zeroed(slots, capacity * 4) < 0:
         return -1
-    slots.size = capacity * 4
-    memset(slots.data, 0, capacity * 4)
     mask[0] = capacity - 1
     return 0
 
@@ -67,12 +75,12 @@ cdef class HashSlots:
     def __len__(self):
         return self.live
 
-    cdef uint64_t home(self, int64_t number) noexcept nogil:
-        """The slot where the search for an entry begins; each map says how its entries hash."""
+    cdef uint64_t hash_of(self, int64_t number) noexcept nogil:
+        """Tells where the search for an entry begins; each map says how its entries hash."""
         return 0
 
     cdef void place(self, int64_t number) noexcept nogil:
-        cdef uint64_t slot = self.home(number)
+        cdef uint64_t slot = self.hash_of(number) & self.mask
         cdef uint32_t *slots = <uint32_t *>self.slots.data
         while slots[slot]:
             slot = (slot + 1) & self.mask
@@ -80,43 +88,75 @@ cdef class HashSlots:
 
     cdef int make_room(self) noexcept nogil:
         """Room for one more entry in slots that stay at most half full; -1 when memory ran out."""
-        cdef Arena old = self.slots
-        cdef uint64_t old_capacity = self.mask + 1, index
-        cdef const uint32_t *old_slots = <const uint32_t *>old.data
-        if 2 * <uint64_t>(self.live + 1) <= old_capacity:
+        cdef Arena fresh
+        cdef uint64_t fresh_mask = 0
+        cdef const uint32_t *slots
+        if self.old_left:
+            self.move_on(MOVED_A_STEP)
+        if 2 * <uint64_t>(self.live + 1) <= self.mask + 1:
             return 0
-        memset(&self.slots, 0, sizeof(Arena))
-        if reset_slots(&self.slots, 2 * <uint64_t>(self.live + 1), &self.mask) < 0:
-            self.slots = old
+        self.move_on(self.old_left)
+        memset(&fresh, 0, sizeof(Arena))
+        if empty_slots(&fresh, 2 * <uint64_t>(self.live + 1), &fresh_mask) < 0:
             return -1
-        for index in range(old_capacity):
-            if old_slots[index]:
-                self.place(old_slots[index] - 1)
-        arena_release(&old)
+        self.old_slots = self.slots
+        self.old_mask = self.mask
+        self.old_left = self.mask + 1
+        self.old_next = 0
+        self.slots = fresh
+        self.mask = fresh_mask
+        slots = <const uint32_t *>self.old_slots.data
+        while slots[self.old_next]:
+            self.old_next += 1
+        if self.old_left <= MOVED_AT_ONCE:
+            self.move_on(self.old_left)
         return 0
 
-    cdef void discard(self, int64_t number) noexcept nogil:
-        """Makes `number` unfindable; it must be findable now."""
-        cdef uint32_t *slots = <uint32_t *>self.slots.data
-        cdef uint64_t hole = self.home(number), slot, home
+    cdef void move_on(self, int64_t steps) noexcept nogil:
+        """Moves what lies in the next old slots, `steps` of them and on to one that is empty.
+
+        Only whole runs of filled slots are moved, so that every search in the old slots still ends
+        where it must.
+        """
+        cdef uint32_t *slots = <uint32_t *>self.old_slots.data
+        while self.old_left and (steps > 0 or slots[self.old_next]):
+            if slots[self.old_next]:
+                self.place(slots[self.old_next] - 1)
+                slots[self.old_next] = 0
+            self.old_next = (self.old_next + 1) & self.old_mask
+            self.old_left -= 1
+            steps -= 1
+        if self.old_left == 0:
+            arena_release(&self.old_slots)
+
+    cdef bint take_out(self, uint32_t *slots, uint64_t mask, int64_t number) noexcept nogil:
+        """Closes the slot of `number` by shifting its successors; False where it has none here."""
+        cdef uint64_t hole = self.hash_of(number) & mask, slot, home
         while slots[hole] != <uint32_t>(number + 1):
             if slots[hole] == 0:
-                # Only slots out of a damaged file can lack an entry that is there.
-                return
-            hole = (hole + 1) & self.mask
+                return False
+            hole = (hole + 1) & mask
         slot = hole
         while True:
-            slot = (slot + 1) & self.mask
+            slot = (slot + 1) & mask
             if slots[slot] == 0:
                 break
-            home = self.home(slots[slot] - 1)
+            home = self.hash_of(slots[slot] - 1) & mask
             # The entry may move into the hole unless its home lies behind the hole on the way to
             # its slot.
-            if ((slot - home) & self.mask) >= ((slot - hole) & self.mask):
+            if ((slot - home) & mask) >= ((slot - hole) & mask):
                 slots[hole] = slots[slot]
                 hole = slot
         slots[hole] = 0
-        self.live -= 1
+        return True
+
+    cdef void discard(self, int64_t number) noexcept nogil:
+        """Makes `number` unfindable; it must be findable now."""
+        # Only slots out of a damaged file can lack an entry that is there.
+        if self.take_out(<uint32_t *>self.slots.data, self.mask, number) or (
+            self.old_left and self.take_out(<uint32_t *>self.old_slots.data, self.old_mask, number)
+        ):
+            self.live -= 1
 
     cdef int restore(self, int64_t number) noexcept nogil:
         """Makes a discarded number findable again; -1 when memory ran out."""
@@ -125,6 +165,11 @@ cdef class HashSlots:
         self.place(number)
         self.live += 1
         return 0
+
+    cdef int own_slots(self) noexcept nogil:
+        """Copies slots that are borrowed; -1 when memory ran out."""
+        self.move_on(self.old_left)
+        return arena_own(&self.slots)
 
     def remove(self, int64_t number):
         if not 0 <= number < self.count or self.get(self.key(number)) != number:
@@ -143,23 +188,39 @@ cdef class UuidMap(HashSlots):
 
     def __cinit__(self, *, uint64_t seed=DEFAULT_SEED):
         self.seed = seed
-        if reset_slots(&self.slots, 8, &self.mask) < 0:
+        if empty_slots(&self.slots, 8, &self.mask) < 0:
             raise MemoryError("no memory for a uuid map")
 
     def __dealloc__(self):
         arena_release(&self.keys)
         arena_release(&self.slots)
+        arena_release(&self.old_slots)
 
-    cdef uint64_t home(self, int64_t number) noexcept nogil:
-        return hash_of_uuid(self.keys.data + 16 * number, self.seed) & self.mask
+    cdef uint64_t hash_of(self, int64_t number) noexcept nogil:
+        return hash_of_uuid(self.keys.data + 16 * number, self.seed)
+
+    cdef int own(self) noexcept nogil:
+        """Copies what is borrowed; -1 when memory ran out."""
+        if self.own_slots() < 0 or arena_own(&self.keys) < 0:
+            return -1
+        return 0
 
     cdef int64_t find(self, const uint8_t *uuid) noexcept nogil:
-        cdef uint64_t slot = hash_of_uuid(uuid, self.seed) & self.mask
-        cdef const uint32_t *slots = <const uint32_t *>self.slots.data
+        cdef uint64_t hash_ = hash_of_uuid(uuid, self.seed)
+        cdef int64_t number = self.find_in(
+            <const uint32_t *>self.slots.data, self.mask, hash_, uuid
+        )
+        if number < 0 and self.old_left:
+            return self.find_in(<const uint32_t *>self.old_slots.data, self.old_mask, hash_, uuid)
+        return number
+
+    cdef int64_t find_in(self, const uint32_t *slots, uint64_t mask, uint64_t hash_,
+                         const uint8_t *uuid) noexcept nogil:
+        cdef uint64_t slot = hash_ & mask
         while slots[slot]:
             if memcmp(self.keys.data + 16 * <uint64_t>(slots[slot] - 1), uuid, 16) == 0:
                 return slots[slot] - 1
-            slot = (slot + 1) & self.mask
+            slot = (slot + 1) & mask
         return -1
 
     cdef int64_t add(self, const uint8_t *uuid) noexcept nogil:
@@ -201,9 +262,10 @@ cdef class UuidMap(HashSlots):
 
     @property
     def memory_size(self):
-        return self.keys.capacity + self.slots.capacity
+        return self.keys.capacity + self.slots.capacity + self.old_slots.capacity
 
     def state(self):
+        self.move_on(self.old_left)
         return {
             "keys": <bytes>(<const char *>self.keys.data)[:self.keys.size] if self.count else b"",
             "slots": <bytes>(<const char *>self.slots.data)[:self.slots.size],
@@ -250,13 +312,14 @@ cdef class NameMap(HashSlots):
 
     def __cinit__(self, *, uint64_t seed=DEFAULT_SEED):
         self.seed = seed
-        if reset_slots(&self.slots, 8, &self.mask) < 0:
+        if empty_slots(&self.slots, 8, &self.mask) < 0:
             raise MemoryError("no memory for a name map")
 
     def __dealloc__(self):
         arena_release(&self.text)
         arena_release(&self.ends)
         arena_release(&self.slots)
+        arena_release(&self.old_slots)
 
     cdef const uint8_t *name(self, int64_t number, int32_t *size) noexcept nogil:
         cdef const uint64_t *ends = <const uint64_t *>self.ends.data
@@ -264,21 +327,38 @@ cdef class NameMap(HashSlots):
         size[0] = <int32_t>(ends[number] - start)
         return self.text.data + start
 
-    cdef uint64_t home(self, int64_t number) noexcept nogil:
+    cdef uint64_t hash_of(self, int64_t number) noexcept nogil:
         cdef int32_t size = 0
         cdef const uint8_t *name = self.name(number, &size)
-        return hash_of_name(name, size, self.seed) & self.mask
+        return hash_of_name(name, size, self.seed)
+
+    cdef int own(self) noexcept nogil:
+        """Copies what is borrowed; -1 when memory ran out."""
+        if self.own_slots() < 0 or arena_own(&self.text) < 0 or arena_own(&self.ends) < 0:
+            return -1
+        return 0
 
     cdef int64_t find(self, const uint8_t *name, int32_t size) noexcept nogil:
-        cdef uint64_t slot = hash_of_name(name, size, self.seed) & self.mask
-        cdef const uint32_t *slots = <const uint32_t *>self.slots.data
+        cdef uint64_t hash_ = hash_of_name(name, size, self.seed)
+        cdef int64_t number = self.find_in(
+            <const uint32_t *>self.slots.data, self.mask, hash_, name, size
+        )
+        if number < 0 and self.old_left:
+            return self.find_in(
+                <const uint32_t *>self.old_slots.data, self.old_mask, hash_, name, size
+            )
+        return number
+
+    cdef int64_t find_in(self, const uint32_t *slots, uint64_t mask, uint64_t hash_,
+                         const uint8_t *name, int32_t size) noexcept nogil:
+        cdef uint64_t slot = hash_ & mask
         cdef const uint8_t *other
         cdef int32_t other_size = 0
         while slots[slot]:
             other = self.name(slots[slot] - 1, &other_size)
             if other_size == size and memcmp(other, name, size) == 0:
                 return slots[slot] - 1
-            slot = (slot + 1) & self.mask
+            slot = (slot + 1) & mask
         return -1
 
     cdef int64_t add(self, const uint8_t *name, int32_t size) noexcept nogil:
@@ -320,9 +400,12 @@ cdef class NameMap(HashSlots):
 
     @property
     def memory_size(self):
-        return self.text.capacity + self.ends.capacity + self.slots.capacity
+        return (
+            self.text.capacity + self.ends.capacity + self.slots.capacity + self.old_slots.capacity
+        )
 
     def state(self):
+        self.move_on(self.old_left)
         return {
             "text": <bytes>(<const char *>self.text.data)[:self.text.size] if self.count else b"",
             "ends": <bytes>(<const char *>self.ends.data)[:self.ends.size] if self.count else b"",

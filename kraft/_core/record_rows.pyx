@@ -76,8 +76,6 @@ cdef class RecordRows(TableRows):
             if row < 0:
                 return <int>row
             result = self.store_view(row, view)
-            if result == 0 and self.is_indexed:
-                result = self.index_row(row)
             self.expect_next(cursor)
             return result
         result = self.spread_view(view, &state)
@@ -90,7 +88,7 @@ cdef class RecordRows(TableRows):
         cdef const TopicEntry *entry = self.topics.entry(cursor.last_topic)
         cursor.next_partition = -1
         if (
-            cursor.is_whole and not self.is_indexed
+            cursor.is_whole
             and entry.partition_count == entry.row_count
             and (entry.row_count == 0 or entry.first_row + entry.row_count == self.row_count)
         ):

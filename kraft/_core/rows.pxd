@@ -48,7 +48,7 @@ cdef class TableRows(PartitionColumns):
     cdef TopicTable topics
     cdef UuidMap directories_seen
     cdef BrokerIndex index
-    cdef readonly bint is_indexed
+    cdef readonly int64_t indexed_row_count  # the rows below are in the index
     cdef readonly int64_t partition_count
     cdef Arena journal              # JournalEntry, oldest first
     cdef int64_t journal_first      # the first entry in `journal` that is still wanted
@@ -70,7 +70,7 @@ cdef class TableRows(PartitionColumns):
     cdef int index_row(self, int64_t row) noexcept nogil
     cdef int32_t *rows_of_topic(self, int64_t topic, int64_t *count) noexcept nogil
     cdef int undo(self, JournalEntry *entry, int64_t kept) noexcept nogil
-    cdef int build_index(self) noexcept nogil
+    cdef int index_rows(self, int64_t count) noexcept nogil
     cdef list _live_image_offsets(self)
     cdef object _refuse_beside_images(self, str what)
     cdef inline bint falls(self, int64_t offset) noexcept nogil:

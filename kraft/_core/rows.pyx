@@ -7,8 +7,9 @@ down (lost leadership, an aborted metadata transaction), ``image`` reads the tab
 offset, and ``delta`` tells publishers what changed. All three cost what changed, not what there is.
 
 Invariants: rows are appended and never move while the journal holds anything (only ``compact``
-moves them); a row of a removed topic keeps its values, with ``topic`` set to ``-1 - number``, so
-that the removal can be undone; offsets in the journal never fall.
+moves them); the index knows the rows below ``indexed_row_count``, so that adding rows costs nothing
+there until somebody asks; a row of a removed topic keeps its values, with ``topic`` set to
+``-1 - number``, so that the removal can be undone; offsets in the journal never fall.
 
 ``table`` feeds it with parsed records; ``election`` and ``image`` read it.
 """
@@ -17,11 +18,15 @@ from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memmove
 
 from kraft._core.arena cimport arena_release, arena_reserve
-from kraft._core.broker_index cimport BrokerRows
 from kraft._core.columns cimport IRREGULAR, pack_block, size_of_block, unpack_block
 from kraft._core.topics cimport TopicEntry
 
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, ReplayError
+
+
+cdef enum:
+    # Journal entries that are moved without much ado.
+    MOVED_AT_ONCE = 8192
 
 
 def refusal(int reason, str what):
@@ -102,9 +107,19 @@ cdef class TableRows(PartitionColumns):
     def start_journal(self, int64_t offset):
         self._refuse_beside_images("start the journal anew")
         self.ensure_checked()
+        self._own_all()
         self.forget_all()
         self.is_journaling = True
         self.journal_start_offset = offset
+
+    def _own_all(self):
+        """Copies what lies in a mapped file: a table that lives on must not stop to do so later."""
+        if not self.is_lent:
+            return
+        self.own_columns()
+        if self.topics.own() < 0 or self.directories_seen.own() < 0:
+            raise MemoryError("no memory for the table")
+        self.topics.ids.lender = self.topics.names.lender = self.directories_seen.lender = None
 
     def stop_journal(self):
         self._refuse_beside_images("stop the journal")
@@ -123,7 +138,7 @@ cdef class TableRows(PartitionColumns):
     def _forget(self, int64_t offset):
         cdef JournalEntry *entries = <JournalEntry *>self.journal.data
         cdef int64_t total = <int64_t>(self.journal.size // sizeof(JournalEntry))
-        cdef int64_t first = self.journal_first, below
+        cdef int64_t first = self.journal_first, below, rest
         while first < total:
             if entries[first].offset + entries[first].count > offset:
                 below = offset - entries[first].offset
@@ -136,15 +151,17 @@ cdef class TableRows(PartitionColumns):
             first += 1
         self.journal_sequence += first - self.journal_first
         self.journal_first = first
-        # Moving the rest down once it is the smaller part keeps the cost in proportion.
-        if first and (first == total or first > total - first):
+        # Moving the rest down once it is the smaller part keeps the cost in proportion, and once
+        # it is little, or a small part, keeps it short.
+        rest = total - first
+        if first > rest and (rest <= MOVED_AT_ONCE or first > 8 * rest):
             memmove(entries, entries + first, (total - first) * sizeof(JournalEntry))
             self.journal.size = <size_t>(total - first) * sizeof(JournalEntry)
             self.journal_first = 0
 
     def revert(self, int64_t offset):
         cdef JournalEntry *entry
-        cdef int64_t kept
+        cdef int64_t kept, indexed = self.indexed_row_count
         if not self.is_journaling or offset < self.journal_start_offset:
             raise OffsetOutOfRangeError(
                 f"cannot revert to offset {offset}: the journal reaches back to "
@@ -169,6 +186,8 @@ cdef class TableRows(PartitionColumns):
                     entry.count = <int32_t>kept
                     break
                 self.journal.size -= sizeof(JournalEntry)
+            if self.row_count < indexed:
+                self.index.truncate(self.row_count)
 
     cdef int undo(self, JournalEntry *entry, int64_t kept) noexcept nogil:
         """Undoes one entry; of added rows the first `kept` stay."""
@@ -184,7 +203,7 @@ cdef class TableRows(PartitionColumns):
                     return -1
                 free(entry.block)
                 entry.block = NULL
-                return self.index_row(row) if self.is_indexed else 0
+                return self.index_row(row) if row < self.indexed_row_count else 0
             self.leader[row] = entry.leader
             self.leader_epoch[row] = entry.leader_epoch
             self.partition_epoch[row] = entry.partition_epoch
@@ -200,6 +219,7 @@ cdef class TableRows(PartitionColumns):
                     free(self.detach_block(row))
                 self.row_count -= 1
                 self.partition_count -= 1
+            self.indexed_row_count = min(self.indexed_row_count, self.row_count)
         elif entry.kind == TOPIC_ADDED:
             self.topics.discard(entry.row)
         else:
@@ -354,7 +374,7 @@ cdef class TableRows(PartitionColumns):
                 return NO_MEMORY
         if self.store_row(row, after) < 0:
             return NO_MEMORY
-        return self.index_row(row) if self.is_indexed else 0
+        return self.index_row(row) if row < self.indexed_row_count else 0
 
     cdef int32_t *rows_of_topic(self, int64_t topic, int64_t *count) noexcept nogil:
         """The topic's (partition, row) pairs by partition, dead or alive; the caller frees them.
@@ -422,48 +442,44 @@ cdef class TableRows(PartitionColumns):
                 return NO_MEMORY
         return 0
 
-    cdef int build_index(self) noexcept nogil:
-        """Makes the index anew, each list of just the size it needs."""
-        cdef int64_t row, number
-        cdef int32_t slot
-        cdef int32_t last = -1
-        cdef int stride = self.stride
-        cdef BrokerRows *entry
+    cdef int index_rows(self, int64_t count) noexcept nogil:
+        """Lists the next `count` rows that the index does not know yet."""
+        cdef int64_t row, first = self.indexed_row_count
+        cdef int64_t end = min(self.row_count, first + count)
+        cdef int slot, stride = self.stride
+        cdef const int32_t *replicas
         # A topic's removal that the journal can take back brings its rows back without a word to
         # the index.
         cdef bint with_dead = self.has_journal()
-        self.index.clear()
-        for row in range(self.row_count):
+        for row in range(first, end):
             if self.isr[row] == IRREGULAR or (self.topic[row] < 0 and not with_dead):
                 continue
+            replicas = self.replicas + row * stride
             for slot in range(stride):
-                last = self.replicas[row * stride + slot]
-                if last >= 0:
-                    entry = self.index.intern(last)
-                    if entry == NULL:
-                        return NO_MEMORY
-                    entry.count += 1
-        for number in range(self.index.count):
-            entry = (<BrokerRows *>self.index.entries.data) + number
-            entry.rows = <int32_t *>malloc(4 * <size_t>entry.count)
-            if entry.rows == NULL:
-                return NO_MEMORY
-            entry.capacity = entry.count
-            entry.count = 0
-        for row in range(self.row_count):
+                if replicas[slot] >= 0 and self.index.expect(replicas[slot]) < 0:
+                    return NO_MEMORY
+        if self.index.make_room() < 0:
+            return NO_MEMORY
+        for row in range(first, end):
             if (self.topic[row] >= 0 or with_dead) and self.index_row(row) < 0:
                 return NO_MEMORY
-        self.is_indexed = True
+        self.indexed_row_count = end
         return 0
 
-    def ensure_index(self):
+    def ensure_index(self, max_rows=None):
+        cdef int64_t count = self.row_count if max_rows is None else max_rows
         cdef int result = 0
         self.ensure_checked()
-        if not self.is_indexed:
+        if self.indexed_row_count < self.row_count:
             with nogil:
-                result = self.build_index()
+                result = self.index_rows(count)
             if result < 0:
                 raise MemoryError("no memory for the broker index")
+        return self.indexed_row_count < self.row_count
+
+    @property
+    def is_indexed(self):
+        return self.indexed_row_count == self.row_count
 
     # -- compaction
 
@@ -513,7 +529,7 @@ cdef class TableRows(PartitionColumns):
         self.topics = fresh.topics
         self._adopt(fresh.arrays, fresh.capacity, fresh.stride)
         self.index.clear()
-        self.is_indexed = False
+        self.indexed_row_count = 0
 
     @property
     def is_compact(self):

@@ -19,20 +19,25 @@ cdef struct TopicEntry:
 
 cdef struct ScatterSlot:
     uint64_t key
-    int64_t row                # -1 where empty
+    int64_t row                # and 1; 0 where empty
 
 
 cdef class RowMap:
     cdef Arena slots
     cdef uint64_t mask
+    # The slots from before the last growth, as in `intern.HashSlots`.
+    cdef Arena old_slots
+    cdef uint64_t old_mask
+    cdef uint64_t old_next
+    cdef uint64_t old_left
     cdef readonly int64_t count
 
-    cdef int allocate(self, uint64_t capacity) noexcept nogil
     cdef void place(self, uint64_t key, int64_t row) noexcept nogil
+    cdef int make_room(self) noexcept nogil
+    cdef void move_on(self, int64_t steps) noexcept nogil
     cdef int64_t find(self, int32_t topic, int32_t partition) noexcept nogil
     cdef int put(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil
     cdef void discard(self, int32_t topic, int32_t partition) noexcept nogil
-    cdef void clear(self) noexcept nogil
 
 
 cdef class TopicTable:
@@ -47,6 +52,7 @@ cdef class TopicTable:
     cdef int64_t add(
         self, const uint8_t *name, int32_t name_size, const uint8_t *topic_id
     ) noexcept nogil
+    cdef int own(self) noexcept nogil
     cdef void discard(self, int64_t topic) noexcept nogil
     cdef int restore(self, int64_t topic) noexcept nogil
     cdef int64_t row_of(self, int32_t topic, int32_t partition) noexcept nogil

@@ -12,7 +12,7 @@ Fed by ``table``, which owns the rows.
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from kraft._core.arena cimport arena_release, arena_reserve
+from kraft._core.arena cimport arena_own, arena_release, arena_reserve, arena_zeroed
 
 
 cdef inline uint64_t scatter_key(int32_t topic, int32_t partition) noexcept nogil:
@@ -27,84 +27,123 @@ cdef inline uint64_t scatter_hash(uint64_t key) noexcept nogil:
     return key ^ (key >> 32)
 
 
+cdef enum:
+    # As in `intern`: slots that are moved at once, and those for each entry that comes.
+    MOVED_AT_ONCE = 4096
+    MOVED_A_STEP = 8
+
+
+cdef inline int64_t row_in(const ScatterSlot *slots, uint64_t mask, uint64_t key) noexcept nogil:
+    cdef uint64_t slot = scatter_hash(key) & mask
+    while slots[slot].row:
+        if slots[slot].key == key:
+            return slots[slot].row - 1
+        slot = (slot + 1) & mask
+    return -1
+
+
+cdef bint take_out(ScatterSlot *slots, uint64_t mask, uint64_t key) noexcept nogil:
+    """Closes the slot of a key by shifting its successors; False where it has none here."""
+    cdef uint64_t hole = scatter_hash(key) & mask, slot, home
+    while slots[hole].key != key or slots[hole].row == 0:
+        if slots[hole].row == 0:
+            return False
+        hole = (hole + 1) & mask
+    slot = hole
+    while True:
+        slot = (slot + 1) & mask
+        if slots[slot].row == 0:
+            break
+        home = scatter_hash(slots[slot].key) & mask
+        if ((slot - home) & mask) >= ((slot - hole) & mask):
+            slots[hole] = slots[slot]
+            hole = slot
+    slots[hole].row = 0
+    return True
+
+
 cdef class RowMap:
-    """(topic, partition) -> row for the scattered partitions."""
+    """(topic, partition) -> row for the scattered partitions; it grows as the maps of ``intern``.
+    """
 
     def __cinit__(self):
-        if self.allocate(16) < 0:
+        if arena_zeroed(&self.slots, 16 * sizeof(ScatterSlot)) < 0:
             raise MemoryError("no memory for a row map")
+        self.mask = 15
 
     def __dealloc__(self):
         arena_release(&self.slots)
-
-    cdef int allocate(self, uint64_t capacity) noexcept nogil:
-        cdef Arena fresh
-        memset(&fresh, 0, sizeof(Arena))
-        if arena_reserve(&fresh, capacity * sizeof(ScatterSlot)) < 0:
-            return -1
-        # 0xff everywhere makes every row -1: empty.
-        memset(fresh.data, 0xff, capacity * sizeof(ScatterSlot))
-        fresh.size = capacity * sizeof(ScatterSlot)
-        self.slots = fresh
-        self.mask = capacity - 1
-        return 0
+        arena_release(&self.old_slots)
 
     cdef int64_t find(self, int32_t topic, int32_t partition) noexcept nogil:
         cdef uint64_t key = scatter_key(topic, partition)
-        cdef uint64_t slot = scatter_hash(key) & self.mask
-        cdef const ScatterSlot *slots = <const ScatterSlot *>self.slots.data
-        while slots[slot].row >= 0:
-            if slots[slot].key == key:
-                return slots[slot].row
-            slot = (slot + 1) & self.mask
-        return -1
+        cdef int64_t row = row_in(<const ScatterSlot *>self.slots.data, self.mask, key)
+        if row < 0 and self.old_left:
+            return row_in(<const ScatterSlot *>self.old_slots.data, self.old_mask, key)
+        return row
 
     cdef int put(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil:
         """Adds an entry that is not there yet; -1 when memory ran out."""
-        cdef Arena old = self.slots
-        cdef uint64_t old_capacity = self.mask + 1, index
-        cdef const ScatterSlot *old_slots = <const ScatterSlot *>old.data
-        if 2 * <uint64_t>(self.count + 1) > old_capacity:
-            if self.allocate(2 * old_capacity) < 0:
-                return -1
-            for index in range(old_capacity):
-                if old_slots[index].row >= 0:
-                    self.place(old_slots[index].key, old_slots[index].row)
-            arena_release(&old)
+        if self.make_room() < 0:
+            return -1
         self.place(scatter_key(topic, partition), row)
         self.count += 1
         return 0
 
+    cdef int make_room(self) noexcept nogil:
+        """Room for one more entry in slots that stay at most half full; -1 when memory ran out."""
+        cdef Arena fresh
+        cdef uint64_t capacity = 2 * (self.mask + 1)
+        cdef const ScatterSlot *slots
+        if self.old_left:
+            self.move_on(MOVED_A_STEP)
+        if 2 * <uint64_t>(self.count + 1) <= self.mask + 1:
+            return 0
+        self.move_on(self.old_left)
+        memset(&fresh, 0, sizeof(Arena))
+        if arena_zeroed(&fresh, capacity * sizeof(ScatterSlot)) < 0:
+            return -1
+        self.old_slots = self.slots
+        self.old_mask = self.mask
+        self.old_left = self.mask + 1
+        self.old_next = 0
+        self.slots = fresh
+        self.mask = capacity - 1
+        slots = <const ScatterSlot *>self.old_slots.data
+        while slots[self.old_next].row:
+            self.old_next += 1
+        if self.old_left <= MOVED_AT_ONCE:
+            self.move_on(self.old_left)
+        return 0
+
+    cdef void move_on(self, int64_t steps) noexcept nogil:
+        """Moves whole runs of filled old slots, `steps` slots and on to one that is empty."""
+        cdef ScatterSlot *slots = <ScatterSlot *>self.old_slots.data
+        while self.old_left and (steps > 0 or slots[self.old_next].row):
+            if slots[self.old_next].row:
+                self.place(slots[self.old_next].key, slots[self.old_next].row - 1)
+                slots[self.old_next].row = 0
+            self.old_next = (self.old_next + 1) & self.old_mask
+            self.old_left -= 1
+            steps -= 1
+        if self.old_left == 0:
+            arena_release(&self.old_slots)
+
     cdef void place(self, uint64_t key, int64_t row) noexcept nogil:
         cdef ScatterSlot *slots = <ScatterSlot *>self.slots.data
         cdef uint64_t slot = scatter_hash(key) & self.mask
-        while slots[slot].row >= 0:
+        while slots[slot].row:
             slot = (slot + 1) & self.mask
         slots[slot].key = key
-        slots[slot].row = row
+        slots[slot].row = row + 1
 
     cdef void discard(self, int32_t topic, int32_t partition) noexcept nogil:
-        """Removes an entry that must be there, closing its slot by shifting its successors."""
-        cdef ScatterSlot *slots = <ScatterSlot *>self.slots.data
+        """Removes an entry that must be there."""
         cdef uint64_t key = scatter_key(topic, partition)
-        cdef uint64_t hole = scatter_hash(key) & self.mask, slot, home
-        while slots[hole].key != key:
-            hole = (hole + 1) & self.mask
-        slot = hole
-        while True:
-            slot = (slot + 1) & self.mask
-            if slots[slot].row < 0:
-                break
-            home = scatter_hash(slots[slot].key) & self.mask
-            if ((slot - home) & self.mask) >= ((slot - hole) & self.mask):
-                slots[hole] = slots[slot]
-                hole = slot
-        slots[hole].row = -1
-        self.count -= 1
-
-    cdef void clear(self) noexcept nogil:
-        memset(self.slots.data, 0xff, self.slots.size)
-        self.count = 0
+        if take_out(<ScatterSlot *>self.slots.data, self.mask, key) or (
+            self.old_left and take_out(<ScatterSlot *>self.old_slots.data, self.old_mask, key)
+        ):
+            self.count -= 1
 
 
 cdef class TopicTable:
@@ -142,6 +181,12 @@ cdef class TopicTable:
         entry.max_partition = -1
         entry.alive = 1
         return topic
+
+    cdef int own(self) noexcept nogil:
+        """Copies what is borrowed of a mapped file; -1 when memory ran out."""
+        if self.ids.own() < 0 or self.names.own() < 0 or arena_own(&self.entries) < 0:
+            return -1
+        return 0
 
     cdef void discard(self, int64_t topic) noexcept nogil:
         self.ids.discard(topic)
@@ -196,5 +241,5 @@ cdef class TopicTable:
     def memory_size(self):
         return (
             self.ids.memory_size + self.names.memory_size + self.entries.capacity
-            + self.scattered.slots.capacity
+            + self.scattered.slots.capacity + self.scattered.old_slots.capacity
         )

@@ -311,6 +311,20 @@ def test_a_mapped_table_goes_on_like_any_other_and_never_touches_its_file(tmp_pa
     assert Path(columns_path(path)).read_bytes() == saved
 
 
+def test_a_mapped_table_that_begins_a_journal_lies_in_memory_of_its_own(tmp_path: Path) -> None:
+    """It lives on: what it would have to copy to grow must not be copied then."""
+    table = random_table(9, topics=40)
+    path = write(tmp_path, table)
+    save_columns(path, table)
+    mapped = loaded(path).table
+    before, lent = meaning(mapped), [mapped.column(name) for name in COLUMNS]
+    mapped.start_journal(1000)
+    for name, view in zip(COLUMNS, lent, strict=True):
+        assert not np.shares_memory(mapped.column(name), view)
+        assert np.array_equal(mapped.column(name), view)
+    assert meaning(mapped) == before == meaning(table)
+
+
 def test_a_table_that_was_reverted_is_saved_like_one_that_never_went_on(tmp_path: Path) -> None:
     """Reverting leaves traces in the topics' entries that a file must not carry."""
     table = random_table(4)

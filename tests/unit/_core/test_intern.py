@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -158,3 +160,76 @@ def test_memory_is_counted() -> None:
         names.put(f"topic-{number:04}")
     assert names.memory_size - small >= 1000 * (10 + 8 + 4)
     assert names.memory_size <= 1000 * (10 + 8 + 16) * 2
+
+
+def test_entries_are_found_while_they_move_to_more_slots() -> None:
+    # Beyond 4,096 slots the entries move a few at a time, with each that comes.
+    chance = random.Random(12)
+    names, uuids = NameMap(seed=5), UuidMap(seed=5)
+    live: dict[str, int] = {}
+    gone: dict[int, str] = {}
+
+    def come(step: int) -> None:
+        name = f"{step:x}"
+        live[name] = names.put(name)
+        assert uuids.put(uuid(step)) == live[name]
+
+    for step in range(8_192):
+        come(step)
+    assert names.memory_size < 300_000
+    for step in range(8_192, 8_192 + 5_000):
+        come(step)
+        turn = chance.random()
+        if turn < 0.3:
+            name = chance.choice(list(live))
+            number = live.pop(name)
+            names.remove(number)
+            uuids.remove(number)
+            gone[number] = name
+        elif turn < 0.4 and gone:
+            number = chance.choice(list(gone))
+            names.bring_back(number)
+            uuids.bring_back(number)
+            live[gone.pop(number)] = number
+        if step % 250 == 0:
+            assert {name: names.get(name) for name in live} == live
+            assert all(uuids.get(uuids.key(number)) == number for number in live.values())
+            assert {names.get(name) for name in gone.values()} <= {-1}
+            assert {uuids.get(uuids.key(number)) for number in gone} <= {-1}
+    assert len(names) == len(uuids) == len(live)
+
+
+@pytest.mark.parametrize("count", [8_192, 8_193, 8_500, 12_000])
+def test_a_map_that_is_saved_while_its_entries_move_has_them_all(count: int) -> None:
+    names, uuids = NameMap(), UuidMap()
+    for number in range(count):
+        names.put(f"topic-{number}")
+        uuids.put(uuid(number))
+    saved = {key: writable(value) for key, value in names.state().items()}
+    copied = NameMap.from_state(**saved)
+    assert [copied.get(f"topic-{number}") for number in range(count)] == list(range(count))
+    saved = {key: writable(value) for key, value in uuids.state().items()}
+    assert [UuidMap.from_state(**saved).get(uuid(number)) for number in range(count)] == list(
+        range(count)
+    )
+    assert names.put("one more") == uuids.put(b"one more".ljust(16)) == count
+
+
+def writable(value: Any) -> Any:
+    return bytearray(value) if isinstance(value, bytes) else value
+
+
+def test_where_addresses_are_refused_maps_grow_in_other_memory() -> None:
+    program = """
+import resource
+from kraft._core.intern import NameMap, UuidMap
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (256 << 20),) * 2)
+names, uuids = NameMap(), UuidMap()
+for number in range(100_000):
+    assert names.put(f"topic-{number}") == uuids.put(number.to_bytes(16, "big")) == number
+assert names.memory_size + uuids.memory_size > 4 << 20
+for number in range(100_000):
+    assert names.get(f"topic-{number}") == uuids.get(number.to_bytes(16, "big")) == number
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 
 import pytest
 
@@ -244,3 +245,85 @@ def test_the_index_follows_a_row_to_brokers_that_are_no_replicas() -> None:
     assert [table.broker_rows(broker).tolist() for broker in (1, 2, 8, 9)] == [[0]] * 4
     table.revert(2)
     assert [table.broker_rows(broker).tolist() for broker in (1, 8, 9)] == [[0], [], []]
+
+
+def test_an_index_made_a_part_at_a_time_is_that_made_at_once() -> None:
+    log = [TOPIC_A]
+    log += [partition(n, replicas=(n % 7, n % 7 + 1, 5_000 + n % 3)) for n in range(400)]
+    table, other = journaled(*log), journaled(*log)
+    assert other.ensure_index() is False
+    parts = 1
+    while table.ensure_index(60):
+        assert table.indexed_row_count == 60 * parts
+        assert not table.is_indexed
+        parts += 1
+    assert parts == 7
+    assert table.is_indexed
+    for broker in (*range(9), 5_000, 5_001, 5_002, 5_003):
+        rows = table.broker_rows(broker).tolist()
+        assert rows == other.broker_rows(broker).tolist()
+        assert rows == [n for n in range(400) if broker in (n % 7, n % 7 + 1, 5_000 + n % 3)]
+
+
+def test_rows_that_come_cost_the_index_nothing_until_somebody_asks() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    table.ensure_index()
+    size = table.memory_sizes["broker_index"]
+    feed(table, 2, *(partition(n) for n in range(1, 1_000)))
+    assert table.memory_sizes["broker_index"] == size
+    assert table.indexed_row_count == 1
+    assert table.broker_rows(2).tolist() == list(range(1_000))
+    assert table.is_indexed
+
+
+def test_the_index_forgets_rows_that_are_taken_back() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    table.ensure_index()
+    for turn in range(20):
+        feed(table, 2, *(partition(n, replicas=(turn, 7)) for n in range(1, 500)))
+        assert table.broker_rows(turn).tolist() == list(range(0 if turn in (1, 2, 3) else 1, 500))
+        size = table.memory_sizes["broker_index"]
+        table.revert(2)
+        assert table.indexed_row_count == 1
+        assert table.broker_rows(7).tolist() == []
+        assert table.broker_rows(1).tolist() == [0]
+    assert size < 20 * 4 * 700
+
+
+def test_a_list_that_no_longer_ascends_is_told_sorted_and_once() -> None:
+    table = journaled(TOPIC_A, *(partition(n, replicas=(1, 2)) for n in range(300)))
+    table.ensure_index()
+    chance = random.Random(8)
+    offset, moved = 301, set()
+    for _ in range(6):
+        some = chance.sample(range(300), 40)
+        log = [
+            records.PartitionChange(partition_id=n, topic_id=A, replicas=[3, 2], isr=[3], leader=3)
+            for n in some
+        ]
+        feed(table, offset, *log)
+        offset += len(log)
+        moved.update(some)
+        feed(table, offset, partition(offset, replicas=(3, 4)))
+        offset += 1
+        assert table.broker_rows(3).tolist() == [*sorted(moved), *range(300, table.row_count)]
+        assert table.broker_rows(1).tolist() == sorted({*range(300)} - moved)
+
+
+def test_a_long_journal_holds_little_that_lies_idle() -> None:
+    # Beyond a megabyte it grows in place, an eighth at a time.
+    table = journaled(TOPIC_A, partition(0))
+    for first in range(2, 40_002, 1_000):
+        feed(table, first, *(change(0, -2, isr=[1 + n % 3]) for n in range(1_000)))
+    assert table.journal_length >= 40_000
+    size = table.memory_sizes["journal"]
+    assert size < 1.2 * 64 * 40_000
+    # The change at offset 2 + n left the ISR at 1 + n % 1000 % 3.
+    for offset in (5_000, 20_001, 39_000):
+        isr = table.image(offset).state_of(0)["isr"]
+        assert isr == [1 + (offset - 3) % 1_000 % 3]
+    for offset in (10_000, 30_000, 39_000, 40_000):
+        table.forget(offset)
+        assert table.journal_length == 40_002 - offset
+    table.revert(40_000)
+    assert table.journal_length == 0

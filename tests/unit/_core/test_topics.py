@@ -89,3 +89,24 @@ def test_numbers_of_removed_topics_stay_taken_until_compaction() -> None:
     table.compact()
     assert table.topic_numbers() == [0, 1]
     assert table.row_count == table.partition_count == 1
+
+
+def test_scattered_partitions_are_found_while_their_map_grows() -> None:
+    # Every partition of `b` but the first lies outside of its extent; beyond 4,096 slots the map
+    # of those moves a few at a time.
+    table = PartitionTable()
+    table.start_journal(0)
+    apply(table, batch_of(TOPICS))
+    for first in range(0, 7_000, 50):
+        pairs = [(topic, n) for n in range(first, first + 50) for topic in (A, B)]
+        apply(table, batch_of([partition(*each) for each in pairs], 2 + 2 * first))
+        if first % 350 == 0:
+            assert [table.row_of(1, n) for n in range(first + 50)] == [
+                2 * n + 1 for n in range(first + 50)
+            ]
+            assert table.row_of(1, first + 50) == -1
+    for kept in (4_600, 4_200, 4_090, 10):
+        table.revert(2 + 2 * kept)
+        assert [table.row_of(0, n) for n in range(kept)] == list(range(0, 2 * kept, 2))
+        assert [table.row_of(1, n) for n in range(kept)] == list(range(1, 2 * kept, 2))
+        assert table.row_of(0, kept) == table.row_of(1, kept) == -1
