@@ -251,6 +251,7 @@ class QuorumController:
         answer = Answer(operation.token, None if error else transaction.response, error)
         self._pending.append(_Pending(self._seen_offset(), answer))
         self.queue.release_held()
+        self._periodic.index_partitions(self.cluster, self.queue, self.tip.now_ms)
         self._release()
 
     # -- what the log says
@@ -317,6 +318,7 @@ class QuorumController:
             self._write(first)
         self.sessions.activate(self.cluster, now_ms)
         self._periodic.begin(self.queue, now_ms)
+        self._periodic.index_partitions(self.cluster, self.queue, now_ms)
         return self._take_ready(now_ms)
 
     def renounce(self, now_ms: float) -> Ready:

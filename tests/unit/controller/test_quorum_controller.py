@@ -470,6 +470,44 @@ def test_brokers_get_a_whole_session_from_a_new_controller() -> None:
     assert standby.names().count("BrokerRegistrationChange") == 3
 
 
+def test_many_partitions_are_indexed_in_slices_behind_a_transaction_and_by_a_new_leader() -> None:
+    log = log_with_brokers()
+    log.create("large", 120_000)
+    log.settle()
+    standby = Log()
+    for _, batches in log.batches:
+        standby.controller.apply_committed(memoryview(bytearray(batches)), 0.0)
+    standby.end_offset = log.end_offset
+    standby.lead(epoch=2)
+    standby.settle()
+    for each in (log, standby):
+        table = each.controller.cluster.table
+        counts = [table.indexed_row_count]
+        while not table.is_indexed:
+            each.now_ms += 10
+            each.settle()
+            counts.append(table.indexed_row_count)
+        assert counts == [25_000, 50_000, 75_000, 100_000, 120_000]
+        assert table.broker_rows(1).tolist() == [
+            row for row in range(120_000) if table.state_of(row)["replicas"] == [1]
+        ]
+
+
+def test_a_silent_broker_is_fenced_once_the_index_is_there() -> None:
+    log = log_with_brokers(session_timeout_ms=9_000)
+    log.create("large", 120_000)
+    log.settle()
+    since = log.end_offset
+    log.now_ms += 9_001
+    log.settle()
+    assert not log.controller.cluster.table.is_indexed
+    assert log.names(since) == [], "fencing would have made the rest of the index at once"
+    for _ in range(6):
+        log.now_ms += 10
+        log.settle()
+    assert log.names(since).count("BrokerRegistrationChange") == 3
+
+
 def test_a_periodic_task_that_fails_is_counted_and_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
