@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: A state is compared with the log's at so many of the chances there are, and whenever it was
 #: reverted or loaded.
-COMPARED_EVERY = 25
+COMPARED_EVERY = 50
 #: What is left to a controller for committing a decision.
 COMMIT_MS = 3_000.0
 _NEVER = float("inf")
@@ -286,7 +286,7 @@ class ControllerChecks:
                 f"{runner.machine} has a transaction of {tip.transaction_start}, the log of "
                 f"{replay.transaction_start}",
             )
-        if not _is_same_state(tip, replay) or partitions_of(tip) != partitions_of(replay):
+        if not _is_same_state(tip, replay) or partitions_of(tip) != ledger.partitions():
             raise Violation(
                 "a_standby_is_a_replay_of_the_log",
                 f"{runner.machine} at {tip.next_offset}: {_difference(tip, replay)}",

@@ -64,6 +64,8 @@ class Ledger:
         self.abort_count = self.transaction_count = 0
         #: The same by the code under test, transactions as they come.
         self.replay = Cluster(journaling=True)
+        self._partitions: dict[tuple[str, int], Any] = {}
+        self._partitions_at = -1
 
     # -- a batch is committed
 
@@ -199,6 +201,12 @@ class Ledger:
 
     # -- comparing
 
+    def partitions(self) -> dict[tuple[str, int], Any]:
+        """Every partition of the replay; kept, as several nodes are compared with it."""
+        if self._partitions_at != self.end_offset:
+            self._partitions, self._partitions_at = partitions_of(self.replay), self.end_offset
+        return self._partitions
+
     def summary(self) -> dict[str, Any]:
         """What the log says, in a form that a `Cluster` can be brought into as well."""
         return {
@@ -231,11 +239,15 @@ def partitions_of(cluster: Cluster) -> dict[tuple[str, int], Any]:
     """Every partition by topic and id, directories by their ids."""
     table = cluster.table
     found = {}
+    directories: dict[int, bytes] = {}
     for number in table.topic_numbers():
         name = table.topic_name(number)
         for partition, row in enumerate(table.topic_rows(number)):
             state = table.state_of(int(row))
-            state["directories"] = [table.directory_id(each) for each in state["directories"]]
+            for each in state["directories"]:
+                if each not in directories:
+                    directories[each] = table.directory_id(each)
+            state["directories"] = [directories[each] for each in state["directories"]]
             found[name, partition] = state
     return found
 
