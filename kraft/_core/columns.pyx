@@ -54,6 +54,7 @@ cdef enum:
     LEAST_RESERVED = 1 << 24
     # From so many rows at once on the memory comes in huge pages.
     BULK = 1 << 18
+    HUGE_PAGE = 1 << 21
     # Between two arrays, so that those of a power of two of rows do not meet in the same sets of
     # the cache.
     SKEW = 4096 + 5 * 64
@@ -72,10 +73,12 @@ def _reserved(size):
         return None
 
 
-def _ask_for_huge_pages(addresses, start, size):
-    start = start // mmap.PAGESIZE * mmap.PAGESIZE
+def _ask_for_huge_pages(addresses, base, start, size):
+    """Also for those that the bytes begin and end in, which are written to at once as well."""
+    begin = max((base + start) // HUGE_PAGE * HUGE_PAGE - base, 0)
+    end = min(-(-(base + start + size) // HUGE_PAGE) * HUGE_PAGE - base, len(addresses))
     try:
-        addresses.madvise(mmap.MADV_HUGEPAGE, start, size)
+        addresses.madvise(mmap.MADV_HUGEPAGE, begin, end - begin)
     except OSError:
         # A kernel without them.
         pass
@@ -233,7 +236,8 @@ cdef class PartitionColumns:
             if addresses is not None and capacity >= BULK:
                 # Only for what comes at once, as from a snapshot: in what is added one by one,
                 # each first write to a huge page would hold its event for all of the page.
-                _ask_for_huge_pages(addresses, start, size // reserved * capacity)
+                wanted = size // reserved * capacity
+                _ask_for_huge_pages(addresses, memory.ctypes.data, start, wanted)
             start += (size + 63) // 64 * 64 + SKEW
         for name, array in self.arrays.items():
             if name in SCALARS or stride == self.stride:
