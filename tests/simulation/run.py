@@ -175,7 +175,7 @@ WHOLE = Mode(
         "checked_histories",
         "calms",
     ),
-    1_000_000,
+    700_000,
 )
 
 

@@ -15,6 +15,7 @@ from random import Random
 from traceback import format_exception
 from zlib import crc32
 
+from kraft.errors import ReplayError
 from kraft.raft.config import RaftConfig
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
@@ -236,6 +237,8 @@ def run_phases(seed: int, cluster: Cluster, phases: Phases) -> Outcome:
         violation = found
     except AssertionError as error:
         violation = Violation("no_assertion_fails", "".join(format_exception(error)[-6:]))
+    except ReplayError as error:
+        violation = Violation("every_record_can_be_applied", "".join(format_exception(error)[-6:]))
     except Exception as error:  # Whatever a node raises ends its process.
         violation = Violation("no_exception_escapes", "".join(format_exception(error)[-6:]))
     finally:
