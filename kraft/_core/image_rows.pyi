@@ -11,7 +11,7 @@ ADDING: int
 def leaders_of(
     image: TableImage, rows: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
-    """Whether each row held a partition, its leader and its leader epoch (-1 where it held none)."""
+    """Whether each row held a partition, its leader and its leader epoch; -1 where it held none."""
 
 def replicas_of(
     image: TableImage, rows: NDArray[np.int32]

@@ -7,8 +7,8 @@ from typing_extensions import Buffer
 from kraft._core.history import TableImage
 
 class SnapshotPieces:
-    """The bytes that a ``SnapshotWriter`` given the same records writes, in pieces to be written one
-    behind the other.
+    """The bytes that a ``SnapshotWriter`` given the same records writes, in pieces that are to be
+    written one behind the other.
 
     ``control_records`` are (type, value) pairs that follow the SnapshotHeader. Whoever was raised
     at throws it away: it may have half a record.
