@@ -16,14 +16,11 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from weakref import ref
 
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.records import Record
-
-if TYPE_CHECKING:
-    from kraft.image.past import PastEntries
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -253,7 +250,7 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
         else:
             self._entries[key] = old
 
-    def show(self, past: PastEntries) -> None:
+    def show(self, past: Mapping[Any, Any]) -> None:
         """From now on shows the entries of another map as of an offset; never to be changed any
         more, which those entries would refuse.
         """
