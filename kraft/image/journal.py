@@ -250,11 +250,11 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
         else:
             self._entries[key] = old
 
-    def show(self, past: Mapping[Any, Any]) -> None:
-        """From now on shows the entries of another map as of an offset; never to be changed any
-        more, which those entries would refuse.
+    def show(self, past: Any) -> None:
+        """From now on shows the entries of another map as of an offset (``past.PastEntries``, which
+        is built on this module); never to be changed any more, which those entries would refuse.
         """
-        self._entries = past  # type: ignore[assignment]
+        self._entries = past
 
     def snapshot_keys(self) -> list[Any]:
         """The keys that a snapshot may hold, in no order: of an image also some that it has not,
