@@ -26,7 +26,7 @@ from kraft.server.config.listeners import (
     read_voters,
 )
 from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
-from kraft.server.config.settings import SETTINGS, Settings
+from kraft.server.config.settings import SETTINGS, TOKEN_SECRET, Settings
 from kraft.server.config.values import read_csv_map, read_setting
 
 _SASL_OR_SSL = SECURITY_PROTOCOLS[1:]
@@ -101,6 +101,7 @@ class CheckedConfig:
             (name, where)
             for name, where in self.given.where.items()
             if name not in HEEDED_SETTINGS
+            and name != TOKEN_SECRET
             and (name not in SETTINGS or not SETTINGS[name].has_effect)
         ]
         return {

@@ -28,7 +28,7 @@ from kraft.raft.voters import Endpoint, VoterSet
 from kraft.records import Uuid
 from kraft.server.config.checks import CheckedConfig, Given, UnknownSetting
 from kraft.server.config.listeners import NON_ROUTABLE_HOST, Listener
-from kraft.server.config.settings import NO_LIMIT, Settings
+from kraft.server.config.settings import NO_LIMIT, TOKEN_SECRET, Settings
 
 if TYPE_CHECKING:
     from kraft.server.network.listener import Limits
@@ -161,6 +161,11 @@ class ServerConfig:
                 if settings.auto_leader_rebalance_enable
                 else None,
                 unclean_leader_election_interval_ms=settings.unclean_leader_election_interval_ms,
+                delegation_token_expiry_check_interval_ms=(
+                    settings.delegation_token_expiry_check_interval_ms
+                    if self.given.get(TOKEN_SECRET)
+                    else None
+                ),
                 max_transaction_ms=max_transaction_ms,
             )
         except ValueError as error:

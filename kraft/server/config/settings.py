@@ -84,7 +84,12 @@ class Settings:
     num_partitions: int = setting(Kind.INT, 1, lowest=1)
     min_insync_replicas: int = setting(Kind.INT, 1, lowest=1)
     delete_topic_enable: bool = setting(Kind.BOOLEAN, True)
+    delegation_token_expiry_check_interval_ms: int = setting(Kind.LONG, _HOUR_MS, lowest=1)
 
+
+#: Where it is given, tokens are issued, and those whose time is over are removed. A secret: it is
+#: kept as it is written, and no value of `Settings`.
+TOKEN_SECRET = "delegation.token.secret.key"
 
 #: Every setting that is understood, by name.
 SETTINGS: dict[str, Setting] = {

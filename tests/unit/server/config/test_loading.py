@@ -123,6 +123,11 @@ def test_the_controllers_settings(tmp_path: Path) -> None:
     assert settings.leader_imbalance_check_interval_ms is None
     assert settings.decisions.min_insync_replicas == 2
     assert settings.decisions.default_replication_factor == 3
+    assert settings.delegation_token_expiry_check_interval_ms is None
+    issuing = load(tmp_path, CONTROLLER, delegation_token_secret_key="hush")
+    assert issuing.controller().delegation_token_expiry_check_interval_ms == 3_600_000
+    assert issuing.no_effect == ()
+    assert "hush" not in repr(issuing)
     with pytest.raises(InvalidConfigError, match="brokers would be fenced"):
         made.controller(max_transaction_ms=6_000)
 
