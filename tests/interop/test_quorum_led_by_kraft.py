@@ -9,6 +9,7 @@ controller has to take it in record by record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -120,10 +121,16 @@ def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuoru
     leader = quorum.wait_until_all_have_all().leader_id
     quorum.wipe_kafka(KAFKA)
     quorum.start(KAFKA)
-    (served,) = quorum.snapshots(leader)
-    fetched = quorum.log_of(KAFKA) / served.name
-    wait_for("the snapshot at Kafka", fetched.exists)
-    assert fetched.read_bytes() == served.read_bytes()
+
+    def fetched() -> list[Path]:
+        """Both make snapshots of their own as well: the first that Kafka has was the leader's."""
+        served = {path.name for path in quorum.snapshots(leader)}
+        return [path for path in sorted(quorum.snapshots(KAFKA)) if path.name in served]
+
+    wait_for("the snapshot at Kafka", lambda: bool(fetched()))
+    first = fetched()[0]
+    served = next(path for path in quorum.snapshots(leader) if path.name == first.name)
+    assert first.read_bytes() == served.read_bytes()
     quorum.wait_until_all_have_all()
 
 

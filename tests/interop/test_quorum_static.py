@@ -30,7 +30,10 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
     try:
         for one in KAFKAS:
             cluster.add_controller(one)
-        add_kraft_controller(cluster, KRAFT).settings.update(VOTING)
+        # What it has of snapshots is what it was sent: it makes none of its own here.
+        add_kraft_controller(
+            cluster, KRAFT, metadata__log__max__record__bytes__between__snapshots="1000000"
+        ).settings.update(VOTING)
         mixed = MixedQuorum(cluster)
         mixed.format()
         mixed.start()
