@@ -43,7 +43,8 @@ def main() -> None:
     before = resident()
     active = Active(loaded(Path(sys.argv[1])))
     active.silence_below(1)
-    active.run(20)
+    # Fencing waits until the partitions are indexed, a slice every 10 ms.
+    active.run(5_000)
     assert active.bytes_written, "a broker was fenced"
     active.take_back()
     after = resident()
