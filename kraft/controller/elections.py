@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kraft._core.batch import BatchBuilder
 from kraft._core.table import PartitionTable
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
 from kraft.errors import (
     ElectionNotNeededError,
@@ -29,6 +29,9 @@ from kraft.errors import (
 #: How many elections the controller holds at a time of its own accord
 #: (ReplicationControlManager.MAX_ELECTIONS_PER_IMBALANCE).
 MAX_ELECTIONS = 1_000
+
+#: Where all partitions of a larger cluster are asked for, looking them up is a turn of its own.
+LOOKED_UP_IN_PASSING = 100_000
 
 TopicPartition = tuple[str, int]
 
@@ -121,6 +124,7 @@ class LeaderElection:
         self._at_a_time = at_a_time
         self._asked = partitions
         self._decided = 0
+        self._is_looked_up_before = False
         self._rows: NDArray[np.int32] | None = None
         self._results: ElectionResults | None = None
         #: Where in the results each of the rows stands.
@@ -134,6 +138,11 @@ class LeaderElection:
         """
         if self._rows is None:
             self._look_up(cluster)
+            is_large = cluster.table.partition_count > LOOKED_UP_IN_PASSING
+            if is_large and self._asked is None and self._at_a_time is not None:
+                # A pass over a large table is a turn of its own.
+                self._is_looked_up_before = True
+                return Decision(NO_RECORDS, None, is_partial=True)
         assert self._rows is not None
         assert self._results is not None
         table = cluster.table
@@ -142,8 +151,8 @@ class LeaderElection:
             end = min(end, self._decided + self._at_a_time)
         rows = self._rows[self._decided : end]
         places = self._places[self._decided : end]
-        if self._decided:
-            # What was decided before has had time to change: topics go, leaders come.
+        if self._decided or self._is_looked_up_before:
+            # What was found before has had time to change: topics go, leaders come.
             is_needed = _need(table, rows, self._election)
             self._results.errors[places[~is_needed]] = ElectionNotNeededError.kafka_code
             rows, places = rows[is_needed], places[is_needed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraft import controller, records
-from kraft.controller import ElectionType, LeaderElection, NewTopic
+from kraft.controller import ElectionType, LeaderElection, NewTopic, elections
 from kraft.errors import PolicyViolationError, PreferredLeaderNotAvailableError
 from kraft.records import Uuid
 from tests.unit.controller.clusters import Lab
@@ -146,3 +146,19 @@ def test_kafka_19522_the_last_known_leader_is_elected_only_while_it_is_alive() -
     lab.do(controller.unfence_broker(lab.cluster, 0))
     state = lab.partition("t")
     assert (state["leader"], state["isr"], state["leader_recovery_state"]) == (0, [0], 1)
+
+
+def test_a_large_cluster_is_looked_up_in_a_turn_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(elections, "LOOKED_UP_IN_PASSING", 100)
+    lab = lab_with_wrong_leaders()
+    asked = LeaderElection(ElectionType.PREFERRED)
+    first = asked.decide(lab.cluster)
+    assert (len(first.records), first.response, first.is_partial) == (0, None, True)
+    # Somebody else elects a few before its next turn.
+    lab.do(controller.elect_leaders(lab.cluster, ElectionType.PREFERRED, {"t": [150, 151]}))
+    results = lab.do(asked.decide(lab.cluster))
+    assert results is not None
+    assert sorted(set(results.errors.tolist())) == [0, 84]
+    assert int((results.errors == 84).sum()) == 2
