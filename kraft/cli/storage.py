@@ -198,7 +198,7 @@ def random_uuid_() -> None:
 
       CLUSTER_ID="$(kraft storage random-uuid)"
     """
-    from kraft.server.storage.meta_properties import random_uuid
+    from kraft.metadata.identifiers import random_uuid
 
     print(random_uuid())
 

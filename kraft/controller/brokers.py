@@ -36,10 +36,9 @@ from kraft.errors import (
 )
 from kraft.image import BrokerRegistration, ClusterState, Endpoint, VersionRange
 from kraft.image.features import KRAFT_VERSION
+from kraft.image.nodes import is_reserved_directory
 from kraft.records import Record, Uuid
 from kraft.records.versions import METADATA_VERSION, MetadataVersion
-
-_FIRST_FREE_DIRECTORY = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +269,7 @@ def _check_directories(state: ClusterState, request: RegistrationRequest) -> Non
     if not directories:
         raise InvalidRegistrationError("a broker registers with at least one log directory")
     for directory in directories:
-        if _is_reserved(directory):
+        if is_reserved_directory(directory):
             raise InvalidRegistrationError(f"the directory id {directory!r} is reserved")
     named = set(directories)
     if len(named) < len(directories):
@@ -280,13 +279,6 @@ def _check_directories(state: ClusterState, request: RegistrationRequest) -> Non
             raise InvalidRegistrationError(
                 f"broker {other.id} is registered with one of the log directories"
             )
-
-
-def _is_reserved(directory: Uuid) -> bool:
-    """As ``DirectoryId.reserved``: the lower half is a signed number in Java."""
-    upper = int.from_bytes(directory[:8], "big")
-    lower = int.from_bytes(directory[8:], "big", signed=True)
-    return upper == 0 and lower < _FIRST_FREE_DIRECTORY
 
 
 def _check_features(state: ClusterState, request: RegistrationRequest) -> None:

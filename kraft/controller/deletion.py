@@ -14,8 +14,9 @@ from typing import NamedTuple
 from kraft._core.batch import BatchBuilder
 from kraft._core.creation import topic_size
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
+from kraft.controller.pieces import count_in_pieces
 from kraft.controller.state import DEFAULTS, Cluster, Settings
-from kraft.controller.topics import LOOKS_AT_A_TIME, MutationQuota, atomic
+from kraft.controller.topics import MutationQuota, atomic
 from kraft.errors import (
     InvalidRequestError,
     KraftError,
@@ -101,10 +102,7 @@ def delete_topics_in_pieces(
 ) -> Generator[Records, None, list[DeletedTopic]]:
     """As `delete_topics`, without a limit; see `create_topics_in_pieces` for how."""
     deletion = _Deletion(cluster, settings, rules)
-    for start in range(0, len(topics), LOOKS_AT_A_TIME):
-        if start:
-            yield NO_RECORDS
-        deletion.count(topics[start : start + LOOKS_AT_A_TIME])
+    yield from count_in_pieces(deletion, topics)
     for looked_at in deletion.look_up():
         if looked_at % _TOPICS_A_PIECE == 0:
             yield NO_RECORDS

@@ -9,7 +9,7 @@ Kafka leaves a topic half grown, and says that an unknown error befell it, where
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from kraft._core.creation import (
 )
 from kraft._core.placement import PlacementSpec, ReplicaPlacer
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
+from kraft.controller.pieces import plan_in_pieces
 from kraft.controller.state import (
     DEFAULTS,
     Cluster,
@@ -33,7 +34,6 @@ from kraft.controller.state import (
     usable_brokers,
 )
 from kraft.controller.topics import (
-    LOOKS_AT_A_TIME,
     MutationQuota,
     Replicas,
     atomic,
@@ -53,9 +53,6 @@ from kraft.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-
-_COST_OF_PIECE = 10_000
-_COST_OF_TOPIC = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +130,7 @@ def create_partitions_in_pieces(
 ) -> Generator[Records, None, GrowthResults]:
     """As `create_partitions`, without a limit; see `create_topics_in_pieces` for how."""
     growth = _Growth(cluster, placer, settings, is_authorized, quota, keeps_brokers=True)
-    for start in range(0, len(topics), LOOKS_AT_A_TIME):
-        if start:
-            yield NO_RECORDS
-        growth.count(topics[start : start + LOOKS_AT_A_TIME])
-    plans: deque[_Plan] = deque()
-    cost = 0
-    for topic in topics:
-        plan = growth.plan(topic) if growth.admits(topic) else None
-        cost += _COST_OF_TOPIC
-        if plan is not None:
-            plans.append(plan)
-            cost += len(plan.replicas)
-        if cost > _COST_OF_PIECE:
-            yield NO_RECORDS
-            cost = 0
+    plans = yield from plan_in_pieces(growth, topics)
     builder = BatchBuilder()
     while plans:
         plan = plans.popleft()

@@ -10,7 +10,7 @@ against ``_`` are not both made.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -36,6 +36,7 @@ from kraft.controller.decision import (
     Records,
     append_records,
 )
+from kraft.controller.pieces import plan_in_pieces
 from kraft.controller.state import (
     DEFAULTS,
     Cluster,
@@ -62,11 +63,6 @@ from kraft.image.configs import TOPIC
 from kraft.records import Record, Uuid
 
 _CLUSTER_METADATA = "__cluster_metadata"
-#: What a piece of a larger operation may cost, in partitions; a topic costs as much as some.
-_COST_OF_PIECE = 10_000
-_COST_OF_TOPIC = 40
-#: How many items of a large request are glanced at before others have their turn.
-LOOKS_AT_A_TIME = 5_000
 
 Replicas = NDArray[np.int32]
 Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
@@ -196,22 +192,7 @@ def create_topics_in_pieces(
     the brokers as they are when it begins.
     """
     creation = _Creation(cluster, placer, settings, rules, keeps_brokers=True)
-    for start in range(0, len(topics), LOOKS_AT_A_TIME):
-        if start:
-            yield NO_RECORDS
-        creation.count(topics[start : start + LOOKS_AT_A_TIME])
-    # Each plan is given up once it is carried out: giving up all at the end would take long.
-    plans: deque[_Plan] = deque()
-    cost = 0
-    for topic in topics:
-        plan = creation.plan(topic) if creation.admits(topic) else None
-        cost += _COST_OF_TOPIC
-        if plan is not None:
-            plans.append(plan)
-            cost += len(plan.replicas)
-        if cost > _COST_OF_PIECE:
-            yield NO_RECORDS
-            cost = 0
+    plans = yield from plan_in_pieces(creation, topics)
     builder = BatchBuilder()
     while plans:
         plan = plans.popleft()

@@ -12,6 +12,7 @@ nor taken back. Cost of a change, of going back and of a delta: what changed, no
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
@@ -269,11 +270,11 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
         """What the keys are sorted by in a snapshot."""
         return key
 
+    @abstractmethod
     def snapshot_records_of(self, key: Any, metadata_version: int) -> Iterator[Record]:
         """What a snapshot says of one key, as the metadata.version has it; nothing where there is
         no such key.
         """
-        raise NotImplementedError
 
     def snapshot_records_in_order(self, metadata_version: int) -> Iterator[Any]:
         """What a snapshot says of the whole map."""

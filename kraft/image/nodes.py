@@ -54,6 +54,10 @@ class VersionRange(NamedTuple):
         return f"{self.min}-{self.max}"
 
 
+#: The directory ids below it are Kafka's own.
+_FIRST_FREE_DIRECTORY = 100
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """One broker as the metadata log has it.
@@ -237,6 +241,16 @@ class Controllers(JournaledMap[int, ControllerRegistration]):
             features=_feature_structs(controller.features),
             version=record_version(records.RegisterController, metadata_version),
         )
+
+
+def is_reserved_directory(directory_id: Uuid) -> bool:
+    """Whether an id is Kafka's own, as those of lost and of unassigned directories are.
+
+    Source: ``DirectoryId.reserved``, where the lower half is a signed number.
+    """
+    upper = int.from_bytes(directory_id[:8], "big")
+    lower = int.from_bytes(directory_id[8:], "big", signed=True)
+    return upper == 0 and lower < _FIRST_FREE_DIRECTORY
 
 
 def sorted_directories(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:

@@ -103,6 +103,10 @@ class QuorumCell(JournaledMap[str, Quorum]):
         after = _after(before, record)
         self.keep(after, offset)
 
+    def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:
+        """None: a snapshot has the quorum in its control records (`Quorum.snapshot_records`)."""
+        yield from ()
+
     def keep(self, quorum: Quorum, offset: int) -> None:
         """From ``offset`` on the quorum is this one."""
         if quorum != self.quorum:

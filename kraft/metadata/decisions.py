@@ -7,11 +7,12 @@ imported when the first of them is called, so that opening and reading costs not
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kraft.image.replay import Cluster
+from kraft.metadata.identifiers import random_uuid
 from kraft.records import Uuid
 
 if TYPE_CHECKING:
@@ -148,15 +149,7 @@ class Decisions:
         return decision.records
 
 
-def random_uuid() -> Uuid:
-    """A random uuid as Kafka makes them: never one whose text begins with a dash."""
-    while True:
-        made = Uuid(uuid.uuid4().bytes)
-        if not str(made).startswith("-"):
-            return made
-
-
 def _striped_placer() -> ReplicaPlacer:
     from kraft._core.placement import JavaRandom, StripedPlacer
 
-    return StripedPlacer(JavaRandom(uuid.uuid4().int & ((1 << 48) - 1)))
+    return StripedPlacer(JavaRandom(secrets.randbits(48)))

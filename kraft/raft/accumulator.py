@@ -13,6 +13,9 @@ from kraft._core.batch import ATTRIBUTE_CONTROL, BatchBuilder, assign_offsets
 from kraft.errors import RecordTooLargeError
 from kraft.records import Record, control
 
+#: The low byte of a batch's attributes.
+_ATTRIBUTES_POSITION = 22
+
 #: What one record adds to its batch at most, beside its value: length, attributes, two deltas, two
 #: lengths and the header count.
 RECORD_OVERHEAD = 24
@@ -115,3 +118,8 @@ class Accumulator:
             base_offset = self.next_offset - self._builder.record_count
             self._finished.append((base_offset, self.next_offset, self._builder.finish()))
             self._builder = None
+
+
+def is_control(batches: memoryview | bytes | bytearray) -> bool:
+    """Whether what `Accumulator.drain` gave is a batch of the raft layer's own records."""
+    return bool(memoryview(batches)[_ATTRIBUTES_POSITION] & ATTRIBUTE_CONTROL)

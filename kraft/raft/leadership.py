@@ -7,9 +7,8 @@ EndQuorumEpoch. Sources: KIP-595, 630, 836, 1166; Kafka's ``LeaderState``, ``Kaf
 
 from __future__ import annotations
 
-from kraft._core.batch import ATTRIBUTE_CONTROL
 from kraft.errors import RecordTooLargeError
-from kraft.raft.accumulator import Accumulator
+from kraft.raft.accumulator import Accumulator, is_control
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.messages import (
     BROKER_NOT_AVAILABLE,
@@ -40,9 +39,6 @@ from kraft.raft.state import NodeState
 from kraft.raft.transitions import Cause
 from kraft.raft.voters import Endpoint, ReplicaKey, Voter
 from kraft.records import Record, control
-
-#: Of the two bytes of attributes in a batch's header.
-ATTRIBUTES_POSITION = 21
 
 
 class Leading(NodeState):
@@ -157,7 +153,7 @@ class Leading(NodeState):
         for base_offset, end_offset, batches in leadership.accumulator.drain():
             self.log.append(base_offset, end_offset, self.epoch)
             self.write_append(base_offset, end_offset, batches)
-            if memoryview(batches)[ATTRIBUTES_POSITION + 1] & ATTRIBUTE_CONTROL:
+            if is_control(batches):
                 self.log.replay_control_batch(batches)
 
     def append_control_records(self, records: list[Record]) -> int:

@@ -35,13 +35,13 @@ from kraft.errors import StorageError
 from kraft.image.replay import Cluster
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT
+from kraft.metadata.identifiers import random_uuid
 from kraft.raft.messages import LogSlice, OffsetAndEpoch
 from kraft.raft.ready import Resign, Role, RoleChange
 from kraft.records import MetadataVersion, Record
 from kraft.server.disk.store import MetadataStore
 from kraft.server.driver import Driver, now_ms
 from kraft.server.publishing import MetadataPublishing
-from kraft.server.storage.meta_properties import random_uuid
 
 logger = logging.getLogger(__name__)
 

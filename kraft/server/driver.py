@@ -19,14 +19,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from kraft._core.batch import ATTRIBUTE_CONTROL
 from kraft.errors import (
     KraftError,
     NotControllerError,
     RecordTooLargeError,
     ThrottlingQuotaExceededError,
 )
-from kraft.raft.leadership import ATTRIBUTES_POSITION
+from kraft.raft.accumulator import is_control
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.node import Node
 from kraft.raft.ready import (
@@ -154,10 +153,8 @@ class Driver:
 
     def _tell_control_batches(self, writes: list[Write]) -> None:
         for write in writes:
-            if type(write) is AppendBatches:
-                batches = memoryview(write.batches)
-                if batches[ATTRIBUTES_POSITION + 1] & ATTRIBUTE_CONTROL:
-                    self._on_control_batch(write.base_offset, batches)
+            if type(write) is AppendBatches and is_control(write.batches):
+                self._on_control_batch(write.base_offset, memoryview(write.batches))
 
     def _set_timer(self) -> None:
         # A timer that goes off early is set again: most steps leave it as it is.

@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import IO, Self
 
 from kraft.errors import StorageError
+from kraft.metadata.identifiers import random_uuid
 from kraft.metadata.properties import property_line
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.format import FormatRequest, format_storage
-from kraft.server.storage.meta_properties import random_uuid
 
 LISTENER = "CONTROLLER"
 LOOPBACK = "127.0.0.1"

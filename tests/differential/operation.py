@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -37,19 +38,19 @@ class Outcome:
     answer: Any = None
 
 
-class Operation:
+class Operation(ABC):
     """One kind. ``weight`` is how often it is drawn, compared with the others."""
 
     name: ClassVar[str]
     weight: ClassVar[int] = 10
 
+    @abstractmethod
     def arguments(self, dice: random.Random, world: World) -> Arguments | None:
         """Arguments for a case, as JSON; None where the world has nothing to draw them from."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decide(self, world: World, arguments: Arguments) -> Decided:
         """What this package makes of it. Raises KraftError for what is refused as a whole."""
-        raise NotImplementedError
 
     def understood(self, response: Any) -> Any:
         """Kafka's answer in the form of ``Decided.answer``."""

@@ -24,11 +24,11 @@ from kraft.controller.operations import Operation
 from kraft.controller.sessions import Heartbeat
 from kraft.errors import KraftError, NotControllerError, RequestTimedOutError
 from kraft.image import Endpoint, VersionRange
+from kraft.metadata.identifiers import random_uuid
 from kraft.raft.ready import Role, RoleChange
 from kraft.records import Uuid
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
-from kraft.server.storage.meta_properties import random_uuid
 from tests.e2e.quorum_load_node import NUMBERS_A_LIFE
 
 #: Operations on their way at once, and how many partitions make a topic that takes many batches.

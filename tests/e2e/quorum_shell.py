@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kraft.metadata.identifiers import random_uuid
 from kraft.raft.messages import DescribeQuorumResponse
 from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, free_ports
 from kraft.server.network.quorum_client import QuorumClient
 from kraft.server.storage.format import FormatRequest, format_storage
-from kraft.server.storage.meta_properties import random_uuid
 from tests.e2e.signals import heed_interrupts
 
 KRAFT = (sys.executable, "-m", "kraft")

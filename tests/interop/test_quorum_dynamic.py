@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from kraft.metadata.identifiers import random_uuid
 from kraft.records import Uuid
-from kraft.server.storage.meta_properties import random_uuid
 from tests.interop.cluster import HOST, Cluster
 from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from kraft import records
 from kraft._core.batch_records import iterate
 from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import Records, deletion, growth, requests, topics
+from kraft.controller import Records, deletion, growth, pieces, requests, topics
 from kraft.controller.operations import InPieces, Outcome, Ready, Tip
 from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
@@ -75,8 +75,7 @@ class Quorum(Log):
             (growth, "MAX_RECORDS_PER_BATCH"),
             (requests, "MAX_RECORDS_PER_BATCH"),
             (deletion, "MAX_RECORDS_PER_BATCH"),
-            (topics, "_COST_OF_PIECE"),
-            (growth, "_COST_OF_PIECE"),
+            (pieces, "_COST_OF_PIECE"),
             (deletion, "_TOPICS_A_PIECE"),
         ):
             self._patches.enter_context(patch.object(module, name, RECORDS_OF_BATCH))

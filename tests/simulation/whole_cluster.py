@@ -14,6 +14,7 @@ from typing import Any
 
 from kraft.controller.settings import ControllerSettings
 from kraft.errors import KraftError, NotControllerError
+from kraft.raft.accumulator import is_control
 from kraft.raft.node import Node
 from kraft.raft.ready import AppendBatches, Event, Ready, Role, SnapshotStored
 from kraft.records import Record
@@ -23,9 +24,6 @@ from tests.simulation.controller_checks import ControllerChecks
 from tests.simulation.controllers import OnAnswer, SimulatedController
 from tests.simulation.ledger import Ledger, LedgerHistory
 from tests.simulation.machine import Machine
-
-_ATTRIBUTES_POSITION = 21
-_CONTROL = 0x20
 
 #: Puts an operation before a machine's controller.
 Submit = Callable[[SimulatedController, OnAnswer], None]
@@ -69,10 +67,8 @@ class WholeCluster(Cluster):
         # In the order of `kraft.server.driver`.
         if ready.to_write and machine.node.role is Role.LEADER:
             for write in ready.to_write:
-                if type(write) is AppendBatches:
-                    batches = memoryview(write.batches)
-                    if batches[_ATTRIBUTES_POSITION + 1] & _CONTROL:
-                        runner.control_batch_appended(write.base_offset, batches)
+                if type(write) is AppendBatches and is_control(write.batches):
+                    runner.control_batch_appended(write.base_offset, memoryview(write.batches))
         if ready.committed is not None:
             runner.committed(ready.committed)
         if ready.role_change is not None:

@@ -27,7 +27,9 @@ from kraft._core.metadata_codec import Record
 from kraft._core.snapshot_file import snapshot_name
 from kraft.configdef import RefusedError
 from kraft.errors import InvalidRequestError, KraftError, StorageError
+from kraft.image.nodes import is_reserved_directory
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT, METADATA_LOG, MetaProperties
+from kraft.metadata.identifiers import random_uuid
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
 from kraft.records import KRaftVersion, MetadataVersion, SnapshotFooter, SnapshotHeader, Uuid
 from kraft.records.batches import encode_control_records, encode_records
@@ -41,10 +43,8 @@ from kraft.server.storage.features import (
 )
 from kraft.server.storage.meta_properties import (
     LogDirectories,
-    is_reserved,
     meta_properties_bytes,
     meta_properties_path,
-    random_uuid,
 )
 from kraft.server.storage.scram import parse_scram
 
@@ -185,7 +185,7 @@ def _first_voters(
         for voter in voters:
             directory_id = voter.key.directory_id
             assert directory_id is not None
-            if is_reserved(directory_id):
+            if is_reserved_directory(directory_id):
                 raise InvalidRequestError(
                     f"--initial-controllers gives {voter.id} the directory id {directory_id!s}, "
                     "which is reserved"

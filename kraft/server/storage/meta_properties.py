@@ -10,41 +10,25 @@ Sources: Kafka's ``MetaProperties``, ``MetaPropertiesEnsemble``, ``DirectoryId``
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
 from kraft._core.disk import Disk, OsDisk, write_atomically
 from kraft.errors import InvalidConfigError, KraftError, StorageError
+from kraft.image.nodes import is_reserved_directory
 from kraft.metadata.directory import (
     META_PROPERTIES,
     METADATA_LOG,
     MetaProperties,
     parse_meta_properties,
 )
+from kraft.metadata.identifiers import random_uuid
 from kraft.metadata.properties import property_line
 from kraft.records import Uuid
 from kraft.server.config.loading import ServerConfig
 
-# The uuids below this are Kafka's own: unassigned, lost and migrating directories among them.
-_RESERVED_BELOW = 100
 _MAX_FILE_SIZE = 1 << 20
-
-
-def random_uuid() -> Uuid:
-    """A uuid that nothing else has, as Kafka draws one: not reserved, and its text does not begin
-    with a dash, which a command line would take for an option.
-    """
-    while True:
-        uuid = Uuid(secrets.token_bytes(16))
-        if not is_reserved(uuid) and not str(uuid).startswith("-"):
-            return uuid
-
-
-def is_reserved(directory_id: Uuid) -> bool:
-    """Whether no directory may have this id."""
-    return int.from_bytes(directory_id, "big") < _RESERVED_BELOW
 
 
 def meta_properties_path(directory: str) -> str:
@@ -119,7 +103,7 @@ class LogDirectories:
                 )
             if found.directory_id is None:
                 continue
-            if is_reserved(found.directory_id):
+            if is_reserved_directory(found.directory_id):
                 raise InvalidConfigError(
                     f"{path}: directory.id {found.directory_id!s} is reserved and can be no "
                     "directory's"

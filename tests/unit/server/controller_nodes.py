@@ -15,13 +15,13 @@ from kraft.controller.sessions import Heartbeat
 from kraft.image import VersionRange
 from kraft.image.diff import diff
 from kraft.image.replay import Cluster
+from kraft.metadata.identifiers import random_uuid
 from kraft.records.versions import LATEST_PRODUCTION
 from kraft.server import process
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner
 from kraft.server.local_quorum import LocalNode, LocalQuorum
 from kraft.server.process import QuorumNode
-from kraft.server.storage.meta_properties import random_uuid
 from tests.reference.table_twin import plain
 from tests.unit.controller.clusters import registration
 

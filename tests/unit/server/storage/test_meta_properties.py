@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from kraft.errors import InvalidConfigError, StorageError
+from kraft.image.nodes import is_reserved_directory
 from kraft.metadata.directory import MetaProperties, parse_meta_properties
+from kraft.metadata.identifiers import random_uuid
 from kraft.records import Uuid
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.meta_properties import (
     LogDirectories,
-    is_reserved,
     load_identity,
     meta_properties_bytes,
-    random_uuid,
 )
 from tests.unit.server.configurations import CONTROLLER, write_configuration
 
@@ -113,4 +113,12 @@ def test_loading_sorts_directories_by_what_they_are(tmp_path: Path) -> None:
 def test_random_uuids_are_nobody_elses() -> None:
     drawn = {random_uuid() for _ in range(1000)}
     assert len(drawn) == 1000
-    assert not any(str(uuid).startswith("-") or is_reserved(uuid) for uuid in drawn)
+    assert not any(str(uuid).startswith("-") or is_reserved_directory(uuid) for uuid in drawn)
+
+
+def test_reserved_is_what_java_counts_below_a_hundred() -> None:
+    """The lower half is a signed number there, so that the highest bit alone is one too."""
+    assert is_reserved_directory(Uuid(bytes(15) + b"\x63"))
+    assert not is_reserved_directory(Uuid(bytes(15) + b"\x64"))
+    assert is_reserved_directory(Uuid(bytes(8) + b"\x80" + bytes(7)))
+    assert not is_reserved_directory(Uuid(bytes(7) + b"\x01" + bytes(8)))

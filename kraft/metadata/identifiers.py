@@ -1,0 +1,18 @@
+"""Identifiers that nothing else has, and those that are Kafka's own."""
+
+from __future__ import annotations
+
+import secrets
+
+from kraft.image.nodes import is_reserved_directory
+from kraft.records import Uuid
+
+
+def random_uuid() -> Uuid:
+    """A uuid that nothing else has, as Kafka draws one: not reserved, and its text does not begin
+    with a dash, which a command line would take for an option.
+    """
+    while True:
+        uuid = Uuid(secrets.token_bytes(16))
+        if not is_reserved_directory(uuid) and not str(uuid).startswith("-"):
+            return uuid
