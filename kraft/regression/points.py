@@ -1,0 +1,102 @@
+"""Points: one row for each benchmark of each run, the long table that everything else works on.
+
+Owns the schema of the store (`POINTS`) and what one benchmark's history looks like to the
+statistics (`SeriesKey`, `Series`). Fed by `results` and, through Spark, by the store; feeds
+`history`, `comparison` and `scaling`.
+
+A *run* is one execution of a suite: one pytest-benchmark JSON file. A *series* is the history of
+one benchmark with one set of parameters on one machine; points of two machines never meet in one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+#: One row a run and benchmark. Times are seconds of one iteration, as pytest-benchmark gives them.
+POINTS = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),  # a run's content, hashed: 32 hex digits
+        pa.field("machine", pa.string(), nullable=False),  # that compare: `results`
+        pa.field("suite", pa.string(), nullable=False),  # the file: benchmarks/bench_table.py
+        pa.field("benchmark", pa.string(), nullable=False),  # Class::function, without parameters
+        pa.field("params", pa.string(), nullable=False),  # canonical JSON object, keys sorted; {}
+        pa.field("group", pa.string()),
+        pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),  # when the run ended
+        pa.field("project", pa.string()),
+        pa.field("branch", pa.string()),
+        pa.field("commit", pa.string()),
+        pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+        pa.field("dirty", pa.bool_()),
+        pa.field("version", pa.string()),  # pytest-benchmark's
+        pa.field("rounds", pa.int64()),
+        pa.field("iterations", pa.int64()),
+        pa.field("min", pa.float64()),
+        pa.field("max", pa.float64()),
+        pa.field("mean", pa.float64()),
+        pa.field("stddev", pa.float64()),
+        pa.field("median", pa.float64()),
+        pa.field("iqr", pa.float64()),
+        pa.field("q1", pa.float64()),
+        pa.field("q3", pa.float64()),
+        pa.field("ops", pa.float64()),
+        pa.field("total", pa.float64()),
+        pa.field("instructions", pa.float64()),  # of one iteration; where extra_info has them
+        pa.field("values", pa.list_(pa.float64())),  # every round; null where they were not saved
+        pa.field("extra_info", pa.string(), nullable=False),  # JSON object
+        pa.field("machine_info", pa.string(), nullable=False),  # JSON object
+        pa.field("source", pa.string(), nullable=False),  # the file it was read from
+    ]
+)
+
+#: The columns that a series may be made of; smaller is better in each.
+STATISTICS = ("min", "median", "mean", "max", "instructions")
+
+
+class SeriesKey(NamedTuple):
+    """Whose history a series is."""
+
+    suite: str
+    benchmark: str
+    params: str
+    machine: str
+
+    @property
+    def name(self) -> str:
+        """``suite::benchmark[partitions=1000000]``: for people, without the machine."""
+        given = json.loads(self.params)
+        inside = ", ".join(f"{name}={value}" for name, value in given.items())
+        return f"{self.suite}::{self.benchmark}" + (f"[{inside}]" if inside else "")
+
+
+@dataclass(frozen=True)
+class Series:
+    """The history of one benchmark, parameters and machine, oldest run first.
+
+    All arrays have one entry a run. `value` is the statistic that is looked at and holds no NaN.
+    `rounds` holds each run's round values, or None where they were not saved.
+    """
+
+    key: SeriesKey
+    run_id: NDArray[np.object_]
+    time_us: NDArray[np.int64]  # since 1970, UTC
+    commit: NDArray[np.object_]  # str or None
+    value: NDArray[np.float64]
+    rounds: list[NDArray[np.float64]] | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.value)
+        lengths = {len(self.run_id), len(self.time_us), len(self.commit), count}
+        if self.rounds is not None:
+            lengths.add(len(self.rounds))
+        assert lengths == {count}, f"{self.key.name}: columns of different lengths, {lengths}"
+        assert not np.isnan(self.value).any(), f"{self.key.name}: NaN in a series"
+        assert (np.diff(self.time_us) >= 0).all(), f"{self.key.name}: runs out of order"
+
+    def __len__(self) -> int:
+        return len(self.value)
