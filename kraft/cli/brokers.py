@@ -56,7 +56,7 @@ def broker_documents(metadata: Metadata) -> list[dict[str, Any]]:
     """One JSON object a broker, by id, with the names of Kafka's RegisterBrokerRecord."""
     import numpy as np
 
-    from kraft.cli.kafka_json import json_value
+    from kraft.metadata.kafka_json import json_value
 
     partitions = metadata.partitions
     live = partitions.live

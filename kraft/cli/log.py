@@ -347,7 +347,7 @@ def record_fields(
     raw: RawRecord, record: Record | None, *, show_secrets: bool = False
 ) -> dict[str, Any]:
     """A record as ``{"type", "version", "data"}``; of an unknown one its api key and its size."""
-    from kraft.cli.kafka_json import data_of, type_name
+    from kraft.metadata.kafka_json import data_of, type_name
 
     if record is not None:
         data = data_of(record, show_secrets=show_secrets)

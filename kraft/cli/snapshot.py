@@ -288,7 +288,7 @@ def _log(named: Path | None, b: Path, a: Path) -> MetadataSource | None:
 
 
 def _document(change: Difference) -> dict[str, Any]:
-    from kraft.cli.kafka_json import camel_case
+    from kraft.metadata.kafka_json import camel_case
 
     cause = change.cause
     return {
@@ -332,8 +332,8 @@ def _key(change: Difference) -> str:
 
 
 def _value(change: Difference, value: Any) -> Any:
-    from kraft.cli.kafka_json import is_secret_setting, json_value
     from kraft.image.diff import HIDDEN
+    from kraft.metadata.kafka_json import is_secret_setting, json_value
 
     if value is not None and change.kind == "config" and is_secret_setting(change.field):
         return HIDDEN

@@ -183,7 +183,7 @@ def topic_document(
 
 def configs_of(metadata: Metadata, topic: str) -> dict[str, str]:
     """What differs from Kafka's defaults: the topic's own settings over the cluster's."""
-    from kraft.cli.kafka_json import settings_of
+    from kraft.metadata.kafka_json import settings_of
 
     cluster = metadata.configs.cluster_default()
     settings = {
@@ -223,8 +223,8 @@ def _selected(metadata: Metadata, names: Sequence[str] | None) -> list[TopicInfo
 
 def _rows(metadata: Metadata, topic: TopicInfo, mask: Mask | None) -> Iterator[PartitionInfo]:
     rows = topic.rows if mask is None else topic.rows[mask[topic.rows]]
-    for row in rows.tolist():
-        yield metadata.partitions.row(row)
+    for row in rows:
+        yield metadata.partitions.row(int(row))
 
 
 def _replication_factor(metadata: Metadata, topic: TopicInfo) -> int:

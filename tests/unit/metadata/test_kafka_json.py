@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kraft.cli.kafka_json import (
+from kraft.image import ScramCredential
+from kraft.metadata.kafka_json import (
     camel_case,
     data_of,
     is_secret_setting,
@@ -17,7 +18,6 @@ from kraft.cli.kafka_json import (
     settings_of,
     type_name,
 )
-from kraft.image import ScramCredential
 from kraft.records import (
     ClientQuota,
     Config,
