@@ -321,3 +321,19 @@ class StorageError(KraftError):
     """The disk refused: the message names the file and what was tried."""
 
     kafka_code = 56
+
+
+class MissingJavaError(KraftError):
+    """Spark needs a Java that is not here; the message says what was found and how to get one."""
+
+
+class MissingPackageError(KraftError):
+    """An optional package that is asked for is not installed; the message says how to get it."""
+
+
+class SparkError(KraftError):
+    """Spark did not start, or gave up; the message holds what it said."""
+
+
+class BenchmarkFileError(KraftError):
+    """A file that is no pytest-benchmark result, or a damaged one; the message names it."""
