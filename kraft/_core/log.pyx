@@ -484,8 +484,9 @@ cdef class Log:
         self.log_end_offset = offset
         self.synced_offset = min(self.synced_offset, offset)
         self._epochs.truncate_from_end(offset)
-        if offset < self.log_start_offset:
-            # The epochs before the log's start were forgotten, but their batches are back.
+        if offset <= self.log_start_offset:
+            # The epochs before the log's start were forgotten, but their batches lie there still,
+            # and what is appended follows them.
             self.log_start_offset = offset
             for batch in self.batches(self._base_offsets[0]):
                 if batch.epoch > self._epochs.last_epoch:

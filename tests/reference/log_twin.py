@@ -152,7 +152,7 @@ class LogTwin:
             active.batches[-1].last_offset + 1 if active.batches else active.base_offset
         )
         self.epochs = [entry for entry in self.epochs if entry[1] < self.log_end_offset]
-        if self.log_end_offset < self.log_start_offset:
+        if self.log_end_offset <= self.log_start_offset:
             self.log_start_offset = self.log_end_offset
             for batch in self.batches:
                 self._begin_epoch(batch)

@@ -16,7 +16,7 @@ from kraft.errors import (
     OffsetOutOfRangeError,
     RecordTooLargeError,
 )
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 from tests.unit._core.logs import base_offsets, batch, content, filled
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
@@ -240,6 +240,20 @@ def test_truncation_in_the_middle_of_a_batch_cuts_the_whole_batch(tmp_path: Path
     assert log.epochs == [(1, 0), (4, 30)]
     assert log.end_offset_for_epoch(3) == (1, 30)
     assert log.epoch_at(35) == 4
+
+
+def test_a_log_cut_back_to_its_start_remembers_the_epoch_of_what_lies_before(tmp_path: Path) -> None:
+    """Else a batch of an older epoch was taken, and the log was refused when it was opened."""
+    log = filled(OsDisk(), tmp_path, 2)
+    log.advance_log_start(10)
+    assert log.truncate_to(10) == 10
+    assert (log.log_start_offset, log.last_epoch, log.epochs) == (10, 1, [(1, 10)])
+    with pytest.raises(CorruptRecordError, match="epoch"):
+        log.append(batch(10, epoch=0))
+    log.append(batch(10, epoch=1))
+    log.close()
+    with Log.open(tmp_path) as again:
+        assert (again.log_end_offset, again.last_epoch) == (20, 1)
 
 
 def test_retention_gives_up_whole_segments_only(tmp_path: Path) -> None:
