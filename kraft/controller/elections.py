@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,9 @@ class ElectionResults:
         return len(self.errors)
 
     def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        columns = (self.topics.tolist(), self.partitions.tolist(), self.errors.tolist())
+        columns: list[Any] = [
+            column.tolist() for column in (self.topics, self.partitions, self.errors)
+        ]
         for topic, partition, error in zip(*columns, strict=True):
             yield self.topic_name(topic), partition, error
 

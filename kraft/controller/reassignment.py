@@ -126,7 +126,7 @@ def list_reassignments(
         if table.irregular_count == 0:
             return found
         irregular = table.column("isr") == np.uint32(0xFFFFFFFF)
-        for row in np.flatnonzero(irregular & (table.column("topic") >= 0)).tolist():
+        for row in map(int, np.flatnonzero(irregular & (table.column("topic") >= 0))):
             name = table.topic_name(int(table.column("topic")[row]))
             _note(found, (name, int(table.column("partition")[row])), table.state_of(row))
         return found

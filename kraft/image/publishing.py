@@ -97,8 +97,8 @@ class ImageDelta:
         if self.before is not None:
             return self._table.rows_added
         is_live = np.concatenate([[False], self.image.table.column("topic") >= 0, [False]])
-        ends = np.flatnonzero(is_live[1:] != is_live[:-1]).tolist()
-        return list(zip(ends[::2], ends[1::2], strict=True))
+        ends = np.flatnonzero(is_live[1:] != is_live[:-1])
+        return [(int(first), int(end)) for first, end in ends.reshape(-1, 2)]
 
     @cached_property
     def topics_added(self) -> list[int]:

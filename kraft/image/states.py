@@ -134,7 +134,7 @@ def replica_transitions(delta: ImageDelta, cluster: Cluster) -> ReplicaTransitio
     rows = np.union1d(_rows_named(delta), _rows_of_brokers(delta, cluster)).astype(np.int32)
     keys, now = _replicas(delta.image, rows)
     if delta.before is None:
-        old_keys, old = np.empty(0, np.int64), np.empty(0, np.int8)
+        old_keys, old = keys[:0], now[:0]
     else:
         old_keys, old = _replicas(delta.before, rows)
     every = np.union1d(keys, old_keys)

@@ -118,7 +118,7 @@ def _diff_partitions(before: Metadata, after: Metadata) -> Iterator[Difference]:
     differ[both] = _rows_that_differ(
         before.cluster.table, old_rows[both], after.cluster.table, new_rows[both]
     )
-    for place in np.flatnonzero(differ).tolist():
+    for place in map(int, np.flatnonzero(differ)):
         old = before.partitions.row(int(old_rows[place])) if old_rows[place] >= 0 else None
         new = after.partitions.row(int(new_rows[place])) if new_rows[place] >= 0 else None
         some = old or new

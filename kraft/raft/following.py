@@ -9,6 +9,8 @@ EndQuorumEpoch as they are received, and what a follower tells its leader of its
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraft._core.batch import ATTRIBUTE_CONTROL, scan
 from kraft._core.epoch_cache import EpochEndOffset
 from kraft.errors import CorruptRecordError, UnsupportedVersionError
@@ -229,6 +231,7 @@ class Following(NodeState):
         appends: list[tuple[int, int, int]] = []
         controls: list[tuple[int, int]] = []
         # All fields of all headers by one call, as a call for each column costs 3 us.
+        header: Any
         for header in table.array.tolist():
             _, base_offset, _, _, _, length, batch_epoch, _, delta, _, count, attributes, _, _ = (
                 header
