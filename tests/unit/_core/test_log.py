@@ -242,7 +242,7 @@ def test_truncation_in_the_middle_of_a_batch_cuts_the_whole_batch(tmp_path: Path
     assert log.epoch_at(35) == 4
 
 
-def test_a_log_cut_back_to_its_start_remembers_the_epoch_of_what_lies_before(tmp_path: Path) -> None:
+def test_a_log_cut_back_to_its_start_knows_the_epoch_of_what_lies_before(tmp_path: Path) -> None:
     """Else a batch of an older epoch was taken, and the log was refused when it was opened."""
     log = filled(OsDisk(), tmp_path, 2)
     log.advance_log_start(10)
