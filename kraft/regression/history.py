@@ -1,0 +1,105 @@
+"""One series from end to end: its levels, where they change, how certain that is.
+
+Owns `analyse`. Fed by `kraft.spark` with one series at a time, in whatever process; what it gives
+is a value, and still to be corrected for many tests by `multiplicity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft.regression import bootstrap, change_points
+from kraft.regression.change_points import Candidate
+from kraft.regression.findings import ChangePoint, Outcome, SeriesFinding
+from kraft.regression.points import Series
+from kraft.regression.settings import Settings
+
+
+def analyse(series: Series, settings: Settings) -> SeriesFinding:
+    """What can be said of one history. The `q_value`s are the p values until they are corrected.
+
+    Raises:
+        InvalidRequestError: a value is infinite.
+    """
+    count = len(series)
+    if count < settings.min_runs:
+        return _finding(series, Outcome.TOO_LITTLE_DATA, ())
+    found = change_points.find(series.value, settings)
+    points = describe(series, found, settings)
+    return _finding(series, Outcome.CHANGED if points else Outcome.STABLE, points)
+
+
+def describe(
+    series: Series, found: Sequence[Candidate], settings: Settings
+) -> tuple[ChangePoint, ...]:
+    """The change points of a series with their levels, commits and ratios."""
+    ends = [0, *(each.index for each in found), len(series)]
+    points = []
+    for start, each, stop in zip(ends, found, ends[2:], strict=False):
+        at = each.index
+        assert start < at < stop, f"{series.key.name}: change point {at} outside of {start}..{stop}"
+        rounds = series.rounds
+        points.append(
+            ChangePoint(
+                key=series.key,
+                statistic=settings.statistic,
+                index=at,
+                time_us=int(series.time_us[at]),
+                run_before=series.run_id[at - 1],
+                run_after=series.run_id[at],
+                commit_before=series.commit[at - 1],
+                commit_after=series.commit[at],
+                count_before=at - start,
+                count_after=stop - at,
+                mean_before=each.mean_before,
+                mean_after=each.mean_after,
+                stddev_before=each.stddev_before,
+                stddev_after=each.stddev_after,
+                ratio=bootstrap.ratio(
+                    series.value[start:at],
+                    series.value[at:stop],
+                    None if rounds is None else rounds[start:at],
+                    None if rounds is None else rounds[at:stop],
+                    settings,
+                    *series.key,
+                    at,
+                ),
+                p_value=each.p_value,
+                q_value=each.p_value,
+            )
+        )
+    return tuple(points)
+
+
+def _finding(series: Series, outcome: Outcome, points: tuple[ChangePoint, ...]) -> SeriesFinding:
+    empty = len(series) == 0
+    return SeriesFinding(
+        key=series.key,
+        outcome=outcome,
+        run_count=len(series),
+        first_time_us=0 if empty else int(series.time_us[0]),
+        last_time_us=0 if empty else int(series.time_us[-1]),
+        last_value=float("nan") if empty else float(series.value[-1]),
+        noise=noise(series.value, [point.index for point in points]),
+        change_points=points,
+    )
+
+
+def noise(values: NDArray[np.float64], indices: Sequence[int]) -> float:
+    """Standard deviation / mean within the levels that ``indices`` part, all levels together.
+
+    Each run counts relative to the mean of its own level, so that a level ten times as high does
+    not drown the others. NaN where no level has two runs, or a level's mean is 0.
+    """
+    levels = [level for level in np.split(values, indices) if len(level)]
+    free = len(values) - len(levels)
+    means = np.array([level.mean() for level in levels])
+    if free <= 0 or (means == 0).any():
+        return float("nan")
+    squares = sum(
+        float(np.square(level / mean - 1).sum()) for level, mean in zip(levels, means, strict=True)
+    )
+    return float(np.sqrt(squares / free))
