@@ -1,0 +1,36 @@
+"""One Spark session for all tests of this package; starting one takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kraft.errors import MissingJavaError
+from kraft.spark.java import find_java
+from kraft.spark.session import close_session, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark on two threads and loopback; tests that take it are skipped where Java is missing."""
+    pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
+    try:
+        find_java()
+    except MissingJavaError as error:
+        pytest.skip(f"needs Java 17 or newer: {error}")
+    session = open_session(
+        master="local[2]",
+        app_name="kraft tests",
+        memory="1g",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
+    yield session
+    close_session(session)
