@@ -2,7 +2,7 @@
 
 Owns the dispatch of events to duties, what each role does by itself as time goes by, and where a
 node starts from. No socket, file, thread, clock or random source: a driver brings all of them, the
-one in ``kraft.server`` real ones, the one in ``tests/simulation`` its own. The contract between a
+one in ``kraft.server`` real ones, the one in ``kraft.simulation`` its own. The contract between a
 node and its driver is in ``ready``; the roles' changes are in ``transitions``.
 
     event ─▶ step ─▶ handle (elections | following | leadership | reconfiguration)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kraft._core.disk import OsDisk
 from kraft._core.log import Log
 from kraft.errors import DamagedLogError, OffsetOutOfRangeError
+from kraft.simulation.memory_disk import MemoryDisk
 from tests.reference.log_twin import LogTwin, TwinBatch
-from tests.reference.memory_disk import MemoryDisk
 
 SHAPE = {"segment_bytes": 1500, "segment_ms": 5000, "index_interval_bytes": 200}
 

@@ -29,9 +29,9 @@ from kraft.image.publishing import ImagePublishing
 from kraft.raft.ready import Role
 from kraft.records import Uuid
 from kraft.records.batches import encode_control_records
-from tests.simulation.scenario import CALM
-from tests.simulation.whole_cluster import WholeCluster
-from tests.simulation.whole_scenario import build, small_pieces
+from kraft.simulation.scenario import CALM
+from kraft.simulation.whole_cluster import WholeCluster
+from kraft.simulation.whole_scenario import build, small_pieces
 from tests.unit.controller.clusters import LEVEL, registration
 from tests.unit.controller.controllers import Log, replayed
 

@@ -1,1 +1,1 @@
-"""Whole clusters in virtual time: every fault, every invariant, one seed one history."""
+"""The simulation (``kraft.simulation``) at work: its seeds in CI, planted faults, disks crashed."""

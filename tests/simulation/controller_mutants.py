@@ -28,7 +28,7 @@ from kraft.controller.topics import CreatedTopic
 from kraft.controller.transactions import Transaction
 from kraft.errors import KraftError
 from kraft.image.replay import Cluster
-from tests.simulation.controllers import SimulatedController
+from kraft.simulation.controllers import SimulatedController
 
 CONTROLLER_MUTANTS: dict[str, Callable[[], None]] = {}
 

@@ -32,10 +32,10 @@ from kraft.raft.reconfiguration import Reconfiguration
 from kraft.raft.roles import Candidacy
 from kraft.raft.state import NodeState
 from kraft.raft.voters import VoterSet
-from tests.simulation import scenario, whole_scenario
+from kraft.simulation import scenario, whole_scenario
+from kraft.simulation.log_storage import CrashingFile
+from kraft.simulation.storage import Storage
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
-from tests.simulation.log_storage import CrashingFile
-from tests.simulation.storage import Storage
 
 SEED_LIMIT = 300
 #: A seed of a whole cluster goes through more.

@@ -23,8 +23,8 @@ from zlib import crc32
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.simulation import scenario, whole_scenario
-from tests.simulation.scenario import Outcome
+from kraft.simulation import scenario, whole_scenario
+from kraft.simulation.scenario import Outcome
 
 #: What must have happened; the names are those of `Cluster.counts`.
 MUST_HAPPEN = (

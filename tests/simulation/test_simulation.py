@@ -26,13 +26,13 @@ from kraft.raft.ready import (
 from kraft.raft.voters import ReplicaKey, Voter, VoterSet
 from kraft.records import Uuid
 from kraft.records.batches import encode_control_records
+from kraft.simulation.cluster import Cluster
+from kraft.simulation.history import Entry, History, Violation
+from kraft.simulation.log_storage import LogStorage
+from kraft.simulation.machine import Machine
+from kraft.simulation.scenario import Phases, build, run_seed
+from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 from tests.simulation import mutants, run
-from tests.simulation.cluster import Cluster
-from tests.simulation.history import Entry, History, Violation
-from tests.simulation.log_storage import LogStorage
-from tests.simulation.machine import Machine
-from tests.simulation.scenario import Phases, build, run_seed
-from tests.simulation.storage import Snapshot, Storage, snapshot_content
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,14 +14,14 @@ from kraft.controller import topics
 from kraft.controller.producer_ids import ProducerIdBlock
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_records
+from kraft.simulation.brokers import ProducerIdBlocks
+from kraft.simulation.history import Entry, Violation
+from kraft.simulation.ledger import Ledger, summary_of
+from kraft.simulation.linearizability import Call, is_linearizable, topic_step, value_step
+from kraft.simulation.state_storage import load_snapshot
+from kraft.simulation.whole_scenario import build, run_seed, small_pieces
 from tests.simulation import mutants, run
-from tests.simulation.brokers import ProducerIdBlocks
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
-from tests.simulation.history import Entry, Violation
-from tests.simulation.ledger import Ledger, summary_of
-from tests.simulation.linearizability import Call, is_linearizable, topic_step, value_step
-from tests.simulation.state_storage import load_snapshot
-from tests.simulation.whole_scenario import build, run_seed, small_pieces
 
 ROOT = Path(__file__).resolve().parents[2]
 LEVEL = 25

@@ -43,7 +43,7 @@ from kraft.records.control import (
     encode_control,
 )
 from kraft.records.values import encode_value
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 from tests.reference.random_tables import batches_of, meaning, random_records, random_table
 from tests.unit.image.metadata_files import read_records
 

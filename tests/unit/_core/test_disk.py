@@ -9,7 +9,7 @@ import pytest
 
 from kraft._core.disk import Disk, OsDisk, write_atomically
 from kraft.errors import StorageError
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 
 
 @pytest.fixture(params=["os", "memory"])

@@ -10,7 +10,7 @@ import pytest
 from kraft._core.disk import OsDisk
 from kraft._core.log import Log
 from kraft.errors import DamagedLogError, StorageError
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 from tests.unit._core.logs import base_offsets, batch, content, filled
 
 # Opening what a crash left

@@ -19,7 +19,7 @@ from kraft.records.batches import encode_records
 from kraft.server import publishing
 from kraft.server.disk.store import MetadataStore
 from kraft.server.publishing import MetadataPublishing
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 from tests.unit.image.test_publishing import BASE, change
 
 PATIENCE_S = 20

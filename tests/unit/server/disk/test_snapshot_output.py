@@ -14,7 +14,7 @@ from kraft._core.disk import OsDisk
 from kraft.errors import StorageError
 from kraft.raft.messages import OffsetAndEpoch
 from kraft.server.disk.snapshot_output import SnapshotOutput
-from tests.reference.memory_disk import MemoryDisk, MemoryFile
+from kraft.simulation.memory_disk import MemoryDisk, MemoryFile
 
 ID = OffsetAndEpoch(100, 3)
 NAME = "d/00000000000000000100-0000000003.checkpoint"

@@ -16,7 +16,7 @@ from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSe
 from kraft.records import Uuid, control
 from kraft.server.disk import snapshots
 from kraft.server.disk.snapshots import RecordsCheck, SnapshotFiles, read_stored_snapshot
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 
 ID = OffsetAndEpoch(100, 3)
 VOTERS = VoterSet(

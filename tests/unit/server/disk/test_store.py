@@ -30,7 +30,7 @@ from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
 from kraft.server.disk import snapshots as store_snapshots
 from kraft.server.disk.store import MetadataStore
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 
 STATIC = VoterSet.parse("1@localhost:9093", "CONTROLLER")
 DYNAMIC = VoterSet(

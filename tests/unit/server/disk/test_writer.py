@@ -33,7 +33,7 @@ from kraft.records import control
 from kraft.server.disk import writer
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 from tests.unit.server.disk.test_store import append_of, open_store, snapshot_bytes, stamped
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -377,7 +377,7 @@ from kraft.server.process import end_process
 from kraft.records import control
 from kraft.server.disk.store import MetadataStore
 from tests.unit.server.disk.test_writer import begin
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 
 async def main():
     memory = MemoryDisk()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from posixpath import dirname
 
-from tests.reference.memory_disk import MemoryDisk
+from kraft.simulation.memory_disk import MemoryDisk
 
 SURVIVALS = [(names, contents) for names in (False, True) for contents in (False, True)]
 

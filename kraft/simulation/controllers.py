@@ -21,12 +21,12 @@ from kraft.image.publishing import Image, ImagePublishing
 from kraft.raft.messages import LogSlice
 from kraft.raft.ready import Append, Resign, Role, RoleChange
 from kraft.records import Uuid
-from tests.simulation.history import Violation
-from tests.simulation.machine import Machine
-from tests.simulation.state_storage import StateStorage
+from kraft.simulation.history import Violation
+from kraft.simulation.machine import Machine
+from kraft.simulation.state_storage import StateStorage
 
 if TYPE_CHECKING:
-    from tests.simulation.whole_cluster import WholeCluster
+    from kraft.simulation.whole_cluster import WholeCluster
 
 #: How long the controller runs before the loop looks at the network again.
 TURN_MS = 2.0

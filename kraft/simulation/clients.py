@@ -28,12 +28,12 @@ from kraft.errors import (
 )
 from kraft.image.configs import BROKER
 from kraft.records import Uuid
-from tests.simulation.history import Violation
-from tests.simulation.linearizability import Call, Step, is_linearizable, topic_step, value_step
+from kraft.simulation.history import Violation
+from kraft.simulation.linearizability import Call, Step, is_linearizable, topic_step, value_step
 
 if TYPE_CHECKING:
-    from tests.simulation.controllers import OnAnswer, SimulatedController
-    from tests.simulation.whole_cluster import Finder, WholeCluster
+    from kraft.simulation.controllers import OnAnswer, SimulatedController
+    from kraft.simulation.whole_cluster import Finder, WholeCluster
 
 #: A name is used for so many operations, then another one takes its place.
 CALLS_A_KEY = 12

@@ -19,9 +19,9 @@ from kraft.records import (
     control_type,
     encode_control,
 )
-from tests.reference.memory_disk import MemoryDisk
-from tests.simulation.history import Entry, History
-from tests.simulation.storage import Snapshot, Storage
+from kraft.simulation.history import Entry, History
+from kraft.simulation.memory_disk import MemoryDisk
+from kraft.simulation.storage import Snapshot, Storage
 
 _DIRECTORY = "/snapshots"
 

@@ -20,8 +20,8 @@ from kraft.image.configs import TOPIC
 from kraft.image.replay import Cluster
 from kraft.raft.voters import VoterSet
 from kraft.records import Record, decode_value
-from tests.simulation.history import Entry, Violation
-from tests.simulation.state_storage import StateHistory
+from kraft.simulation.history import Entry, Violation
+from kraft.simulation.state_storage import StateHistory
 
 #: What a large operation writes: nothing else may lie within its transaction.
 _OF_TOPICS = (records.Topic, records.Partition, records.Config, records.RemoveTopic)

@@ -26,14 +26,14 @@ from kraft.raft.ready import Resign, Role, SnapshotStored
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
 from kraft.records import Record
 from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, MetadataVersion
-from tests.simulation.brokers import SimulatedBroker
-from tests.simulation.clients import Client, Histories
-from tests.simulation.controllers import SimulatedController
-from tests.simulation.faults import Faults
-from tests.simulation.history import Violation
-from tests.simulation.ledger import LedgerHistory, partitions_of
-from tests.simulation.machine import Machine, new_directory
-from tests.simulation.scenario import (
+from kraft.simulation.brokers import SimulatedBroker
+from kraft.simulation.clients import Client, Histories
+from kraft.simulation.controllers import SimulatedController
+from kraft.simulation.faults import Faults
+from kraft.simulation.history import Violation
+from kraft.simulation.ledger import LedgerHistory, partitions_of
+from kraft.simulation.machine import Machine, new_directory
+from kraft.simulation.scenario import (
     BOOTSTRAP_PORT,
     CLUSTER_ID,
     LISTENER,
@@ -41,9 +41,9 @@ from tests.simulation.scenario import (
     Phases,
     run_phases,
 )
-from tests.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
-from tests.simulation.storage import Snapshot
-from tests.simulation.whole_cluster import Finder, WholeCluster
+from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
+from kraft.simulation.storage import Snapshot
+from kraft.simulation.whole_cluster import Finder, WholeCluster
 
 #: Of a transaction, instead of 10,000 records.
 RECORDS_OF_A_PIECE = 12

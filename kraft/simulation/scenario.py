@@ -20,12 +20,12 @@ from kraft.raft.config import RaftConfig
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
-from tests.simulation.cluster import Cluster, Weather
-from tests.simulation.faults import Faults
-from tests.simulation.history import History, Violation
-from tests.simulation.log_storage import LogStorage
-from tests.simulation.machine import Machine, new_directory
-from tests.simulation.storage import Snapshot, Storage, snapshot_content
+from kraft.simulation.cluster import Cluster, Weather
+from kraft.simulation.faults import Faults
+from kraft.simulation.history import History, Violation
+from kraft.simulation.log_storage import LogStorage
+from kraft.simulation.machine import Machine, new_directory
+from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 
 CLUSTER_ID = "simulated-cluster"
 LISTENER = "CONTROLLER"

@@ -18,12 +18,12 @@ from kraft.raft.accumulator import is_control
 from kraft.raft.node import Node
 from kraft.raft.ready import AppendBatches, Event, Ready, Role, SnapshotStored
 from kraft.records import Record
-from tests.simulation.brokers import ProducerIdBlocks, SimulatedBroker
-from tests.simulation.cluster import Cluster
-from tests.simulation.controller_checks import ControllerChecks
-from tests.simulation.controllers import OnAnswer, SimulatedController
-from tests.simulation.ledger import Ledger, LedgerHistory
-from tests.simulation.machine import Machine
+from kraft.simulation.brokers import ProducerIdBlocks, SimulatedBroker
+from kraft.simulation.cluster import Cluster
+from kraft.simulation.controller_checks import ControllerChecks
+from kraft.simulation.controllers import OnAnswer, SimulatedController
+from kraft.simulation.ledger import Ledger, LedgerHistory
+from kraft.simulation.machine import Machine
 
 #: Puts an operation before a machine's controller.
 Submit = Callable[[SimulatedController, OnAnswer], None]

@@ -47,11 +47,11 @@ from kraft.raft.ready import (
     Written,
 )
 from kraft.raft.voters import Endpoint
-from tests.simulation import trace
-from tests.simulation.history import Entry, History, Violation
-from tests.simulation.invariants import Checks
-from tests.simulation.machine import Asked, Job, Machine, Origin
-from tests.simulation.storage import DAMAGED_BYTE
+from kraft.simulation import trace
+from kraft.simulation.history import Entry, History, Violation
+from kraft.simulation.invariants import Checks
+from kraft.simulation.machine import Asked, Job, Machine, Origin
+from kraft.simulation.storage import DAMAGED_BYTE
 
 LIVENESS_MS = 10_000.0
 NEVER = float("inf")

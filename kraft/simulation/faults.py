@@ -24,10 +24,10 @@ from kraft.raft.messages import (
 )
 from kraft.raft.ready import Resign, Role, Shutdown, SnapshotsCleaned, SnapshotStored
 from kraft.raft.voters import Endpoint, ReplicaKey
-from tests.simulation.cluster import Cluster
-from tests.simulation.history import Violation
-from tests.simulation.machine import Machine, new_directory
-from tests.simulation.storage import Storage
+from kraft.simulation.cluster import Cluster
+from kraft.simulation.history import Violation
+from kraft.simulation.machine import Machine, new_directory
+from kraft.simulation.storage import Storage
 
 MOST_VOTERS = 5
 

@@ -26,12 +26,12 @@ from kraft.image.publishing import Image
 from kraft.image.replay import Cluster
 from kraft.raft.ready import Role
 from kraft.records import decode_value
-from tests.simulation.history import Violation
-from tests.simulation.ledger import LedgerHistory, partitions_of, summary_of
+from kraft.simulation.history import Violation
+from kraft.simulation.ledger import LedgerHistory, partitions_of, summary_of
 
 if TYPE_CHECKING:
-    from tests.simulation.controllers import SimulatedController, Waiter
-    from tests.simulation.whole_cluster import WholeCluster
+    from kraft.simulation.controllers import SimulatedController, Waiter
+    from kraft.simulation.whole_cluster import WholeCluster
 
 #: A state is compared with the log's at so many of the chances there are, and whenever it was
 #: reverted or loaded.

@@ -40,8 +40,8 @@ from kraft.raft.ready import (
     Write,
 )
 from kraft.raft.voters import ReplicaKey
-from tests.simulation.history import Entry, History, Violation
-from tests.simulation.machine import Machine
+from kraft.simulation.history import Entry, History, Violation
+from kraft.simulation.machine import Machine
 
 
 class Checks:

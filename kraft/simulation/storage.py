@@ -33,7 +33,7 @@ from kraft.raft.ready import (
     WriteElectionState,
 )
 from kraft.raft.voters import ReplicaKey, VoterSet
-from tests.simulation.history import Entry, History, Violation
+from kraft.simulation.history import Entry, History, Violation
 
 
 class Snapshot(NamedTuple):

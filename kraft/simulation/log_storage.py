@@ -16,9 +16,9 @@ from kraft.raft.log_view import LogView
 from kraft.raft.messages import LogSlice, OffsetAndEpoch
 from kraft.raft.ready import AppendBatches
 from kraft.raft.voters import VoterSet
-from tests.reference.memory_disk import MemoryDisk, MemoryFile
-from tests.simulation.history import History, Violation
-from tests.simulation.storage import Storage
+from kraft.simulation.history import History, Violation
+from kraft.simulation.memory_disk import MemoryDisk, MemoryFile
+from kraft.simulation.storage import Storage
 
 DIRECTORY = "/disk/__cluster_metadata-0"
 SEGMENT_BYTES = 16 * 1024

@@ -19,7 +19,7 @@ from kraft.raft.node import Node
 from kraft.raft.ready import Role, Write
 from kraft.raft.voters import VoterSet
 from kraft.records import Uuid
-from tests.simulation.storage import Storage
+from kraft.simulation.storage import Storage
 
 
 class Origin(NamedTuple):

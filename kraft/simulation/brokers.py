@@ -29,13 +29,13 @@ from kraft.image.replay import Cluster
 from kraft.raft.messages import LogSlice
 from kraft.records import PartitionChange, Uuid
 from kraft.records.versions import LATEST_PRODUCTION
-from tests.simulation.controller_checks import guarded
-from tests.simulation.history import Violation
-from tests.simulation.state_storage import StateStorage, load_snapshot
+from kraft.simulation.controller_checks import guarded
+from kraft.simulation.history import Violation
+from kraft.simulation.state_storage import StateStorage, load_snapshot
 
 if TYPE_CHECKING:
-    from tests.simulation.controllers import OnAnswer, SimulatedController
-    from tests.simulation.whole_cluster import Finder, WholeCluster
+    from kraft.simulation.controllers import OnAnswer, SimulatedController
+    from kraft.simulation.whole_cluster import Finder, WholeCluster
 
 FEATURES = {
     "metadata.version": VersionRange(7, LATEST_PRODUCTION.value),
