@@ -13,10 +13,15 @@ are significant.
 
 A counter that does not vary has no noise at all: a step in it has a p value of 0, and without a
 step there is no test (Otava's is 0 / 0, which it never takes for a change).
+
+What Otava does not do is `trusted`: Student's test takes runs for independent and normal. A single
+outlier as the last run is a level of its own to it, and machines whose runs resemble the run before
+(a warm day, a noisy neighbour) change level all the time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,3 +76,76 @@ def find(values: NDArray[np.float64], settings: Settings) -> list[Candidate]:
         )
         for point in found
     ]
+
+
+def trusted(
+    values: NDArray[np.float64], found: Sequence[Candidate], settings: Settings
+) -> list[Candidate]:
+    """Those of ``found`` that stand up to what Student's test leaves out, oldest first.
+
+    Taken out, the weakest first, are a change point that makes a level of fewer than
+    `Settings.min_level_runs` (unless nothing varies but it), and one whose p value is above
+    `Settings.max_p_value` once runs that resemble the run before count for less
+    (`Settings.autocorrelation`). The levels that it parted become one, and the change points beside
+    it are tested anew, as Otava does where it takes one out. The statistics of those that stay are
+    those of Otava's test, without that adjustment.
+    """
+    kept = list(found)
+    alike = resemblance(values, [each.index for each in kept]) if settings.autocorrelation else 0.0
+    while kept:
+        ends = [0, *(each.index for each in kept), len(values)]
+        doubts = [
+            (_doubt(each, start, stop, alike, settings), at)
+            for at, (each, start, stop) in enumerate(zip(kept, ends, ends[2:], strict=False))
+        ]
+        doubt, weakest = max(doubts)
+        if doubt <= settings.max_p_value:
+            return kept
+        del kept[weakest], ends[weakest + 1]
+        for at in range(max(weakest - 1, 0), min(weakest + 1, len(kept))):
+            kept[at] = _tested(values, ends[at], ends[at + 1], ends[at + 2])
+    return kept
+
+
+def resemblance(values: NDArray[np.float64], indices: Sequence[int]) -> float:
+    """How much a run tells of the next: the autocorrelation at lag 1 of what is left of ``values``
+    once each is divided by the mean of its level (``indices`` part the levels), 0 to below 1."""
+    left = [level / level.mean() - 1 for level in np.split(values, indices) if level.mean() != 0]
+    rest = np.concatenate(left) if left else np.zeros(0)
+    square = float(rest @ rest)
+    return max(float(rest[1:] @ rest[:-1]) / square, 0.0) if square > 0 else 0.0
+
+
+def _doubt(each: Candidate, start: int, stop: int, alike: float, settings: Settings) -> float:
+    """The p value that a change point has when all is said: 1 and its own where it is too short."""
+    before, after = each.index - start, stop - each.index
+    if each.stddev_before == 0 and each.stddev_after == 0:
+        return each.p_value if each.mean_before != each.mean_after else 1.0
+    if min(before, after) < settings.min_level_runs:
+        return 1.0 + each.p_value
+    if alike == 0:
+        return each.p_value
+    from scipy.special import stdtr
+
+    # Of n runs with an autocorrelation of r, n (1 - r) / (1 + r) are as good as independent.
+    share = (1 - alike) / (1 + alike)
+    count = before + after
+    squares = (before - 1) * each.stddev_before**2 + (after - 1) * each.stddev_after**2
+    variance = squares / (count - 2) * (1 / before + 1 / after) / share
+    t = abs(each.mean_after - each.mean_before) / variance**0.5
+    return float(2 * stdtr(max(count * share - 2, 1.0), -t))
+
+
+def _tested(values: NDArray[np.float64], start: int, index: int, stop: int) -> Candidate:
+    """A change point between two others, by Otava's own test."""
+    from otava.analysis import TTestSignificanceTester
+
+    stats = TTestSignificanceTester(1.0).compare(values[start:index], values[index:stop])
+    return Candidate(
+        index,
+        float(stats.pvalue),
+        float(stats.mean_1),
+        float(stats.mean_2),
+        float(stats.std_1),
+        float(stats.std_2),
+    )

@@ -28,7 +28,7 @@ def analyse(series: Series, settings: Settings) -> SeriesFinding:
     if count < settings.min_runs:
         return _finding(series, Outcome.TOO_LITTLE_DATA, ())
     found = change_points.find(series.value, settings)
-    points = describe(series, found, settings)
+    points = describe(series, change_points.trusted(series.value, found, settings), settings)
     return _finding(series, Outcome.CHANGED if points else Outcome.STABLE, points)
 
 

@@ -35,9 +35,9 @@ class Settings:
     def __post_init__(self) -> None:
         for name, holds, range_ in (
             ("statistic", self.statistic in STATISTICS, f"one of {', '.join(STATISTICS)}"),
-            ("window", self.window >= 4, "4 or more"),
+            ("window", self.window >= 2, "2 or more"),
             ("max_p_value", 0 < self.max_p_value <= 1, "above 0, 1 at most"),
-            ("min_magnitude", 0 <= self.min_magnitude, "0 or more"),
+            ("min_magnitude", self.min_magnitude >= 0, "0 or more"),
             ("min_runs", self.min_runs >= 2, "2 or more"),
             ("min_level_runs", self.min_level_runs >= 1, "1 or more"),
             ("false_discovery_rate", 0 < self.false_discovery_rate <= 1, "above 0, 1 at most"),
