@@ -410,7 +410,7 @@ class SimulatedBroker:
         led = rows[table.column("leader")[rows] == self.id]
         if not len(led):
             return []
-        changes = []
+        changes: list[IsrChange] = []
         topics, partitions = table.column("topic"), table.column("partition")
         for _ in range(LOOKED_AT if cluster.draw() < 0.8 else 5 * LOOKED_AT):
             row = int(led[int(cluster.draw() * len(led))])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-from kraft.controller import ConfigChange, NewTopic, requests
+from kraft.controller import ConfigChange, NewTopic, TopicToDelete, requests
 from kraft.controller.decision import Decision, Records
 from kraft.controller.elections import ElectionType
 from kraft.controller.growth import NewPartitions
@@ -224,7 +224,7 @@ class Client:
                 return "done"
             return "absent" if isinstance(error, UnknownTopicOrPartitionError) else None
 
-        operation = requests.delete([requests.TopicToDelete(name)])
+        operation = requests.delete([TopicToDelete(name)])
         self._ask(("topic", name), "delete", None, operation, outcome)
 
     def _grow(self, name: str) -> None:

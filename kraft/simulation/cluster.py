@@ -41,6 +41,7 @@ from kraft.raft.ready import (
     ResponseReceived,
     Role,
     SendRequest,
+    SendResponse,
     SnapshotRefused,
     SnapshotStored,
     Write,
@@ -191,7 +192,7 @@ class Cluster:
                 if type(send) is SendRequest:
                     checks.request(machine, send.request)
                     self._send_request(machine, send)
-                else:
+                elif type(send) is SendResponse:
                     self._send_response(machine, send.reply_to, send.response)
         wake_at = ready.wake_at_ms
         if wake_at != NEVER:

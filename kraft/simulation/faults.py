@@ -185,7 +185,7 @@ class Faults:
     def wipe_observer(self) -> None:
         """An observer gets a new disk; nobody counts on what it held."""
         cluster = self.cluster
-        voting = set()
+        voting: set[int] = set()
         for machine in cluster.machines.values():
             voters = machine.storage.last.voters
             if voters is not None:

@@ -230,21 +230,19 @@ class Checks:
 
     def writes(self, machine: Machine, writes: list[Write]) -> None:
         for write in writes:
-            kind = type(write)
-            if kind is InstallSnapshot or kind is StoreSnapshotChunk:
+            if type(write) is InstallSnapshot or type(write) is StoreSnapshotChunk:
                 if machine.role is Role.LEADER:
                     raise Violation("leader_never_loads_a_snapshot", f"{machine}: {write!r}")
                 self.counts["snapshot_chunks"] += 1
-            elif kind is DropSnapshotDownload:
+            elif type(write) is DropSnapshotDownload:
                 self.counts["interrupted_downloads"] += 1
 
     def request(self, machine: Machine, request: Request) -> None:
-        kind = type(request)
         storage = machine.storage
-        if kind is FetchRequest:
+        if type(request) is FetchRequest:
             if request.epoch > storage.election.epoch or request.offset > storage.end_offset:
                 self._not_durable(machine, request)
-        elif kind is VoteRequest:
+        elif type(request) is VoteRequest:
             if request.epoch > storage.election.epoch or request.last_offset > storage.end_offset:
                 self._not_durable(machine, request)
             if not request.is_pre_vote:
@@ -253,14 +251,13 @@ class Checks:
             else:
                 self.counts["pre_vote_requests"] += 1
         elif (
-            kind is BeginQuorumEpochRequest or kind is FetchSnapshotRequest
+            type(request) is BeginQuorumEpochRequest or type(request) is FetchSnapshotRequest
         ) and request.epoch > storage.election.epoch:
             self._not_durable(machine, request)
 
     def response(self, machine: Machine, request: Request, response: Response) -> None:
-        kind = type(response)
         storage = machine.storage
-        if kind is FetchResponse:
+        if type(response) is FetchResponse:
             if response.epoch > storage.election.epoch:
                 self._not_durable(machine, response)
             if response.high_watermark > self.history.committed.end_offset:
@@ -275,7 +272,7 @@ class Checks:
                 self.counts["diverging_fetches"] += 1
             elif response.snapshot_id is not None:
                 self.counts["snapshot_fetches"] += 1
-        elif kind is VoteResponse:
+        elif type(response) is VoteResponse:
             if response.epoch > storage.election.epoch:
                 self._not_durable(machine, response)
             assert type(request) is VoteRequest
@@ -289,7 +286,7 @@ class Checks:
             else:
                 self.counts["votes_refused"] += 1
         elif (
-            kind is not AddRaftVoterResponse
+            type(response) is not AddRaftVoterResponse
             and getattr(response, "epoch", -1) > storage.election.epoch
         ):
             self._not_durable(machine, response)

@@ -27,12 +27,14 @@ SEGMENT_BYTES = 16 * 1024
 class CrashingFile(MemoryFile):
     """Remembers how much of it is synced."""
 
+    _disk: CrashingDisk
+
     def sync(self) -> None:
-        self._disk.lasting[self.path] = len(self._content)  # type: ignore[attr-defined]
+        self._disk.lasting[self.path] = len(self._content)
 
     def truncate(self, size: int, /) -> None:
         super().truncate(size)
-        lasting = self._disk.lasting  # type: ignore[attr-defined]
+        lasting = self._disk.lasting
         lasting[self.path] = min(size, lasting.get(self.path, 0))
 
 

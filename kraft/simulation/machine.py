@@ -57,7 +57,8 @@ class Machine:
         self.storage = storage
         self.life = 0
         self.is_up = False
-        self.node: Node = None  # type: ignore[assignment]
+        #: There while the process is up.
+        self.node: Node
         # What the node's clock says is ``clock_base + now * clock_rate``.
         self.clock_base = 1_700_000_000_000.0
         self.clock_rate = 1.0

@@ -133,7 +133,7 @@ class Storage:
 
     def voters_in_force(self) -> list[VoterSet]:
         """The voters at the log's end, and those before the last change that is not committed."""
-        found = []
+        found: list[VoterSet] = []
         entry: Entry | None = self.last
         while entry is not None:
             if entry.voters is not None and (not found or entry.voters is not found[-1]):
@@ -146,14 +146,13 @@ class Storage:
     # -- writing
 
     def perform(self, write: Write) -> None:
-        kind = type(write)
-        if kind is AppendBatches:
+        if type(write) is AppendBatches:
             self._append(write)
-        elif kind is WriteElectionState:
+        elif type(write) is WriteElectionState:
             self._write_election(write)
-        elif kind is TruncateLog:
+        elif type(write) is TruncateLog:
             self._truncate(write.end_offset)
-        elif kind is StoreSnapshotChunk:
+        elif type(write) is StoreSnapshotChunk:
             if write.position == 0:
                 self.downloads[write.snapshot_id] = bytearray()
             download = self.downloads.setdefault(write.snapshot_id, bytearray())
@@ -163,10 +162,10 @@ class Storage:
                     f"chunk at {write.position} of {write.snapshot_id}, {len(download)} are there",
                 )
             download += write.data
-        elif kind is InstallSnapshot:
+        elif type(write) is InstallSnapshot:
             if self.rename_download(write.snapshot_id):
                 self.begin_at(write.snapshot_id)
-        elif kind is DropSnapshotDownload:
+        elif type(write) is DropSnapshotDownload:
             self.downloads.pop(write.snapshot_id, None)
         else:
             raise AssertionError(f"an unknown write {write!r}")

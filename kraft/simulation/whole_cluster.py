@@ -32,6 +32,8 @@ Submit = Callable[[SimulatedController, OnAnswer], None]
 class WholeCluster(Cluster):
     """See the module's docstring."""
 
+    history: LedgerHistory
+
     def __init__(
         self,
         random: Random,

@@ -45,6 +45,8 @@ from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot, loa
 from kraft.simulation.storage import Snapshot
 from kraft.simulation.whole_cluster import Finder, WholeCluster
 
+#: What the modules of the controller call the size of a piece.
+PIECE_SIZE = "MAX_RECORDS_PER_BATCH"
 #: Of a transaction, instead of 10,000 records.
 RECORDS_OF_A_PIECE = 12
 FIRST_BROKER = 101
@@ -58,15 +60,15 @@ def small_pieces() -> Iterator[None]:
     for name, module in list(sys.modules.items()):
         is_core = name.endswith((".quorum_controller", ".decision"))
         if name.startswith("kraft.controller.") and not is_core:
-            size = getattr(module, "MAX_RECORDS_PER_BATCH", None)
+            size = vars(module).get(PIECE_SIZE)
             if size is not None:
                 changed.append((module, size))
-                module.MAX_RECORDS_PER_BATCH = RECORDS_OF_A_PIECE  # type: ignore[attr-defined]
+                vars(module)[PIECE_SIZE] = RECORDS_OF_A_PIECE
     try:
         yield
     finally:
         for module, size in changed:
-            module.MAX_RECORDS_PER_BATCH = size  # type: ignore[attr-defined]
+            vars(module)[PIECE_SIZE] = size
 
 
 class WholeFaults(Faults):
@@ -244,7 +246,7 @@ class WholeFaults(Faults):
 
     def _check_content(self, id: OffsetAndEpoch) -> None:
         """Whoever makes a snapshot of these batches makes the same state of them."""
-        first, *others = self.cluster.history.made[id]  # type: ignore[attr-defined]
+        first, *others = self.cluster.history.made[id]
         state = load_snapshot(first, id.offset)
         for other in others:
             again = load_snapshot(other, id.offset)
