@@ -1,0 +1,58 @@
+"""Rows of one benchmark, parameters and machine -> the `Series` that the statistics work on.
+
+Owns the order of a history and what is left out of it. Fed by `kraft.spark.analysis` with groups
+of a store of any size, in whatever order Spark hands out rows.
+
+The order is that of time; runs of the same microsecond are ordered by their ids, so that a history
+is the same wherever and however often it is put together. A machine whose clock went back has runs
+where its clock said: nothing else is known of them.
+
+A run whose value is missing, NaN or infinite says nothing; it is left out, and counted.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kraft.regression.points import Series, SeriesKey
+
+#: The columns that `gather` reads. ``value`` is the statistic; ``rounds`` may be missing.
+COLUMNS = ("run_id", "time", "commit", "value", "rounds")
+
+
+def gather(key: SeriesKey, rows: pa.Table) -> tuple[Series, int]:
+    """The history in ``rows`` (`COLUMNS`, any order), and how many runs were left out of it."""
+    rows = rows.sort_by([("time", "ascending"), ("run_id", "ascending"), ("value", "ascending")])
+    value = rows["value"].to_numpy().astype(np.float64)  # null becomes NaN
+    good = np.isfinite(value)
+    left_out = int(len(good) - good.sum())
+    if left_out:
+        rows, value = rows.filter(pa.array(good)), value[good]
+    series = Series(
+        key=key,
+        run_id=_objects(rows["run_id"]),
+        time_us=rows["time"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy(),
+        commit=_objects(rows["commit"]),
+        value=value,
+        rounds=_rounds(rows["rounds"]) if "rounds" in rows.column_names else None,
+    )
+    return series, left_out
+
+
+def _objects(column: pa.ChunkedArray) -> NDArray[np.object_]:
+    return np.array(column.to_pylist(), dtype=object)
+
+
+def _rounds(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:
+    """The round values of each run without what is no number; empty where they were not saved."""
+    lists = column.combine_chunks()
+    flat = lists.values.to_numpy(zero_copy_only=False)
+    ends = lists.offsets.to_numpy()
+    rounds = [flat[start:end] for start, end in pairwise(ends)]
+    if np.isfinite(flat).all():
+        return rounds
+    return [each[np.isfinite(each)] for each in rounds]

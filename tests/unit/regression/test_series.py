@@ -1,0 +1,72 @@
+"""Rows in any order become one history, oldest first; what is no number is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kraft.regression.points import SeriesKey
+from kraft.regression.series import gather
+
+KEY = SeriesKey("bench_a.py", "load", "{}", "box")
+
+
+def rows(
+    *given: tuple[str, int, float | None], rounds: list[list[float] | None] | None = None
+) -> pa.Table:
+    runs, times, values = zip(*given, strict=True)
+    table = pa.table(
+        {
+            "run_id": pa.array(runs),
+            "time": pa.array(times, pa.timestamp("us", tz="UTC")),
+            "commit": pa.array([f"of {run}" for run in runs]),
+            "value": pa.array(values, pa.float64()),
+        }
+    )
+    if rounds is not None:
+        table = table.append_column("rounds", pa.array(rounds, pa.list_(pa.float64())))
+    return table
+
+
+def test_time_orders_a_history() -> None:
+    series, left_out = gather(KEY, rows(("b", 30, 3.0), ("c", 10, 1.0), ("a", 20, 2.0)))
+    assert series.value.tolist() == [1.0, 2.0, 3.0]
+    assert series.run_id.tolist() == ["c", "a", "b"]
+    assert series.commit.tolist() == ["of c", "of a", "of b"]
+    assert series.time_us.tolist() == [10, 20, 30]
+    assert left_out == 0
+    assert series.rounds is None
+
+
+def test_runs_of_one_moment_are_ordered_by_their_ids() -> None:
+    one = rows(("b", 10, 2.0), ("a", 10, 1.0), ("c", 5, 0.0))
+    other = one.take([2, 1, 0])
+    for table in (one, other):
+        assert gather(KEY, table)[0].run_id.tolist() == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_left_out_and_counted(bad: float | None) -> None:
+    series, left_out = gather(
+        KEY, rows(("a", 1, 1.0), ("b", 2, bad), ("c", 3, 3.0), rounds=[[1.0], [9.0], [3.0]])
+    )
+    assert series.run_id.tolist() == ["a", "c"]
+    assert left_out == 1
+    assert series.rounds is not None
+    assert [each.tolist() for each in series.rounds] == [[1.0], [3.0]]
+
+
+def test_a_history_of_nothing_is_a_history() -> None:
+    series, left_out = gather(KEY, rows(("a", 1, None), ("b", 2, None)))
+    assert len(series) == 0
+    assert left_out == 2
+
+
+def test_rounds_stay_with_their_run() -> None:
+    given = rows(
+        ("b", 20, 2.0), ("a", 10, 1.0), ("c", 30, 3.0), rounds=[[2.0, 2.1], None, [3.0, np.nan]]
+    )
+    series, _ = gather(KEY, given)
+    assert series.rounds is not None
+    assert [each.tolist() for each in series.rounds] == [[], [2.0, 2.1], [3.0]]
