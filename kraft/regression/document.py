@@ -1,0 +1,196 @@
+"""Findings as JSON documents for other programs. Their keys are a promise: some may be added.
+
+Owns the keys. Times are ISO 8601 in UTC with microseconds, values of time are seconds, ratios are
+new / old of a value where smaller is better, and what is not known or is no finite number is null.
+
+An analysis:
+
+``settings``           what was asked, by the names of `settings.Settings`
+``summary``            ``series``, ``changed``, ``too_little_data``, ``regressions``,
+                       ``improvements``, ``scaling_changed``, ``machines``, ``problems``: counts
+``change_points``      all of them, worst regression first; see below
+``series``             ``suite``, ``benchmark``, ``params``, ``machine``, ``outcome`` ("stable",
+                       "changed", "too little data"), ``runs``, ``first_time``, ``last_time``,
+                       ``last_value``, ``noise``, ``change_points`` (how many)
+``scaling``            ``suite``, ``benchmark``, ``params``, ``machine``, ``size_param``, ``sizes``,
+                       ``values``, ``exponent``, ``low``, ``high``, ``runs``, ``change_points``
+``machines``           machine -> its description
+``problems``           what was skipped, and why: texts
+
+A change point: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``, ``kind``
+("regression" or "improvement"), ``index``, ``time``, ``run_before``, ``run_after``,
+``commit_before``, ``commit_after``, ``same_commit``, ``count_before``, ``count_after``,
+``mean_before``, ``mean_after``, ``stddev_before``, ``stddev_after``, ``ratio`` (``value``, ``low``,
+``high``), ``p_value``, ``q_value``. One of a scaling law has the statistic "exponent".
+
+A comparison: ``summary`` (``compared``, ``regressions``, ``improvements``) and ``comparisons``,
+worst first, each with ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``,
+``runs_base``, ``runs_candidate``, ``base``, ``candidate``, ``ratio`` (or null), ``p_value``,
+``q_value``, ``significant``, ``regression``, ``improvement``, ``note``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kraft.regression import wording
+from kraft.regression.findings import (
+    Analysis,
+    ChangePoint,
+    Comparison,
+    Kind,
+    Outcome,
+    Ratio,
+    ScalingLaw,
+    SeriesFinding,
+)
+from kraft.regression.points import SeriesKey
+
+
+def as_json(analysis: Analysis) -> dict[str, Any]:
+    """An analysis as what `json.dumps` takes, with ``allow_nan=False``, too."""
+    points = analysis.change_points
+    outcomes = [each.outcome for each in analysis.series]
+    regressions = sum(point.kind is Kind.REGRESSION for point in points)
+    return {
+        "settings": asdict(analysis.settings),
+        "summary": {
+            "series": len(analysis.series),
+            "changed": outcomes.count(Outcome.CHANGED),
+            "too_little_data": outcomes.count(Outcome.TOO_LITTLE_DATA),
+            "regressions": regressions,
+            "improvements": len(points) - regressions,
+            "scaling_changed": sum(bool(law.change_points) for law in analysis.scaling),
+            "machines": len({each.key.machine for each in analysis.series}),
+            "problems": len(analysis.problems),
+        },
+        "change_points": [_change_point(point) for point in points],
+        "series": [_series(each) for each in analysis.series],
+        "scaling": [_scaling(law) for law in analysis.scaling],
+        "machines": {
+            machine: _parsed(description)
+            for machine, description in (analysis.machines or {}).items()
+        },
+        "problems": list(analysis.problems),
+    }
+
+
+def comparison_as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """A candidate beside its baseline as what `json.dumps` takes."""
+    return {
+        "summary": {
+            "compared": len(comparisons),
+            "regressions": sum(each.is_regression for each in comparisons),
+            "improvements": sum(each.is_improvement for each in comparisons),
+        },
+        "comparisons": [_comparison(each) for each in wording.worst_first(comparisons)],
+    }
+
+
+def _key(key: SeriesKey) -> dict[str, Any]:
+    return {
+        "suite": key.suite,
+        "benchmark": key.benchmark,
+        "params": _parsed(key.params),
+        "machine": key.machine,
+    }
+
+
+def _change_point(point: ChangePoint) -> dict[str, Any]:
+    return {
+        **_key(point.key),
+        "statistic": point.statistic,
+        "kind": point.kind.value,
+        "index": point.index,
+        "time": wording.iso_time(point.time_us),
+        "run_before": point.run_before,
+        "run_after": point.run_after,
+        "commit_before": point.commit_before,
+        "commit_after": point.commit_after,
+        "same_commit": point.same_commit,
+        "count_before": point.count_before,
+        "count_after": point.count_after,
+        "mean_before": _number(point.mean_before),
+        "mean_after": _number(point.mean_after),
+        "stddev_before": _number(point.stddev_before),
+        "stddev_after": _number(point.stddev_after),
+        "ratio": _ratio(point.ratio),
+        "p_value": _number(point.p_value),
+        "q_value": _number(point.q_value),
+    }
+
+
+def _series(finding: SeriesFinding) -> dict[str, Any]:
+    return {
+        **_key(finding.key),
+        "outcome": finding.outcome.value,
+        "runs": finding.run_count,
+        "first_time": wording.iso_time(finding.first_time_us) if finding.run_count else None,
+        "last_time": wording.iso_time(finding.last_time_us) if finding.run_count else None,
+        "last_value": _number(finding.last_value),
+        "noise": _number(finding.noise),
+        "change_points": len(finding.change_points),
+    }
+
+
+def _scaling(law: ScalingLaw) -> dict[str, Any]:
+    return {
+        **_key(law.key),
+        "size_param": law.size_param,
+        "sizes": [_number(size) for size in law.sizes],
+        "values": [_number(value) for value in law.values],
+        "exponent": _number(law.exponent),
+        "low": _number(law.low),
+        "high": _number(law.high),
+        "runs": law.run_count,
+        "change_points": [_change_point(point) for point in law.change_points],
+    }
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    return {
+        **_key(comparison.key),
+        "statistic": comparison.statistic,
+        "runs_base": comparison.runs_base,
+        "runs_candidate": comparison.runs_candidate,
+        "base": _number(comparison.base),
+        "candidate": _number(comparison.candidate),
+        "ratio": _ratio(comparison.ratio),
+        "p_value": _number(comparison.p_value),
+        "q_value": _number(comparison.q_value),
+        "significant": comparison.is_significant,
+        "regression": comparison.is_regression,
+        "improvement": comparison.is_improvement,
+        "note": comparison.note,
+    }
+
+
+def _ratio(ratio: Ratio | None) -> dict[str, float | None] | None:
+    if ratio is None:
+        return None
+    return {
+        "value": _number(ratio.value),
+        "low": _number(ratio.low),
+        "high": _number(ratio.high),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """JSON knows neither NaN nor infinity. numpy's numbers become Python's."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _parsed(text: str) -> Any:
+    """A JSON text of the store; what is none, or holds NaN, stays the text that it is."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,82 @@
+"""Findings as JSON: stable keys, times in UTC, numbers that JSON knows."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+
+from kraft.regression import document
+from kraft.regression.findings import Ratio
+from tests.unit.regression import examples
+
+
+def test_every_key_is_documented_and_every_documented_key_is_there() -> None:
+    given = document.as_json(examples.analysis())
+    compared = document.comparison_as_json(examples.comparisons())
+
+    def keys(of: object) -> set[str]:
+        if isinstance(of, list):
+            return set().union(*map(keys, of))
+        if isinstance(of, dict):
+            own = {str(key) for key in of}
+            return own.union(*map(keys, of.values()))
+        return set()
+
+    free = (keys(given["settings"]) - {"statistic"}) | keys(given["machines"]) | {"partitions"}
+    documented = set(re.findall(r"``(\w+)``", document.__doc__ or ""))
+    assert (keys(given) | keys(compared)) - free == documented
+
+
+def test_a_change_point_says_all_there_is() -> None:
+    analysis = examples.analysis()
+    given = document.as_json(analysis)
+    assert [each["ratio"]["value"] for each in given["change_points"]] == [
+        point.ratio.value for point in analysis.change_points
+    ]
+    elect = next(each for each in given["change_points"] if "elect" in each["benchmark"])
+    assert elect["kind"] == "regression"
+    assert elect["params"] == {"partitions": 1_000_000}
+    assert elect["index"] == elect["count_before"] == 40
+    assert elect["time"] == "2026-04-06T06:13:20.000000Z"
+    assert (elect["commit_before"], elect["commit_after"]) == (
+        examples.commit(39),
+        examples.commit(40),
+    )
+    assert elect["same_commit"] is False
+    assert given["summary"] == {
+        "series": 7,
+        "changed": 4,
+        "too_little_data": 1,
+        "regressions": 3,
+        "improvements": 2,
+        "scaling_changed": 1,
+        "machines": 2,
+        "problems": 1,
+    }
+    assert given["machines"][examples.OTHER_MACHINE] == {"cpu": "Apple M2"}
+
+
+def test_what_json_does_not_know_is_null() -> None:
+    analysis = examples.analysis()
+    first = analysis.series[0]
+    point = replace(first.change_points[0], ratio=Ratio(math.inf, math.nan, math.inf))
+    odd = replace(first, noise=math.nan, run_count=0, change_points=(point,))
+    odd = replace(odd, key=odd.key._replace(params='{"load": NaN}'))
+    text = json.dumps(document.as_json(replace(analysis, series=(odd,))), allow_nan=False)
+    given = json.loads(text)
+    assert given["series"][0]["noise"] is None
+    assert given["series"][0]["first_time"] is None
+    assert given["series"][0]["params"] == '{"load": NaN}'
+    assert given["change_points"][0]["ratio"] == {"value": None, "low": None, "high": None}
+
+
+def test_comparisons_come_worst_first_and_unknown_ratios_as_null() -> None:
+    given = document.comparison_as_json(examples.comparisons())
+    assert given["summary"] == {"compared": 6, "regressions": 3, "improvements": 1}
+    order = [each["benchmark"].split("::")[0] for each in given["comparisons"]]
+    assert order == ["LoadBench", "NewBench", "ElectBench", "CodecBench", "ScanBench", "CodecBench"]
+    new = given["comparisons"][1]
+    assert new["ratio"] is None
+    assert new["note"] == "one run in the baseline: 5 are needed"
