@@ -108,6 +108,11 @@ def ratio(
     value = quotient(float(after.mean()), float(before.mean()))
     old = level_means(before, rounds_before, settings, random)
     new = level_means(after, rounds_after, settings, random)
+    # A single run does not know how much runs differ, and takes it from the other side.
+    if len(before) > 1 and len(after) == 1 and (old > 0).all():
+        new = new * random.choice(before, len(new)) / before.mean()
+    elif len(after) > 1 and len(before) == 1 and (new > 0).all():
+        old = old * random.choice(after, len(old)) / after.mean()
     if (old <= 0).any():
         return Ratio(value, value if np.isfinite(value) else 0.0, float("inf"))
     low, high = interval(new / old, settings)

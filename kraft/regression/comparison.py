@@ -1,0 +1,300 @@
+"""A candidate against its baseline: is it slower by more than was allowed, and is that noise?
+
+Owns `compare`, which CI calls on the points of two files (or of a window of a store and one file).
+Needs neither Otava nor Spark, and of scipy only Student's distribution: two files take far less
+than a second.
+
+What is tested depends on what there is, for each benchmark, parameters and machine by itself:
+
+- several runs on both sides: Welch's t test of the runs' values;
+- one run on one side: Student's t test, which asks whether it could be one more run of the other;
+- one run on each side: their rounds, by Mann and Whitney's test, or Welch's where there are fewer
+  than `RANKED_ROUNDS`; without saved rounds, Welch's test of the means. The rounds of one run do
+  not know how much runs differ, so that such a p value is too small: the note says so;
+- counts that do not vary: no test. They are compared as they are, and any difference beyond the
+  threshold is one.
+
+The p values of one call are corrected together (`multiplicity`), and what is then at most
+`Settings.false_discovery_rate` is significant: `Settings.max_p_value` is for histories, out of
+whose many splits the best one is picked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import erfc, isfinite, isnan, nan, sqrt
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kraft.errors import InvalidRequestError
+from kraft.regression import bootstrap, multiplicity
+from kraft.regression.findings import Comparison, Ratio
+from kraft.regression.points import SeriesKey
+from kraft.regression.settings import Settings
+
+#: From this many rounds on both sides on, ranks are compared: an outlier does not move them, and
+#: the normal distribution of their sum is close enough.
+RANKED_ROUNDS = 10
+
+#: Rounds beyond this many are thinned out, evenly over the run.
+MAX_ROUNDS = 10_000
+
+ROUNDS_ONLY = "one run on each side: how much runs differ is not known"
+NOT_VARYING = "does not vary, compared as it is"
+TOO_LITTLE = "one run on each side, without rounds: nothing to tell noise by"
+
+_NO_ROUNDS = np.zeros(0)
+
+
+@dataclass
+class _Side:
+    """The runs of one benchmark on one side, in the order of the table; each run once."""
+
+    values: list[float] = field(default_factory=list)
+    rounds: list[NDArray[np.float64]] = field(default_factory=list)
+    means: list[tuple[float, float, int]] = field(default_factory=list)  # mean, stddev, rounds
+    run_ids: set[str] = field(default_factory=set)
+    unusable: int = 0
+
+    def column(self) -> NDArray[np.float64]:
+        return np.array(self.values, dtype=np.float64)
+
+
+def compare(
+    base: pa.Table, candidate: pa.Table, settings: Settings, threshold: float
+) -> list[Comparison]:
+    """Every benchmark of two tables of points, sorted by key.
+
+    ``threshold`` is the relative change that is allowed: at 0.05 a regression is significant and
+    beyond a ratio of 1.05, an improvement significant and below 1 / 1.05. A benchmark that cannot
+    be compared is there, too, with a note that says why, and NaN for a side that has no value.
+
+    Raises:
+        InvalidRequestError: a table lacks columns of `points.POINTS`; a negative threshold.
+    """
+    if not threshold >= 0:
+        raise InvalidRequestError(f"threshold is {threshold}, has to be 0 or more")
+    old, new = _sides(base, settings.statistic), _sides(candidate, settings.statistic)
+    compared = [
+        _compared(key, old.get(key, _Side()), new.get(key, _Side()), settings, threshold)
+        for key in sorted(old.keys() | new.keys())
+    ]
+    compared = [_other_machines(each, old, new) for each in compared]
+    tested = [at for at, each in enumerate(compared) if each.p_value is not None]
+    p_values = np.array([compared[at].p_value for at in tested], dtype=np.float64)
+    for at, q in zip(tested, multiplicity.q_values(p_values, len(tested)), strict=True):
+        compared[at] = _judged(
+            replace(compared[at], q_value=float(q)),
+            bool(q <= settings.false_discovery_rate),
+            threshold,
+        )
+    return compared
+
+
+def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
+    """The usable runs of a table, benchmark by benchmark."""
+    names = [*SeriesKey._fields, "run_id", statistic, "mean", "stddev", "rounds"]
+    missing = [name for name in (*names, "values") if name not in table.column_names]
+    if missing:
+        raise InvalidRequestError(f"no table of points: without {', '.join(missing)}")
+    table = table.select(dict.fromkeys((*names, "values"))).combine_chunks()
+    rounds = _rounds(table)
+    columns = [table.column(name).to_pylist() for name in names]
+    sides: dict[SeriesKey, _Side] = {}
+    for at, (suite, benchmark, params, machine, run_id, value, *rest) in enumerate(
+        zip(*columns, strict=True)
+    ):
+        side = sides.setdefault(SeriesKey(suite, benchmark, params, machine), _Side())
+        if run_id in side.run_ids:
+            continue
+        side.run_ids.add(run_id)
+        if not _is_usable(value, statistic):
+            side.unusable += 1
+            continue
+        mean, stddev, count = (nan if each is None else each for each in rest)
+        side.values.append(value)
+        side.means.append((mean, stddev, 0 if isnan(count) else int(count)))
+        side.rounds.append(_NO_ROUNDS if statistic == "instructions" else rounds[at])
+    return sides
+
+
+def _is_usable(value: float | None, statistic: str) -> bool:
+    """A time of zero was not measured; a count of zero may well have been."""
+    if value is None or not isfinite(value):
+        return False
+    return value > 0 or (value == 0 and statistic == "instructions")
+
+
+def _rounds(table: pa.Table) -> list[NDArray[np.float64]]:
+    """The usable round values of each row, none where they were not saved."""
+    found = []
+    for chunk in table.column("values").chunks:
+        inner = chunk.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        starts = chunk.offsets.to_numpy()
+        for at, saved in enumerate(chunk.is_valid().to_pylist()):
+            row = inner[starts[at] : starts[at + 1]] if saved else _NO_ROUNDS
+            row = row[:: 1 + (len(row) - 1) // MAX_ROUNDS] if len(row) > MAX_ROUNDS else row
+            found.append(row[np.isfinite(row) & (row > 0)])
+    return found
+
+
+def _compared(
+    key: SeriesKey, old: _Side, new: _Side, settings: Settings, threshold: float
+) -> Comparison:
+    """One benchmark; what has a p value is judged once all of them are known."""
+    before, after = old.column(), new.column()
+    result = Comparison(
+        key=key,
+        statistic=settings.statistic,
+        runs_base=len(before),
+        runs_candidate=len(after),
+        base=float(before.mean()) if len(before) else nan,
+        candidate=float(after.mean()) if len(after) else nan,
+        ratio=None,
+        p_value=None,
+        q_value=None,
+        is_significant=False,
+        is_regression=False,
+        is_improvement=False,
+        note=_missing(old, new, settings.statistic),
+    )
+    if not len(before) or not len(after):
+        return result
+    if _is_constant(before, after, settings.statistic):
+        value = bootstrap.quotient(result.candidate, result.base)
+        result = replace(
+            result, ratio=Ratio(value, value, value), note=_joined(result.note, NOT_VARYING)
+        )
+        return _judged(result, not 1 / (1 + threshold) <= value <= 1 + threshold, threshold)
+    p_value, note = _p_value(before, after, old, new)
+    if p_value is None:
+        return replace(result, note=_joined(result.note, note))
+    ratio = bootstrap.ratio(before, after, old.rounds, new.rounds, settings, *key)
+    return replace(result, ratio=ratio, p_value=p_value, note=_joined(result.note, note))
+
+
+def _judged(result: Comparison, is_significant: bool, threshold: float) -> Comparison:
+    assert result.ratio is not None, f"{result.key.name}: judged without a ratio"
+    return replace(
+        result,
+        is_significant=is_significant,
+        is_regression=is_significant and result.ratio.value > 1 + threshold,
+        is_improvement=is_significant and result.ratio.value < 1 / (1 + threshold),
+    )
+
+
+def _is_constant(before: NDArray[np.float64], after: NDArray[np.float64], statistic: str) -> bool:
+    """Nothing varies within a side. Of one run each only a count is known not to vary."""
+    if len(before) == len(after) == 1:
+        return statistic == "instructions"
+    return bool(np.ptp(before) == 0 and np.ptp(after) == 0)
+
+
+def _p_value(
+    before: NDArray[np.float64], after: NDArray[np.float64], old: _Side, new: _Side
+) -> tuple[float | None, str]:
+    """The two-sided p value that fits what there is, and what to beware of."""
+    if min(len(before), len(after)) > 1:
+        return welch(*_moments(before), *_moments(after)), ""
+    if max(len(before), len(after)) > 1:
+        return one_more(before, after), ""
+    rounds_old, rounds_new = old.rounds[0], new.rounds[0]
+    fewest = min(len(rounds_old), len(rounds_new))
+    if fewest >= RANKED_ROUNDS:
+        return mann_whitney(rounds_old, rounds_new), ROUNDS_ONLY
+    if fewest > 1:
+        return welch(*_moments(rounds_old), *_moments(rounds_new)), ROUNDS_ONLY
+    (mean_old, stddev_old, count_old), (mean_new, stddev_new, count_new) = (
+        old.means[0],
+        new.means[0],
+    )
+    if min(count_old, count_new) > 1 and isfinite(mean_old + stddev_old + mean_new + stddev_new):
+        p_value = welch(mean_old, stddev_old**2, count_old, mean_new, stddev_new**2, count_new)
+        return p_value, f"{ROUNDS_ONLY}; rounds were not saved, means are compared"
+    return None, TOO_LITTLE
+
+
+def _moments(values: NDArray[np.float64]) -> tuple[float, float, int]:
+    return float(values.mean()), float(values.var(ddof=1)), len(values)
+
+
+def welch(
+    mean_old: float,
+    variance_old: float,
+    count_old: int,
+    mean_new: float,
+    variance_new: float,
+    count_new: int,
+) -> float:
+    """Two-sided p value of Welch's t test; the sides may vary differently (Welch 1947)."""
+    share_old, share_new = variance_old / count_old, variance_new / count_new
+    error = share_old + share_new
+    if error == 0:
+        return 1.0 if mean_old == mean_new else 0.0
+    freedom = error**2 / (share_old**2 / (count_old - 1) + share_new**2 / (count_new - 1))
+    return _student((mean_new - mean_old) / sqrt(error), freedom)
+
+
+def one_more(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """Two-sided p value of a single run being one more of the other side's (Student's t test, whose
+    variance then is the other side's)."""
+    many, (one,) = (before, after) if len(after) == 1 else (after, before)
+    error = float(many.var(ddof=1)) * (1 + 1 / len(many))
+    assert error > 0, "runs that do not vary are compared as they are"
+    return _student((float(one) - float(many.mean())) / sqrt(error), len(many) - 1)
+
+
+def _student(t: float, freedom: float) -> float:
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(freedom, -abs(t)))
+
+
+def mann_whitney(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """Two-sided p value of Mann and Whitney's U (1947) by its normal approximation, corrected for
+    ties and for continuity."""
+    count, size = len(before) * len(after), len(before) + len(after)
+    _, place, ties = np.unique(
+        np.concatenate([before, after]), return_inverse=True, return_counts=True
+    )
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]
+    u = float(ranks[: len(before)].sum()) - len(before) * (len(before) + 1) / 2
+    tied = float((ties.astype(np.float64) ** 3 - ties).sum()) / (size * (size - 1))
+    variance = count / 12 * (size + 1 - tied)
+    if variance <= 0:
+        return 1.0
+    return erfc(max(abs(u - count / 2) - 0.5, 0.0) / sqrt(2 * variance))
+
+
+def _missing(old: _Side, new: _Side, statistic: str) -> str:
+    """What a side lacks."""
+    notes = []
+    for name, side in (("baseline", old), ("candidate", new)):
+        if side.unusable:
+            runs = f"{side.unusable} run" + ("s" if side.unusable > 1 else "")
+            notes.append(f"{runs} of the {name} without a usable {statistic}")
+        elif not side.values:
+            notes.append(f"not in the {name}")
+    return "; ".join(notes)
+
+
+def _other_machines(
+    result: Comparison, old: Mapping[SeriesKey, _Side], new: Mapping[SeriesKey, _Side]
+) -> Comparison:
+    """With a note, where the side that is missing was measured on another machine."""
+    notes = [result.note]
+    for name, own, side in (
+        ("baseline", result.runs_base, old),
+        ("candidate", result.runs_candidate, new),
+    ):
+        machines = sorted(key.machine for key in side if key[:3] == result.key[:3])
+        if not own and machines and result.key.machine not in machines:
+            notes.append(f"the {name} was measured on another machine ({', '.join(machines)})")
+    return replace(result, note=_joined(*notes))
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
