@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG, INTERRUPTED, REFUSED
+from kraft.cli.exits import EPILOG, FOUND, INTERRUPTED, REFUSED
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -68,6 +69,16 @@ def million(
     seed: Annotated[
         int, typer.Option(metavar="SEED", help="Of all choices; the same one gives the same run.")
     ] = 0,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="Write every event of the controller to this new file: what, when, how long, "
+            "how many records. `kraft lab trace` reads it.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Grows a real cluster's metadata to a million partitions, and lives a cluster's life on it.
@@ -81,12 +92,15 @@ def million(
       kraft lab million --partitions 10000000 --brokers 1000 --dir /data/lab
 
       kraft lab million --from /var/lib/kafka/metadata --json
+
+      kraft lab million --trace million.trace && kraft lab trace million.trace
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.open import print_summary, summary
     from kraft.cli.output import Output, progress
     from kraft.lab.million import run
     from kraft.lab.report import HEADINGS
     from kraft.lab.scenario import Settings
+    from kraft.lab.trace import TraceHeader, TraceWriter
 
     output = Output(as_json=as_json)
     seeds: list[dict[str, Any]] = []
@@ -109,11 +123,18 @@ def million(
     # To be stopped is to be interrupted: what was begun is cleared away either way.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        report = run(settings, progress, show_seed)
+        with ExitStack() as stack:
+            writer = None
+            if trace is not None:
+                header = TraceHeader.of("lab million", settings.as_dict())
+                writer = stack.enter_context(TraceWriter(trace, header))
+            report = run(settings, progress, show_seed, writer)
     except KeyboardInterrupt:
         left = (
             "nothing is left behind" if directory is None else f"{directory} holds what there was"
         )
+        if trace is not None:
+            left += f"; {trace} has what happened until then"
         print(f"interrupted: {left}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
@@ -124,6 +145,41 @@ def million(
     if not report.is_equal:
         print("error: the loaded state is not the one that was dropped", file=sys.stderr)
         raise typer.Exit(REFUSED)
+
+
+@app.command("trace", epilog=EPILOG)
+def trace(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Traces, as --trace writes them."),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """What a trace says: of each kind of event how many there were and how long they took.
+
+    [bold]Examples[/bold]
+
+      kraft lab trace million.trace
+
+      kraft lab trace million.trace --json | jq '.kinds[] | select(.what == "append") | .p99Seconds'
+    """
+    from kraft.cli.output import Output
+    from kraft.lab.trace import Trace
+    from kraft.lab.trace_summary import HEADINGS, Summary
+
+    output = Output(as_json=as_json)
+    summary = Summary.of(Trace(path) for path in files)
+    if as_json:
+        output.document(summary.as_dict())
+    else:
+        output.table(summary.title, HEADINGS, summary.rows(), numbers=HEADINGS[1:])
+    for torn in summary.torn:
+        output.note(
+            f"torn: {torn.size} bytes from byte {torn.position} of {torn.path} are left out "
+            f"({torn.reason})"
+        )
+    if summary.torn:
+        raise typer.Exit(FOUND)
 
 
 def _default_seed() -> Path:

@@ -1,13 +1,14 @@
 """The active controller of a scenario: a quorum of one whose log is on this disk.
 
 Owns the way an operation takes: decided and applied by ``QuorumController``, appended to the log,
-fsynced, committed, answered. Time is virtual, 10 microseconds an operation from the last record of
-the seed on, so that the same seed writes the same bytes and no broker seems silent for long. Fed by
-the stages of `million`.
+fsynced, committed, answered; each turn of the controller is an event of the trace. Time is virtual,
+10 microseconds an operation from the last record of the seed on, so that the same seed writes the
+same bytes and no broker seems silent for long. Fed by the stages of `million`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
@@ -26,6 +27,7 @@ from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.sessions import Heartbeat
 from kraft.controller.settings import ControllerSettings
 from kraft.image.replay import Cluster
+from kraft.lab.trace import TraceWriter
 from kraft.records import Uuid
 
 #: Of its own accord the controller only looks for silent brokers: the stages say what else happens.
@@ -74,8 +76,10 @@ class ActiveController:
         now_ms: float,
         placer: TimedPlacer,
         random: Random,
+        trace: TraceWriter | None = None,
     ) -> None:
         self._log = log
+        self._trace = trace
         self._now_ms = now_ms
         self._tokens = count(1)
         self._answers: dict[int, Answer] = {}
@@ -105,16 +109,27 @@ class ActiveController:
         controller.part = self._placer.part = part
         self._now_ms += _STEP_MS
         operation.token = next(self._tokens)
-        ready = controller.submit(operation, self._now_ms)
+        ready = self._turn(lambda: controller.submit(operation, self._now_ms))
         while True:
             self._carry_out(ready, part)
             if operation.token in self._answers:
                 break
-            ready = controller.run(self._now_ms, cluster.next_offset)
+            ready = self._turn(lambda: controller.run(self._now_ms, cluster.next_offset))
         answer = self._answers.pop(operation.token)
         if answer.error is not None:
             raise answer.error
         return answer.response
+
+    def _turn(self, take: Callable[[], Ready]) -> Ready:
+        """One turn of the controller, which nothing else can interrupt."""
+        if self._trace is None:
+            return take()
+        offset, began_ns = self._controller.cluster.next_offset, time.perf_counter_ns()
+        ready = take()
+        duration_ns = time.perf_counter_ns() - began_ns
+        records = self._controller.cluster.next_offset - offset
+        self._trace.event("controller turn", began_ns, duration_ns, records)
+        return ready
 
     def _carry_out(self, ready: Ready, part: Part) -> None:
         controller = self._controller

@@ -31,6 +31,7 @@ from kraft.lab.growth import creation_requests, rack_names, registrations
 from kraft.lab.memory import peak_resident_size
 from kraft.lab.report import Check, Report
 from kraft.lab.scenario import Bars, Clock, Scenario, Settings
+from kraft.lab.trace import TraceWriter
 from kraft.lab.workspace import workspace
 from kraft.metadata.directory import META_PROPERTIES
 from kraft.metadata.facade import Metadata, open_metadata
@@ -41,18 +42,21 @@ GROUP_ROWS = 10_000
 
 
 def run(
-    settings: Settings, bars: Bars, on_seed: Callable[[Metadata], None] | None = None
+    settings: Settings,
+    bars: Bars,
+    on_seed: Callable[[Metadata], None] | None = None,
+    trace: TraceWriter | None = None,
 ) -> Report:
     """Runs every stage; the report says whether what was loaded is what was dropped.
 
-    ``on_seed`` is called with the seed once it is open. Raises :class:`KraftError` for what
-    cannot be run or read. Ctrl-C leaves as KeyboardInterrupt, after a temporary directory was
-    removed.
+    ``on_seed`` is called with the seed once it is open; ``trace`` is given every event. Raises
+    :class:`KraftError` for what cannot be run or read. Ctrl-C leaves as KeyboardInterrupt, after a
+    temporary directory was removed.
     """
     began = time.perf_counter()
     keep = settings.keep
     with workspace(settings.directory, keep=keep, needed_size=settings.written_size) as path:
-        scenario = Scenario(settings, path, bars)
+        scenario = Scenario(settings, path, bars, trace)
         report = scenario.report
         try:
             open_seed(scenario)
@@ -105,6 +109,7 @@ def begin_log(scenario: Scenario) -> None:
         now_ms=metadata.newest_timestamp_ms,
         placer=TimedPlacer(StripedPlacer(JavaRandom(scenario.settings.seed))),
         random=scenario.random,
+        trace=scenario.trace,
     )
     seed = metadata.source.directory.log_dir if metadata.source is not None else None
     if seed is not None and (seed / META_PROPERTIES).exists():

@@ -1,7 +1,8 @@
 """One scenario under way: the cluster, its controller and log, the clock that measures each stage.
 
 Owns what the stages of ``kraft.lab.million`` share; `ActiveController` decides, applies and writes.
-Feeds ``Report``.
+Feeds ``Report`` and, where one is written, the trace: each operation by its name and what it is
+made of, counted in records; each turn of the controller; each stage, counted in its own unit.
 
 Invariants: what is in the log is what was applied, in that order; the journal never holds more
 than what is not written yet, so that memory does not grow with the number of decisions.
@@ -24,6 +25,7 @@ from kraft.errors import InvalidRequestError
 from kraft.lab.active_controller import ActiveController
 from kraft.lab.memory import resident_size
 from kraft.lab.report import Report, Stage
+from kraft.lab.trace import TraceWriter
 from kraft.metadata.directory import METADATA_LOG
 from kraft.metadata.facade import Metadata
 
@@ -89,6 +91,7 @@ class Clock:
     records: int = 0
     bytes_written: int = 0
     parts: dict[str, float] = field(default_factory=dict)
+    trace: TraceWriter | None = None
 
     def advance(self, count: int) -> None:
         """So many more are done."""
@@ -97,18 +100,24 @@ class Clock:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
+        began_ns = time.perf_counter_ns()
         try:
             yield
         finally:
-            self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - began
+            duration_ns = time.perf_counter_ns() - began_ns
+            self.parts[name] = self.parts.get(name, 0.0) + duration_ns / 1e9
+            if self.trace is not None:
+                self.trace.event(name, began_ns, duration_ns)
 
 
 class Scenario:
     """The state of a run, handed from stage to stage."""
 
-    def __init__(self, settings: Settings, workspace: Path, bars: Bars) -> None:
+    def __init__(
+        self, settings: Settings, workspace: Path, bars: Bars, trace: TraceWriter | None = None
+    ) -> None:
         self.settings = settings
+        self.trace = trace
         self.workspace = workspace
         self.random = random.Random(settings.seed)
         self.report = Report(settings.as_dict())
@@ -170,11 +179,16 @@ class Scenario:
         """
         cluster = self.metadata.cluster
         offset, size = cluster.next_offset, self.log.size
-        began, before = time.perf_counter(), _beside_deciding(clock)
+        began_ns, before = time.perf_counter_ns(), _beside_deciding(clock)
         response = self.controller.ask(operation, clock.part)
-        decided = time.perf_counter() - began - (_beside_deciding(clock) - before)
+        duration_ns = time.perf_counter_ns() - began_ns
+        decided = duration_ns / 1e9 - (_beside_deciding(clock) - before)
+        records = cluster.next_offset - offset
         clock.parts["decide"] = clock.parts.get("decide", 0.0) + decided
-        clock.records += cluster.next_offset - offset
+        clock.records += records
+        if self.trace is not None:
+            self.trace.event("decide", began_ns, int(decided * 1e9), records)
+            self.trace.event(operation.name, began_ns, duration_ns, records)
         clock.bytes_written += self.log.size - size
         return response
 
@@ -182,17 +196,19 @@ class Scenario:
     def stage(self, name: str, unit: str, total: float | None = None) -> Iterator[Clock]:
         """Measures the block as one line of the report."""
         with self._bars(name, total) as advance_bar:
-            clock = Clock(advance_bar)
-            began = time.perf_counter()
+            clock = Clock(advance_bar, trace=self.trace)
+            began_ns = time.perf_counter_ns()
             yield clock
-            seconds = time.perf_counter() - began
+            duration_ns = time.perf_counter_ns() - began_ns
+        if self.trace is not None:
+            self.trace.event(f"stage: {name}", began_ns, duration_ns, clock.count)
         table = None if self._metadata is None else self._metadata.cluster.table
         self.report.stages.append(
             Stage(
                 name=name,
                 count=clock.count,
                 unit=unit,
-                seconds=seconds,
+                seconds=duration_ns / 1e9,
                 records=clock.records,
                 parts=clock.parts,
                 bytes_written=clock.bytes_written,

@@ -146,3 +146,42 @@ def test_a_run_that_is_stopped_says_so_in_one_line_and_leaves_nothing(
     assert out == ""
     assert err == "interrupted: nothing is left behind\n"
     assert list(temporary_place.iterdir()) == []
+
+
+def test_a_trace_is_written_and_summed_up(tmp_path: Path, temporary_place: Path) -> None:
+    path = tmp_path / "million.trace"
+    ended = run(temporary_place, *SMALL, "--trace", str(path), "--json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    summed_up = summary(path, "--json")
+    assert (summed_up.returncode, summed_up.stderr) == (0, "")
+    document = json.loads(summed_up.stdout)
+    (shown,) = document["runs"]
+    assert shown["scenario"] == "lab million"
+    assert shown["settings"] == json.loads(ended.stdout)["settings"]
+    append = next(kind for kind in document["kinds"] if kind["what"] == "append")
+    assert 0 < append["p50Seconds"] <= append["p99Seconds"] <= append["worstSeconds"]
+    # A second run does not write over it.
+    again = run(temporary_place, *SMALL, "--trace", str(path))
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+    # Cut short it is still read, and the exit code says so.
+    data = path.read_bytes()
+    path.write_bytes(data[:-5])
+    torn = summary(path)
+    assert torn.returncode == 3
+    assert torn.stdout.startswith("lab million, run ")
+    assert "note: torn: " in torn.stderr
+    path.write_bytes(b"nonsense")
+    refused = summary(path)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: no trace: ")
+
+
+def summary(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND[:-1], "trace", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

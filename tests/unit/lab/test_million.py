@@ -18,6 +18,8 @@ from kraft.errors import InvalidReplicationFactorError, InvalidRequestError, Sto
 from kraft.lab import million
 from kraft.lab.report import Report
 from kraft.lab.scenario import Scenario, Settings
+from kraft.lab.trace import Trace, TraceHeader, TraceWriter
+from kraft.lab.trace_summary import Summary
 
 SEED = Path(__file__).parents[2] / "data" / "kafka-4.3" / "controller-101"
 STAGE_NAMES = (
@@ -39,6 +41,14 @@ STAGE_NAMES = (
     "compare with the dropped",
     "load columns and the log's tail",
     "compare with the dropped",
+)
+OPERATION_NAMES = (
+    "broker registration",
+    "broker heartbeat",
+    "create topics",
+    "alter partition",
+    "elect leaders",
+    "delete topics",
 )
 
 
@@ -258,3 +268,21 @@ def test_what_the_controller_says_against_a_topic_ends_the_run(tmp_path: Path) -
     with pytest.raises(InvalidReplicationFactorError):
         million.create(scenario)
     scenario.drop()
+
+
+def test_a_trace_has_every_operation_and_what_it_is_made_of(tmp_path: Path) -> None:
+    header = TraceHeader.of("lab million")
+    with TraceWriter(tmp_path / "trace", header) as trace:
+        report = million.run(small(partitions=1500), no_bars, trace=trace)
+    kinds = {kind.what: kind for kind in Summary.of([Trace(tmp_path / "trace")]).kinds}
+    stages = {stage.name: stage for stage in report.stages}
+    assert kinds["broker registration"].events == 12
+    assert kinds["create topics"].count == stages["create"].records
+    assert kinds["stage: create"].count == stages["create"].count
+    # Each operation is decided once, and every record of it in a turn of the controller.
+    asked = [kinds[name] for name in OPERATION_NAMES]
+    assert kinds["decide"].events == sum(kind.events for kind in asked)
+    assert kinds["controller turn"].count == sum(kind.count for kind in asked)
+    assert kinds["controller turn"].events >= kinds["append"].events == kinds["apply"].events
+    parts = sum(stage.parts.get("append", 0) for stage in report.stages)
+    assert kinds["append"].total == pytest.approx(parts)
