@@ -1,0 +1,275 @@
+"""Histories in Spark: each looked at by itself, whole, and the same however the rows are spread."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from kraft.errors import InvalidRequestError
+from kraft.regression import history, multiplicity
+from kraft.regression.findings import Outcome
+from kraft.regression.points import POINTS, SeriesKey
+from kraft.regression.series import gather
+from kraft.regression.settings import Settings
+
+pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
+
+from kraft.spark import analysis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SETTINGS = Settings(bootstrap_samples=100)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+RUNS = 40
+
+
+def at(run: int) -> datetime:
+    return START + timedelta(hours=run)
+
+
+def point(run: int, benchmark: str, median: float | None, **others: Any) -> dict[str, Any]:
+    row = {
+        "run_id": f"{run:032x}",
+        "machine": "box",
+        "suite": "bench_a.py",
+        "benchmark": benchmark,
+        "params": "{}",
+        "time": at(run),
+        "commit": f"{run:02x}" * 20,
+        "median": median,
+        "extra_info": "{}",
+        "machine_info": json.dumps({"node": "box", "seen": run}),
+        "source": "somewhere",
+    }
+    return row | others
+
+
+def levels(*given: tuple[int, float], seed: int = 1, noise: float = 0.02) -> list[float]:
+    """A history: runs at each level, with a little noise."""
+    random = np.random.default_rng(seed)
+    flat = np.concatenate([np.full(runs, level) for runs, level in given])
+    values: list[float] = (flat * random.normal(1, noise, len(flat))).tolist()
+    return values
+
+
+#: Three benchmarks on a box, one of them slower from run 20 on and one faster from run 25; a young
+#: one; one on another box as well.
+HISTORIES = {
+    ("slower", "box"): levels((20, 1.0), (20, 1.2)),
+    ("faster", "box"): levels((25, 1.0), (15, 0.7), seed=2),
+    ("steady", "box"): levels((40, 5.0), seed=3),
+    ("slower", "other box"): levels((40, 3.0), seed=4),
+    ("young", "box"): levels((3, 1.0)),
+}
+
+
+def table() -> pa.Table:
+    rows = []
+    for (benchmark, machine), values in HISTORIES.items():
+        for run, value in enumerate(values):
+            rounds = np.random.default_rng(run).normal(value, 0.01, 9).tolist()
+            rows.append(point(run, benchmark, value, machine=machine, values=rounds))
+    return pa.Table.from_pylist(rows, schema=POINTS)
+
+
+@pytest.fixture
+def points(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(table())
+
+
+def test_each_history_is_looked_at_by_itself(points: DataFrame) -> None:
+    found = analysis.analyse(points, SETTINGS)
+    outcomes = {(each.key.benchmark, each.key.machine): each.outcome for each in found.series}
+    assert outcomes == {
+        ("slower", "box"): Outcome.CHANGED,
+        ("slower", "other box"): Outcome.STABLE,
+        ("faster", "box"): Outcome.CHANGED,
+        ("steady", "box"): Outcome.STABLE,
+        ("young", "box"): Outcome.TOO_LITTLE_DATA,
+    }
+    slower, faster = found.change_points
+    assert (slower.key.benchmark, slower.index, slower.commit_after) == ("slower", 20, "14" * 20)
+    assert slower.commit_before == "13" * 20
+    assert slower.ratio.low < 1.2 < slower.ratio.high
+    assert (faster.key.benchmark, faster.index) == ("faster", 25)
+    assert found.problems == ()
+
+
+def test_what_spark_finds_is_what_is_found_without_it(points: DataFrame) -> None:
+    """The same functions on the same rows: to the last bit, q values included."""
+    columns = {"run_id": "run_id", "time": "time", "commit": "commit"}
+    expected = []
+    for benchmark, machine in sorted(HISTORIES):
+        of_key = table().filter(
+            (pc.field("benchmark") == benchmark) & (pc.field("machine") == machine)
+        )
+        rows = of_key.select([*columns, "median", "values"])
+        series, _ = gather(
+            SeriesKey("bench_a.py", benchmark, "{}", machine),
+            rows.rename_columns({**columns, "median": "value", "values": "rounds"}),
+        )
+        expected.append(history.analyse(series, SETTINGS))
+    assert analysis.analyse(points, SETTINGS).series == multiplicity.correct(expected, SETTINGS)
+
+
+def test_neither_order_nor_partitions_matter(points: DataFrame) -> None:
+    expected = analysis.analyse(points, SETTINGS)
+    for spread in (points.orderBy("median").repartition(7), points.coalesce(1)):
+        assert analysis.analyse(spread, SETTINGS) == expected
+
+
+def test_runs_of_one_moment_have_an_order(spark: SparkSession) -> None:
+    """A clock that stands still, and one that goes back: the same history whoever reads it."""
+    values = levels((20, 1.0), (20, 1.2))
+    rows = [
+        point(run, "a", value, time=START if run < 10 else at(50 - run))
+        for run, value in enumerate(values)
+    ]
+    found = [
+        analysis.analyse(
+            spark.createDataFrame(pa.Table.from_pylist(order, schema=POINTS)), SETTINGS
+        )
+        for order in (rows, rows[::-1])
+    ]
+    assert found[0] == found[1]
+    (changed,) = found[0].series
+    assert changed.run_count == RUNS
+    assert changed.last_time_us == int(at(40).timestamp() * 1e6)
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf")])
+def test_what_is_no_number_is_left_out_and_told(spark: SparkSession, bad: float | None) -> None:
+    values: list[float | None] = [*levels((40, 1.0))]
+    values[7] = values[9] = bad
+    rows = [point(run, "a", value) for run, value in enumerate(values)]
+    rows.append(point(0, "b", bad))
+    found = analysis.analyse(
+        spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS)), SETTINGS
+    )
+    a, b = found.series
+    assert (a.run_count, a.outcome) == (38, Outcome.STABLE)
+    assert (b.run_count, b.outcome) == (0, Outcome.TOO_LITTLE_DATA)
+    assert found.problems == (
+        "bench_a.py::a on box: 2 runs left out, without a median that is a number",
+        "bench_a.py::b on box: 1 run left out, without a median that is a number",
+    )
+
+
+def test_a_statistic_of_ones_choice(spark: SparkSession) -> None:
+    """Instructions are counted beside the time; here they went up where the time did not."""
+    rows = [
+        point(run, "a", value, instructions=1e9 if run < 30 else 1.001e9, values=[value])
+        for run, value in enumerate(levels((40, 1.0)))
+    ]
+    points = spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS))
+    settings = Settings(statistic="instructions", bootstrap_samples=100)
+    (change,) = analysis.analyse(points, settings).change_points
+    assert (change.index, change.statistic) == (30, "instructions")
+    assert change.ratio.value == pytest.approx(1.001)
+    assert analysis.analyse(points, SETTINGS).change_points == []
+
+
+def test_globs_choose_benchmarks_and_machines(points: DataFrame) -> None:
+    def chosen(**globs: str) -> list[str]:
+        found = analysis.analyse(points, SETTINGS, **globs).series  # type: ignore[arg-type]
+        return [f"{each.key.benchmark} {each.key.machine}" for each in found]
+
+    assert chosen(benchmark="s*") == ["slower box", "slower other box", "steady box"]
+    assert chosen(benchmark="bench_a.py::you??") == ["young box"]
+    assert chosen(benchmark="lower") == []
+    assert chosen(machine="box", benchmark="slower") == ["slower box"]
+    assert chosen(machine="*box", benchmark="slower") == ["slower box", "slower other box"]
+
+
+def test_brackets_and_dots_of_a_glob_are_themselves() -> None:
+    assert analysis.glob_pattern("a.b[*]") == r"^a\.b\[.*\]$"
+
+
+def test_since_leaves_out_what_is_older(points: DataFrame) -> None:
+    """But what is older still is what the first new runs are compared with."""
+    found = analysis.analyse(points, SETTINGS, since=at(20))
+    assert [each.index for each in found.change_points] == [20, 25]
+    later = analysis.analyse(points, SETTINGS, since=at(21))
+    assert [each.key.benchmark for each in later.change_points] == ["faster"]
+    slower = next(each for each in later.series if each.key[1::2] == ("slower", "box"))
+    assert slower.outcome is Outcome.STABLE
+    assert slower.run_count == RUNS
+
+
+def test_since_is_a_date_or_a_commit(points: DataFrame) -> None:
+    assert analysis.time_of(points, "2026-01-01") == START
+    assert analysis.time_of(points, "2026-01-01T02:00+02:00") == START
+    assert analysis.time_of(points, "1414141") == at(20)
+    assert analysis.time_of(points, "0A0A0A") == at(10)
+    for text in ("yesterday", "feed5", "14"):
+        with pytest.raises(InvalidRequestError, match=f"'{text}' is neither a date"):
+            analysis.time_of(points, text)
+
+
+def test_histories_come_along_as_far_as_there_is_room(points: DataFrame) -> None:
+    assert all(each.series is None for each in analysis.analyse(points, SETTINGS).series)
+    found = analysis.analyse(points, SETTINGS, kept_runs=2 * RUNS)
+    kept = {each.key.benchmark: each.series for each in found.series if each.series is not None}
+    assert kept.keys() == {"slower", "faster"}
+    series = kept["slower"]
+    assert series is not None
+    assert series.value.tolist() == levels((20, 1.0), (20, 1.2))
+    assert series.rounds is not None
+    assert {len(each) for each in series.rounds} == {9}
+
+
+def test_a_run_of_a_great_many_rounds_is_thinned_out(spark: SparkSession) -> None:
+    many = np.arange(100_000, dtype=np.float64) + 1
+    rows = [point(0, "a", 1.0, values=many.tolist()), point(1, "a", 1.0, values=[1.0, 2.0])]
+    rows.append(point(2, "a", 1.0))
+    points = spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS))
+    key = SeriesKey("bench_a.py", "a", "{}", "box")
+    rounds = analysis.histories(points, [key], SETTINGS)[key].rounds
+    assert rounds is not None
+    assert [len(each) for each in rounds] == [analysis.MOST_ROUNDS, 2, 0]
+    assert rounds[0].mean() == pytest.approx(many.mean(), rel=0.01)
+    assert len(set(rounds[0].tolist())) == analysis.MOST_ROUNDS
+
+
+def test_machines_are_as_their_newest_run_describes_them(points: DataFrame) -> None:
+    machines = analysis.analyse(points, SETTINGS).machines
+    assert machines is not None
+    assert {name: json.loads(text)["seen"] for name, text in machines.items()} == {
+        "box": RUNS - 1,
+        "other box": RUNS - 1,
+    }
+
+
+def test_an_exponent_changes_although_no_size_does(spark: SparkSession) -> None:
+    """A little more at each size, in the order of sizes: only the law over them all shows it."""
+    random = np.random.default_rng(5)
+    sizes = (1_000, 10_000, 100_000, 1_000_000)
+    rows = []
+    for run in range(60):
+        exponent = 1.0 if run < 30 else 1.006
+        for size in sizes:
+            value = 1e-6 * size**exponent * random.normal(1, 0.01)
+            params = json.dumps({"partitions": size})
+            rows.append(point(run, "grow", value, params=params))
+    rows += [point(run, "alone", 1.0) for run in range(60)]
+    points = spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS))
+    found = analysis.analyse(points, SETTINGS)
+    (law,) = found.scaling
+    assert (law.size_param, law.sizes) == ("partitions", tuple(map(float, sizes)))
+    assert law.exponent == pytest.approx(1.006, abs=0.01)
+    assert [each.index for each in law.change_points] == [30]
+    assert analysis.analyse(points, SETTINGS, size_param="brokers").scaling == ()
+    late = analysis.analyse(points, SETTINGS, since=at(31))
+    assert [each.change_points for each in late.scaling] == [()]
+
+
+def test_nothing_to_look_at_is_nothing_found(points: DataFrame) -> None:
+    found = analysis.analyse(points, SETTINGS, benchmark="no such thing")
+    assert (found.series, found.scaling, found.machines, found.problems) == ((), (), {}, ())
