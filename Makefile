@@ -8,7 +8,7 @@ STAMP := $(VENV)/.built-$(KIND)
 # A build of the other kind leaves files that look up to date.
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
-.PHONY: help build demo test lint interop bench bench-quick fuzz clean \
+.PHONY: help build demo test lint interop bench bench-quick bench-peers fuzz clean \
   differential simulate simulate-controllers mutants disk-proof processes soak soak-simulate soak-processes
 
 help:
@@ -17,7 +17,8 @@ help:
 	@echo "make lint     ruff, mypy, cython-lint, the floors of the house"
 	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make differential  generated cases on Kafka's own controller classes and here, CASES=20000 SEED=1 (full: 1000000)"
-	@echo "make bench    the speed table: this package beside its peers"
+	@echo "make bench    the speed table: this package beside its peers; SUITE=codec runs one floor of it"
+	@echo "make bench-peers  only what has a peer"
 	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers  the same with real controllers, simulated brokers and clients"
@@ -50,13 +51,18 @@ test: build
 BENCH_RUN := full
 bench: build
 	@mkdir -p benchmarks/results
-	$(BIN)/python -m pytest benchmarks $(if $(filter quick,$(BENCH_RUN)),--quick) --benchmark-quiet \
+	$(BIN)/python -m pytest $(if $(SUITE),benchmarks/bench_$(SUITE)*.py,benchmarks) --benchmark-quiet \
+	  $(if $(filter quick,$(BENCH_RUN)),--quick) $(if $(filter peers,$(BENCH_RUN)),-m peer) \
 	  --benchmark-json=benchmarks/results/$(BENCH_RUN).json; status=$$?; \
 	$(BIN)/python -m benchmarks.report benchmarks/results/$(BENCH_RUN).json; exit $$status
 
 # Every benchmark at a fraction of its size: all must run, no figure means anything.
 bench-quick: BENCH_RUN := quick
 bench-quick: bench
+
+# Only what runs beside a peer: Kafka's classes and quorums, aiokafka.
+bench-peers: BENCH_RUN := peers
+bench-peers: bench
 
 interop: build
 	$(BIN)/python -m pytest tests/interop tests/differential -m interop

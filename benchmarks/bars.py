@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+#: How the works of Kafka's classes and quorums begin.
+PEER = "kafka_"
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -40,17 +43,23 @@ class Run:
     def __init__(self, json: dict[str, Any]) -> None:
         self.quick = bool(json.get("quick"))
         self.machine = json.get("machine_info", {})
-        self.kraft = [_benchmark(each) for each in json["benchmarks"] if "extra_info" in each]
-        self.kraft += [_line(each) for each in json.get("figures", [])]
-        self.peers = [_line(each, "kafka_") for each in json.get("peers", [])]
-        self.java = next((each["java"] for each in json.get("peers", [])), None)
+        self.partitions = json.get("partitions", 0)
+        entries = [each for each in json["benchmarks"] if "work" in each["extra_info"]]
+        measured = [_benchmark(each) for each in entries]
+        measured += [_figure(each) for each in json.get("figures", [])]
+        self.kraft = [each for each in measured if not each.work.startswith(PEER)]
+        self.peers = [each for each in measured if each.work.startswith(PEER)]
+        infos = (each["extra_info"] for each in entries)
+        self.java = next((info["java"] for info in infos if "java" in info), None)
 
     def of(self, work: str, total: int | None = None) -> Measurement | None:
-        """The measurement of `work`, of kraft's side or the peers'; None if it did not run."""
-        for each in self.kraft + self.peers:
-            if each.work == work and total in (None, each.total):
-                return each
-        return None
+        """The measurement of `work`, of kraft's side or the peers'; None if it did not run.
+
+        Where no total is asked for, that of the run's usual size of cluster.
+        """
+        wanted = (0, self.partitions) if total is None else (total,)
+        found = [each for each in self.kraft + self.peers if each.work == work]
+        return next((each for each in found if each.total in wanted), None)
 
     def all_of(self, work: str) -> list[Measurement]:
         found = [each for each in self.kraft + self.peers if each.work == work]
@@ -67,20 +76,21 @@ def _benchmark(entry: dict[str, Any]) -> Measurement:
         worst_s=stats["max"],
         bytes=info.get("bytes", 0),
         total=info.get("total", 0),
+        heap=info.get("heap", ""),
+        p99_s=info.get("p99_s", 0.0),
     )
 
 
-def _line(line: dict[str, Any], prefix: str = "") -> Measurement:
+def _figure(line: dict[str, Any]) -> Measurement:
+    """What was not timed: so many bytes for so many items."""
     return Measurement(
-        work=prefix + line["work"],
+        work=line["work"],
         unit=line["unit"],
         count=line["count"],
-        median_s=line.get("median_s", 0.0),
-        worst_s=line.get("worst_s", 0.0),
-        bytes=line.get("bytes", 0),
-        total=line.get("partitions", line.get("total", 0)),
+        median_s=0.0,
+        worst_s=0.0,
+        bytes=line["bytes"],
         heap=line.get("heap", ""),
-        p99_s=line.get("p99_s", 0.0),
     )
 
 

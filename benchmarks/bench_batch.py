@@ -20,7 +20,10 @@ from kraft._core.batch import BatchBuilder
 from kraft._core.batch_columns import BatchColumns, build
 from kraft._core.batch_records import iterate
 
+pytestmark = pytest.mark.peer
+
 COUNT = 1000
+ROUNDS = 300
 SIZE = 100
 TIMESTAMP_MS = 1_000
 VALUES = [bytes([i % 256]) * SIZE for i in range(COUNT)]
@@ -90,31 +93,32 @@ def same_batch(built: Any) -> bool:
     return raw[:12] + raw[16:] == BATCH[:12] + BATCH[16:]
 
 
-@pytest.mark.benchmark(group="batch-build")
-@pytest.mark.parametrize(
-    "work",
-    [build_kraft, build_kraft_columns, build_aiokafka],
-    ids=["kraft", "kraft-columns", "aiokafka"],
-)
-def bench_build(benchmark: Any, measured: Callable[..., None], work: Callable[[], Any]) -> None:
-    assert same_batch(work())
-    benchmark(work)
-    measured(work.__name__, unit="records", count=COUNT, bytes=len(BATCH))
+WORKS: dict[str, Callable[[], Any]] = {
+    work.__name__: work
+    for work in (
+        *(build_kraft, build_kraft_columns, build_aiokafka),
+        *(read_kraft, read_kraft_columns, read_aiokafka),
+    )
+}
 
 
-@pytest.mark.benchmark(group="batch-read")
-@pytest.mark.parametrize(
-    "work",
-    [read_kraft, read_kraft_columns, read_aiokafka],
-    ids=["kraft", "kraft-columns", "aiokafka"],
-)
-def bench_read(benchmark: Any, measured: Callable[..., None], work: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("work", ["build_kraft", "build_kraft_columns", "build_aiokafka"])
+def bench_build(benchmark: Any, measured: Callable[..., None], work: str) -> None:
+    build = WORKS[work]
+    assert same_batch(build())
+    benchmark.pedantic(build, rounds=ROUNDS, iterations=10, warmup_rounds=20)
+    measured(work, unit="records", count=COUNT, bytes=len(BATCH))
+
+
+@pytest.mark.parametrize("work", ["read_kraft", "read_kraft_columns", "read_aiokafka"])
+def bench_read(benchmark: Any, measured: Callable[..., None], work: str) -> None:
     expected = [(i, None, value) for i, value in enumerate(VALUES)]
-    if work is read_kraft_columns:
+    read = WORKS[work]
+    if work == "read_kraft_columns":
         offsets, _, _, _, positions, lengths = read_kraft_columns()
         values = [BATCH[at : at + size] for at, size in zip(positions, lengths, strict=True)]
         assert list(zip(offsets.tolist(), values, strict=True)) == [(i, v) for i, _, v in expected]
     else:
-        assert work() == expected
-    benchmark(work)
-    measured(work.__name__, unit="records", count=COUNT, bytes=len(BATCH))
+        assert read() == expected
+    benchmark.pedantic(read, rounds=ROUNDS, iterations=10, warmup_rounds=20)
+    measured(work, unit="records", count=COUNT, bytes=len(BATCH))

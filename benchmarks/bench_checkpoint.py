@@ -1,13 +1,16 @@
 """Snapshots and column checkpoints: from a file to a queryable table, and from a table to a file.
 
+``load``            a checkpoint's bytes -> a queryable cluster: partitions, topics, brokers,
+                    features; fresh memory from the system each round
 ``column_map``      the column checkpoint mapped, until topics and rows can be looked up
 ``column_verify``   the same with every section's CRC-32C and every row checked
 ``column_save``     the table -> the column checkpoint, synced and renamed
 ``snapshot_read``   Kafka's snapshot, mapped and replayed -> the table; CRC of every batch
 ``snapshot_write``  the table -> Kafka's snapshot, in pieces of 4 MiB, synced and renamed
 
-The files lie in the page cache; one thread. Floor of the verified load: the same bytes through
-CRC-32C. Every product is checked against the sums that the maker of the input wrote down.
+The files lie in the page cache; one thread. Physical floors: of loads the same bytes through
+memcpy, of the verified load through CRC-32C. Peer of ``load``: Kafka's images from the same file
+(`bench_peers`). Every product is checked against the sums that the maker of the input wrote down.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import pytest
 
 from benchmarks import generate
 from benchmarks.checks import assert_holds
+from benchmarks.clusters import loaded
 from benchmarks.conftest import Sizes
 from kraft._core.column_checkpoint import (
     ColumnCheckpoint,
@@ -39,10 +43,10 @@ def replayed(path: Path | str) -> PartitionTable:
 
 @pytest.fixture(scope="module")
 def written(
-    sizes: Sizes, tmp_path_factory: pytest.TempPathFactory
+    partitions: int, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[PartitionTable, str, generate.Expected]:
     """The mixed cluster's table, its snapshot as kraft writes it, and the columns beside that."""
-    source, expected = generate.make("mixed", sizes.partitions)
+    source, expected = generate.make("mixed", partitions)
     table = replayed(source)
     path = write(table, str(tmp_path_factory.mktemp("checkpoint")), expected)
     save_columns(path, table)
@@ -70,73 +74,110 @@ def queryable(path: str, verify: bool, topic: str) -> ColumnCheckpoint:
     return found
 
 
+@pytest.mark.partitions(10_000, 100_000, 1_000_000, 10_000_000)
+def bench_load(
+    benchmark: Any, measured: Callable[..., None], sizes: Sizes, partitions: int
+) -> None:
+    path, expected = generate.make("mixed", partitions)
+    raw = path.read_bytes()
+    cluster = benchmark.pedantic(
+        loaded, (raw, expected), rounds=sizes.rounds_at(partitions, 2), warmup_rounds=sizes.warmup
+    )
+    assert_holds(cluster.table, expected)
+    name = generate.topic_name(expected.topics - 1)
+    assert cluster.table.row_of(cluster.table.topic_number(name), 0) >= 0
+    assert len(cluster.state.brokers) == expected.brokers
+    measured(
+        "load",
+        unit="partitions",
+        count=expected.partitions,
+        bytes=expected.bytes,
+        total=partitions,
+    )
+
+
+@pytest.mark.partitions(10_000, 100_000, 1_000_000, 10_000_000)
 def bench_column_map(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
+    partitions: int,
     written: tuple[PartitionTable, str, generate.Expected],
 ) -> None:
     table, path, expected = written
     found = benchmark.pedantic(
         queryable,
         (path, False, table.topic_name(0)),
-        rounds=sizes.rounds * 2,
+        rounds=sizes.rounds_at(partitions, 2),
         warmup_rounds=sizes.warmup,
     )
     assert_holds(found.table, expected)
-    measured("column_map", unit="partitions", count=expected.partitions)
+    measured("column_map", unit="partitions", count=expected.partitions, total=partitions)
 
 
+@pytest.mark.partitions(10_000, 100_000, 1_000_000, 10_000_000)
 def bench_column_verify(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
+    partitions: int,
     written: tuple[PartitionTable, str, generate.Expected],
 ) -> None:
     table, path, expected = written
     found = benchmark.pedantic(
         queryable,
         (path, True, table.topic_name(0)),
-        rounds=sizes.rounds * 2,
+        rounds=sizes.rounds_at(partitions, 2),
         warmup_rounds=sizes.warmup,
     )
     assert_holds(found.table, expected)
     size = Path(columns_path(path)).stat().st_size
-    measured("column_verify", unit="partitions", count=expected.partitions, bytes=size)
+    measured(
+        "column_verify", unit="partitions", count=expected.partitions, bytes=size, total=partitions
+    )
 
 
 def bench_column_save(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
+    partitions: int,
     written: tuple[PartitionTable, str, generate.Expected],
 ) -> None:
     table, path, expected = written
     saved = benchmark.pedantic(
-        save_columns, (path, table), rounds=sizes.rounds, warmup_rounds=sizes.warmup
+        save_columns, (path, table), rounds=sizes.rounds_at(partitions), warmup_rounds=sizes.warmup
     )
     assert_holds(queryable(path, True, table.topic_name(0)).table, expected)
     size = Path(saved).stat().st_size
-    measured("column_save", unit="partitions", count=expected.partitions, bytes=size)
+    measured(
+        "column_save", unit="partitions", count=expected.partitions, bytes=size, total=partitions
+    )
 
 
 def bench_snapshot_read(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
+    partitions: int,
     written: tuple[PartitionTable, str, generate.Expected],
 ) -> None:
     _, path, expected = written
-    table = benchmark.pedantic(replayed, (path,), rounds=sizes.rounds, warmup_rounds=sizes.warmup)
+    table = benchmark.pedantic(
+        replayed, (path,), rounds=sizes.rounds_at(partitions), warmup_rounds=sizes.warmup
+    )
     assert_holds(table, expected)
     size = Path(path).stat().st_size
-    measured("snapshot_read", unit="partitions", count=expected.partitions, bytes=size)
+    measured(
+        "snapshot_read", unit="partitions", count=expected.partitions, bytes=size, total=partitions
+    )
 
 
 def bench_snapshot_write(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
+    partitions: int,
     written: tuple[PartitionTable, str, generate.Expected],
     tmp_path: Path,
 ) -> None:
@@ -144,9 +185,11 @@ def bench_snapshot_write(
     path = benchmark.pedantic(
         write,
         (table, str(tmp_path), expected),
-        rounds=sizes.rounds,
+        rounds=sizes.rounds_at(partitions),
         warmup_rounds=sizes.warmup,
     )
     assert_holds(replayed(path), expected)
     size = Path(path).stat().st_size
-    measured("snapshot_write", unit="partitions", count=expected.partitions, bytes=size)
+    measured(
+        "snapshot_write", unit="partitions", count=expected.partitions, bytes=size, total=partitions
+    )

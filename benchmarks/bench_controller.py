@@ -26,7 +26,6 @@ set as in a node.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from benchmarks.bench_peers import run
 from benchmarks.conftest import Sizes
 from benchmarks.controller_driver import (
     Active,
+    alter_partition_body,
     brokers_alone,
     cluster_of,
     collected_as_in_a_node,
@@ -52,6 +52,8 @@ from kraft.image.replay import Cluster
 from kraft.records import Uuid
 
 BROKERS = 300
+#: Partitions of whole clusters; a cluster of fewer has too few brokers for a zone.
+TOTALS = (100_000, 1_000_000)
 LARGE_TOPIC = 8_000
 SMALL_TOPIC = 10
 SMALL_TOPICS_A_REQUEST = 100
@@ -68,7 +70,14 @@ class Scenario:
         self._sizes = sizes
 
     def measure(
-        self, name: str, again: Callable[[], Active], work: Work, *, count: int, rounds: float = 1
+        self,
+        name: str,
+        again: Callable[[], Active],
+        work: Work,
+        *,
+        count: int,
+        total: int,
+        rounds: float = 1,
     ) -> dict[str, int]:
         """``count`` partitions a round, ``rounds`` times as many of them as usual.
 
@@ -89,8 +98,14 @@ class Scenario:
             self._benchmark.pedantic(work, setup=prepare, rounds=rounds, warmup_rounds=warmup)
         size = actives[0].bytes_written
         prepare()
-        self._measured(name, unit="partitions", count=count, bytes=size)
-        self._figure(f"{name}_longest", unit="events", count=1, **summary(longest[warmup:]))
+        self._measured(name, unit="partitions", count=count, bytes=size, total=total)
+        self._figure(
+            f"{name}_longest",
+            unit="events",
+            count=1,
+            total=total,
+            **summary(longest[warmup:]),
+        )
         active = actives[0]
         active.written = []
         work(active)
@@ -127,9 +142,13 @@ def taking_back(active: Active, prepare: Work = lambda active: None) -> Callable
     return again
 
 
-def bench_create(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
-    count = sizes.partitions // LARGE_TOPIC
-    partitions = count * LARGE_TOPIC
+@pytest.mark.peer
+@pytest.mark.partitions(*TOTALS)
+def bench_create(
+    scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path, partitions: int
+) -> None:
+    count = partitions // LARGE_TOPIC
+    created = count * LARGE_TOPIC
 
     def work(active: Active) -> None:
         topics = [
@@ -139,13 +158,15 @@ def bench_create(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path)
         active.submit(requests.create(topics))
         active.run()
         assert len(active.response()) == count
-        assert active.cluster.table.partition_count == partitions
+        assert active.cluster.table.partition_count == created
 
-    written = scenario.measure("controller_create", empty, work, count=partitions)
+    written = scenario.measure("controller_create", empty, work, count=created, total=partitions)
+    # The first and the last record of the transaction beside topics and partitions.
+    assert written["records"] == count * (LARGE_TOPIC + 1) + 2
+    if partitions != sizes.partitions:
+        return
     line = created_by_peer(peers, sizes, tmp_path, "controller_create", count, LARGE_TOPIC, 1)
     assert line["records"] == count * (LARGE_TOPIC + 1)
-    # The first and the last record of the transaction.
-    assert written["records"] == line["records"] + 2
 
 
 def created_by_peer(
@@ -173,8 +194,12 @@ def created_by_peer(
     return lines[name]
 
 
-def bench_create_small(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
-    count = sizes.partitions // SMALL_TOPIC
+@pytest.mark.peer
+@pytest.mark.partitions(*TOTALS)
+def bench_create_small(
+    scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path, partitions: int
+) -> None:
+    count = partitions // SMALL_TOPIC
     names = [
         [f"topic-{number}" for number in range(first, first + SMALL_TOPICS_A_REQUEST)]
         for first in range(0, count, SMALL_TOPICS_A_REQUEST)
@@ -189,8 +214,15 @@ def bench_create_small(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path:
         assert active.cluster.table.topic_count == count
 
     written = scenario.measure(
-        "controller_create_small", empty, work, count=count * SMALL_TOPIC, rounds=0.2
+        "controller_create_small",
+        empty,
+        work,
+        count=count * SMALL_TOPIC,
+        total=partitions,
+        rounds=0.2,
     )
+    if partitions != sizes.partitions:
+        return
     line = created_by_peer(
         peers,
         sizes,
@@ -203,17 +235,27 @@ def bench_create_small(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path:
     assert_same(written, line, ids_differ=True)
 
 
-def bench_fence(scenario: Scenario, sizes: Sizes, peers: Peers) -> None:
-    fence(scenario, sizes, peers, "controller_fence", 1, fewer=1)
+@pytest.mark.peer
+@pytest.mark.partitions(*TOTALS)
+def bench_fence(scenario: Scenario, sizes: Sizes, peers: Peers, partitions: int) -> None:
+    fence(scenario, sizes, peers, "controller_fence", partitions, 1, fewer=1)
 
 
-def bench_zone(scenario: Scenario, sizes: Sizes, peers: Peers) -> None:
-    _, expected = generate.make("uniform", sizes.partitions)
-    fence(scenario, sizes, peers, "controller_zone", expected.brokers // 3, fewer=10)
+@pytest.mark.peer
+@pytest.mark.partitions(*TOTALS)
+def bench_zone(scenario: Scenario, sizes: Sizes, peers: Peers, partitions: int) -> None:
+    _, expected = generate.make("uniform", partitions)
+    fence(scenario, sizes, peers, "controller_zone", partitions, expected.brokers // 3, fewer=10)
 
 
 def fence(
-    scenario: Scenario, sizes: Sizes, peers: Peers, name: str, silent: int, fewer: int
+    scenario: Scenario,
+    sizes: Sizes,
+    peers: Peers,
+    name: str,
+    partitions: int,
+    silent: int,
+    fewer: int,
 ) -> None:
     held = generate.HELD_PER_BROKER
     # A broker's turn comes 10 ms after that of the one before.
@@ -225,10 +267,12 @@ def fence(
     def prepare(active: Active) -> None:
         active.silence_below(silent)
 
-    again = taking_back(Active(cluster_of(sizes.partitions)), prepare)
-    written = scenario.measure(name, again, work, count=silent * held)
+    again = taking_back(Active(cluster_of(partitions)), prepare)
+    written = scenario.measure(name, again, work, count=silent * held, total=partitions)
     assert written["records"] == silent * (held + 1)
-    path, _ = generate.make("uniform", sizes.partitions)
+    if partitions != sizes.partitions:
+        return
+    path, _ = generate.make("uniform", partitions)
     lines = run(
         peers,
         "controller-fence",
@@ -242,32 +286,12 @@ def fence(
     assert_same(written, lines[name])
 
 
-def alter_partition_body(cluster: Cluster, broker: int) -> bytes:
-    """The AlterPartition request, version 3, of a broker that wants all replicas in its ISRs."""
-    table, registered = cluster.table, cluster.state.brokers
-    by_topic: dict[int, list[bytes]] = {}
-    for row in table.broker_rows(broker).tolist():
-        state = table.state_of(row)
-        assert state["leader"] == broker
-        assert state["isr"] == [broker]
-        isr = [struct.pack(">iqx", each, registered[each].epoch) for each in state["replicas"]]
-        partition = int(table.column("partition")[row])
-        by_topic.setdefault(int(table.column("topic")[row]), []).append(
-            struct.pack(">ii", partition, state["leader_epoch"])
-            + generate.uvarint(len(isr) + 1)
-            + b"".join(isr)
-            + struct.pack(">bix", 0, state["partition_epoch"])
-        )
-    body = struct.pack(">iq", broker, registered[broker].epoch)
-    body += generate.uvarint(len(by_topic) + 1)
-    for topic, partitions in by_topic.items():
-        body += table.topic_id_of(topic) + generate.uvarint(len(partitions) + 1)
-        body += b"".join(partitions) + b"\0"
-    return body + b"\0"
-
-
-def bench_alter(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
-    cluster = cluster_of(sizes.partitions)
+@pytest.mark.peer
+@pytest.mark.partitions(*TOTALS)
+def bench_alter(
+    scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path, partitions: int
+) -> None:
+    cluster = cluster_of(partitions)
     third = len(cluster.state.brokers) // 3
     tail, request = tmp_path / "tail.log", tmp_path / "request"
     tail.write_bytes(left_alone(cluster, (third, 2 * third)))
@@ -280,33 +304,45 @@ def bench_alter(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) 
         active.run()
 
     active = Active(cluster)
-    written = scenario.measure("controller_alter", taking_back(active), work, count=count, rounds=5)
+    written = scenario.measure(
+        "controller_alter", taking_back(active), work, count=count, total=partitions, rounds=5
+    )
     assert written["records"] == count
     assert len(active.response()) > 16 * cluster.table.topic_count // 100
-    path, _ = generate.make("uniform", sizes.partitions)
+    if partitions != sizes.partitions:
+        return
+    path, _ = generate.make("uniform", partitions)
     lines = run(
         peers, "controller-alter", sizes, file=path, tail=tail, request=request, count=count
     )
     assert_same(written, lines["controller_alter"])
 
 
-def bench_elect(scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path) -> None:
-    cluster = cluster_of(sizes.partitions)
+@pytest.mark.peer
+@pytest.mark.partitions(*TOTALS)
+def bench_elect(
+    scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path, partitions: int
+) -> None:
+    cluster = cluster_of(partitions)
     away = range(max(1, len(cluster.state.brokers) // 10))
     tail = tmp_path / "tail.log"
     tail.write_bytes(leaders_moved_off(cluster, away))
     leader, replicas = cluster.table.column("leader"), cluster.table.column("replicas")
     to_move = int((leader != replicas[:, 0]).sum())
-    assert to_move == pytest.approx(sizes.partitions // 10, rel=0.5)
+    assert to_move == pytest.approx(partitions // 10, rel=0.5)
 
     def work(active: Active) -> None:
         active.submit(requests.elect(ElectionType.PREFERRED))
         active.run()
 
     active = Active(cluster)
-    written = scenario.measure("controller_elect", taking_back(active), work, count=to_move)
+    written = scenario.measure(
+        "controller_elect", taking_back(active), work, count=to_move, total=partitions
+    )
     assert written["records"] == to_move
     assert len(active.response()) == to_move
-    path, _ = generate.make("uniform", sizes.partitions)
+    if partitions != sizes.partitions:
+        return
+    path, _ = generate.make("uniform", partitions)
     lines = run(peers, "controller-elect", sizes, file=path, tail=tail, count=to_move, fewer=3)
     assert_same(written, lines["controller_elect"])

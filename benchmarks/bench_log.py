@@ -10,8 +10,8 @@
                      that maps it; it lies in the page cache in folios of one append
 
 Physical floors: `os.writev` of the same batches to the same file system, a mapping touched page by
-page (both in bench_baselines). Files lie in pytest's temporary directory. One thread, warm page
-cache. Left out: fsync (`bench_quorum_disk`), rolling (the log stays within one segment), readers of
+page (both in bench_floors). Files lie in pytest's temporary directory. One thread, warm page
+cache. Left out: fsync (`bench_log_sync`), rolling (the log stays within one segment), readers of
 other processes.
 """
 
@@ -77,7 +77,6 @@ def fresh_log(tmp_path: Path) -> Callable[[], Log]:
 
 
 @pytest.mark.parametrize("verify_crc", [False, True], ids=["sealed", "verified"])
-@pytest.mark.benchmark(group="append 16 KiB")
 def bench_append(
     benchmark: Any,
     measured: Callable[..., None],
@@ -102,7 +101,6 @@ def bench_append(
     )
 
 
-@pytest.mark.benchmark(group="fetch 1 MiB")
 def bench_fetch(
     benchmark: Any,
     measured: Callable[..., None],
@@ -121,7 +119,6 @@ def touch(view: memoryview) -> int:
     return int(np.frombuffer(view, np.uint8)[:: mmap.PAGESIZE].sum())
 
 
-@pytest.mark.benchmark(group="fetch 1 MiB")
 def bench_fetch_touch(
     benchmark: Any,
     measured: Callable[..., None],
@@ -138,7 +135,6 @@ def bench_fetch_touch(
     measured("fetch_touch", unit="slices", count=seen // SLICE, bytes=seen)
 
 
-@pytest.mark.benchmark(group="fetch 1 MiB")
 def bench_fetch_first_touch(
     benchmark: Any,
     measured: Callable[..., None],

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from benchmarks.bench_peers import run
 from benchmarks.conftest import Sizes
@@ -45,27 +46,41 @@ def replica_check(replicas: np.ndarray) -> int:
     return int(partition_weight @ (replicas @ slot_weight))
 
 
-def bench_place(benchmark: Any, measured: Callable[..., None], sizes: Sizes, peers: Peers) -> None:
-    spec = PlacementSpec(0, sizes.partitions, 3)
+@pytest.mark.peer
+@pytest.mark.partitions(10_000, 100_000, 1_000_000, 10_000_000)
+def bench_place(
+    benchmark: Any, measured: Callable[..., None], sizes: Sizes, peers: Peers, partitions: int
+) -> None:
+    spec = PlacementSpec(0, partitions, 3)
 
     def work() -> np.ndarray:
         replicas = StripedPlacer(JavaRandom(42)).place(spec, CLUSTER)
         default_directories(replicas, CLUSTER)
         return replicas
 
-    replicas = benchmark.pedantic(work, rounds=sizes.rounds, warmup_rounds=sizes.warmup)
-    measured("place", unit="partitions", count=sizes.partitions, bytes=replicas.nbytes)
-    lines = run(peers, "place", sizes, partitions=sizes.partitions, brokers=BROKERS, racks=RACKS)
-    assert replica_check(replicas) == lines["place"]["replica_check"]
+    rounds = sizes.rounds_at(partitions)
+    replicas = benchmark.pedantic(work, rounds=rounds, warmup_rounds=sizes.warmup)
+    measured("place", unit="partitions", count=partitions, bytes=replicas.nbytes, total=partitions)
+    if partitions == sizes.partitions:
+        lines = run(peers, "place", sizes, partitions=partitions, brokers=BROKERS, racks=RACKS)
+        assert replica_check(replicas) == lines["place"]["replica_check"]
 
 
-def bench_place_small(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
+def bench_place_small(
+    benchmark: Any, measured: Callable[..., None], sizes: Sizes, partitions: int
+) -> None:
     spec = PlacementSpec(0, SMALL_TOPIC, 3)
 
     def work() -> None:
         placer = StripedPlacer(JavaRandom(42))
-        for _ in range(sizes.partitions // SMALL_TOPIC):
+        for _ in range(partitions // SMALL_TOPIC):
             default_directories(placer.place(spec, CLUSTER), CLUSTER)
 
     benchmark.pedantic(work, rounds=max(sizes.rounds // 4, 2), warmup_rounds=1)
-    measured("place_small", unit="partitions", count=sizes.partitions, bytes=12 * sizes.partitions)
+    measured(
+        "place_small",
+        unit="partitions",
+        count=partitions,
+        bytes=12 * partitions,
+        total=partitions,
+    )

@@ -38,7 +38,6 @@ def replay_all(lives: list[Life]) -> list[object]:
 
 
 @pytest.mark.parametrize("who", ["all", "leader", "follower"])
-@pytest.mark.benchmark(group="raft steps")
 def bench_raft_steps(
     benchmark: Any, measured: Callable[..., None], sizes: Sizes, lives: dict[str, Life], who: str
 ) -> None:

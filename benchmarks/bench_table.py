@@ -1,15 +1,14 @@
-"""The partition table: checkpoint bytes to columns and back, changes, and the memory it takes.
+"""The partition table itself: what it takes, and taking back what was not committed.
 
-``decode``   batches of partition (and topic) records, CRC checked -> the columns of a new table,
-             whose memory is resident already, as memcpy's target is
-``encode``   columns -> partition records in batches of 1,024 with CRC, each in the record version
-             that it was read in; in pieces of 16 batches, as a controller hands them to its log
-``load``     a checkpoint's bytes -> a queryable cluster: partitions, topics, brokers, features
-``changes``  a tail of 1M partition changes, CRC checked -> merged into the columns
+``revert``           a change to each of the partitions is taken back, as when leadership is lost;
+                     beside it ``revert_apply``, the same records taking effect with the journal on
+``revert_created``   as many partitions in topics of 100 are taken back; beside it
+                     ``revert_created_apply``
+``memory_columns``, ``memory_all``  bytes a partition: columns, and all that grows with them
 
-All with the bytes in memory and one thread; ``load`` takes fresh memory from the system each round.
-Floors: the same bytes through memcpy. Every round's product is checked once against the sums that
-the maker of the file wrote down.
+One thread, all bytes in memory; the collector as in a node. Physical floor: the bytes of the
+records copied once. Peers: none that can revert in place (Kafka keeps copies of its images); for
+memory the heap of a ``TopicsImage`` (`bench_peers`).
 """
 
 from __future__ import annotations
@@ -17,129 +16,98 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import pytest
 
 from benchmarks import generate, generate_changes
-from benchmarks.checks import assert_holds
+from benchmarks.checks import assert_holds, state_check
+from benchmarks.clusters import decoded
 from benchmarks.conftest import Sizes
-from kraft._core.batch import BatchBuilder
-from kraft._core.batch_columns import BatchColumns
-from kraft._core.table import PartitionTable
+from benchmarks.controller_driver import brokers_alone, cluster_of, collected_as_in_a_node
+from kraft._core.batch import assign_offsets
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller import NewTopic, create_topics_in_pieces
 from kraft.image.replay import Cluster
+from kraft.records import Uuid
 
-PIECE = 16 * generate.RECORDS_PER_BATCH
-
-
-def decoded(raw: bytes, capacity: int = 0) -> PartitionTable:
-    table = PartitionTable(capacity=capacity)
-    table.apply(raw)
-    return table
-
-
-def loaded(raw: bytes, expected: generate.Expected) -> Cluster:
-    cluster = Cluster()
-    cluster.apply_snapshot(raw, end_offset=expected.records + 2)
-    return cluster
+Figure = Callable[..., None]
+COLUMNS = (
+    *("topic", "partition", "leader", "leader_epoch", "partition_epoch", "leader_recovery_state"),
+    *("replicas", "directories", "isr", "elr", "last_known_elr"),
+)
 
 
-def bench_decode(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
-    path, expected = generate.make("mixed", sizes.partitions)
-    raw = path.read_bytes()
-    tables: list[PartitionTable] = []
+def applying(cluster: Cluster, batches: list[bytes]) -> Callable[[], None]:
+    def work() -> None:
+        for part in batches:
+            cluster.apply(part, verify_crc=False)
 
-    def made_room() -> tuple[tuple[PartitionTable, bytes], dict[str, Any]]:
-        # One at a time, with memory that is there: memcpy's target, and the JVM's heap, are too.
-        tables.clear()
-        tables.append(PartitionTable(capacity=expected.partitions, stride=5, populate=True))
-        return (tables[0], raw), {}
-
-    benchmark.pedantic(
-        PartitionTable.apply,
-        setup=made_room,
-        rounds=sizes.rounds * 2,
-        warmup_rounds=sizes.warmup,
-    )
-    assert_holds(tables[0], expected)
-    measured("decode", unit="records", count=expected.records, bytes=expected.bytes)
+    return work
 
 
-def encoded(table: PartitionTable, rows_by_version: list[np.ndarray], keep: list[Any]) -> int:
-    """Encodes all rows, piece by piece; `keep` receives the pieces where it is given as a list."""
-    size = 0
-    for version, rows in enumerate(rows_by_version):
-        for first in range(0, len(rows), PIECE):
-            builder = BatchBuilder(
-                first,
-                generate.LEADER_EPOCH,
-                generate.TIMESTAMP_MS,
-                max_batch_records=generate.RECORDS_PER_BATCH,
-                capacity=PIECE * 160,
-            )
-            table.encode_partitions(builder, rows[first : first + PIECE], version=version)
-            batches = builder.finish()
-            size += len(batches)
-            if keep is not None:
-                keep.append(batches)
-    return size
+def measure(
+    benchmark: Any,
+    sizes: Sizes,
+    cluster: Cluster,
+    batches: list[bytes],
+    is_reverted: bool,
+) -> None:
+    """Times either the apply of the batches or their revert; the other one is the set-up."""
+    start, apply = cluster.next_offset, applying(cluster, batches)
+
+    def revert() -> None:
+        cluster.revert(start)
+
+    apply()
+    work, undo = (revert, apply) if is_reverted else (apply, revert)
+    if is_reverted:
+        revert()
+
+    def prepare() -> tuple[tuple[()], dict[str, Any]]:
+        undo()
+        return (), {}
+
+    rounds = max(3, sizes.rounds // 2)
+    with collected_as_in_a_node():
+        benchmark.pedantic(work, setup=prepare, rounds=rounds, warmup_rounds=sizes.warmup)
 
 
-def partition_values(batches: list[Any]) -> set[bytes]:
-    """The values of all partition records; each is unique, as it names its topic and partition."""
-    values = set()
-    for part in batches:
-        columns = BatchColumns.read(part)
-        raw = bytes(columns.buffer)
-        for at, size in zip(
-            columns.value_positions.tolist(), columns.value_lengths.tolist(), strict=True
-        ):
-            if raw[at : at + 2] == b"\x01\x03":
-                values.add(raw[at : at + size])
-    return values
+@pytest.mark.parametrize("is_reverted", [False, True])
+def bench_revert(
+    benchmark: Any, measured: Figure, sizes: Sizes, partitions: int, is_reverted: bool
+) -> None:
+    tail, expected = generate_changes.make_changes(partitions)
+    cluster = cluster_of(partitions)
+    before = state_check(cluster.table)
+    raw = tail.read_bytes()
+    measure(benchmark, sizes, cluster, [raw], is_reverted)
+    if is_reverted:
+        assert state_check(cluster.table) == before
+    else:
+        assert_holds(cluster.table, expected)
+    name = "revert" if is_reverted else "revert_apply"
+    measured(name, unit="partitions", count=expected.records, bytes=len(raw), total=partitions)
 
 
-def bench_encode(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
-    path, expected = generate.make("mixed", sizes.partitions)
-    raw = path.read_bytes()
-    table = decoded(raw)
-    versions = generate.mixed_rows(0, sizes.partitions, expected.brokers).version
-    rows = [np.flatnonzero(versions == version).astype(np.int32) for version in range(3)]
-    size = benchmark.pedantic(
-        encoded, (table, rows, None), rounds=sizes.rounds * 2, warmup_rounds=sizes.warmup
-    )
-    made: list[Any] = []
-    encoded(table, rows, made)
-    assert partition_values(made) == partition_values([raw])
-    measured("encode", unit="records", count=expected.partitions, bytes=size)
-
-
-def bench_load(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
-    path, expected = generate.make("mixed", sizes.partitions)
-    raw = path.read_bytes()
-    cluster = benchmark.pedantic(
-        loaded, (raw, expected), rounds=sizes.rounds * 2, warmup_rounds=sizes.warmup
-    )
-    assert_holds(cluster.table, expected)
-    name = generate.topic_name(expected.topics - 1)
-    assert cluster.table.row_of(cluster.table.topic_number(name), 0) >= 0
-    assert len(cluster.state.brokers) == expected.brokers
-    measured("load", unit="partitions", count=expected.partitions, bytes=expected.bytes)
-
-
-def bench_changes(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
-    path, _ = generate.make("uniform", sizes.partitions)
-    tail_path, expected = generate_changes.make_changes(sizes.partitions)
-    raw, tail = path.read_bytes(), tail_path.read_bytes()
-    tables: list[PartitionTable] = []
-
-    def fresh() -> tuple[tuple[PartitionTable, bytes], dict[str, Any]]:
-        tables[:] = [decoded(raw)]
-        return (tables[0], tail), {}
-
-    benchmark.pedantic(
-        PartitionTable.apply, setup=fresh, rounds=sizes.rounds, warmup_rounds=sizes.warmup
-    )
-    assert_holds(tables[0], expected)
-    measured("changes", unit="records", count=expected.records, bytes=expected.bytes)
+@pytest.mark.parametrize("is_reverted", [False, True])
+def bench_revert_created(
+    benchmark: Any, measured: Figure, sizes: Sizes, partitions: int, is_reverted: bool
+) -> None:
+    cluster = Cluster(journaling=True)
+    cluster.apply(brokers_alone(300))
+    topics = [
+        NewTopic(generate.topic_name(number), Uuid(id.tobytes()), 100, 3)
+        for number, id in enumerate(generate.topic_ids(0, partitions // 100))
+    ]
+    offset, batches = cluster.next_offset, []
+    for piece in create_topics_in_pieces(cluster, topics, placer=StripedPlacer(JavaRandom(42))):
+        if len(piece):
+            offset = assign_offsets(piece.batches, offset, generate.LEADER_EPOCH)
+            batches.append(bytes(piece.batches))
+    measure(benchmark, sizes, cluster, batches, is_reverted)
+    assert cluster.table.partition_count == (0 if is_reverted else partitions)
+    name = "revert_created" if is_reverted else "revert_created_apply"
+    size = sum(map(len, batches))
+    measured(name, unit="partitions", count=partitions, bytes=size, total=partitions)
 
 
 def test_memory_a_partition(figure: Callable[..., None], sizes: Sizes) -> None:
@@ -153,9 +121,3 @@ def test_memory_a_partition(figure: Callable[..., None], sizes: Sizes) -> None:
     assert parts["columns"] >= columns
     figure("memory_columns", unit="partitions", count=count, bytes=parts["columns"])
     figure("memory_all", unit="partitions", count=count, bytes=sum(parts.values()), parts=parts)
-
-
-COLUMNS = (
-    *("topic", "partition", "leader", "leader_epoch", "partition_epoch", "leader_recovery_state"),
-    *("replicas", "directories", "isr", "elr", "last_known_elr"),
-)

@@ -6,21 +6,25 @@ A benchmark is an ordinary pytest-benchmark one that also says what it measured:
         result = benchmark.pedantic(run, rounds=20, warmup_rounds=3)
         measured("decode", unit="records", count=1_000_000, bytes=size)
 
-`report.py` joins those names with the lines of the peers, which go into the same JSON.
+The JSON of a run holds kraft's and the peers' figures as ordinary entries of pytest-benchmark;
+`report.py` joins them by those names, and ``kraft bench ingest`` reads them as any project's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from benchmarks.java_peers import Line, Peers
+from benchmarks.entries import Line, entry_of, suite_of
+from benchmarks.java_peers import Peers
+from benchmarks.machine import available_memory, begin_peak_memory, described, peak_memory
 
 LINES = pytest.StashKey[list[Line]]()
-FIGURES = pytest.StashKey[list[Line]]()
+FIGURES = pytest.StashKey[list[tuple[str, Line]]]()
+PEERS_FILE = "benchmarks/bench_peers.py"
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,6 @@ class Sizes:
     """How much work a run does: `FULL` gives the figures, `QUICK` only proves that all runs."""
 
     partitions: int
-    fence_totals: tuple[int, ...]
-    change_totals: tuple[int, ...]
     appends: int  # of 16 KiB
     quorum_appends: int
     syncs: int
@@ -42,11 +44,13 @@ class Sizes:
     java_rounds: int
     java_warmup: int
 
+    def rounds_at(self, partitions: int, times: int = 1) -> int:
+        """So many times the usual rounds; a quarter of them where one takes ten times as long."""
+        return max(3, self.rounds * times // (4 if partitions > self.partitions else 1))
+
 
 FULL = Sizes(
     partitions=1_000_000,
-    fence_totals=(100_000, 1_000_000, 2_000_000),
-    change_totals=(10_000, 10_000_000),
     appends=4096,
     quorum_appends=10_000,
     syncs=300,
@@ -61,8 +65,6 @@ FULL = Sizes(
 )
 QUICK = Sizes(
     partitions=50_000,
-    fence_totals=(50_000, 100_000),
-    change_totals=(10_000, 100_000),
     appends=512,
     quorum_appends=1000,
     syncs=20,
@@ -77,6 +79,16 @@ QUICK = Sizes(
 )
 
 
+#: The sizes of cluster that a benchmark runs at where it names no others.
+PARTITIONS = (10_000, 100_000, 1_000_000)
+LARGE_MEMORY_GIB = 10
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "partitions(*counts): the sizes of cluster to run at")
+    config.addinivalue_line("markers", "peer: runs a peer beside kraft (`make bench-peers`)")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick",
@@ -86,11 +98,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One benchmark for each cluster size where it asks for `fence_total` or `change_total`."""
-    sizes = QUICK if metafunc.config.getoption("--quick") else FULL
-    for name in ("fence_total", "change_total"):
-        if name in metafunc.fixturenames:
-            metafunc.parametrize(name, getattr(sizes, f"{name}s"))
+    """A benchmark that asks for `partitions` runs once for each size of cluster.
+
+    ``@pytest.mark.partitions(...)`` names other sizes than the usual ones. A quick run stays below
+    its own size; a machine without the memory that the largest clusters take skips them by name.
+    """
+    if "partitions" not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker("partitions")
+    counts = marker.args if marker else PARTITIONS
+    if metafunc.config.getoption("--quick"):
+        counts = sorted({min(count, QUICK.partitions) for count in counts})
+    lacking = pytest.mark.skip(reason=f"needs {LARGE_MEMORY_GIB} GiB of free memory")
+    is_small = available_memory() < LARGE_MEMORY_GIB << 30
+    metafunc.parametrize(
+        "partitions",
+        [
+            pytest.param(count, marks=[lacking] if is_small and count > FULL.partitions * 2 else [])
+            for count in counts
+        ],
+        scope="module",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -107,30 +135,58 @@ def peers(request: pytest.FixtureRequest) -> Peers:
 
 
 @pytest.fixture
-def measured(benchmark: Any) -> Callable[..., None]:
-    """Names what the benchmark measured: work, unit, count, and `bytes` where it moves any."""
+def measured(benchmark: Any) -> Iterator[Callable[..., None]]:
+    """Names what the benchmark measured: work, unit, count, `bytes` where it moves any, and
+    `total`, the partitions of the whole cluster.
+    """
 
     def note(work: str, *, unit: str, count: int, **more: Any) -> None:
         benchmark.extra_info.update(work=work, unit=unit, count=count, **more)
 
-    return note
+    begin_peak_memory()
+    yield note
+    benchmark.extra_info["peak_memory_bytes"] = peak_memory()
 
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Notes a figure that is no time, such as bytes held for `count` partitions."""
+    """Notes what no fixture timed: single acts, with their ``values_s``, or bytes of memory."""
     figures = request.config.stash.setdefault(FIGURES, [])
+    file = request.node.nodeid.partition("::")[0]
 
     def note(work: str, *, unit: str, count: int, **more: Any) -> None:
-        figures.append({"work": work, "unit": unit, "count": count, **more})
+        line = {"work": work, "unit": unit, "count": count, **more}
+        figures.append((file, line))
 
     return note
+
+
+def pytest_benchmark_update_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any]
+) -> None:
+    """What else figures depend on."""
+    machine_info.update(described())
 
 
 def pytest_benchmark_update_json(
     config: pytest.Config, benchmarks: list[Any], output_json: dict[str, Any]
 ) -> None:
-    """Puts the peers' lines and the size of the run beside the benchmarks."""
-    output_json["peers"] = config.stash.get(LINES, [])
-    output_json["figures"] = config.stash.get(FIGURES, [])
-    output_json["quick"] = bool(config.getoption("--quick"))
+    """Puts the peers, and what was timed act by act, among the benchmarks, grouped by suite.
+
+    What is no time goes into ``figures``; ``quick`` and ``partitions`` say how large the run was.
+    """
+    is_quick = bool(config.getoption("--quick"))
+    lines = [(PEERS_FILE, line, "kafka_") for line in config.stash.get(LINES, [])]
+    lines += [(file, line, "") for file, line in config.stash.get(FIGURES, [])]
+    figures = []
+    for file, line, prefix in lines:
+        entry = entry_of(line, suite_file=file, prefix=prefix)
+        if entry is None:
+            figures.append(line | {"work": prefix + line["work"]})
+        else:
+            output_json["benchmarks"].append(entry)
+    for entry in output_json["benchmarks"]:
+        entry["group"] = suite_of(entry["fullname"])
+    output_json["figures"] = figures
+    output_json["quick"] = is_quick
+    output_json["partitions"] = (QUICK if is_quick else FULL).partitions

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import generate
-from benchmarks.bench_table import loaded
+from benchmarks.clusters import loaded
 from kraft._core.batch import assign_offsets
 from kraft._core.batch_columns import BatchColumns
 from kraft._core.placement import JavaRandom, StripedPlacer
@@ -209,3 +210,27 @@ def left_alone(cluster: Cluster, others: tuple[int, ...]) -> bytes:
     for broker in others:
         tail.write(unfence_broker(cluster, broker))
     return tail.done()
+
+
+def alter_partition_body(cluster: Cluster, broker: int) -> bytes:
+    """The AlterPartition request, version 3, of a broker that wants all replicas in its ISRs."""
+    table, registered = cluster.table, cluster.state.brokers
+    by_topic: dict[int, list[bytes]] = {}
+    for row in table.broker_rows(broker).tolist():
+        state = table.state_of(row)
+        assert state["leader"] == broker
+        assert state["isr"] == [broker]
+        isr = [struct.pack(">iqx", each, registered[each].epoch) for each in state["replicas"]]
+        partition = int(table.column("partition")[row])
+        by_topic.setdefault(int(table.column("topic")[row]), []).append(
+            struct.pack(">ii", partition, state["leader_epoch"])
+            + generate.uvarint(len(isr) + 1)
+            + b"".join(isr)
+            + struct.pack(">bix", 0, state["partition_epoch"])
+        )
+    body = struct.pack(">iq", broker, registered[broker].epoch)
+    body += generate.uvarint(len(by_topic) + 1)
+    for topic, partitions in by_topic.items():
+        body += table.topic_id_of(topic) + generate.uvarint(len(partitions) + 1)
+        body += b"".join(partitions) + b"\0"
+    return body + b"\0"

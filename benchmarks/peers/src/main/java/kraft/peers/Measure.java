@@ -68,8 +68,9 @@ final class Measure {
             sink = null;
             after.run();
         }
-        Arrays.sort(nanos);
         Map<String, Object> line = line(name, unit, count, bytes);
+        line.put("values_s", seconds(nanos));
+        Arrays.sort(nanos);
         line.put("median_s", (nanos[(iterations - 1) / 2] + nanos[iterations / 2]) / 2e9);
         line.put("best_s", nanos[0] / 1e9);
         line.put("worst_s", nanos[iterations - 1] / 1e9);
@@ -77,6 +78,11 @@ final class Measure {
         line.put("warmup", warmup);
         line.putAll(more);
         print(line);
+    }
+
+    /** Every round's time in seconds, in the order of the rounds. */
+    static double[] seconds(long[] nanos) {
+        return Arrays.stream(nanos).mapToDouble(each -> each / 1e9).toArray();
     }
 
     static Map<String, Object> line(String name, String unit, long count, long bytes) {
@@ -100,6 +106,7 @@ final class Measure {
     }
 
     private static String json(Object value) {
+        if (value instanceof double[] values) return Arrays.toString(values);
         return value instanceof Number ? value.toString() : '"' + value.toString() + '"';
     }
 }

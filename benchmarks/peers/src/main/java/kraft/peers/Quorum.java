@@ -145,8 +145,9 @@ final class Quorum implements RaftClient.Listener<byte[]> {
             else next = System.nanoTime();
         }
         waitedFor = Long.MAX_VALUE;
-        Arrays.sort(nanos);
         Map<String, Object> line = Measure.line("latency", "commits", 1, size);
+        line.put("values_s", Measure.seconds(nanos));
+        Arrays.sort(nanos);
         line.put("median_s", nanos[count / 2] / 1e9);
         line.put("p99_s", nanos[Math.min(count - 1, count * 99 / 100)] / 1e9);
         line.put("worst_s", nanos[count - 1] / 1e9);

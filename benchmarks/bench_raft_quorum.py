@@ -1,0 +1,267 @@
+"""Quorums as processes: what a commit costs at light load, and how much goes through.
+
+``quorum_commit``      three nodes, 50 appends a second of one record of 200 B, one at a time: from
+                       the append's call in the leader's process to the news of its commit there
+``quorum_sync``        a bare write and fdatasync of as many bytes at the same pace, turn by turn
+``quorum_bandwidth``   three nodes, 1 MiB batches, eight on their way at once; the bytes counted are
+                       those on all three disks
+``bare_writers``       three processes that write and sync 1 MiB blocks, turn by turn with the above
+``kafka_*``            the same by Kafka's own controllers, raft alone (`peers/.../Quorum.java`),
+                       warmed up by some thousand appends; heap and collector as in Kafka's start
+                       script: G1, 1 GiB each. Both quorums run all the while and take turns under
+                       load, so that both see the same machine; whose turn it is not rests
+``single_commit``, ``single_sync``  one node; a bare write and fdatasync back to back
+``single_group_commit``  one node, 16 records of 200 B on their way at all times: one of the groups
+                       that are synced together
+``single_group_sync``  bare writes and fdatasync of as many bytes as such a group has, back to back
+                       and turn by turn with it: more bytes than one record's, which alone make a
+                       sync take longer
+``single_bandwidth``, ``single_sync_1MiB``  one node, 1 MiB batches; bare 1 MiB blocks
+``quorum_catch_up``    a node without a log, from its first step until it has downloaded, checked
+                       and put in place the leader's snapshot of 1M partitions
+``catch_up_disk``, ``catch_up_loopback``  as many bytes written and synced, or sent over loopback;
+                       the slower of the two is ``catch_up_floor``. Each time a new file is
+                       written, after a warm-up of the machine's memory: what a virtual machine has
+                       given back to its host is slow to be had again, four times as slow as a write
+                       into pages that were just in use, whoever writes
+
+Linger is 0 on both sides. All processes share this machine and one disk; nodes talk over loopback.
+Left out: clients' connections, and state machines above the log.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from benchmarks import generate
+from benchmarks.bare_writer import write_blocks, write_together
+from benchmarks.conftest import Sizes
+from benchmarks.java_peers import Line, Peers
+from benchmarks.quorum_processes import Quorum, kafka_quorum, kraft_quorum
+from benchmarks.timings import summary
+from kraft.server.local_quorum import LOOPBACK
+from tests.interop.kafka_jars import MissingToolError
+
+MIB = 1 << 20
+RECORD = 200
+#: A batch of one such record.
+BATCH = RECORD + 71
+PER_SECOND = 50
+IN_FLIGHT = 8
+#: Of a download: controller.quorum.fetch.snapshot.max.bytes.
+CHUNK = MIB
+TURNS = 3
+#: More, as each is short.
+CATCH_UP_TURNS = 7
+#: Of the light load: what it measures is the most easily disturbed.
+LIGHT_TURNS = 5
+
+
+def paced_syncs(path: Path, count: int) -> list[float]:
+    """Bare writes and syncs of one batch's bytes, at the pace of the light load."""
+    block, taken = bytes(BATCH), []
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for _ in range(count):
+        time.sleep(1 / PER_SECOND)
+        begin = time.perf_counter()
+        os.write(descriptor, block)
+        os.fdatasync(descriptor)
+        taken.append(time.perf_counter() - begin)
+    os.close(descriptor)
+    return taken
+
+
+def middle(lines: list[Line]) -> Line:
+    """The turn with the median of the medians; the worst of all of them.
+
+    What was timed once a turn has a value for each of them.
+    """
+    chosen = sorted(lines, key=lambda line: line["median_s"])[len(lines) // 2]
+    values = chosen.get("values_s", [line["median_s"] for line in lines])
+    return chosen | {"worst_s": max(line["worst_s"] for line in lines), "values_s": values}
+
+
+def light_load(
+    quorums: list[Quorum], directory: Path, sizes: Sizes
+) -> tuple[list[Line], list[float]]:
+    """The commits of each quorum, and the seconds of bare syncs, turn by turn."""
+    lines: list[list[Line]] = [[] for _ in quorums]
+    syncs: list[float] = []
+    count = sizes.commits // LIGHT_TURNS
+    for _ in range(LIGHT_TURNS):
+        syncs += paced_syncs(directory / "bare", count)
+        for quorum, taken in zip(quorums, lines, strict=True):
+            taken.append(quorum.latency(count, PER_SECOND, RECORD))
+    return [middle(taken) for taken in lines], syncs
+
+
+def full_load(
+    quorums: list[Quorum], directory: Path, sizes: Sizes, nodes: int
+) -> tuple[list[Line], float]:
+    """Each quorum's bytes on all disks and their time; the bare writers' bytes a second."""
+    lines: list[list[Line]] = [[] for _ in quorums]
+    bare = []
+    for _ in range(TURNS):
+        bare.append(write_together(directory, nodes, MIB, sizes.seconds / TURNS))
+        for quorum, taken in zip(quorums, lines, strict=True):
+            taken.append(quorum.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB))
+    middles = map(middle, lines)
+    return [line | {"bytes": line["bytes"] * nodes} for line in middles], median(bare)
+
+
+@pytest.fixture
+def kafka(peers: Peers, tmp_path: Path) -> Iterator[Quorum | None]:
+    """Kafka's quorum; None where it cannot be had, and kraft's is measured alone."""
+    with ExitStack() as stack:
+        quorum = None
+        try:
+            quorum = stack.enter_context(kafka_quorum(3, tmp_path / "kafka"))
+        except MissingToolError as missing:
+            warnings.warn(f"no quorum of Kafka's: {missing}", stacklevel=1)
+        yield quorum
+
+
+@pytest.fixture
+def quorum(tmp_path: Path) -> Iterator[Quorum]:
+    with kraft_quorum(3, tmp_path / "quorum") as running:
+        yield running
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Iterator[Quorum]:
+    with kraft_quorum(1, tmp_path / "single") as running:
+        yield running
+
+
+@pytest.mark.peer
+def bench_quorum(
+    quorum: Quorum,
+    kafka: Quorum | None,
+    figure: Callable[..., None],
+    peers: Peers,
+    sizes: Sizes,
+    tmp_path: Path,
+) -> None:
+    quorums = [quorum] if kafka is None else [quorum, kafka]
+
+    def note(work: str, line: Line, *of_kafka: Line) -> None:
+        figure(**line | {"work": work})
+        peers.lines.extend(each | {"work": work} for each in of_kafka)
+
+    for each in quorums:
+        each.latency(sizes.quorum_warm_up, 10_000, RECORD)
+    lines, syncs = light_load(quorums, tmp_path, sizes)
+    note("quorum_commit", *lines)
+    figure("quorum_sync", unit="syncs", count=1, bytes=RECORD, **summary(syncs))
+    for each in quorums:
+        each.bandwidth(sizes.megabytes // TURNS, IN_FLIGHT, MIB)
+    lines, bare = full_load(quorums, tmp_path, sizes, 3)
+    note("quorum_bandwidth", *lines)
+    note_rate(figure, "bare_writers", bare)
+
+
+def note_rate(figure: Callable[..., None], work: str, bytes_per_s: float) -> None:
+    """A bandwidth as the blocks of one second."""
+    blocks = round(bytes_per_s / MIB)
+    figure(work, unit="blocks", count=blocks, bytes=blocks * MIB, **summary([1.0]))
+
+
+def bench_single(single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path) -> None:
+    single.latency(sizes.quorum_warm_up // 4, 10_000, RECORD)
+    commits, groups, syncs, group_syncs = [], [], [], []
+
+    def sync(size: int) -> Line:
+        count, seconds = write_blocks(str(tmp_path / f"bare-{size}"), size, sizes.seconds / 6)
+        return {"median_s": seconds / count, "worst_s": seconds / count}
+
+    for _ in range(TURNS):
+        commits.append(single.latency(sizes.commits, 10_000, RECORD))
+        syncs.append(sync(BATCH))
+        line = single.commits(sizes.commits * 20, 16, RECORD)
+        count = line.pop("groups")
+        # Linger 0: each record is a batch of its own.
+        size = BATCH * line["count"] // count
+        line["median_s"] = line["worst_s"] = line["median_s"] / count
+        groups.append(line | {"count": 1, "bytes": size, "unit": "syncs"})
+        group_syncs.append(sync(size) | {"bytes": size})
+    figure(**middle(commits) | {"work": "single_commit"})
+    figure("single_sync", unit="syncs", count=1, bytes=RECORD, **middle(syncs))
+    figure(**middle(groups) | {"work": "single_group_commit"})
+    figure("single_group_sync", unit="syncs", count=1, **middle(group_syncs))
+    [line], bare = full_load([single], tmp_path, sizes, 1)
+    figure(**line | {"work": "single_bandwidth"})
+    note_rate(figure, "single_sync_1MiB", bare)
+
+
+def bench_catch_up(
+    single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path
+) -> None:
+    source, _ = generate.make("uniform", sizes.partitions)
+    size = single.snapshot(source)["bytes"]
+    disk, loopback, lines = [], [], []
+    floor, home = tmp_path / "floor", tmp_path / "newcomer"
+    for _ in range(CATCH_UP_TURNS):
+        warm_memory(tmp_path / "warm", size)
+        disk.append(seconds_to_write(floor, size))
+        loopback.append(seconds_to_send(size))
+        floor.unlink()
+        warm_memory(tmp_path / "warm", size)
+        line = single.catch_up(home)
+        shutil.rmtree(home)
+        assert line["bytes"] == size
+        lines.append(line | {"worst_s": line["median_s"]})
+    figure(**middle(lines) | {"work": "quorum_catch_up"})
+    for work, seconds in (("catch_up_disk", disk), ("catch_up_loopback", loopback)):
+        figure(work, unit="snapshots", count=1, bytes=size, **summary(seconds))
+    slower = max(disk, loopback, key=median)
+    figure("catch_up_floor", unit="snapshots", count=1, bytes=size, **summary(slower))
+
+
+def warm_memory(path: Path, size: int) -> None:
+    """Twice so many bytes of pages are used, and free again."""
+    seconds_to_write(path, 2 * size)
+    path.unlink()
+
+
+def seconds_to_write(path: Path, size: int) -> float:
+    """Writes so many bytes in chunks of a download's size, and syncs them."""
+    chunk = bytes(CHUNK)
+    begin = time.perf_counter()
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    for place in range(0, size, CHUNK):
+        os.write(descriptor, chunk[: size - place])
+    os.fdatasync(descriptor)
+    seconds = time.perf_counter() - begin
+    os.close(descriptor)
+    return seconds
+
+
+def seconds_to_send(size: int) -> float:
+    """Sends so many bytes over loopback, from one thread to another."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+    chunk, buffer = bytes(CHUNK), bytearray(CHUNK)
+    begin = time.perf_counter()
+    with sender, receiver, ThreadPoolExecutor(1) as pool:
+
+        def send() -> None:
+            for place in range(0, size, CHUNK):
+                sender.sendall(chunk[: size - place])
+
+        sent, received = pool.submit(send), 0
+        while received < size:
+            received += receiver.recv_into(buffer)
+        sent.result()
+    return time.perf_counter() - begin
