@@ -16,6 +16,7 @@ trace``, or ``spark.read.format("kraft-trace")``).
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ def bench_scenario_million(
     )
     for name, seconds in stages.items():
         unit, count, written = counts[name]
-        work_name = "scenario_" + name.replace(" ", "_").replace(",", "")
+        work_name = "scenario_" + re.sub(r"\W+", "_", name)
         figure(
             work_name,
             unit=unit,
