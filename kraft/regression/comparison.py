@@ -21,7 +21,7 @@ whose many splits the best one is picked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import erfc, isfinite, isnan, nan, sqrt
 
@@ -83,6 +83,17 @@ def compare(
         for key in sorted(old.keys() | new.keys())
     ]
     compared = [_other_machines(each, old, new) for each in compared]
+    return correct(compared, settings, threshold)
+
+
+def correct(
+    compared: Sequence[Comparison], settings: Settings, threshold: float
+) -> list[Comparison]:
+    """The same comparisons, sorted by key, judged by p values that are corrected together.
+
+    For those who compare benchmark by benchmark, in whatever processes, and gather the results.
+    """
+    compared = sorted(compared, key=lambda each: each.key)
     tested = [at for at, each in enumerate(compared) if each.p_value is not None]
     p_values = np.array([compared[at].p_value for at in tested], dtype=np.float64)
     for at, q in zip(tested, multiplicity.q_values(p_values, len(tested)), strict=True):

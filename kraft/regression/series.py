@@ -7,7 +7,8 @@ The order is that of time; runs of the same microsecond are ordered by their ids
 is the same wherever and however often it is put together. A machine whose clock went back has runs
 where its clock said: nothing else is known of them.
 
-A run whose value is missing, NaN or infinite says nothing; it is left out, and counted.
+A run whose value is missing, NaN or infinite says nothing, nor does a time of zero, which was not
+measured; it is left out, and counted.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from kraft.regression.points import Series, SeriesKey
 COLUMNS = ("run_id", "time", "commit", "value", "rounds")
 
 
-def gather(key: SeriesKey, rows: pa.Table) -> tuple[Series, int]:
-    """The history in ``rows`` (`COLUMNS`, any order), and how many runs were left out of it."""
+def gather(key: SeriesKey, rows: pa.Table, statistic: str) -> tuple[Series, int]:
+    """The history in ``rows`` (`COLUMNS`, any order; ``value`` is the ``statistic``), and how many
+    runs were left out of it."""
     rows = rows.sort_by([("time", "ascending"), ("run_id", "ascending"), ("value", "ascending")])
     value = rows["value"].to_numpy().astype(np.float64)  # null becomes NaN
-    good = np.isfinite(value)
+    # Nothing takes no time; but nothing may well be counted.
+    good = np.isfinite(value) & ((value >= 0) if statistic == "instructions" else (value > 0))
     left_out = int(len(good) - good.sum())
     if left_out:
         rows, value = rows.filter(pa.array(good)), value[good]
@@ -48,11 +51,12 @@ def _objects(column: pa.ChunkedArray) -> NDArray[np.object_]:
 
 
 def _rounds(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:
-    """The round values of each run without what is no number; empty where they were not saved."""
+    """The round values of each run that are times; empty where they were not saved."""
     lists = column.combine_chunks()
     flat = lists.values.to_numpy(zero_copy_only=False)
     ends = lists.offsets.to_numpy()
     rounds = [flat[start:end] for start, end in pairwise(ends)]
-    if np.isfinite(flat).all():
+    good = np.isfinite(flat) & (flat > 0)
+    if good.all():
         return rounds
-    return [each[np.isfinite(each)] for each in rounds]
+    return [each[np.isfinite(each) & (each > 0)] for each in rounds]

@@ -138,7 +138,7 @@ def histories(
         [tuple(key) for key in keys], ", ".join(f"{name} string" for name in _KEY)
     )
     rows = _columns(points.join(F.broadcast(wanted), _KEY, "left_semi"), settings).toArrow()
-    return {key: gather(key, group)[0] for key, group in _groups(rows, _KEY)}
+    return {key: gather(key, group, settings.statistic)[0] for key, group in _groups(rows, _KEY)}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _findings(points: DataFrame, settings: Settings) -> list[_Looked]:
 def _look(group: pa.Table, settings: Settings) -> pa.Table:
     """One series in a worker."""
     ((key, rows),) = _groups(group, _KEY)
-    series, left_out = gather(key, rows)
+    series, left_out = gather(key, rows, settings.statistic)
     return to_rows(_Looked, [_Looked(history.analyse(series, settings), left_out)])
 
 
@@ -229,10 +229,8 @@ def _problems(looked: Sequence[_Looked], settings: Settings) -> Iterable[str]:
         if each.left_out:
             runs = "1 run" if each.left_out == 1 else f"{each.left_out:,} runs"
             key = each.finding.key
-            yield (
-                f"{key.name} on {key.machine}: {runs} left out, without a {settings.statistic} "
-                "that is a number"
-            )
+            left_out = f"{runs} left out, without a usable {settings.statistic}"
+            yield f"{key.name} on {key.machine}: {left_out}"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -248,7 +246,7 @@ def _scaling_laws(
         return []
 
     def fit(group: pa.Table) -> pa.Table:
-        series = [gather(key, rows)[0] for key, rows in _groups(group, _KEY)]
+        series = [gather(key, rows, settings.statistic)[0] for key, rows in _groups(group, _KEY)]
         return to_rows(ScalingLaw, scaling.laws(series, settings, size_param))
 
     wanted = points.sparkSession.createDataFrame(

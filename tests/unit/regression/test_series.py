@@ -30,7 +30,7 @@ def rows(
 
 
 def test_time_orders_a_history() -> None:
-    series, left_out = gather(KEY, rows(("b", 30, 3.0), ("c", 10, 1.0), ("a", 20, 2.0)))
+    series, left_out = gather(KEY, rows(("b", 30, 3.0), ("c", 10, 1.0), ("a", 20, 2.0)), "min")
     assert series.value.tolist() == [1.0, 2.0, 3.0]
     assert series.run_id.tolist() == ["c", "a", "b"]
     assert series.commit.tolist() == ["of c", "of a", "of b"]
@@ -40,16 +40,18 @@ def test_time_orders_a_history() -> None:
 
 
 def test_runs_of_one_moment_are_ordered_by_their_ids() -> None:
-    one = rows(("b", 10, 2.0), ("a", 10, 1.0), ("c", 5, 0.0))
+    one = rows(("b", 10, 2.0), ("a", 10, 1.0), ("c", 5, 0.1))
     other = one.take([2, 1, 0])
     for table in (one, other):
-        assert gather(KEY, table)[0].run_id.tolist() == ["c", "a", "b"]
+        assert gather(KEY, table, "median")[0].run_id.tolist() == ["c", "a", "b"]
 
 
-@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_number_is_left_out_and_counted(bad: float | None) -> None:
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -1.0, 0.0])
+def test_what_was_not_measured_is_left_out_and_counted(bad: float | None) -> None:
     series, left_out = gather(
-        KEY, rows(("a", 1, 1.0), ("b", 2, bad), ("c", 3, 3.0), rounds=[[1.0], [9.0], [3.0]])
+        KEY,
+        rows(("a", 1, 1.0), ("b", 2, bad), ("c", 3, 3.0), rounds=[[1.0], [9.0], [3.0]]),
+        "median",
     )
     assert series.run_id.tolist() == ["a", "c"]
     assert left_out == 1
@@ -57,16 +59,22 @@ def test_what_is_no_number_is_left_out_and_counted(bad: float | None) -> None:
     assert [each.tolist() for each in series.rounds] == [[1.0], [3.0]]
 
 
+def test_nothing_takes_no_time_but_may_be_counted() -> None:
+    given = rows(("a", 1, 0.0), ("b", 2, 3.0))
+    assert gather(KEY, given, "min")[0].value.tolist() == [3.0]
+    assert gather(KEY, given, "instructions")[0].value.tolist() == [0.0, 3.0]
+
+
 def test_a_history_of_nothing_is_a_history() -> None:
-    series, left_out = gather(KEY, rows(("a", 1, None), ("b", 2, None)))
+    series, left_out = gather(KEY, rows(("a", 1, None), ("b", 2, None)), "min")
     assert len(series) == 0
     assert left_out == 2
 
 
 def test_rounds_stay_with_their_run() -> None:
     given = rows(
-        ("b", 20, 2.0), ("a", 10, 1.0), ("c", 30, 3.0), rounds=[[2.0, 2.1], None, [3.0, np.nan]]
+        ("b", 20, 2.0), ("a", 10, 1.0), ("c", 30, 3.0), rounds=[[2.0, 2.1], None, [3.0, np.nan, 0]]
     )
-    series, _ = gather(KEY, given)
+    series, _ = gather(KEY, given, "median")
     assert series.rounds is not None
     assert [each.tolist() for each in series.rounds] == [[], [2.0, 2.1], [3.0]]

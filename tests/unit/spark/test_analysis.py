@@ -114,6 +114,7 @@ def test_what_spark_finds_is_what_is_found_without_it(points: DataFrame) -> None
         series, _ = gather(
             SeriesKey("bench_a.py", benchmark, "{}", machine),
             rows.rename_columns({**columns, "median": "value", "values": "rounds"}),
+            "median",
         )
         expected.append(history.analyse(series, SETTINGS))
     assert analysis.analyse(points, SETTINGS).series == multiplicity.correct(expected, SETTINGS)
@@ -144,7 +145,7 @@ def test_runs_of_one_moment_have_an_order(spark: SparkSession) -> None:
     assert changed.last_time_us == int(at(40).timestamp() * 1e6)
 
 
-@pytest.mark.parametrize("bad", [None, float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), 0.0])
 def test_what_is_no_number_is_left_out_and_told(spark: SparkSession, bad: float | None) -> None:
     values: list[float | None] = [*levels((40, 1.0))]
     values[7] = values[9] = bad
@@ -157,8 +158,8 @@ def test_what_is_no_number_is_left_out_and_told(spark: SparkSession, bad: float 
     assert (a.run_count, a.outcome) == (38, Outcome.STABLE)
     assert (b.run_count, b.outcome) == (0, Outcome.TOO_LITTLE_DATA)
     assert found.problems == (
-        "bench_a.py::a on box: 2 runs left out, without a median that is a number",
-        "bench_a.py::b on box: 1 run left out, without a median that is a number",
+        "bench_a.py::a on box: 2 runs left out, without a usable median",
+        "bench_a.py::b on box: 1 run left out, without a usable median",
     )
 
 
