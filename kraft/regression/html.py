@@ -1,0 +1,433 @@
+"""Findings as a page: one file that opens anywhere, needs no network and keeps its plots with it.
+
+Owns the page's markup and what it holds of a large analysis: every change in a table, plots of
+those series that the analysis kept (changed ones first), everything else in words. ``page.css`` and
+``page.js`` lie beside this module; plotly.js comes from the plotly package and is written into
+the page once. The page forbids itself the network (Content-Security-Policy), so that nothing in it
+can fetch; every text of a result is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from kraft.errors import MissingPackageError
+from kraft.regression import plots, wording
+from kraft.regression.findings import (
+    Analysis,
+    ChangePoint,
+    Kind,
+    Outcome,
+    ScalingLaw,
+    SeriesFinding,
+)
+from kraft.regression.points import SeriesKey
+
+#: Series and scaling laws that are drawn; rows of a table.
+MOST_DRAWN = 200
+MOST_ROWS = 5000
+
+_ONLY_INLINE = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+)
+
+
+def page(
+    analysis: Analysis, *, title: str = "Benchmarks", repository_url: str | None = None
+) -> str:
+    """The whole file, UTF-8 when written, some 5 MB of which are plotly.js.
+
+    ``repository_url`` (``https://github.com/owner/name``) makes the commits links.
+
+    Raises:
+        InvalidConfigError: ``repository_url`` is no address of a repository.
+        MissingPackageError: plotly is not installed (``pip install 'kraft[report]'``).
+    """
+    return _Page(analysis, title, repository_url).text()
+
+
+class _Page:
+    """One page in the making: names, links and the data that its plots will want."""
+
+    def __init__(self, analysis: Analysis, title: str, repository_url: str | None) -> None:
+        self.analysis = analysis
+        self.title = title
+        self.statistic = analysis.settings.statistic
+        self.repository = wording.Repository(repository_url) if repository_url else None
+        self.names = wording.Names.of(analysis)
+        self.points = analysis.change_points
+        self.data: dict[str, dict[str, Any]] = {}
+        drawable = [each for each in analysis.series if each.series is not None and each.run_count]
+        drawable.sort(
+            key=lambda each: -max((p.ratio.value for p in each.change_points), default=-1)
+        )
+        self.drawn = drawable[:MOST_DRAWN]
+        self.left_out = len(drawable) - len(self.drawn)
+        self.sections = {each.key: f"series-{place}" for place, each in enumerate(self.drawn)}
+        self.laws = wording.changed_first(analysis.scaling)
+
+    def text(self) -> str:
+        body = "\n".join(
+            [
+                self.heading(),
+                self.changes(),
+                *self.histories(),
+                *self.scaling(),
+                self.all_series(),
+                self.machines(),
+                self.problems(),
+                self.settings(),
+            ]
+        )
+        data = "\n".join(
+            f'<script type="application/json" id="data-{name}">{_json(each)}</script>'
+            for name, each in self.data.items()
+        )
+        drawing = _plotly() if self.data else ""
+        scripts = f"<script>{drawing}</script>\n<script>{_beside('page.js')}</script>"
+        return (
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_ONLY_INLINE}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{_text(self.title)}</title>\n<style>\n{_beside('page.css')}</style>\n</head>\n"
+            f"<body>\n{body}\n{data}\n{scripts}\n</body>\n</html>\n"
+        )
+
+    def heading(self) -> str:
+        series = self.analysis.series
+        outcomes = [each.outcome for each in series]
+        regressions = sum(point.kind is Kind.REGRESSION for point in self.points)
+        cards: list[tuple[str, int, str]] = [
+            ("series", len(series), ""),
+            ("changed", outcomes.count(Outcome.CHANGED), ""),
+            ("regressions", regressions, "slower" if regressions else ""),
+            ("improvements", len(self.points) - regressions, "faster"),
+            ("too little data", outcomes.count(Outcome.TOO_LITTLE_DATA), ""),
+            ("machines", len({each.key.machine for each in series}), ""),
+        ]
+        if self.analysis.problems:
+            cards.append(("problems", len(self.analysis.problems), ""))
+        shown = "".join(
+            f'<div><dt>{label}</dt><dd class="{style}">{number:,}</dd></div>'
+            for label, number, style in cards
+        )
+        span = "No runs."
+        if any(each.run_count for each in series):
+            first, last = map(wording.time_text, self.span_us())
+            of = "" if self.statistic == "instructions" else " of their rounds"
+            span = f"Runs from {first} to {last} UTC, judged by the {self.statistic}{of}."
+        return (
+            f'<header>\n<h1>{_text(self.title)}</h1>\n<p class="quiet">{span}</p>\n'
+            f'<dl class="cards">{shown}</dl>\n</header>'
+        )
+
+    def span_us(self) -> tuple[int, int]:
+        """When the first and the last run were."""
+        held = [each for each in self.analysis.series if each.run_count]
+        return min(each.first_time_us for each in held), max(each.last_time_us for each in held)
+
+    def changes(self) -> str:
+        if not self.points:
+            return "<h2>Changes</h2>\n<p>No series changed.</p>"
+        self.data["overview"] = plots.overview_plot(
+            self.points[:MOST_ROWS],
+            self.span_us(),
+            lambda point: self.names(point.key),
+            lambda point: self.sections.get(point.key),
+        )
+        head = [("benchmark", False), ("change", True), ("old → new", True), ("since", False)]
+        head += [("commits", False), ("p", True), ("q", True)]
+        rows = "\n".join(self.change_row(point) for point in self.points[:MOST_ROWS])
+        return (
+            '<section class="overview">\n<h2>Changes</h2>\n<p class="quiet">Each change at '
+            "the time of its first run; above the line is slower. A click leads to its history."
+            "</p>\n"
+            '<div class="plot" data-kind="overview" data-of="overview" role="img" '
+            'aria-label="Every change over time"></div>\n'
+            f"{_tools(has_search=True)}\n{_table(head, rows)}\n"
+            f"{_left_out(len(self.points) - MOST_ROWS, 'changes')}</section>"
+        )
+
+    def change_row(self, point: ChangePoint) -> str:
+        name = self.names(point.key)
+        old, new = wording.pair_text(point.mean_before, point.mean_after, point.statistic)
+        kind = wording.kind_text(point.kind)
+        cells = [
+            self.name_cell(point.key),
+            _cell(
+                f'<strong class="{kind}">{wording.change_text(point.ratio.value)}</strong> '
+                f'<span class="quiet">{wording.interval_text(point.ratio)}</span>',
+                key=point.ratio.value,
+            ),
+            _cell(f"{old} → {new}", key=point.mean_after),
+            _cell(wording.date_text(point.time_us), key=str(point.time_us).zfill(20)),
+            _cell(self.commits(point), key=point.commit_after or ""),
+            _cell(_text(wording.p_text(point.p_value)), key=point.p_value),
+            _cell(_text(wording.p_text(point.q_value)), key=point.q_value),
+        ]
+        return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
+
+    def name_cell(self, key: SeriesKey) -> str:
+        """A benchmark's name, leading to its section where it has one, and its machine where
+        there are several.
+        """
+        name, section = self.names(key), self.sections.get(key)
+        shown = f'<a href="#{section}">{_text(name)}</a>' if section else _text(name)
+        if len(self.names.machines) > 1:
+            shown += f'<br><span class="quiet">{_text(key.machine)}</span>'
+        return _cell(shown, key=name, style="name")
+
+    def commits(self, point: ChangePoint) -> str:
+        """The pair of commits, linked to what lies between them."""
+        if point.same_commit:
+            return f'<span class="badge">{wording.SAME_CODE}</span>'
+        text = f'<span class="commits">{_text(wording.commits_text(point))}</span>'
+        url = self.repository and self.repository.comparison(
+            point.commit_before, point.commit_after
+        )
+        return _link(url, text) if url else text
+
+    def histories(self) -> Iterable[str]:
+        if not self.drawn:
+            return
+        yield (
+            '<h2>Histories</h2>\n<p class="quiet">Each point is a run, its faint bar the '
+            "middle half of the run's rounds; the lines are the levels between changes. Beside "
+            "it, how the rounds of each level are spread, with their medians. Drag to zoom, "
+            "double-click to go back.</p>"
+        )
+        yield _tools(has_search=not self.points, has_axis=True)
+        for each in self.drawn:
+            yield self.history(each)
+        yield _left_out(self.left_out, "series with smaller changes or none")
+
+    def history(self, finding: SeriesFinding) -> str:
+        section = self.sections[finding.key]
+        plot = plots.history_plot(finding, self.statistic)
+        self.data[section] = plot
+        said = [
+            finding.key.suite,
+            finding.key.machine,
+            wording.counted(finding.run_count, "run"),
+            f"last {wording.value_text(finding.last_value, self.statistic)}",
+        ]
+        if finding.noise == finding.noise:
+            said.append(f"noise {finding.noise * 100:.2g} %")
+        if plot["thinned"]:
+            said.append(
+                f"{len(plot['run']):,} of them drawn, the least and largest of each stretch"
+            )
+        if finding.outcome is not Outcome.CHANGED:
+            said.append(finding.outcome.value)
+        changes = "\n".join(self.change(point) for point in finding.change_points)
+        saved = finding.series is not None and finding.series.rounds is not None
+        spread = "Rounds of each level" if saved else "Values of each level"
+        name = _text(self.names(finding.key))
+        listed = f'<ul class="changes">{changes}</ul>\n' if changes else ""
+        return (
+            f'<section class="series" id="{section}" data-name="{name}">\n<header>'
+            f'<h3 class="name">{name}</h3>\n'
+            f'<p class="quiet">{" · ".join(map(_text, said))}</p></header>\n{listed}'
+            '<div class="plots">\n'
+            f"{_figure('history', section, 'History', f'History of {name}')}\n"
+            f"{_figure('distribution', section, spread, f'Distribution of {name}')}\n"
+            "</div>\n</section>"
+        )
+
+    def change(self, point: ChangePoint) -> str:
+        old, new = wording.pair_text(point.mean_before, point.mean_after, point.statistic)
+        kind = wording.kind_text(point.kind)
+        sign = "▲" if point.kind is Kind.REGRESSION else "▼"
+        return (
+            f'<li class="{kind}"><strong>{sign} {wording.change_text(point.ratio.value)} {kind}'
+            f"</strong><span>{wording.interval_text(point.ratio)}</span>"
+            f"<span>{old} → {new}</span><span>since {wording.time_text(point.time_us)}, "
+            f"run {point.index + 1}</span><span>{self.commits(point)}</span>"
+            f'<span class="quiet">p {_text(wording.p_text(point.p_value))}, '
+            f"q {_text(wording.p_text(point.q_value))}</span></li>"
+        )
+
+    def scaling(self) -> Iterable[str]:
+        if not self.laws:
+            return
+        yield (
+            '<h2>Scaling</h2>\n<p class="quiet">How time grows with size: value ~ size ^ exponent, '
+            "the newest run of each size. The band is the exponent's interval, the dotted line "
+            "growth in step with the size.</p>"
+        )
+        head = [("benchmark", False), ("size", False), ("exponent", True), ("10x the size", True)]
+        rows = "\n".join(self.law_row(law) for law in self.laws[:MOST_ROWS])
+        yield _table(
+            [*head, ("changed", False)],
+            rows,
+        )
+        yield '<div class="laws">'
+        for place, law in enumerate(self.laws[:MOST_DRAWN]):
+            plot = plots.scaling_plot(law, self.statistic)
+            if not plot:
+                continue
+            self.data[f"law-{place}"] = plot
+            name = _text(self.names(law.key))
+            yield (
+                f'<section class="series" id="law-{place}" data-name="{name}"><header>'
+                f'<h3 class="name">{name}</h3><p class="quiet">'
+                f"{_text(wording.exponent_text(law))} · {_text(law.key.machine)}</p></header>"
+                f"{_figure('scaling', f'law-{place}', '', f'Scaling of {name}')}</section>"
+            )
+        yield "</div>"
+        yield _left_out(len(self.laws) - MOST_DRAWN, "scaling laws in the table only")
+
+    def law_row(self, law: ScalingLaw) -> str:
+        name = self.names(law.key)
+        changed = "<br>".join(
+            f"{point.mean_before:.2f} → {point.mean_after:.2f} since "
+            f"{wording.date_text(point.time_us)} {self.commits(point)}"
+            for point in law.change_points
+        )
+        cells = [
+            _cell(_text(name), key=name, style="name"),
+            _cell(_text(law.size_param), key=law.size_param),
+            _cell(
+                f"<strong>{law.exponent:.2f}</strong> "
+                f'<span class="quiet">[{law.low:.2f}, {law.high:.2f}]</span>',
+                key=law.exponent,
+            ),
+            _cell(wording.growth_text(law.exponent), key=law.exponent),
+            _cell(changed or "-", key=str(len(law.change_points))),
+        ]
+        return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
+
+    def all_series(self) -> str:
+        """What came of each series, folded: with names and figures, without plots."""
+        head = [("benchmark", False), ("outcome", False), ("runs", True), ("last", True)]
+        head += [("noise", True)]
+        rows = "\n".join(self.series_row(each) for each in self.analysis.series[:MOST_ROWS])
+        if not rows:
+            return ""
+        count = wording.counted(len(self.analysis.series), "series", "series")
+        return (
+            f"<h2>All series</h2>\n<details><summary>{count} and what came of each</summary>\n"
+            f"{_table(head, rows)}\n</details>\n"
+            f"{_left_out(len(self.analysis.series) - MOST_ROWS, 'series')}"
+        )
+
+    def series_row(self, finding: SeriesFinding) -> str:
+        name = self.names(finding.key)
+        noise = f"{finding.noise * 100:.2g} %" if finding.noise == finding.noise else "-"
+        cells = [
+            self.name_cell(finding.key),
+            _cell(finding.outcome.value, key=finding.outcome.value),
+            _cell(f"{finding.run_count:,}", key=finding.run_count),
+            _cell(wording.value_text(finding.last_value, self.statistic), key=finding.last_value),
+            _cell(noise, key=finding.noise),
+        ]
+        return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
+
+    def machines(self) -> str:
+        described = self.analysis.machines or {}
+        found = sorted({each.key.machine for each in self.analysis.series} | set(described))
+        if not found:
+            return ""
+        blocks = []
+        for machine in found:
+            fields = wording.machine_fields(described.get(machine))
+            inside = _fields(fields) if fields else "<p>Nothing is said of it.</p>"
+            opened = " open" if len(found) == 1 else ""
+            blocks.append(
+                f"<details{opened}><summary>{_text(machine)}</summary>\n{inside}</details>"
+            )
+        return "<h2>Machines</h2>\n" + "\n".join(blocks)
+
+    def problems(self) -> str:
+        if not self.analysis.problems:
+            return ""
+        shown = "\n".join(f"<li>{_text(each)}</li>" for each in self.analysis.problems[:MOST_ROWS])
+        return (
+            f'<h2>Problems</h2>\n<ul class="problems">{shown}</ul>\n'
+            f"{_left_out(len(self.analysis.problems) - MOST_ROWS, 'problems')}"
+        )
+
+    def settings(self) -> str:
+        given = [(name, str(value)) for name, value in vars(self.analysis.settings).items()]
+        return (
+            "<h2>How this was judged</h2>\n<details><summary>Change points by E-divisive means, "
+            "ratios by bootstrap, corrected for many tests: the settings</summary>\n"
+            f"{_fields(given)}</details>"
+        )
+
+
+def _tools(*, has_search: bool, has_axis: bool = False) -> str:
+    """What is shown: a filter by name, and for plots whether runs are told by number or time."""
+    search = '<input type="search" placeholder="Filter by name" aria-label="Filter by name">'
+    choices = "".join(
+        f'<label><input type="radio" name="axis" value="{value}"{checked}> {label}</label>'
+        for value, label, checked in (("run", "runs", " checked"), ("time", "time", ""))
+    )
+    along = f"<fieldset><legend>Along</legend>{choices}</fieldset>"
+    return f'<div class="tools">{search if has_search else ""}{along if has_axis else ""}</div>'
+
+
+def _table(head: Sequence[tuple[str, bool]], rows: str) -> str:
+    cells = "".join(
+        f'<th scope="col"{" class=number" if is_number else ""}><button>{name}</button></th>'
+        for name, is_number in head
+    )
+    return (
+        f'<div class="wide"><table><thead><tr>{cells}</tr></thead>\n'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _cell(content: str, *, key: float | str, style: str = "") -> str:
+    """A cell with what it is sorted by; numbers are set to the right."""
+    style = style or ("" if isinstance(key, str) else "number")
+    named = f' class="{style}"' if style else ""
+    return f'<td{named} data-key="{_text(str(key))}">{content}</td>'
+
+
+def _figure(kind: str, data: str, caption: str, label: str) -> str:
+    said = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return (
+        f'<figure>{said}<div class="plot" data-kind="{kind}" data-of="{data}" role="img" '
+        f'aria-label="{label}"></div></figure>'
+    )
+
+
+def _fields(fields: Iterable[tuple[str, str]]) -> str:
+    inside = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in fields)
+    return f'<dl class="fields">{inside}</dl>'
+
+
+def _left_out(count: int, what: str) -> str:
+    return f'<p class="quiet">{count:,} more {what} are left out.</p>' if count > 0 else ""
+
+
+def _link(url: str, content: str) -> str:
+    return f'<a href="{_text(url)}" rel="noopener noreferrer" target="_blank">{content}</a>'
+
+
+def _text(text: str) -> str:
+    """Text that is nothing but text, in an attribute as well."""
+    return escape(wording.printable(text))
+
+
+def _json(data: object) -> str:
+    """JSON inside a script element, which ends at the first ``</script`` whatever stands there."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _beside(name: str) -> str:
+    return files("kraft.regression").joinpath(name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MissingPackageError("a page needs plotly: pip install 'kraft[report]'") from None
+    script: str = get_plotlyjs()
+    return script

@@ -1,0 +1,226 @@
+// Draws the plots of a report from the data that lies in the page, each when it comes into view.
+// Works without any network; without this script the page still says all of it in words.
+"use strict";
+(() => {
+  const NAMES = ["ground", "line", "text", "quiet", "slower", "faster", "neutral", "grid", "point"];
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  let colours = {};
+  let axis = "run";
+
+  const readColours = () => {
+    const style = getComputedStyle(document.documentElement);
+    for (const name of NAMES) colours[name] = style.getPropertyValue(`--${name}`).trim();
+  };
+  // Plotly takes a few tags in its texts: names are shown, never taken as tags.
+  const shown = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const kindColour = (kind) => colours[kind] || colours.neutral;
+  const faint = (colour, alpha) => {
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+    return `rgba(${red},${green},${blue},${alpha})`;
+  };
+  const percent = (ratio) => ratio >= 11 ? `x${ratio}`
+    : ratio === 1 ? "same" : `${ratio > 1 ? "+" : "-"}${Math.round(Math.abs(ratio - 1) * 100)} %`;
+
+  const padded = (first, last) => {
+    const margin = Math.max((last - first) * 0.015, 0.5);
+    return [first - margin, last + margin];
+  };
+
+  const layout = (given) => {
+    const line = { gridcolor: colours.grid, zeroline: false, linecolor: colours.line,
+      tickcolor: colours.line, automargin: true };
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colours.quiet },
+      margin: { l: 56, r: 12, t: 8, b: 44 }, hovermode: "closest",
+      hoverlabel: { bgcolor: colours.ground, bordercolor: colours.line,
+        font: { color: colours.text }, align: "left" },
+      ...given,
+      xaxis: { ...line, ...given.xaxis }, yaxis: { ...line, ...given.yaxis },
+    };
+  };
+
+  const dateOf = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19);
+  const labelOf = (data, place) => `run ${data.run[place]} (${shown(data.id[place])}), commit ` +
+    `${shown(data.commit[place])}<br>${dateOf(data.time[place]).replace("T", " ")} UTC`;
+
+  const history = (data) => {
+    const along = (runs, times) => axis === "run" ? runs : times.map(dateOf);
+    const x = along(data.run, data.time);
+    const traces = [];
+    if (data.low) {
+      const xs = [], ys = [];
+      x.forEach((at, place) => {
+        xs.push(at, at, null);
+        ys.push(data.low[place], data.high[place], null);
+      });
+      traces.push({ x: xs, y: ys, mode: "lines", hoverinfo: "skip", connectgaps: false,
+        line: { color: faint(colours.point, 0.35), width: 2 } });
+    }
+    // A run far out is drawn at the edge, pointing to where it is: it would flatten all others.
+    const [least, most] = data.range;
+    const side = (value) => value > most ? "triangle-up" : value < least ? "triangle-down" : "circle";
+    const size = x.length > 400 ? 4 : 6;
+    traces.push({ x, y: data.value.map((value) => Math.min(Math.max(value, least), most)),
+      mode: "markers", customdata: data.value.map((value, place) => [value, labelOf(data, place)]),
+      cliponaxis: false,
+      marker: { symbol: data.value.map(side), color: colours.point,
+        size: data.value.map((value) => side(value) === "circle" ? size : size + 4),
+        line: { color: colours.ground, width: x.length > 400 ? 0 : 1 } },
+      hovertemplate: `<b>%{customdata[0]:.4~g} ${data.unit}</b><br>%{customdata[1]}<extra></extra>` });
+    for (const level of data.levels) {
+      const ends = along(level.runs, level.times);
+      traces.push({ x: ends, y: [level.mean, level.mean], mode: "lines",
+        line: { color: kindColour(level.kind), width: 3 },
+        hovertemplate: `${level.label}<extra></extra>` });
+    }
+    const shapes = data.levels.slice(1).map((level) => ({
+      type: "line", xref: "x", yref: "paper", y0: 0, y1: 1, layer: "below",
+      x0: along(level.runs, level.times)[0],
+      x1: along(level.runs, level.times)[0],
+      line: { color: kindColour(level.kind), width: 1.5, dash: "dot" } }));
+    const annotations = data.levels.slice(1).map((level) => ({
+      x: along(level.runs, level.times)[0], y: 1, xref: "x", yref: "paper",
+      xanchor: "left", yanchor: "top", xshift: 3, showarrow: false, text: level.change,
+      font: { color: kindColour(level.kind), size: 12 }, bgcolor: faint(colours.ground, 0.75) }));
+    return [traces, layout({ shapes, annotations,
+      xaxis: axis === "run" ? { title: { text: "run" }, range: padded(x[0], x[x.length - 1]) }
+        : { type: "date", title: { text: "time, UTC" } },
+      yaxis: { title: { text: `${data.statistic}, ${data.unit}`.replace(/, $/, "") },
+        range: data.range, tickformat: "~r" } })];
+  };
+
+  const distribution = (data) => {
+    const { grid, levels } = data.distribution;
+    const traces = [];
+    levels.forEach((level, place) => {
+      const floor = levels.length - 1 - place;
+      const colour = kindColour(level.kind);
+      traces.push({ x: [grid[0], grid[grid.length - 1]], y: [floor, floor], mode: "lines",
+        hoverinfo: "skip", line: { color: colours.line, width: 1 } });
+      traces.push({ x: grid, y: level.density.map((height) => floor + 0.85 * height),
+        mode: "lines", fill: "tonexty", fillcolor: faint(colour, 0.25),
+        line: { color: colour, width: 2, shape: "spline", smoothing: 0.4 },
+        hovertemplate: `%{x:.4~g} ${data.unit}<extra></extra>` });
+      traces.push({ x: [level.median, level.median], y: [floor, floor + 0.85], mode: "lines",
+        line: { color: colour, width: 1.5, dash: "dot" },
+        hovertemplate: `${level.label}<br>median %{x:.4~g} ${data.unit}<extra></extra>` });
+    });
+    return [traces, layout({ hovermode: "closest",
+      xaxis: { title: { text: [data.distribution.of, data.unit].filter(Boolean).join(", ") },
+        tickformat: "~r", nticks: 6 },
+      yaxis: { tickvals: levels.map((_, place) => levels.length - 1 - place),
+        ticktext: levels.map((level) => level.label), range: [-0.08, levels.length],
+        showgrid: false } })];
+  };
+
+  const scaling = (data) => [[
+    { x: data.line.concat(data.line.slice().reverse()),
+      y: data.upper.concat(data.lower.slice().reverse()), fill: "toself", mode: "lines",
+      line: { width: 0 }, fillcolor: faint(colours.faster, 0.18), hoverinfo: "skip" },
+    { x: data.line, y: data.linear, mode: "lines", hovertemplate: "linear<extra></extra>",
+      line: { color: colours.neutral, width: 1.5, dash: "dot" } },
+    { x: data.line, y: data.fit, mode: "lines", line: { color: colours.faster, width: 2.5 },
+      hovertemplate: `${data.law}<extra></extra>` },
+    { x: data.sizes, y: data.values, mode: "markers", customdata: data.labels,
+      marker: { color: colours.text, size: 8, line: { color: colours.ground, width: 1 } },
+      hovertemplate: `${shown(data.param)} %{x:,}<br><b>%{customdata}</b><extra></extra>` },
+  ], layout({
+    xaxis: { type: "log", title: { text: shown(data.param) }, tickvals: data.sizes,
+      ticktext: data.size_labels, nticks: 6 },
+    yaxis: { type: "log", title: { text: data.statistic }, tickvals: data.ticks,
+      ticktext: data.tick_labels } })];
+
+  const overview = (data) => {
+    const steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3,
+      5, 10, 20, 50, 100, 1000];
+    const low = Math.min(0.93, ...data.low), high = Math.max(1.07, ...data.high);
+    let ticks = steps.filter((step) => step >= low * 0.98 && step <= high * 1.02);
+    if (ticks.length > 9) ticks = ticks.filter((step) => [0.01, 0.1, 0.5, 1, 2, 5, 10, 100, 1000]
+      .includes(step));
+    const traces = ["slower", "faster"].map((kind) => {
+      const of = data.kind.map((_, place) => place).filter((at) => data.kind[at] === kind);
+      const pick = (values) => of.map((at) => values[at]);
+      return { x: pick(data.time), y: pick(data.ratio), mode: "markers",
+        customdata: pick(data.section), text: pick(data.label).map(shown),
+        error_y: { type: "data", symmetric: false, width: 0, thickness: 1.5,
+          color: faint(kindColour(kind), 0.6), array: of.map((at) => data.high[at] - data.ratio[at]),
+          arrayminus: of.map((at) => data.ratio[at] - data.low[at]) },
+        marker: { color: kindColour(kind), size: 11, line: { color: colours.ground, width: 1 },
+          symbol: kind === "slower" ? "triangle-up" : "triangle-down" },
+        hovertemplate: "<b>%{text}</b><extra></extra>" };
+    });
+    return [traces, layout({
+      shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, layer: "below",
+        line: { color: colours.neutral, width: 1.5 } }],
+      xaxis: { type: "date", range: data.span },
+      yaxis: { type: "log", tickvals: ticks, ticktext: ticks.map(percent),
+        range: [Math.log10(low) - 0.06, Math.log10(high) + 0.06] } })];
+  };
+
+  const kinds = { history, distribution, scaling, overview };
+  const parsed = new Map();
+  const dataOf = (plot) => {
+    const name = plot.dataset.of;
+    if (!parsed.has(name)) {
+      parsed.set(name, JSON.parse(document.getElementById(`data-${name}`).textContent));
+    }
+    return parsed.get(name);
+  };
+  const draw = (plot) => {
+    const [traces, given] = kinds[plot.dataset.kind](dataOf(plot));
+    Plotly.react(plot, traces, given, { responsive: true, displayModeBar: false });
+    if (plot.dataset.drawn) return;
+    plot.dataset.drawn = "1";
+    plot.on("plotly_click", (event) => {
+      const section = plot.dataset.kind === "overview" && event.points[0].customdata;
+      if (section) location.hash = section;
+    });
+  };
+  const redraw = () => document.querySelectorAll(".plot[data-drawn]").forEach(draw);
+
+  readColours();
+  // Plots far out of view are taken down again: two hundred series stay light.
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) draw(target);
+      else if (target.dataset.drawn) {
+        Plotly.purge(target);
+        delete target.dataset.drawn;
+      }
+    }
+  }, { rootMargin: "1200px 0px" });
+  document.querySelectorAll(".plot").forEach((plot) => observer.observe(plot));
+  window.addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach(draw));
+  dark.addEventListener("change", () => { readColours(); redraw(); });
+  document.querySelectorAll("input[name=axis]").forEach((input) => {
+    input.addEventListener("change", () => { axis = input.value; redraw(); });
+  });
+
+  // Filters act on everything that names a series; tables are sorted by the column clicked.
+  for (const input of document.querySelectorAll("input[type=search]")) {
+    input.addEventListener("input", () => {
+      const wanted = input.value.toLowerCase();
+      for (const each of document.querySelectorAll("[data-name]")) {
+        each.hidden = !each.dataset.name.toLowerCase().includes(wanted);
+      }
+    });
+  }
+  for (const button of document.querySelectorAll("th button")) {
+    button.addEventListener("click", () => {
+      const head = button.closest("th");
+      const body = head.closest("table").tBodies[0];
+      const ascending = head.getAttribute("aria-sort") !== "ascending";
+      for (const other of head.parentNode.children) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+      const keyOf = (row) => row.cells[head.cellIndex].dataset.key;
+      const order = (one, two) => {
+        const [a, b] = [keyOf(one), keyOf(two)];
+        const numbers = head.classList.contains("number");
+        return numbers ? Number(a) - Number(b) : a.localeCompare(b);
+      };
+      const rows = [...body.rows].sort(order);
+      body.append(...(ascending ? rows : rows.reverse()));
+    });
+  }
+})();

@@ -1,0 +1,202 @@
+"""The page: everything is in it, nothing is fetched by it, and no name becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+
+import pytest
+
+from kraft.errors import InvalidConfigError
+from kraft.regression import html
+from kraft.regression.findings import Analysis
+from tests.unit.regression import examples
+
+Attributes = Sequence[tuple[str, str | None]]
+
+
+@dataclass
+class Element:
+    tag: str
+    attributes: dict[str, str]
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class Page(HTMLParser):
+    """The elements of a page in order; a text belongs to all elements that it stands in."""
+
+    VOID = ("meta", "input", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[Element] = []
+        self._open: list[Element] = []
+        self.feed(text)
+        self.close()
+        assert not self._open, f"never closed: {self._open[-1].tag}"
+
+    def handle_starttag(self, tag: str, attrs: Attributes) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.elements.append(element)
+        if tag not in self.VOID:
+            self._open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop().tag == tag, f"line {self.getpos()[0]}: </{tag}> closes another"
+
+    def handle_data(self, data: str) -> None:
+        for element in self._open:
+            element.texts.append(data)
+
+    def all(self, tag: str, **attributes: str) -> list[Element]:
+        return [
+            each
+            for each in self.elements
+            if each.tag == tag and attributes.items() <= each.attributes.items()
+        ]
+
+    def data(self, name: str) -> dict[str, object]:
+        (element,) = self.all("script", id=f"data-{name}")
+        found: dict[str, object] = json.loads(element.text)
+        return found
+
+
+@pytest.fixture(scope="module")
+def hostile() -> str:
+    return html.page(
+        examples.analysis(hostile=True),
+        title="<i>numbers</i>",
+        repository_url="https://github.com/me/kraft",
+    )
+
+
+@pytest.fixture(scope="module")
+def parsed(hostile: str) -> Page:
+    return Page(hostile)
+
+
+def test_each_series_that_was_kept_has_its_plots_and_their_numbers(parsed: Page) -> None:
+    sections = [each for each in parsed.all("section") if each.attributes.get("id")]
+    headings = [each.text for each in parsed.all("h3")]
+    assert [each for each in headings if "Bench::bench_" in each] == [
+        "CrcBench::bench_crc",
+        "LoadBench::bench_load[partitions=1000000]",
+        "ElectBench::bench_elect[partitions=1000000]",
+        "CodecBench::bench_decode",
+        "ScanBench::bench_scan",
+        "LoadBench::bench_load",
+    ]
+    plots = [
+        (each.attributes["data-kind"], each.attributes["data-of"])
+        for each in parsed.all("div")
+        if each.attributes.get("class") == "plot"
+    ]
+    expected = [("overview", "overview")]
+    for section in sections:
+        name = section.attributes["id"]
+        kinds = ["scaling"] if name.startswith("law") else ["history", "distribution"]
+        expected += [(kind, name) for kind in kinds]
+    assert plots == expected
+    load = parsed.data("series-2")
+    assert load["run"] == list(range(1, 101))
+    assert load["unit"] == "s"
+    levels = load["levels"]
+    assert isinstance(levels, list)
+    assert [(each["kind"], each["runs"]) for each in levels] == [
+        ("neutral", [1, 31]),
+        ("faster", [31, 61]),
+        ("slower", [61, 100]),
+    ]
+
+
+def test_changes_are_told_in_words_with_their_commits(parsed: Page) -> None:
+    elect = next(each for each in parsed.all("tr") if each.text.startswith("ElectBench"))
+    assert "+14.3 % [13.7, 15.0]" in elect.text
+    assert "12.4 ms → 14.1 ms" in elect.text
+    links = {each.attributes["href"] for each in parsed.all("a")}
+    between = f"{examples.commit(39)}...{examples.commit(40)}"
+    assert f"https://github.com/me/kraft/compare/{between}" in links
+    assert any("same code on both sides" in each.text for each in parsed.all("li"))
+    for link in links:
+        if link.startswith("#"):
+            assert parsed.all("section", id=link[1:]), f"{link} leads nowhere"
+
+
+def test_all_series_machines_problems_and_settings_are_there(parsed: Page) -> None:
+    (body,) = parsed.all("body")
+    for said in (
+        "NewBench::bench_new",
+        "too little data",
+        "cpu.brand_raw",
+        "AMD EPYC 7763",
+        "old/run-17.json: truncated at byte 4,096; skipped",
+        "false_discovery_rate",
+        "1.00 → 1.31 since 2026-03-27",
+    ):
+        assert said in body.text
+
+
+def test_nothing_is_fetched_from_anywhere(hostile: str, parsed: Page) -> None:
+    for each in parsed.elements:
+        assert each.tag not in ("link", "img", "iframe", "object", "embed", "base", "form")
+        assert not each.attributes.keys() & {"src", "srcset", "data", "action", "style"}
+        if each.tag != "a":
+            assert "href" not in each.attributes
+    (style,) = parsed.all("style")
+    assert not re.search(r"@import|url\(", style.text)
+    (policy,) = parsed.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    rules = dict(rule.split(" ", 1) for rule in policy.attributes["content"].split("; "))
+    assert rules["default-src"] == "'none'"
+    assert set(rules["script-src"].split() + rules["style-src"].split()) == {"'unsafe-inline'"}
+    assert "http" not in policy.attributes["content"]
+    assert hostile.index("Content-Security-Policy") < hostile.index("<title>")
+
+
+def test_plotly_is_there_once(parsed: Page) -> None:
+    scripts = [each for each in parsed.all("script") if "type" not in each.attributes]
+    assert len(scripts) == 2
+    assert len(scripts[0].text) > 1_000_000
+    assert "IntersectionObserver" in scripts[1].text
+
+
+def test_a_hostile_name_is_text_wherever_it_stands(parsed: Page) -> None:
+    shown = examples.HOSTILE.replace("\x1b", "\\x1b") + "[<img src=x onerror=alert(1)>=|`\\n]"
+    assert shown in [each.text for each in parsed.all("h3")]
+    (title,) = parsed.all("title")
+    assert title.text == "<i>numbers</i>"
+    for each in parsed.elements:
+        assert not any(name.startswith("on") for name in each.attributes)
+        if each.tag == "script" and each.attributes.get("type") == "application/json":
+            assert "<" not in each.text
+    assert any("alert('x')" in str(label) for label in parsed.data("overview")["label"])  # type: ignore[attr-defined]
+
+
+def test_only_so_many_series_are_drawn_the_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "MOST_DRAWN", 2)
+    page = Page(html.page(replace(examples.analysis(), scaling=())))
+    assert [each.text for each in page.all("h3")] == [
+        "CrcBench::bench_crc",
+        "LoadBench::bench_load[partitions=1000000]",
+    ]
+    (body,) = page.all("body")
+    assert "2 more series with smaller changes or none are left out" in body.text
+
+
+def test_without_anything_to_draw_the_page_is_small() -> None:
+    analysis = Analysis(settings=examples.SETTINGS, series=())
+    text = html.page(analysis)
+    assert len(text) < 50_000
+    (body,) = Page(text).all("body")
+    assert "No series changed" in body.text
+
+
+def test_a_script_is_no_repository() -> None:
+    with pytest.raises(InvalidConfigError):
+        html.page(examples.analysis(), repository_url="javascript:alert(1)")
