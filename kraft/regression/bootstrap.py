@@ -70,15 +70,15 @@ def level_means(
     assert count > 0, "a level without runs has no mean"
     mean = float(values.mean())
     if count < FEW_RUNS and len(deviations):
-        around: NDArray[np.float64] = mean * (1 + random.choice(deviations, (samples, count)))
-        return _row_means(around)
+        chosen = random.integers(0, len(deviations), (samples, count))
+        return np.asarray(mean * (1 + _row_means(deviations[chosen])), dtype=np.float64)
     if count >= LARGE_LEVEL:
         return random.normal(mean, float(values.std(ddof=1)) / count**0.5, samples)
     pool = _replicas(values, rounds, settings, random)
     if (pool == pool[0, 0]).all():
         return np.full(samples, pool[0, 0])
-    chosen = random.integers(0, pool.size, (samples, count), dtype=np.uint32)
-    return _row_means(pool.ravel()[chosen])
+    drawn = random.integers(0, pool.size, (samples, count), dtype=np.uint32)
+    return _row_means(pool.ravel()[drawn])
 
 
 def _row_means(draws: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,7 +16,8 @@ step there is no test (Otava's is 0 / 0, which it never takes for a change).
 
 What Otava does not do is `trusted`: Student's test takes runs for independent and normal. A single
 outlier as the last run is a level of its own to it, and machines whose runs resemble the run before
-(a warm day, a noisy neighbour) change level all the time.
+(a warm day, a noisy neighbour) change level all the time. Nor does it clip outliers (`clipped`),
+which is done where it is asked for.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from numpy.typing import NDArray
 
 from kraft.errors import InvalidRequestError
 from kraft.regression.settings import Settings
+
+#: Runs whose median says where an outlier should have been.
+AROUND = 11
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,26 @@ def find(values: NDArray[np.float64], settings: Settings) -> list[Candidate]:
         )
         for point in found
     ]
+
+
+def clipped(values: NDArray[np.float64], settings: Settings) -> NDArray[np.float64]:
+    """``values`` without odd ones, where `Settings.clip_outliers` asks for it: none is further than
+    so many robust standard deviations from the median of the `AROUND` runs around it.
+
+    The standard deviation is 1.4826 times the median distance from those medians, as of normal
+    noise (Hampel 1974). A step stays, but its first runs are clipped, too, until they are half of
+    what is around them, so that it takes a few runs more to be found. Counters of which more than
+    half do not vary at all are left as they are.
+    """
+    if settings.clip_outliers == 0 or len(values) < AROUND:
+        return values
+    beyond = np.full(AROUND // 2, np.nan)
+    around = np.lib.stride_tricks.sliding_window_view(
+        np.concatenate([beyond, values, beyond]), AROUND
+    )
+    middle = np.nanmedian(around, axis=1)
+    limit = settings.clip_outliers * 1.4826 * float(np.median(np.abs(values - middle)))
+    return values if limit == 0 else np.clip(values, middle - limit, middle + limit)
 
 
 def trusted(

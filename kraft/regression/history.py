@@ -7,6 +7,7 @@ is a value, and still to be corrected for many tests by `multiplicity`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,26 @@ def analyse(series: Series, settings: Settings) -> SeriesFinding:
     count = len(series)
     if count < settings.min_runs:
         return _finding(series, Outcome.TOO_LITTLE_DATA, ())
-    found = change_points.find(series.value, settings)
-    points = describe(series, change_points.trusted(series.value, found, settings), settings)
+    points = find(series, settings)
     return _finding(series, Outcome.CHANGED if points else Outcome.STABLE, points)
+
+
+def find(series: Series, settings: Settings) -> tuple[ChangePoint, ...]:
+    """The change points of a series of any length that stand up to `change_points.trusted`."""
+    looked = _clipped(series, settings)
+    found = change_points.find(looked.value, settings)
+    return describe(looked, change_points.trusted(looked.value, found, settings), settings)
+
+
+def _clipped(series: Series, settings: Settings) -> Series:
+    """The series without outliers, where that is asked for; a run that was clipped speaks by its
+    new value alone, without its rounds."""
+    values = change_points.clipped(series.value, settings)
+    if values is series.value or series.rounds is None:
+        return replace(series, value=values)
+    odd = values != series.value
+    rounds = [each[:0] if is_odd else each for each, is_odd in zip(series.rounds, odd, strict=True)]
+    return replace(series, value=values, rounds=rounds)
 
 
 def describe(

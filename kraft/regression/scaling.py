@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft.regression import change_points, history
+from kraft.regression import history
 from kraft.regression.findings import ChangePoint, ScalingLaw
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.settings import Settings
@@ -161,9 +161,7 @@ def _changes(
         commit=np.array([run.commit for run in runs], dtype=object),
         value=10**exponents,
     )
-    found = change_points.find(growth.value, settings)
-    found = change_points.trusted(growth.value, found, settings)
-    points = history.describe(growth, found, settings)
+    points = history.find(growth, settings)
     levels = np.split(exponents, [point.index for point in points])
     return tuple(
         replace(

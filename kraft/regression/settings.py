@@ -27,6 +27,7 @@ class Settings:
     min_runs: int = 8  # fewer say nothing: the series is told as having too little data
     min_level_runs: int = 2  # a single odd run is no new level, unless nothing varies but it
     autocorrelation: bool = True  # runs that resemble the run before count for less
+    clip_outliers: float = 0.0  # limit in robust standard deviations (4 is good); 0 does not clip
     false_discovery_rate: float = 0.05  # over all tests of an analysis (Benjamini and Hochberg)
     confidence: float = 0.95  # of the interval of a ratio
     bootstrap_samples: int = 2000
@@ -40,6 +41,7 @@ class Settings:
             ("min_magnitude", self.min_magnitude >= 0, "0 or more"),
             ("min_runs", self.min_runs >= 2, "2 or more"),
             ("min_level_runs", self.min_level_runs >= 1, "1 or more"),
+            ("clip_outliers", self.clip_outliers >= 0, "0 or more"),
             ("false_discovery_rate", 0 < self.false_discovery_rate <= 1, "above 0, 1 at most"),
             ("confidence", 0 < self.confidence < 1, "between 0 and 1"),
             ("bootstrap_samples", self.bootstrap_samples >= 100, "100 or more"),

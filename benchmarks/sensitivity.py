@@ -1,0 +1,506 @@
+"""What the analysis of regressions finds and what it invents, on histories whose truth is known.
+
+``python -m benchmarks.sensitivity`` (`make sensitivity`, minutes) measures at the default settings,
+end to end through `history.analyse` and `multiplicity.correct`, and writes the tables between the
+marks of docs/regressions.md. Every cell draws from a seed made of ``--seed`` and its own name, so
+that the tables come out the same on every machine, however many processes share the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import histories
+from benchmarks.histories import NOISES, Values
+from kraft.regression import comparison, history, multiplicity, scaling
+from kraft.regression.findings import Outcome, SeriesFinding
+from kraft.regression.points import POINTS
+from kraft.regression.settings import Settings
+
+PAGE = Path(__file__).parents[1] / "docs" / "regressions.md"
+BEGIN, END = "<!-- sensitivity: begin -->", "<!-- sensitivity: end -->"
+
+STEPS = (0.01, 0.02, 0.03, 0.05, 0.10, 0.20)
+SIZES = (0.005, 0.01, 0.02, 0.05)
+AFTER = (1, 2, 3, 5, 10, 20)
+
+#: A change point so many runs from the step is the step.
+NEAR = 5
+
+#: Series of the analysis in which a step is the only change: so many tests its p value is one of.
+ANALYSED = 1000
+
+
+def generator(*names: object) -> np.random.Generator:
+    digest = hashlib.blake2b(repr(names).encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+def quick(settings: Settings) -> Settings:
+    """The same findings without spending time on their intervals."""
+    return replace(settings, bootstrap_samples=100)
+
+
+def stable_series(runs: int) -> SeriesFinding:
+    """The other series of an analysis, as one: `multiplicity` only counts their splits."""
+    splits = (ANALYSED - 1) * multiplicity.splits(runs)
+    others = history.analyse(histories.series(np.ones(8)), quick(Settings()))
+    return replace(others, outcome=Outcome.STABLE, run_count=splits + 1)
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How often a step was found, of ``series`` histories; the shares are percents."""
+
+    found: float  # as the only change among `ANALYSED` series
+    found_alone: float  # where its series is all that is analysed
+    within_two: float  # of those found: the change point is two runs off at most
+    other: float  # histories with a change point that is not the step
+
+
+def recall(
+    noise: str, size: float, step: float, after: int, series: int, seed: int, settings: Settings
+) -> Recall:
+    """Histories that end ``after`` runs after a step; 100 to 124 runs lie before it, so that it
+    comes to lie anywhere in the windows of E-divisive."""
+    random = generator(seed, "recall", noise, size, step, after)
+    settings = quick(settings)
+    found = alone = close = other = 0
+    for _ in range(series):
+        at = int(random.integers(100, 125))
+        values = histories.stepped(random, at + after, NOISES[noise], size, at, step)
+        finding = history.analyse(histories.series(values), settings)
+        (corrected,) = multiplicity.correct([finding], settings)
+        off = [abs(point.index - at) for point in corrected.change_points]
+        alone += any(each <= NEAR for each in off)
+        other += any(each > NEAR for each in off)
+        among, _ = multiplicity.correct([finding, stable_series(at + after)], settings)
+        off = [abs(point.index - at) for point in among.change_points]
+        found += any(each <= NEAR for each in off)
+        close += any(each <= 2 for each in off)
+    return Recall(
+        100 * found / series,
+        100 * alone / series,
+        100 * close / max(found, 1),
+        100 * other / series,
+    )
+
+
+@dataclass(frozen=True)
+class Alarms:
+    """Stable series, out of ``series``, in which a change was claimed."""
+
+    together: int  # all of them one analysis
+    each_alone: int  # each an analysis of its own
+
+
+def alarms(
+    noise: str, size: float, runs: int, series: int, seed: int, settings: Settings
+) -> Alarms:
+    random = generator(seed, "alarms", noise, size, runs)
+    settings = quick(settings)
+    findings = [
+        history.analyse(
+            histories.series(histories.stable(random, runs, NOISES[noise], size)), settings
+        )
+        for _ in range(series)
+    ]
+    together = multiplicity.correct(findings, settings)
+    alone = [multiplicity.correct([each], settings)[0] for each in findings]
+    return Alarms(
+        sum(bool(each.change_points) for each in together),
+        sum(bool(each.change_points) for each in alone),
+    )
+
+
+def slopes(size: float, runs: int, rise: float, series: int, seed: int) -> float:
+    """Percent of slow rises in which a regression is told of at all."""
+    random = generator(seed, "slopes", size, runs, rise)
+    settings = quick(Settings())
+    found = 0
+    for _ in range(series):
+        values = histories.sloped(random, runs, NOISES["normal"], size, rise)
+        finding = history.analyse(histories.series(values), settings)
+        (corrected,) = multiplicity.correct([finding], settings)
+        found += any(point.ratio.value > 1 for point in corrected.change_points)
+    return 100 * found / series
+
+
+def coverage(noise: str, size: float, within: float, after: int, series: int, seed: int) -> float:
+    """Percent of intervals that hold the true ratio, 1.05: 50 runs before, ``after`` after, ten
+    rounds each that differ by ``within`` in a run."""
+    from kraft.regression import bootstrap
+
+    random = generator(seed, "coverage", noise, size, within, after)
+    held = 0
+    for at in range(series):
+        values = histories.stepped(random, 50 + after, NOISES[noise], size, 50, 0.05)
+        made = histories.with_rounds(random, values, within, 10)
+        assert made.rounds is not None
+        ratio = bootstrap.ratio(
+            made.value[:50], made.value[50:], made.rounds[:50], made.rounds[50:], Settings(), at
+        )
+        held += ratio.low <= 1.05 <= ratio.high
+    return 100 * held / series
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Percent of benchmarks that a comparison calls regressions."""
+
+    stable: float
+    slower: float
+
+
+def compared(runs_base: int, runs: int, threshold: float, series: int, seed: int) -> Compared:
+    """Files of 100 benchmarks (2 % between runs, 1 % within, ten rounds): all stable, or the tenth
+    of them 10 % slower."""
+    random = generator(seed, "compared", runs_base, runs, threshold)
+    wrong = right = benchmarks = slower = 0
+    while benchmarks < series:
+        steps = np.where(np.arange(100) % 10 == 0, 0.10, 0.0)
+        base = points(random, runs_base, np.zeros(100), "base")
+        candidate = points(random, runs, steps, "candidate")
+        for each in comparison.compare(base, candidate, quick(Settings()), threshold):
+            is_slower = steps[int(each.key.benchmark)] > 0
+            right += each.is_regression and is_slower
+            wrong += each.is_regression and not is_slower
+            slower += is_slower
+        benchmarks += 100
+    return Compared(100 * wrong / (benchmarks - slower), 100 * right / slower)
+
+
+def points(random: np.random.Generator, runs: int, steps: Values, name: str) -> pa.Table:
+    """What a store holds of ``runs`` runs of a benchmark for each of ``steps``."""
+    rows = []
+    for run in range(runs):
+        for number, step in enumerate(steps):
+            level = (1 + step) * (1 + 0.02 * random.standard_normal())
+            rounds = level * (1 + 0.01 * random.standard_normal(10))
+            rows.append(
+                {
+                    "run_id": f"{name}{run}",
+                    "machine": "machine",
+                    "suite": "bench_synthetic.py",
+                    "benchmark": str(number),
+                    "params": "{}",
+                    "time": 0,
+                    "rounds": 10,
+                    "median": float(np.median(rounds)),
+                    "values": rounds.tolist(),
+                    "extra_info": "{}",
+                    "machine_info": "{}",
+                    "source": name,
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=POINTS)
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """Percent of benchmarks of several sizes in which a change was found."""
+
+    exponent: float
+    any_size: float
+
+
+def exponents(change: float, series: int, seed: int) -> Exponents:
+    """Four sizes from 10,000 to 10 million, 2 % noise, 30 runs before and after the exponent
+    changes by ``change`` around the middle size."""
+    random = generator(seed, "exponents", change)
+    settings = quick(Settings())
+    by_law = by_size = 0
+    decades = np.arange(4) - 1.5
+    for _ in range(series):
+        measured = []
+        for size, decade in zip((10_000, 100_000, 1_000_000, 10_000_000), decades, strict=True):
+            step = 10 ** (change * decade) - 1
+            values = histories.stepped(random, 60, NOISES["normal"], 0.02, 30, step)
+            params = f'{{"partitions":{size}}}'
+            measured.append(histories.series(np.multiply(values, size), params=params))
+        found = [history.analyse(each, settings) for each in measured]
+        by_size += any(each.change_points for each in multiplicity.correct(found, settings))
+        laws = multiplicity.correct_laws(scaling.laws(measured, settings), settings)
+        by_law += any(law.change_points for law in laws)
+    return Exponents(100 * by_law / series, 100 * by_size / series)
+
+
+# ---------------------------------------------------------------------------------------------
+# The tables
+
+Cell = Callable[[], object]
+
+
+def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
+    """Everything that is measured, by what it is."""
+    ours, otava = Settings(), Settings.of_otava()
+    strict = Settings.of_otava(max_p_value=ours.max_p_value)
+    fewer = max(series // 2, 1)
+    made: dict[tuple[object, ...], Cell] = {}
+    for step in STEPS:
+        for size in SIZES:
+            made["power", step, size] = partial(
+                recall, "normal", size, step, 10, series, seed, ours
+            )
+    for step in (0.03, 0.05, 0.10, 0.20):
+        for after in AFTER:
+            made["after", step, after] = partial(
+                recall, "normal", 0.02, step, after, fewer, seed, ours
+            )
+    for noise in NOISES:
+        for name, settings in (("otava", otava), ("strict", strict), ("ours", ours)):
+            made["alarms", noise, name] = partial(alarms, noise, 0.02, 100, series, seed, settings)
+        for step in (0.05, 0.10):
+            made["kinds", noise, step] = partial(recall, noise, 0.02, step, 10, fewer, seed, ours)
+    for name, settings in (("otava", otava), ("ours", ours)):
+        made["long", name] = partial(
+            alarms, "normal", 0.02, 10_000, max(series // 20, 1), seed, settings
+        )
+    for rise in (0.05, 0.10, 0.20):
+        made["slopes", rise] = partial(slopes, 0.02, 100, rise, fewer, seed)
+    for noise in ("normal", "skewed (exponential above a floor)"):
+        for after in (1, 2, 5, 10, 30):
+            made["coverage", noise, after] = partial(
+                coverage, noise, 0.02, 0.02, after, fewer, seed
+            )
+    for base, runs in ((1, 1), (5, 1), (20, 1), (3, 3), (5, 5)):
+        for threshold in (0.0, 0.05):
+            made["compared", base, runs, threshold] = partial(
+                compared, base, runs, threshold, series, seed
+            )
+    for change in (0.0, 0.005, 0.01, 0.02):
+        made["exponents", change] = partial(exponents, change, max(series // 4, 1), seed)
+    return made
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def share(value: float) -> str:
+    """A percentage that says 100 only where nothing is missing."""
+    return f"{value:.1f}" if 0 < value < 100 else f"{value:.0f}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:g} %"
+
+
+def page(results: dict[tuple[object, ...], object], series: int, seed: int) -> str:
+    """The tables as Markdown."""
+    r: dict[tuple[object, ...], object] = results
+    power = table(
+        ["step \\ noise", *map(percent, SIZES)],
+        [
+            [percent(step), *(share(_recall(r, "power", step, size).found) for size in SIZES)]
+            for step in STEPS
+        ],
+    )
+    bar = _recall(r, "power", 0.05, 0.02)
+    after = table(
+        ["step \\ runs since", *map(str, AFTER)],
+        [
+            [percent(step), *(share(_recall(r, "after", step, each).found) for each in AFTER)]
+            for step in (0.03, 0.05, 0.10, 0.20)
+        ],
+    )
+    kinds = table(
+        [
+            "noise, 2 %",
+            "alarms, Otava's defaults",
+            "alarms, Otava at p 1e-5",
+            "**alarms here**",
+            "5 % steps found",
+            "10 % steps found",
+        ],
+        [
+            [
+                noise,
+                str(_alarms(r, noise, "otava").each_alone),
+                str(_alarms(r, noise, "strict").each_alone),
+                _both(_alarms(r, noise, "ours")),
+                share(_recall(r, "kinds", noise, 0.05).found),
+                share(_recall(r, "kinds", noise, 0.10).found),
+            ]
+            for noise in NOISES
+        ],
+    )
+    lengths = (1, 2, 5, 10, 30)
+    held = table(
+        ["runs after the change", *map(str, lengths)],
+        [
+            [noise, *(share(_number(r["coverage", noise, each])) for each in lengths)]
+            for noise in ("normal", "skewed (exponential above a floor)")
+        ],
+    )
+    sides = table(
+        [
+            "runs, baseline : candidate",
+            "false, no threshold",
+            "found, no threshold",
+            "false, threshold 5 %",
+            "found, threshold 5 %",
+        ],
+        [
+            [f"{base} : {runs}", *_compared_row(r, base, runs)]
+            for base, runs in ((1, 1), (5, 1), (20, 1), (3, 3), (5, 5))
+        ],
+    )
+    laws = table(
+        ["exponent changes by", "found in the exponent", "found in any single size"],
+        [
+            [
+                f"{change:g}",
+                share(_exponents(r, change).exponent),
+                share(_exponents(r, change).any_size),
+            ]
+            for change in (0.0, 0.005, 0.01, 0.02)
+        ],
+    )
+    rises = ", ".join(
+        f"{percent(rise)}: {share(_number(r['slopes', rise]))} %" for rise in (0.05, 0.10, 0.20)
+    )
+    long_ours, long_otava = _alarms_of(r["long", "ours"]), _alarms_of(r["long", "otava"])
+    return f"""\
+_Written by `make sensitivity`: seed {seed}, {series:,} histories for each cell of the first table
+and of the alarms, {max(series // 2, 1):,} for the others unless said; at the default settings._
+
+### Steps found
+
+Percent, ten runs after the step, with 100 to 124 runs before it and normal noise. The step is the
+only change among {ANALYSED:,} series of an analysis, which is the hardest case for the correction.
+Found is a change point at most {NEAR} runs from the truth.
+
+{power}
+
+Of 5 % steps at 2 % noise {share(bar.found)} % are found among {ANALYSED:,} series, and
+{share(bar.found_alone)} % where the series is analysed alone; of those found,
+{share(bar.within_two)} % lie at most two runs from the truth. In {share(bar.other)} % of these
+histories there is a change point elsewhere, too.
+
+### How soon
+
+The same by the runs since the step, at 2 % noise.
+
+{after}
+
+### False alarms, and kinds of noise
+
+Stable series of 100 runs in which a change is claimed, out of {series:,}, each analysed by itself;
+in brackets where it differs, all of them as one analysis. Noise is 2 %; the steps as above.
+
+{kinds}
+
+Of {max(series // 20, 1)} stable series of 10,000 runs each, with normal noise, {long_ours.together}
+have a false alarm here, and {long_otava.each_alone} with Otava's defaults.
+
+### Slow rises
+
+A rise that is spread evenly over 100 runs, at 2 % noise, is told as one or more steps in so many
+histories: {rises}. Where the steps lie says little about the cause.
+
+### Intervals
+
+How many percent of the intervals hold the true ratio, of those that should be 95 %: 2 % between
+runs, 2 % between the ten rounds of a run, 50 runs before the change.
+
+{held}
+
+### Comparisons
+
+`kraft regress compare`: percent of benchmarks told as regressions, by the number of runs. Ten of
+100 benchmarks are 10 % slower, the others are not; 2 % between runs, 1 % within.
+
+{sides}
+
+### Scaling laws
+
+Four sizes from 10,000 to 10 million, 2 % noise, 30 runs before and after the change; percent of
+{max(series // 4, 1):,} benchmarks in which a change was found.
+
+{laws}
+"""
+
+
+def _recall(results: dict[tuple[object, ...], object], *cell: object) -> Recall:
+    found = results[cell]
+    assert isinstance(found, Recall)
+    return found
+
+
+def _alarms(results: dict[tuple[object, ...], object], noise: str, name: str) -> Alarms:
+    return _alarms_of(results["alarms", noise, name])
+
+
+def _alarms_of(found: object) -> Alarms:
+    assert isinstance(found, Alarms)
+    return found
+
+
+def _both(found: Alarms) -> str:
+    same = found.together == found.each_alone
+    return f"**{found.each_alone}**" + ("" if same else f" ({found.together})")
+
+
+def _number(found: object) -> float:
+    assert isinstance(found, float)
+    return found
+
+
+def _exponents(results: dict[tuple[object, ...], object], change: float) -> Exponents:
+    found = results["exponents", change]
+    assert isinstance(found, Exponents)
+    return found
+
+
+def _compared_row(results: dict[tuple[object, ...], object], base: int, runs: int) -> list[str]:
+    row = []
+    for threshold in (0.0, 0.05):
+        found = results["compared", base, runs, threshold]
+        assert isinstance(found, Compared)
+        row += [share(found.stable), share(found.slower)]
+    return row
+
+
+def _measure(job: tuple[tuple[object, ...], Cell]) -> tuple[tuple[object, ...], object]:
+    name, cell = job
+    return name, cell()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--series", type=int, default=1000, help="histories of a cell")
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--dry-run", action="store_true", help="print, do not write the page")
+    options = parser.parse_args()
+    jobs = cells(options.series, options.seed)
+    started = time.monotonic()
+    results: dict[tuple[object, ...], object] = {}
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        for name, found in pool.imap_unordered(_measure, jobs.items()):
+            results[name] = found
+            spent = time.monotonic() - started
+            print(f"{spent:5.0f} s  {len(results):3d}/{len(jobs)}  {name}  {found}", flush=True)
+    text = page(results, options.series, options.seed)
+    print(text)
+    if not options.dry_run:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        _, end, after = rest.partition(END)
+        assert end, f"{PAGE} has lost its marks: {BEGIN} ... {END}"
+        PAGE.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

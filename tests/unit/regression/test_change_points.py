@@ -1,0 +1,168 @@
+"""Where a history changed: Otava's own answer, and what of it is to be trusted."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from otava.analysis import compute_change_points
+
+from benchmarks import histories
+from kraft.errors import InvalidRequestError
+from kraft.regression import change_points
+from kraft.regression.change_points import Candidate
+from kraft.regression.settings import Settings
+
+LAX = Settings.of_otava()
+STRICT = Settings()
+
+
+def indices(found: list[Candidate]) -> list[int]:
+    return [each.index for each in found]
+
+
+def trusted(values: histories.Values, asked: Settings = STRICT) -> list[int]:
+    return indices(change_points.trusted(values, change_points.find(values, asked), asked))
+
+
+@pytest.mark.parametrize("window", [10, 30, 50])
+@pytest.mark.parametrize("noise", ["normal", "outliers (5 % of the runs, +8 x noise)", "two modes"])
+def test_what_is_found_is_what_otava_finds_to_the_last_bit(noise: str, window: int) -> None:
+    random = np.random.default_rng(window)
+    asked = Settings.of_otava(window=window, min_magnitude=0.01)
+    found_any = 0
+    for count in (11, 49, 50, 51, 120, 333):
+        values = histories.stepped(random, count, histories.NOISES[noise], 0.02, count // 2, 0.1)
+        theirs, _ = compute_change_points(values.tolist(), window, 0.001, 0.01)
+        assert change_points.find(values, asked) == [
+            Candidate(
+                each.index,
+                each.stats.pvalue,
+                each.stats.mean_1,
+                each.stats.mean_2,
+                each.stats.std_1,
+                each.stats.std_2,
+            )
+            for each in theirs
+        ]
+        found_any += len(theirs)
+    assert found_any >= 5
+
+
+def test_a_counter_that_steps_is_certain_and_warns_of_nothing() -> None:
+    values = np.array([1_000_000.0] * 30 + [1_000_001.0] * 30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = change_points.find(values, STRICT)
+        assert trusted(values) == [30]
+    assert (found.index, found.p_value) == (30, 0.0)
+    assert (found.mean_before, found.mean_after) == (1_000_000, 1_000_001)
+    assert (found.stddev_before, found.stddev_after) == (0, 0)
+
+
+@given(st.floats(1e-9, 1e12), st.integers(2, 130))
+@settings(max_examples=50, deadline=None)
+def test_a_constant_is_stable_whatever_its_last_bit(value: float, count: int) -> None:
+    assert change_points.find(np.full(count, value), LAX) == []
+
+
+def test_a_counters_first_run_of_a_new_level_is_told_at_once() -> None:
+    assert trusted(np.array([500.0] * 40 + [510.0])) == [40]
+
+
+def test_one_odd_time_as_the_last_run_is_no_new_level_and_two_are() -> None:
+    random = np.random.default_rng(3)
+    values = histories.stepped(random, 62, histories.normal, 0.01, 60, 0.3)
+    assert indices(change_points.find(values[:61], STRICT)) == [60]
+    assert trusted(values[:61]) == []
+    assert trusted(values) == [60]
+
+
+def test_an_outlier_beside_a_step_does_not_take_the_step_with_it() -> None:
+    # Where one window ends and the next begins, Otava may make a level of a single run.
+    random = np.random.default_rng(1)
+    values = histories.stepped(random, 100, histories.normal, 0.005, 50, 0.05)
+    values[49] *= 1.1
+    found = indices(change_points.find(values, STRICT))
+    assert found == [49, 50]
+    (left,) = trusted(values)
+    assert left in (49, 50)
+
+
+def test_runs_that_resemble_the_run_before_are_not_taken_for_levels() -> None:
+    random = np.random.default_rng(8)
+    drifting = histories.NOISES["autocorrelated, 0.8 (slow drift)"]
+    every = [histories.stable(random, 100, drifting, 0.02) for _ in range(50)]
+    without = Settings(autocorrelation=False)
+    assert sum(bool(trusted(values, without)) for values in every) >= 30
+    assert sum(bool(trusted(values)) for values in every) <= 5
+
+
+def test_resemblance_is_measured_within_levels() -> None:
+    random = np.random.default_rng(0)
+    white = histories.stepped(random, 1000, histories.normal, 0.02, 500, 0.5)
+    assert change_points.resemblance(white, []) > 0.9
+    assert change_points.resemblance(white, [500]) < 0.1
+    alike = histories.stable(random, 1000, histories.lagging(0.5), 0.02)
+    assert change_points.resemblance(alike, []) == pytest.approx(0.5, abs=0.1)
+    assert change_points.resemblance(np.ones(20), []) == 0
+
+
+def test_what_goes_joins_the_levels_beside_it() -> None:
+    random = np.random.default_rng(1)
+    values = histories.stepped(random, 100, histories.normal, 0.005, 50, 0.05)
+    values[49] *= 1.1
+    (left,) = change_points.trusted(values, change_points.find(values, STRICT), STRICT)
+    at = left.index
+    assert left.mean_before == pytest.approx(values[:at].mean())
+    assert left.mean_after == pytest.approx(values[at:].mean())
+    assert left.stddev_after == pytest.approx(values[at:].std())
+
+
+@given(st.integers(0, 10_000), st.sampled_from([2.0**-30, 2.0**-3, 4.0, 2.0**20]))
+@settings(max_examples=25, deadline=None)
+def test_the_unit_of_time_changes_no_index(seed: int, unit: float) -> None:
+    random = np.random.default_rng(seed)
+    values = histories.stepped(random, 90, histories.normal, 0.02, 45, 0.08)
+    assert trusted(values * unit) == trusted(values)
+    assert indices(change_points.find(values * unit, LAX)) == indices(
+        change_points.find(values, LAX)
+    )
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_what_is_no_number_is_refused_by_its_place(broken: float) -> None:
+    with pytest.raises(InvalidRequestError, match="value 2 "):
+        change_points.find(np.array([1.0, 2.0, broken, 3.0]), STRICT)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_nothing_changes_in_less_than_two_runs(count: int) -> None:
+    assert change_points.find(np.ones(count), LAX) == []
+
+
+def test_clipped_outliers_hide_no_step() -> None:
+    clip = Settings(clip_outliers=4.0)
+    noise = histories.NOISES["outliers (5 % of the runs, +8 x noise)"]
+    random = np.random.default_rng(4)
+    found = {0.0: 0, 4.0: 0}
+    for _ in range(40):
+        values = histories.stepped(random, 110, noise, 0.02, 100, 0.05)
+        for asked in (STRICT, clip):
+            left = trusted(change_points.clipped(values, asked), asked)
+            found[asked.clip_outliers] += any(abs(at - 100) <= 5 for at in left)
+    assert found[0.0] <= 15
+    assert found[4.0] >= 28
+
+
+def test_clipping_leaves_what_is_no_outlier() -> None:
+    clip = Settings(clip_outliers=6.0)
+    step = histories.stepped(np.random.default_rng(4), 60, histories.normal, 0.02, 40, 1.0)
+    middle = change_points.clipped(step, clip)
+    assert np.array_equal(np.delete(middle, range(36, 46)), np.delete(step, range(36, 46)))
+    counters = np.array([10.0] * 30 + [11.0] * 30)
+    assert np.array_equal(change_points.clipped(counters, clip), counters)
+    assert change_points.clipped(step, STRICT) is step

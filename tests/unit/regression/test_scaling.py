@@ -1,0 +1,150 @@
+"""How time grows with size."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import histories
+from kraft.regression import history, multiplicity, scaling
+from kraft.regression.points import Series
+from kraft.regression.settings import Settings
+
+SETTINGS = Settings()
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+
+
+def measured(
+    power: float = 1.0,
+    bend: float = 0.0,
+    noise: float = 0.02,
+    runs: int = 60,
+    seed: int = 1,
+    **others: object,
+) -> list[Series]:
+    """A benchmark of four sizes whose exponent grows by ``bend`` halfway, around the middle."""
+    random = np.random.default_rng(seed)
+    found = []
+    for at, size in enumerate(SIZES):
+        step = 10 ** (bend * (at - 1.5)) - 1
+        values = histories.stepped(random, runs, histories.normal, noise, runs // 2, step)
+        params = json.dumps({**others, "partitions": size}, sort_keys=True)
+        found.append(histories.series(values * 1e-6 * size**power, params=params))
+    return found
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
+def test_the_exponent_is_found_with_its_interval(power: float) -> None:
+    (law,) = scaling.laws(measured(power), SETTINGS)
+    assert law.size_param == "partitions"
+    assert law.sizes == SIZES
+    assert law.key.params == "{}"
+    assert law.low < power < law.high
+    assert law.high - law.low < 0.1
+    assert (law.run_count, law.change_points) == (60, ())
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    random = np.random.default_rng(2)
+    sizes, held = np.array([1e3, 1e4, 1e5, 1e6, 1e7]), 0
+    for _ in range(500):
+        values = sizes**1.3 * np.exp(0.05 * random.standard_normal(5))
+        _, low, high = scaling.exponent(sizes, values, 0.95)
+        held += low <= 1.3 <= high
+    assert 460 <= held <= 490
+
+
+def test_an_exponent_changes_although_no_size_does() -> None:
+    sized = measured(bend=0.007, seed=2)
+    alone = multiplicity.correct([history.analyse(each, SETTINGS) for each in sized], SETTINGS)
+    assert [each.change_points for each in alone] == [()] * 4
+    (law,) = multiplicity.correct_laws(scaling.laws(sized, SETTINGS), SETTINGS)
+    (point,) = law.change_points
+    assert point.statistic == "exponent"
+    assert abs(point.index - 30) <= 2
+    assert point.mean_after - point.mean_before == pytest.approx(0.007, abs=0.003)
+    # Ten times the size takes so many times longer than it did.
+    assert point.ratio.low < 10**0.007 < point.ratio.high
+    assert point.ratio.value == pytest.approx(
+        10 ** (point.mean_after - point.mean_before), rel=1e-3
+    )
+
+
+def test_a_constant_time_that_begins_to_grow_is_a_regression() -> None:
+    (law,) = scaling.laws(measured(power=0.0, bend=0.3), SETTINGS)
+    (point,) = law.change_points
+    assert point.mean_before == pytest.approx(0, abs=0.01)
+    assert point.ratio.value == pytest.approx(10**0.3, rel=0.01)
+
+
+def test_benchmarks_machines_and_other_parameters_have_laws_of_their_own() -> None:
+    few, many = measured(brokers=3), measured(power=1.5, brokers=300)
+    laws = scaling.laws([*many, *few], SETTINGS)
+    assert {law.key.params: round(law.exponent, 1) for law in laws} == {
+        '{"brokers":3}': 1.0,
+        '{"brokers":300}': 1.5,
+    }
+
+
+def test_every_parameter_with_three_sizes_is_a_size_unless_one_is_named() -> None:
+    grid = [
+        each
+        for brokers in (3, 30, 300)
+        for each in measured(power=1.0 + brokers / 1000, noise=0.001, brokers=brokers)
+    ]
+    assert {law.size_param for law in scaling.laws(grid, SETTINGS)} == {"brokers", "partitions"}
+    named = scaling.laws(grid, SETTINGS, "brokers")
+    assert {law.size_param for law in named} == {"brokers"}
+    assert len(named) == len(SIZES)
+    assert scaling.laws(grid, SETTINGS, "racks") == []
+
+
+@pytest.mark.parametrize("sizes", [(True, False, 1), ("10", "100", "1000"), (-1, 0, 5), (1, 2)])
+def test_what_is_no_size_has_no_law(sizes: tuple[object, ...]) -> None:
+    sized = [histories.series(np.ones(10), params=json.dumps({"size": size})) for size in sizes]
+    assert scaling.laws(sized, SETTINGS) == []
+
+
+def test_the_history_is_of_runs_that_have_all_sizes() -> None:
+    sized = measured()
+    short = sized[2]
+    sized[2] = Series(
+        short.key, short.run_id[20:], short.time_us[20:], short.commit[20:], short.value[20:]
+    )
+    (law,) = scaling.laws(sized, SETTINGS)
+    assert law.run_count == 40
+    assert law.sizes == SIZES
+
+
+def test_a_size_that_is_no_longer_measured_does_not_end_the_history() -> None:
+    sized = measured()
+    gone = sized[3]
+    sized[3] = Series(gone.key, gone.run_id[:9], gone.time_us[:9], gone.commit[:9], gone.value[:9])
+    (law,) = scaling.laws(sized, SETTINGS)
+    assert law.sizes == SIZES[:3]
+    assert law.run_count == 60
+
+
+def test_sizes_that_never_meet_in_a_run_make_a_law_without_a_history() -> None:
+    sized = [
+        Series(
+            each.key, each.run_id[at::4], each.time_us[at::4], each.commit[at::4], each.value[at::4]
+        )
+        for at, each in enumerate(measured())
+    ]
+    (law,) = scaling.laws(sized, SETTINGS)
+    assert law.values == tuple(float(each.value[-1]) for each in sized)
+    assert law.exponent == pytest.approx(1, abs=0.05)
+    assert (law.run_count, law.change_points) == (0, ())
+
+
+def test_a_time_of_zero_has_no_logarithm() -> None:
+    sized = measured()
+    sized[0].value[-1] = 0.0
+    (law,) = scaling.laws(sized, SETTINGS)
+    assert law.sizes == SIZES[1:]
+    sized[0].value[:] = 0.0
+    sized[1].value[:] = 0.0
+    assert scaling.laws(sized, SETTINGS) == []
