@@ -1,0 +1,179 @@
+"""The same histories in a thread, in two, and on a cluster: the same findings to the last bit.
+
+The cluster is Spark's own standalone one, a master and two workers as processes of their own on
+loopback, from the jars that PySpark carries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.errors import MissingJavaError
+
+pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
+
+from kraft.spark.java import find_java
+
+#: The program that analyses the same points with one master after the other, in one JVM: what
+#: each finds, as JSON.
+_ANALYSE = """
+import json, sys
+from kraft.regression.document import as_json
+from kraft.regression.settings import Settings
+from kraft.spark.analysis import analyse
+from kraft.spark.session import close_session, open_session
+
+points, *masters = sys.argv[1:]
+config = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "3",
+}
+results = []
+for master in masters:
+    spark = open_session(master=master, memory="512m", config=config)
+    found = analyse(spark.read.parquet(points), Settings(bootstrap_samples=200), kept_runs=80)
+    executors = len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1
+    histories = {
+        each.key.benchmark: each.series.value.tolist() for each in found.series if each.series
+    }
+    results.append({"found": as_json(found), "histories": histories, "executors": executors})
+    spark.stop()
+close_session(spark)
+json.dump(results, sys.stdout)
+"""
+_STARTS_WITHIN_S = 40
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _daemon(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """One of Spark's own processes, ended by its pid."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environment = os.environ | {
+        "JAVA_HOME": str(find_java().home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(home / "bin" / "spark-class"), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(words: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until a process has said so in its log."""
+    until = time.monotonic() + _STARTS_WITHIN_S
+    while words not in (said := log.read_text(errors="replace")):
+        assert process.poll() is None, f"ended with {process.returncode}: {said[-2000:]}"
+        assert time.monotonic() < until, f"no {words!r} within {_STARTS_WITHIN_S} s: {said[-2000:]}"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The master's address, once two workers have joined it."""
+    try:
+        find_java()
+    except MissingJavaError as error:
+        pytest.skip(f"needs Java 17 or newer: {error}")
+    port = _free_port()
+    address = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    log = tmp_path / "master.log"
+    at = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    with ExitStack() as ends:
+        master = ends.enter_context(_daemon(f"{deploy}.master.Master", *at, log=log))
+        _wait_for("New state: ALIVE", log, master)
+        workers = []
+        for number in (1, 2):
+            own = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "512m"]
+            folder = ["--work-dir", str(tmp_path / f"worker-{number}")]
+            worker_log = tmp_path / f"worker-{number}.log"
+            workers.append(
+                ends.enter_context(
+                    _daemon(f"{deploy}.worker.Worker", *own, *folder, address, log=worker_log)
+                )
+            )
+        for number, worker in enumerate(workers, 1):
+            _wait_for(
+                "Successfully registered with master", tmp_path / f"worker-{number}.log", worker
+            )
+        yield address
+
+
+def _write_points(path: Path) -> None:
+    """Histories of several kinds, spread over files in no order."""
+    import pyarrow.parquet as pq
+
+    from tests.unit.spark.test_analysis import table
+
+    rows = table()
+    path.mkdir()
+    for part in range(3):
+        pq.write_table(
+            rows.take(list(range(part, rows.num_rows, 3))[::-1]), path / f"{part}.parquet"
+        )
+
+
+def _analysed(points: Path, *masters: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", _ANALYSE, str(points), *masters],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results: list[dict[str, Any]] = json.loads(done.stdout)
+    return results
+
+
+def test_the_same_findings_on_one_thread_on_two_and_on_a_cluster(
+    cluster: str, tmp_path: Path
+) -> None:
+    _write_points(tmp_path / "points")
+    one, two, many = _analysed(tmp_path / "points", "local[1]", "local[2]", cluster)
+    assert [each.pop("executors") for each in (one, two, many)] == [0, 0, 2]
+    assert one["found"]["summary"]["changed"] == 2
+    assert one["histories"].keys() == {"slower", "faster"}
+    assert two == one
+    assert many == one
