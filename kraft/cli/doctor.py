@@ -1,0 +1,440 @@
+"""``kraft doctor``: what this machine has of what kraft can use, and what to do about the rest.
+
+Owns the checks. Each looks at one thing, takes a fraction of a second, and leaves nothing behind;
+only ``--spark`` takes longer, as it starts a session. What is required is little: Python, numpy,
+the compiled core and a directory to write to. Everything else unlocks something, and is told so.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kraft.cli.exits import EPILOG, REFUSED
+from kraft.cli.options import JsonOption
+from kraft.errors import KraftError
+
+app = typer.Typer(add_completion=False, epilog=EPILOG)
+
+_GIB = 1 << 30
+_OLDEST_PYTHON = (3, 11)
+_OLDEST_NUMPY = 2
+#: The port of brokers and that of controllers in Kafka's own examples.
+_PORTS = (9092, 9093)
+_SYNCS = 20
+#: Above this a controller's every commit is slow, whatever else is fast.
+_SLOW_SYNC_S = 0.02
+_TOOL_TIMEOUT_S = 30
+#: What each extra of the package is for; which packages it needs is said by the package itself.
+_EXTRAS = {
+    "arrow": "partitions as Arrow tables",
+    "codecs": "logs compressed with snappy, lz4 or zstd",
+    "lab": "sweeps and explorations with compiled kernels",
+    "report": "reports with plots",
+    "spark": "benchmark histories, sweeps and metadata in Spark",
+    "uvloop": "a faster event loop for servers",
+}
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at. ``advice`` says what to do where it is not ok."""
+
+    name: str
+    status: Status
+    found: str
+    purpose: str
+    advice: str = ""
+    required: bool = False
+
+
+@app.command(epilog=EPILOG)
+def doctor(
+    directory: Annotated[
+        Path,
+        typer.Option("--dir", metavar="DIR", help="The directory whose disk is looked at."),
+    ] = Path(),
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Start a small Spark session and count to 10 in it."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What this machine has of what kraft can use, and what to do about the rest.
+
+    Exit code 1 if something required is missing: Python, numpy, the compiled core, a
+    directory to write to; with --spark also Java and PySpark.
+
+    [bold]Examples[/bold]
+
+      kraft doctor
+
+      kraft doctor --spark --dir /var/lib/kafka
+
+      kraft doctor --json | jq '.checks[] | select(.status != "ok")'
+    """
+    from kraft.cli.output import Output, progress
+
+    checks: list[Check] = []
+    looks = _looks(directory, spark=spark)
+    with progress("Looking", len(looks), shown=not as_json) as advance:
+        for done, look in enumerate(looks, 1):
+            checks += look()
+            advance(done)
+    failed = [each for each in checks if each.required and each.status is Status.MISSING]
+    output = Output(as_json=as_json)
+    if as_json:
+        output.document({"ready": not failed, "checks": [asdict(each) for each in checks]})
+    else:
+        output.table(
+            "",
+            ("check", "status", "found", "what it is for"),
+            [(each.name, each.status.value, each.found, each.purpose) for each in checks],
+        )
+        output.fields(
+            "What to do",
+            [(each.name, each.advice) for each in checks if each.status is not Status.OK],
+        )
+    if failed:
+        names = ", ".join(each.name for each in failed)
+        print(f"error: required and missing: {names}", file=sys.stderr)
+        raise typer.Exit(REFUSED)
+
+
+def _looks(directory: Path, *, spark: bool) -> list[Callable[[], list[Check]]]:
+    return [
+        lambda: [_python(), _numpy(), _core()],
+        lambda: [_java(required=spark), _pyspark(required=spark)],
+        *([lambda: [_spark_session()]] if spark else []),
+        lambda: list(_tools()),
+        lambda: list(_ports()),
+        lambda: list(_disk(directory)),
+        lambda: [_memory()],
+        lambda: list(_extras()),
+    ]
+
+
+def _python() -> Check:
+    is_new = sys.version_info >= _OLDEST_PYTHON
+    return Check(
+        "Python",
+        Status.OK if is_new else Status.MISSING,
+        f"{platform.python_implementation()} {platform.python_version()}",
+        "everything",
+        "" if is_new else f"Python {'.'.join(map(str, _OLDEST_PYTHON))} or newer",
+        required=True,
+    )
+
+
+def _numpy() -> Check:
+    purpose, advice = "the columns that hold metadata", "pip install 'numpy>=2.0'"
+    try:
+        import numpy as np
+    except ImportError as error:
+        return Check("numpy", Status.MISSING, str(error), purpose, advice, required=True)
+    is_new = int(np.__version__.split(".")[0]) >= _OLDEST_NUMPY
+    status = Status.OK if is_new else Status.MISSING
+    return Check("numpy", status, np.__version__, purpose, "" if is_new else advice, required=True)
+
+
+def _core() -> Check:
+    """Every module of the core is imported: one that was built for another Python says so."""
+    import kraft._core
+
+    purpose = "logs, records, elections: everything that is fast"
+    (folder,) = map(Path, kraft._core.__path__)
+    names = sorted({path.name.split(".")[0] for path in folder.glob("*.pyi")})
+    failures = []
+    for name in names:
+        try:
+            import_module(f"kraft._core.{name}")
+        except ImportError as error:
+            failures.append(f"{name} ({error})")
+    if failures:
+        found = f"{len(failures)} of {len(names)} modules do not import: {failures[0]}"
+        advice = "build it: `make build` in a source tree, else install kraft again"
+        return Check("compiled core", Status.MISSING, found, purpose, advice, required=True)
+    if _is_traced():
+        return Check(
+            "compiled core",
+            Status.WARNING,
+            f"{len(names)} modules, debug build",
+            purpose,
+            "a debug build checks every index and is many times slower: `make build`",
+            required=True,
+        )
+    return Check(
+        "compiled core", Status.OK, f"{len(names)} modules, release build", purpose, required=True
+    )
+
+
+def _is_traced() -> bool:
+    """Whether the core is a debug build: those tell a profiler of the calls of their functions."""
+    from kraft._core.placement import hash_map_order
+
+    files: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: files.append(frame.f_code.co_filename))
+    try:
+        hash_map_order([])
+    finally:
+        sys.setprofile(before)
+    return any(file.endswith(".pyx") for file in files)
+
+
+def _java(*, required: bool) -> Check:
+    from kraft.errors import MissingJavaError
+    from kraft.spark.java import ADVICE, find_java
+
+    purpose = "Spark: benchmark histories, sweeps"
+    try:
+        java = find_java()
+    except MissingJavaError as error:
+        found = str(error).split("found: ")[-1].removesuffix(f". {ADVICE}")
+        return Check("Java", Status.MISSING, found, purpose, ADVICE, required)
+    found = f"Java {java.version}, {java.origin}: {java.home}"
+    if java.has_launcher:
+        found += " (started without the vector module, which it lacks)"
+    if java.passed_over:
+        advice = f"another Java would not do, {'; '.join(java.passed_over)}"
+        return Check("Java", Status.WARNING, found, purpose, advice, required)
+    return Check("Java", Status.OK, found, purpose, required=required)
+
+
+def _pyspark(*, required: bool) -> Check:
+    purpose = "`kraft bench`, `kraft regress`, `kraft sweep`"
+    advice = "pip install 'kraft[spark]'"
+    try:
+        version = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return Check("PySpark", Status.MISSING, "not installed", purpose, advice, required)
+    if int(version.split(".")[0]) < 4:
+        return Check("PySpark", Status.MISSING, version, purpose, advice, required)
+    return Check("PySpark", Status.OK, version, purpose, required=required)
+
+
+def _spark_session() -> Check:
+    purpose = "that Java and PySpark work together"
+    started = time.monotonic()
+    try:
+        from kraft.spark.session import spark_session
+
+        with spark_session(master="local[1]", memory="1g") as session:
+            count = session.range(10).count()
+    except KraftError as error:
+        advice = "PySpark 4.1 needs Java 17 or 21; PySpark 4.3 runs on Java 25, too"
+        return Check("Spark session", Status.MISSING, str(error), purpose, advice, required=True)
+    took_s = time.monotonic() - started
+    assert count == 10, f"Spark counted {count} of 10"
+    found = f"counted to 10 in {took_s:.1f} s, start and end included"
+    return Check("Spark session", Status.OK, found, purpose, required=True)
+
+
+def _tools() -> Iterator[Check]:
+    compiler = os.environ.get("CC", "cc").split()[0]
+    yield _tool(
+        "C compiler",
+        compiler,
+        "building the core from source",
+        "install one (Debian: apt-get install build-essential)",
+    )
+    yield _tool(
+        "Maven",
+        "mvn",
+        "the tests and benchmarks beside Apache Kafka's own classes",
+        "install it (Debian: apt-get install maven), or do without `make interop`",
+    )
+    yield _tool(
+        "valgrind",
+        "valgrind",
+        "instruction counts of benchmarks, which noise does not move",
+        "install it (Debian: apt-get install valgrind), or compare times only",
+    )
+
+
+def _tool(name: str, command: str, purpose: str, advice: str) -> Check:
+    path = shutil.which(command)
+    if path is None:
+        return Check(name, Status.MISSING, f"no {command} on PATH", purpose, advice)
+    try:
+        said = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_TOOL_TIMEOUT_S,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(name, Status.WARNING, f"{path} fails: {error}", purpose, advice)
+    # Maven colours its first line even into a pipe.
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines() or [path]
+    return Check(name, Status.OK, lines[0].strip(), purpose)
+
+
+def _ports() -> Iterator[Check]:
+    purpose = "nodes on this machine: `kraft server start`, `kraft up`"
+    try:
+        with socket.socket() as any_port:
+            any_port.bind(("127.0.0.1", 0))
+    except OSError as error:
+        advice = "allow programs to listen on 127.0.0.1"
+        yield Check("loopback", Status.MISSING, str(error), purpose, advice)
+        return
+    yield Check("loopback", Status.OK, "ports of 127.0.0.1 can be bound", purpose)
+    taken = [port for port in _PORTS if not _is_free(port)]
+    told = " and ".join(map(str, _PORTS))
+    if taken:
+        names = " and ".join(map(str, taken))
+        yield Check(
+            "Kafka's ports",
+            Status.WARNING,
+            f"something listens on {names}",
+            "brokers and controllers where no other port is configured",
+            "stop it, or set other ports in listeners",
+        )
+    else:
+        purpose = "brokers and controllers where no other port is configured"
+        yield Check("Kafka's ports", Status.OK, f"{told} are free", purpose)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # A connection that ended a moment ago does not hold a port for a server either.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _disk(directory: Path) -> Iterator[Check]:
+    purpose = "logs, snapshots, stores of results"
+    try:
+        latencies_s = _sync_latencies_s(directory)
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        advice = "name a directory that can be written to: --dir DIR"
+        yield Check("disk", Status.MISSING, str(error), purpose, advice, required=True)
+        return
+    is_ample = free >= _GIB
+    yield Check(
+        "disk",
+        Status.OK if is_ample else Status.WARNING,
+        f"{free / _GIB:,.1f} GiB free in {directory.absolute()}",
+        purpose,
+        "" if is_ample else "make room: logs, snapshots and stores grow",
+        required=True,
+    )
+    median_s, worst_s = latencies_s[len(latencies_s) // 2], latencies_s[-1]
+    is_fast = median_s <= _SLOW_SYNC_S
+    yield Check(
+        "fsync",
+        Status.OK if is_fast else Status.WARNING,
+        f"median {median_s * 1e3:.2f} ms, worst {worst_s * 1e3:.2f} ms of {_SYNCS}",
+        "how soon a controller's records are committed",
+        "" if is_fast else "another disk for metadata.log.dir: every commit waits for this one",
+    )
+
+
+def _sync_latencies_s(directory: Path) -> list[float]:
+    """How long it took to make 4 KiB durable, some times over, shortest first."""
+    latencies_s = []
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(_SYNCS):
+            file.write(bytes(4096))
+            file.flush()
+            started = time.perf_counter()
+            os.fsync(file.fileno())
+            latencies_s.append(time.perf_counter() - started)
+    return sorted(latencies_s)
+
+
+def _memory() -> Check:
+    total, available = _memory_sizes()
+    is_ample = available >= 2 * _GIB
+    advice = "Spark's driver takes 1 GiB and more, a large cluster too: end something else"
+    return Check(
+        "memory",
+        Status.OK if is_ample else Status.WARNING,
+        f"{available / _GIB:.1f} GiB of {total / _GIB:.1f} GiB available, {os.cpu_count()} cores",
+        "millions of partitions; Spark's driver",
+        "" if is_ample else advice,
+    )
+
+
+def _memory_sizes() -> tuple[int, int]:
+    """Bytes in all and available, within the limit of the container where there is one."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = available = page * os.sysconf("SC_PHYS_PAGES")
+    told = Path("/proc/meminfo")
+    if told.is_file():
+        given = re.search(r"^MemAvailable: +(\d+) kB", told.read_text(), re.MULTILINE)
+        available = int(given[1]) * 1024 if given else available
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # no such group, or "max": no limit
+        return total, available
+    return min(total, limit), min(available, max(limit - used, 0))
+
+
+def _extras() -> Iterator[Check]:
+    """Which optional packages are there, by the extra that asks for them."""
+    try:
+        wanted = metadata.requires("kraft") or []
+    except metadata.PackageNotFoundError:
+        yield Check(
+            "extras",
+            Status.WARNING,
+            "kraft runs from a source tree that is not installed",
+            "; ".join(_EXTRAS.values()),
+            "pip install -e '.[spark]'",
+        )
+        return
+    for extra, purpose in _EXTRAS.items():
+        packages = [
+            found[0]
+            for each in wanted
+            if f'extra == "{extra}"' in each and (found := re.match(r"[\w.-]+", each))
+        ]
+        absent = [package for package in packages if not _is_installed(package)]
+        name = f"kraft[{extra}]"
+        if absent:
+            listed = f"not installed: {', '.join(absent)}"
+            yield Check(name, Status.MISSING, listed, purpose, f"pip install '{name}'")
+        else:
+            versions = [f"{package} {metadata.version(package)}" for package in packages]
+            yield Check(name, Status.OK, ", ".join(versions), purpose)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
