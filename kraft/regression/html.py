@@ -109,6 +109,10 @@ class _Page:
             ("too little data", outcomes.count(Outcome.TOO_LITTLE_DATA), ""),
             ("machines", len({each.key.machine for each in series}), ""),
         ]
+        changed = sum(bool(law.change_points) for law in self.laws)
+        if changed:
+            steeper = any(map(wording.is_steeper, self.laws))
+            cards.insert(4, ("scaling changed", changed, "slower" if steeper else "faster"))
         if self.analysis.problems:
             cards.append(("problems", len(self.analysis.problems), ""))
         shown = "".join(

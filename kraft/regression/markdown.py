@@ -52,14 +52,19 @@ def _fitting(text_of: Callable[[int], str]) -> str:
 def _comment(analysis: Analysis, repository: wording.Repository | None, most: int) -> str:
     names = wording.Names.of(analysis)
     points = analysis.change_points
+    changed = [law for law in analysis.scaling if law.change_points]
+    steady = [law for law in analysis.scaling if not law.change_points]
     regressions = [point for point in points if point.kind is Kind.REGRESSION]
     improvements = [point for point in points if point.kind is Kind.IMPROVEMENT][::-1]
-    blocks = [f"### Benchmarks: {_verdict(len(regressions))}", _escaped(wording.summary(analysis))]
+    blocks = [f"### Benchmarks: {wording.verdict(analysis)}", _escaped(wording.summary(analysis))]
     blocks += _change_points(regressions, names, repository, most)
+    blocks += _scaling_laws(changed, names, most)
     better = wording.counted(len(improvements), "improvement")
     blocks += _folded(better, _change_points(improvements, names, repository, most))
-    laws = wording.counted(len(analysis.scaling), "scaling law")
-    blocks += _folded(laws, _scaling_laws(analysis.scaling, names, most))
+    blocks += _folded(
+        wording.counted(len(steady), "scaling law that holds", "scaling laws that hold"),
+        _scaling_laws(steady, names, most),
+    )
     silent = [each for each in analysis.series if each.outcome is Outcome.TOO_LITTLE_DATA]
     rows = [[_code(names(each.key)), f"{each.run_count:,}"] for each in silent]
     blocks += _folded(
@@ -78,8 +83,10 @@ def _comparison(comparisons: Sequence[Comparison], threshold: float, most: int) 
     regressions = [each for each in comparisons if each.is_regression]
     improvements = [each for each in comparisons if each.is_improvement]
     rest = [each for each in comparisons if not (each.is_regression or each.is_improvement)]
+    worse = wording.counted(len(regressions), "regression")
+    verdict = worse if regressions else "no regression"
     blocks = [
-        f"### Benchmarks: {_verdict(len(regressions))}",
+        f"### Benchmarks: {verdict}",
         f"{_escaped(wording.comparison_summary(comparisons))}. A regression is significant and "
         f"more than {threshold * 100:g} % slower.",
     ]
@@ -90,10 +97,6 @@ def _comparison(comparisons: Sequence[Comparison], threshold: float, most: int) 
         f"{len(rest):,} without a change that counts", _comparisons(rest, names, most)
     )
     return "\n\n".join(blocks) + "\n"
-
-
-def _verdict(regressions: int) -> str:
-    return wording.counted(regressions, "regression") if regressions else "no regression"
 
 
 def _change_points(

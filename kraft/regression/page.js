@@ -128,7 +128,7 @@
   ], layout({
     xaxis: { type: "log", title: { text: shown(data.param) }, tickvals: data.sizes,
       ticktext: data.size_labels, nticks: 6 },
-    yaxis: { type: "log", title: { text: data.statistic }, tickvals: data.ticks,
+    yaxis: { type: "log", title: { text: data.statistic }, range: data.range, tickvals: data.ticks,
       ticktext: data.tick_labels } })];
 
   const overview = (data) => {

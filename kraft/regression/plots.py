@@ -91,11 +91,15 @@ def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
     line = np.geomspace(sizes[0] / 1.3, sizes[-1] * 1.3, 25)
 
     def along(exponent: float) -> list[float]:
-        return _list(np.exp(middle + exponent * (np.log(line) - middle_size)))
+        # Three sizes leave an exponent wide open: its band may leave the plot, not the numbers.
+        logarithms = middle + exponent * (np.log(line) - middle_size)
+        return _list(np.exp(np.clip(logarithms, middle - 100, middle + 100)))
 
     low, high = (bound if math.isfinite(bound) else law.exponent for bound in (law.low, law.high))
     edges = np.array([along(low), along(high)])
-    ticks = _log_ticks(float(values.min()), float(values.max()))
+    fit = along(law.exponent)
+    least, most = min(fit[0], fit[-1], values.min()), max(fit[0], fit[-1], values.max())
+    ticks = _log_ticks(float(least), float(most))
     return {
         "param": law.size_param,
         "statistic": statistic,
@@ -104,11 +108,12 @@ def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
         "values": _list(values),
         "labels": [wording.value_text(value, statistic) for value in values],
         "line": _list(line),
-        "fit": along(law.exponent),
+        "fit": fit,
         "linear": along(1.0),
         "lower": _list(edges.min(axis=0)),
         "upper": _list(edges.max(axis=0)),
         "law": f"size ^ {law.exponent:.2f}",
+        "range": [_rounded(math.log10(least) - 0.15), _rounded(math.log10(most) + 0.15)],
         "ticks": ticks,
         "tick_labels": [wording.value_text(tick, statistic, digits=1) for tick in ticks],
     }

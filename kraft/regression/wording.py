@@ -148,9 +148,11 @@ def commit_text(commit: str | None) -> str:
 
 
 def commits_text(point: ChangePoint) -> str:
-    """``1a2b3c4d5e..6f7a8b9c0d``, or that both sides are one commit."""
+    """``1a2b3c4d5e..6f7a8b9c0d``, or that both sides are one commit, or that none is known."""
     if point.same_commit:
         return SAME_CODE
+    if not (point.commit_before or point.commit_after):
+        return "commits not known"
     return f"{commit_text(point.commit_before)}..{commit_text(point.commit_after)}"
 
 
@@ -231,6 +233,20 @@ def summary(analysis: Analysis) -> str:
     return ", ".join(said)
 
 
+def verdict(analysis: Analysis) -> str:
+    """``3 regressions, 1 scaling law steeper``: what somebody has to look at; ``no regression``."""
+    regressions = sum(point.kind is Kind.REGRESSION for point in analysis.change_points)
+    steeper = sum(is_steeper(law) for law in analysis.scaling)
+    said = [counted(regressions, "regression")] if regressions else []
+    said += [f"{counted(steeper, 'scaling law')} steeper"] if steeper else []
+    return ", ".join(said) or "no regression"
+
+
+def is_steeper(law: ScalingLaw) -> bool:
+    """Whether time grows faster with size than it once did."""
+    return any(point.kind is Kind.REGRESSION for point in law.change_points)
+
+
 def changed_first(laws: Iterable[ScalingLaw]) -> list[ScalingLaw]:
     """Scaling laws as reports list them: those that changed, then the steepest."""
     return sorted(laws, key=lambda law: (not law.change_points, -law.exponent))
@@ -266,7 +282,7 @@ def comparison_summary(comparisons: Sequence[Comparison]) -> str:
     ]
     unknown = sum(each.ratio is None for each in comparisons)
     if unknown:
-        said.insert(3, f"{unknown:,} with too little to say how certain")
+        said.insert(3, f"{unknown:,} undecided")
     return ", ".join(said)
 
 
@@ -276,8 +292,11 @@ def counted(number: int, one: str, several: str | None = None) -> str:
 
 
 def machine_text(machine: str) -> str:
-    """A machine's name, short enough for a column."""
-    return printable(machine)[:24]
+    """A machine's name, short enough for a column: its beginning, and its end that tells it from
+    others of its kind.
+    """
+    name = printable(machine)
+    return name if len(name) <= 32 else f"{name[:20]}...{name[-9:]}"
 
 
 def machine_fields(description: str | None) -> list[tuple[str, str]]:

@@ -83,6 +83,15 @@ def test_a_fitted_line_goes_through_the_middle_of_its_points() -> None:
     assert plots.scaling_plot(replace(law, values=(0.0,) * 4), "median") == {}
 
 
+def test_an_exponent_that_is_wide_open_leaves_the_plot_readable() -> None:
+    open_wide = replace(examples.law("Bench::law", 1.0), low=-900.0, high=900.0)
+    plot = plots.scaling_plot(open_wide, "median")
+    json.dumps(plot, allow_nan=False)
+    low, high = plot["range"]
+    assert low < np.log10(plot["values"]).min() < np.log10(plot["values"]).max() < high
+    assert high - low < 4
+
+
 def test_an_overview_has_every_change_with_finite_bounds() -> None:
     points = examples.analysis().change_points
     points[0] = replace(points[0], ratio=Ratio(1.5, float("nan"), float("inf")))

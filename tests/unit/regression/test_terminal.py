@@ -87,7 +87,9 @@ def test_a_comparison_shows_what_got_worse_then_better_then_the_rest() -> None:
     file = io.StringIO()
     terminal.show_comparison(examples.comparisons(), Console(file=file))
     text = file.getvalue()
-    assert text.startswith("6 benchmarks compared, 3 regressions, 1 improvement, 1 with too little")
+    assert text.startswith(
+        "6 benchmarks compared, 3 regressions, 1 improvement, 1 undecided, 1 machine"
+    )
     order = re.findall(r"^  (\w+Bench)", text, re.MULTILINE)
     assert order == ["LoadBench", "ElectBench", "CodecBench", "CodecBench", "NewBench", "ScanBench"]
     assert "one run in the baseline: 5 are needed" in text

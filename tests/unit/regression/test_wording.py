@@ -8,8 +8,9 @@ import pytest
 
 from kraft.errors import InvalidConfigError
 from kraft.regression import wording
-from kraft.regression.findings import Ratio
+from kraft.regression.findings import Analysis, Ratio
 from kraft.regression.points import SeriesKey
+from tests.unit.regression import examples
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,18 @@ def test_a_machine_is_described_by_names_and_values() -> None:
     ]
     assert wording.machine_fields("no {json") == [("description", "no {json")]
     assert wording.machine_fields(None) == []
+
+
+def test_a_long_name_of_a_machine_keeps_what_tells_it_from_others() -> None:
+    assert wording.machine_text("laptop-1f2e3d4c") == "laptop-1f2e3d4c"
+    told = wording.machine_text("ci-runner-17-amd-epyc-7763-64-core-processor-1f2e3d4c")
+    assert told == "ci-runner-17-amd-epy...-1f2e3d4c"
+
+
+def test_a_steeper_scaling_law_is_part_of_the_verdict() -> None:
+    assert wording.verdict(examples.analysis()) == "3 regressions, 1 scaling law steeper"
+    flat = Analysis(settings=examples.SETTINGS, series=(), scaling=(examples.law("a", 1.0),))
+    assert wording.verdict(flat) == "no regression"
 
 
 BEFORE, AFTER = "a" * 40, "b" * 40
