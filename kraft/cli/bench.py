@@ -1,0 +1,219 @@
+"""``kraft bench``: results of pytest-benchmark into a store, and what a store holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.cli.exits import EPILOG
+from kraft.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from kraft.cli.output import Advance
+    from kraft.spark.store import IngestReport
+
+#: Less JSON than this is read before a Spark session would have started.
+_ALONE_BYTES = 512 << 20
+#: So many problems are told one by one, unless as JSON.
+_MOST_PROBLEMS = 20
+
+app = typer.Typer(
+    help="Results of benchmarks: into a store, and what it holds.",
+    no_args_is_help=True,
+    add_completion=False,
+    epilog=EPILOG,
+)
+
+StoreOption = Annotated[
+    Path,
+    typer.Option("--store", metavar="DIR", help="The store of results.", show_default=False),
+]
+
+
+@app.callback()
+def _bench() -> None:
+    """Results of benchmarks: into a store, and what it holds."""
+
+
+@app.command("ingest", epilog=EPILOG)
+def ingest(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="Files that pytest-benchmark wrote, folders (all *.json below them), globs.",
+            show_default=False,
+        ),
+    ],
+    store: StoreOption,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Store nothing where anything is wrong with any file."),
+    ] = False,
+    ignore_node: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-node",
+            help="Take machines of one kind for one machine whatever they are called, as runners "
+            "of a CI service are.",
+        ),
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The Spark that reads: local[2], spark://host:7077. Default: this machine; below "
+            "512 MB without Spark, which would start for longer.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Adds runs to a store, each once however often it is offered.
+
+    Takes the JSON of any project and any version of pytest-benchmark (--benchmark-json, --benchmark-save, --benchmark-autosave; with --benchmark-save-data a run brings its rounds, too). What cannot be read is told and passed over; the rest is stored. Exit code 3 where there was something to tell.
+
+    [bold]Examples[/bold]
+
+      kraft bench ingest .benchmarks --store results
+
+      kraft bench ingest 'artifacts/**/benchmark-*.json' --store results --ignore-node --strict
+
+      kraft bench ingest /data/runs --store /data/results --master spark://head:7077
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.cli.exits import FOUND
+    from kraft.cli.output import Output, progress
+
+    output = Output(as_json=as_json)
+    with progress("reading results", 1.0, shown=not as_json) as advance:
+        report = _ingest(paths, store, strict, ignore_node, master, advance)
+    if as_json:
+        output.document(
+            {
+                "store": str(store),
+                "files": report.files,
+                "bytes": report.bytes,
+                "runs_added": report.runs_added,
+                "points_added": report.points_added,
+                "runs_replaced": report.runs_replaced,
+                "duplicate_runs": report.duplicate_runs,
+                "seconds": round(report.seconds, 3),
+                "problems": [problem._asdict() for problem in report.problems],
+            }
+        )
+    else:
+        for problem in report.problems[:_MOST_PROBLEMS]:
+            output.note(f"{problem.path}: {problem.reason}")
+        if len(report.problems) > _MOST_PROBLEMS:
+            output.note(f"and {len(report.problems) - _MOST_PROBLEMS} more (--json tells all)")
+        output.fields(
+            f"Results in {store}",
+            [
+                ("files read", f"{report.files:,} ({report.bytes / 1e6:,.1f} MB)"),
+                ("runs added", f"{report.runs_added:,}"),
+                ("points added", f"{report.points_added:,}"),
+                ("completed", f"{report.runs_replaced:,}" if report.runs_replaced else None),
+                ("known already", f"{report.duplicate_runs:,}"),
+                ("problems", f"{len(report.problems):,}"),
+                ("seconds", f"{report.seconds:.1f}"),
+            ],
+        )
+    if report.problems:
+        raise typer.Exit(FOUND)
+
+
+@app.command("runs", epilog=EPILOG)
+def runs(store: StoreOption, as_json: JsonOption = False) -> None:
+    """Lists the runs of a store, oldest first.
+
+    [bold]Examples[/bold]
+
+      kraft bench runs --store results
+
+      kraft bench runs --store results --json | jq '.[-1].run_id'
+    """
+    from datetime import UTC, datetime
+
+    from kraft.cli.output import Output
+    from kraft.errors import MissingPackageError
+
+    output = Output(as_json=as_json)
+    try:
+        from kraft.spark.store import list_runs
+    except ImportError as error:
+        raise MissingPackageError(f"this needs kraft[spark]: {_advice(error)}") from None
+
+    def when(time_us: int) -> str:
+        return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
+
+    found = list_runs(store)
+    if as_json:
+        output.document(
+            [
+                {
+                    "run_id": run.run_id,
+                    "time": when(run.time_us),
+                    "machine": run.machine,
+                    "project": run.project,
+                    "branch": run.branch,
+                    "commit": run.commit,
+                    "dirty": run.dirty,
+                    "points": run.points,
+                    "has_values": run.has_values,
+                    "source": run.source,
+                }
+                for run in found
+            ]
+        )
+        return
+    output.table(
+        f"{len(found):,} runs in {store}",
+        ["run", "time", "machine", "commit", "branch", "points", "rounds"],
+        [
+            (
+                run.run_id[:12],
+                when(run.time_us),
+                run.machine,
+                (run.commit or "")[:12] + (" dirty" if run.dirty else ""),
+                run.branch,
+                f"{run.points:,}",
+                "kept" if run.has_values else "",
+            )
+            for run in found
+        ],
+        numbers=["points"],
+    )
+
+
+def _ingest(
+    paths: list[str],
+    store: Path,
+    strict: bool,
+    ignore_node: bool,
+    master: str | None,
+    advance: Advance,
+) -> IngestReport:
+    from kraft.errors import MissingPackageError
+
+    try:
+        from kraft.spark import store as stores
+    except ImportError as error:
+        raise MissingPackageError(f"this needs kraft[spark]: {_advice(error)}") from None
+    if master is None:
+        files, _ = stores.find_files(paths)
+        if sum(size for _, size in files) < _ALONE_BYTES:
+            return stores.ingest(
+                None, paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance
+            )
+    from kraft.spark.session import spark_session
+
+    with spark_session(master=master or "local[*]", app_name="kraft bench ingest") as spark:
+        return stores.ingest(
+            spark, paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance
+        )
+
+
+def _advice(error: ImportError) -> str:
+    return f"pip install 'kraft[spark]' ({error})"

@@ -1,0 +1,543 @@
+"""The store of benchmark results: runs go in once, however often they are offered.
+
+Owns ingesting (which files, which of their runs are new, what is reported) and the ways to read a
+store. Its parts: `store_manifest` says what is in it, `store_files` what a file looks like.
+
+A store is a folder::
+
+    STORE/commits/00000001.json       what there is, a manifest a commit
+    STORE/data/<ingest>/00000.parquet points, named by a manifest or not there
+
+An ingest writes into a folder of its own, whose lock it holds while it lives, and then commits. Of
+two that commit at once the later one looks again at what is known and goes on from there. What an
+ingest that was killed leaves is named by nobody and removed by the next one.
+
+Workers write Parquet themselves: what is the same for all points of a run would cross to the JVM
+once a point. The store must therefore be a path that all of Spark's machines see.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from kraft.errors import BenchmarkFileError, SparkError, StorageError
+from kraft.regression.points import POINTS
+from kraft.regression.runs import Problem
+from kraft.spark.store_files import GroupResult, read_files, store_group, write_file
+from kraft.spark.store_manifest import (
+    CommitConflictError,
+    DataFile,
+    RunEntry,
+    StoreState,
+    clean,
+    commit,
+    load_state,
+    sync_directory,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: So much JSON makes one task and one data file, of some 70,000 points.
+_GROUP_BYTES = 128 << 20
+#: Files of fewer points are small; when there are so many of them they are made one.
+_SMALL_FILE_POINTS = 50_000
+_MOST_SMALL_FILES = 32
+_MERGED_POINTS = 500_000
+#: A folder whose ingest died before it had a lock is told by its age.
+_UNLOCKED_S = 3600.0
+_PROGRESS_S = 0.25
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What an ingest did. Problems hold a path and a reason each."""
+
+    files: int  # that were found
+    bytes: int
+    runs_added: int
+    points_added: int
+    runs_replaced: int  # known, and offered again with the round values that were missing
+    duplicate_runs: int
+    problems: list[Problem] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class RefusedError(BenchmarkFileError):
+    """A strict ingest found problems; nothing was stored. `problems` are all of them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = list(problems)
+        first = problems[0]
+        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        super().__init__(f"{first.path}: {first.reason}{more}; nothing was stored (--strict)")
+
+
+def ingest(
+    spark: SparkSession | None,
+    paths: Sequence[str | os.PathLike[str]],
+    store: str | os.PathLike[str],
+    *,
+    strict: bool = False,
+    ignore_node: bool = False,
+    on_progress: Callable[[float], None] | None = None,
+) -> IngestReport:
+    """Adds the runs of pytest-benchmark files to a store, which is made where there is none.
+
+    ``paths`` are files, folders (all ``*.json`` below them) and globs. ``spark`` None reads in this
+    process, which for a few hundred files is over before a session has started. ``on_progress`` is
+    told the share of the work that is done, 0 to 1.
+
+    What cannot be read is a problem of the report and the rest is stored; a ``strict`` ingest
+    stores nothing where there is any and raises RefusedError. Clocks that went back are problems
+    whose runs are stored. Raises BenchmarkFileError where there is nothing to read at all, and
+    StorageError for a store that is none.
+    """
+    began = time.perf_counter()
+    files, problems = find_files(paths)
+    if not files and not problems:
+        raise BenchmarkFileError(f"no *.json in {', '.join(str(path) for path in paths)}")
+    root = Path(os.path.abspath(store))
+    state = load_state(root)
+    with _workshop(root, state) as folder:
+        groups = _groups(files, 1 if spark is None else 2 * spark.sparkContext.defaultParallelism)
+        results = _read_groups(
+            spark, groups, state, folder, ignore_node, on_progress or (lambda share: None)
+        )
+        problems += [problem for result in results for problem in result.problems]
+        while True:
+            change = _Change.of(results, state)
+            found = problems + clock_problems(change.new, state.runs.values())
+            if strict and found:
+                raise RefusedError(found)
+            if not change.new:
+                break
+            try:
+                added = change.write(folder)
+                sync_directory(root / folder)
+                sync_directory(root / "data")
+                state = commit(state, add=added.add, remove=added.remove, runs=added.runs)
+                break
+            except CommitConflictError:
+                state = load_state(root)
+    return IngestReport(
+        files=len(files),
+        bytes=sum(size for _, size in files),
+        runs_added=len(change.new) - len(change.replaced),
+        points_added=sum(run.points for run in change.new if run.run_id not in change.replaced),
+        runs_replaced=len(change.replaced),
+        duplicate_runs=change.duplicates,
+        problems=found,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def open_store(store: str | os.PathLike[str]) -> StoreState:
+    """What a store holds now: a value that can be sent to workers and read with `read_files`.
+
+    Raises StorageError where there is no store.
+    """
+    state = load_state(store)
+    if not state.number:
+        raise StorageError(f"{os.fspath(store)}: there is no store of results here")
+    return state
+
+
+def read_points(spark: SparkSession, store: str | os.PathLike[str]) -> DataFrame:
+    """All points of a store as a DataFrame of `POINTS`, by Spark's own Parquet reader."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    state = open_store(store)
+    schema = from_arrow_schema(POINTS)
+    if not state.files:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*[state.absolute(name) for name in state.files])
+
+
+def read_table(
+    store: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Any = None,
+    categorical: bool = False,
+) -> pa.Table:
+    """Points of a store without Spark; see `store_files.read_files` for what the wishes mean."""
+    return read_files(open_store(store), columns=columns, filters=filters, categorical=categorical)
+
+
+def list_runs(store: str | os.PathLike[str]) -> list[RunEntry]:
+    """The runs of a store, oldest first."""
+    return sorted(open_store(store).runs.values(), key=lambda run: (run.time_us, run.run_id))
+
+
+def find_files(
+    paths: Sequence[str | os.PathLike[str]],
+) -> tuple[list[tuple[str, int]], list[Problem]]:
+    """The result files that paths mean, with their bytes, each once and sorted; what is not there.
+
+    A file is taken whatever it is called; in folders and below them it is ``*.json``.
+    """
+    found: dict[str, int] = {}
+    problems = []
+    for path in (os.fspath(given) for given in paths):
+        names = sorted(glob(path, recursive=True)) if has_magic(path) else [path]
+        if has_magic(path) and not names and os.path.exists(path):
+            names = [path]
+        if not names:
+            problems.append(Problem(path, "nothing is called like this"))
+        for name in names:
+            try:
+                if os.path.isdir(name):
+                    found |= _below(name, problems)
+                else:
+                    found[name] = os.stat(name).st_size
+            except OSError as error:
+                problems.append(Problem(name, f"it cannot be read: {error.strerror or error}"))
+    return sorted(found.items()), problems
+
+
+def clock_problems(new: Iterable[RunEntry], stored: Iterable[RunEntry]) -> list[Problem]:
+    """Runs whose times cannot be: before their commit, or not in the order of the commits.
+
+    Histories are put in order by the runs' times, so that the second tells of a wrong order as
+    well, as where old commits were measured after new ones.
+    """
+    new = list(new)
+    problems = [
+        Problem(run.source, "its run is older than its commit: a clock went back")
+        for run in new
+        if run.commit_time_us is not None and run.time_us < run.commit_time_us
+    ]
+    fresh = {run.run_id for run in new}
+    lines: dict[tuple[str, str | None, str | None], list[RunEntry]] = {}
+    for run in [*(run for run in stored if run.run_id not in fresh), *new]:
+        if run.commit_time_us is not None:
+            lines.setdefault((run.machine, run.project, run.branch), []).append(run)
+    for line in lines.values():
+        line.sort(key=lambda run: (run.commit_time_us, run.time_us))
+        newest = None
+        back = []
+        for run in line:
+            if newest is None or run.time_us >= newest.time_us:
+                newest = run
+            elif run.commit != newest.commit and (run.run_id in fresh or newest.run_id in fresh):
+                back.append((run, newest))
+        if back:
+            run, newest = back[0]
+            count = f" ({len(back)} runs of {run.machine} are)" if len(back) > 1 else ""
+            problems.append(
+                Problem(
+                    run.source,
+                    f"its run is older than that of an earlier commit, {newest.source}{count}: "
+                    "a clock went back, or old commits were measured late",
+                )
+            )
+    return problems
+
+
+# ---------------------------------------------------------------------------------------------
+# An ingest
+
+
+@dataclass
+class _Change:
+    """What a commit would change, worked out against one state of the store."""
+
+    state: StoreState
+    new: list[RunEntry]
+    replaced: set[str]  # of them, the runs that the store has without round values
+    dropped: dict[str, set[str]]  # new data file -> runs in it that are not wanted
+    files: dict[str, DataFile]  # new data files
+    duplicates: int
+
+    @classmethod
+    def of(cls, results: Sequence[GroupResult], state: StoreState) -> _Change:
+        """The best copy of every run that the store does not have as good."""
+        best: dict[str, RunEntry] = {}
+        dropped: dict[str, set[str]] = {}
+        duplicates = sum(result.known for result in results)
+        for run in (run for result in results for run in result.runs):
+            other = best.get(run.run_id) or state.runs.get(run.run_id)
+            if other is not None and (other.has_values or not run.has_values):
+                dropped.setdefault(run.file, set()).add(run.run_id)
+                duplicates += 1
+                continue
+            if run.run_id in best:
+                dropped.setdefault(best[run.run_id].file, set()).add(run.run_id)
+                duplicates += 1
+            best[run.run_id] = run
+        return cls(
+            state=state,
+            new=list(best.values()),
+            replaced=set(best) & set(state.runs),
+            dropped=dropped,
+            files={result.file.path: result.file for result in results if result.file},
+            duplicates=duplicates,
+        )
+
+    def write(self, folder: str) -> _Written:
+        """Writes the data files that a commit of this needs beyond those that are there."""
+        drop = {file: set(runs) for file, runs in self.dropped.items()}
+        for run_id in self.replaced:
+            drop.setdefault(self.state.runs[run_id].file, set()).add(run_id)
+        written = _Written(
+            add=[file for name, file in self.files.items() if name not in drop],
+            remove=[name for name in drop if name in self.state.files],
+            runs=list(self.new),
+        )
+        every = StoreState(
+            path=self.state.path,
+            buckets=self.state.buckets,
+            files=self.state.files | self.files,
+            runs=self.state.runs | {run.run_id: run for run in self.new},
+        )
+        for name, run_ids in drop.items():
+            self._rewrite(written, every, folder, [name], run_ids)
+        small = [file for file in written.add if file.rows < _SMALL_FILE_POINTS]
+        small += [
+            file
+            for name, file in self.state.files.items()
+            if file.rows < _SMALL_FILE_POINTS and name not in written.remove
+        ]
+        if len(small) >= _MOST_SMALL_FILES:
+            small.sort(key=lambda file: file.rows)
+            sums = accumulate(file.rows for file in small)
+            small = [file for file, sum_ in zip(small, sums, strict=True) if sum_ <= _MERGED_POINTS]
+            names = [file.path for file in small]
+            written.add = [file for file in written.add if file.path not in names]
+            written.remove += [name for name in names if name in self.state.files]
+            every.files |= {file.path: file for file in small}
+            every.runs |= {run.run_id: run for run in written.runs}
+            self._rewrite(written, every, folder, names, set())
+        return written
+
+    def _rewrite(
+        self,
+        written: _Written,
+        every: StoreState,
+        folder: str,
+        names: list[str],
+        without: set[str],
+    ) -> None:
+        """Data files become one, without some runs; the other runs of theirs lie there now.
+
+        A run that is left out in one file and kept from another keeps its entry, as the entry
+        names the file that it is taken from.
+        """
+        table = read_files(
+            every,
+            names,
+            filters=~ds.field("run_id").isin(sorted(without)) if without else None,
+            categorical=True,
+        )
+        moved = [run for run in every.runs.values() if run.file in names]
+        assert not any(run.run_id in without for run in moved), "an entry names a dropped copy"
+        if not table.num_rows:
+            assert not moved, "a run would be lost"
+            return
+        target = f"{folder}/{uuid4().hex[:12]}.parquet"
+        file = write_file(table, every.path, target, buckets=every.buckets)
+        written.add.append(file)
+        runs = {run.run_id: run for run in written.runs}
+        for run in moved:
+            runs[run.run_id] = msgspec.structs.replace(run, file=target)
+        written.runs = list(runs.values())
+
+
+@dataclass
+class _Written:
+    add: list[DataFile]
+    remove: list[str]
+    runs: list[RunEntry]
+
+
+@contextmanager
+def _workshop(root: Path, state: StoreState) -> Iterator[str]:
+    """A folder for the data files of one ingest, below the store, its lock held for the block.
+
+    What in it no manifest names is removed at the end, and so are leftovers of the dead at the
+    beginning; a store that did not exist is not left behind empty.
+    """
+    made = not root.exists()
+    folder = f"data/{uuid4().hex}"
+    (root / "data").mkdir(parents=True, exist_ok=True)
+    # Locked before it has its name: nobody ever sees the folder with a lock that is free.
+    unnamed = root / f"{folder}.lock"
+    with open(unnamed, "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (root / folder).mkdir()
+        unnamed.rename(root / folder / ".lock")
+        try:
+            _remove_leftovers(root, keep=folder)
+            clean(state)
+            yield folder
+        finally:
+            named = load_state(root).files
+            for file in (root / folder).glob("*.parquet"):
+                if f"{folder}/{file.name}" not in named:
+                    file.unlink()
+            if not any(name.startswith(f"{folder}/") for name in named):
+                shutil.rmtree(root / folder, ignore_errors=True)
+            if made and not load_state(root).number:
+                shutil.rmtree(root, ignore_errors=True)
+
+
+def _remove_leftovers(root: Path, keep: str) -> None:
+    """Removes the folders of ingests that died before they committed."""
+    for folder in (root / "data").iterdir():
+        name = f"data/{folder.name}"
+        if name == keep:
+            continue
+        try:
+            lock = open(folder / ".lock", "rb")  # noqa: SIM115  (closed below)
+        except (FileNotFoundError, NotADirectoryError):
+            _remove_old(folder)  # it is being made, or removed, or its ingest died doing so
+            continue
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # its ingest lives
+            # Asked only now: it may have committed after anything that was read before.
+            state = load_state(root)
+            known = [*state.files, *state.removed]
+            if not any(file.startswith(f"{name}/") for file in known):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_old(path: Path) -> None:
+    try:
+        if time.time() - path.stat().st_mtime < _UNLOCKED_S:
+            return
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        return  # somebody else was quicker
+
+
+def _read_groups(
+    spark: SparkSession | None,
+    groups: list[list[str]],
+    state: StoreState,
+    folder: str,
+    ignore_node: bool,
+    on_progress: Callable[[float], None],
+) -> list[GroupResult]:
+    """Every group read and written, here or by Spark's workers."""
+    digests = frozenset(run.digest for run in state.runs.values())
+    known = {run.run_id: run.has_values for run in state.runs.values()}
+    store, buckets = state.path, state.buckets
+
+    def read(number: int) -> GroupResult:
+        return store_group(
+            groups[number],
+            store,
+            f"{folder}/{number:05}.parquet",
+            digests,
+            known,
+            buckets=buckets,
+            ignore_node=ignore_node,
+        )
+
+    if spark is None:
+        results = []
+        for number in range(len(groups)):
+            results.append(read(number))
+            on_progress((number + 1) / len(groups))
+        return results
+
+    def read_in_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = msgspec.json.encode(read(number))
+                yield pa.RecordBatch.from_pydict({"result": [result]})
+
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not groups:
+        return []
+    numbers = spark.range(0, len(groups), 1, len(groups))
+    try:
+        with _watched(spark, on_progress):
+            rows = numbers.mapInArrow(read_in_worker, "result binary").collect()
+    except (PySparkException, Py4JError) as error:
+        raise SparkError(f"Spark gave up: {str(error).strip()}") from error
+    return [msgspec.json.decode(row.result, type=GroupResult) for row in rows]
+
+
+@contextmanager
+def _watched(spark: SparkSession, on_progress: Callable[[float], None]) -> Iterator[None]:
+    """Tells how many tasks of the running stage are done, from a thread beside it."""
+    tracker = spark.sparkContext.statusTracker()
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(_PROGRESS_S):
+            for stage_id in tracker.getActiveStageIds():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None and stage.numTasks:
+                    on_progress(stage.numCompletedTasks / stage.numTasks)
+
+    watcher = threading.Thread(target=watch, name="ingest-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except BaseException:
+        spark.sparkContext.cancelAllJobs()
+        raise
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def _groups(files: Sequence[tuple[str, int]], at_least: int) -> list[list[str]]:
+    """Files in groups of about the same bytes, each a task."""
+    total = sum(size for _, size in files)
+    wanted = max(-(-total // _GROUP_BYTES), min(at_least, len(files)), 1)
+    most = total / wanted
+    groups: list[list[str]] = [[]]
+    filled = 0
+    for path, size in files:
+        if groups[-1] and filled + size > most * len(groups):
+            groups.append([])
+        groups[-1].append(path)
+        filled += size
+    return [group for group in groups if group]
+
+
+def _below(folder: str, problems: list[Problem]) -> dict[str, int]:
+    def refuse(error: OSError) -> None:
+        problems.append(
+            Problem(str(error.filename), f"it cannot be read: {error.strerror or error}")
+        )
+
+    found = {}
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        folders.sort()
+        for name in names:
+            if name.endswith(".json"):
+                path = os.path.join(place, name)
+                try:
+                    found[path] = os.stat(path).st_size
+                except OSError as error:
+                    refuse(error)
+    return found
