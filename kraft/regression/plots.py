@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -34,26 +35,21 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
     """Runs, levels and the distribution of each level. Takes a finding that kept its series."""
     series = finding.series
     assert series is not None, f"{finding.key.name}: nothing was kept to draw"
-    points = finding.change_points
-    ends = [0, *(point.index for point in points), len(series)]
-    assert all(a < b for a, b in pairwise(ends)), f"{finding.key.name}: {ends}"
+    spans = _levels(finding)
     scale, unit = wording.unit_of(statistic, float(np.median(np.abs(series.value))))
-    kept = _thinned(series.value, ends)
-    means = [float(series.value[a:b].mean()) for a, b in pairwise(ends)]
+    kept = _thinned(series.value, [level.start for level in spans])
     levels = []
-    for place, (start, stop) in enumerate(pairwise(ends)):
-        before = points[place - 1] if place else None
+    for level in spans:
         # A level reaches to the first run of the next one, so that the steps join.
-        last = min(stop, len(series) - 1)
+        last = min(level.stop, len(series) - 1)
         levels.append(
             {
-                "runs": [start + 1, last + 1],
-                "times": [_seconds(series, start), _seconds(series, last)],
-                "mean": _rounded(means[place] / scale),
-                "kind": wording.kind_text(before.kind) if before else "neutral",
-                "change": wording.change_text(before.ratio.value) if before else "",
-                "label": f"{_runs_text(start, stop)}: "
-                f"mean {wording.value_text(means[place], statistic)}",
+                "runs": [level.start + 1, last + 1],
+                "times": [_seconds(series, level.start), _seconds(series, last)],
+                "mean": _rounded(level.mean / scale),
+                "kind": wording.kind_text(level.change.kind) if level.change else "neutral",
+                "change": wording.change_text(level.change.ratio.value) if level.change else "",
+                "label": f"{level.runs}: mean {wording.value_text(level.mean, statistic)}",
             }
         )
     plot: dict[str, Any] = {
@@ -73,7 +69,7 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
         quartiles = [_quartiles(series.rounds[at], series.value[at]) for at in kept]
         plot["low"] = [_rounded(low / scale) for low, _ in quartiles]
         plot["high"] = [_rounded(high / scale) for _, high in quartiles]
-    plot["distribution"] = _distribution(series, ends, levels, scale)
+    plot["distribution"] = _distribution(series, spans, scale)
     return plot
 
 
@@ -150,12 +146,45 @@ def overview_plot(
     }
 
 
-def _distribution(
-    series: Series, ends: Sequence[int], levels: Sequence[dict[str, Any]], scale: float
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Level:
+    """Runs between two changes: from ``start`` to before ``stop``, after ``change``."""
+
+    start: int
+    stop: int
+    mean: float
+    change: ChangePoint | None
+
+    @property
+    def runs(self) -> str:
+        many = self.stop - self.start > 1
+        return f"runs {self.start + 1}-{self.stop}" if many else f"run {self.stop}"
+
+
+def _levels(finding: SeriesFinding) -> list[_Level]:
+    """The levels on both sides of every change, oldest first; without any, all runs as one.
+
+    Changes before the time that was asked for are left out of a finding, and with them go the
+    levels before the first one that is told.
+    """
+    series, points = finding.series, finding.change_points
+    assert series is not None
+    if not points:
+        return [_Level(0, len(series), float(series.value.mean()), None)]
+    first = points[0]
+    levels = [_Level(first.index - first.count_before, first.index, first.mean_before, None)]
+    for point in points:
+        stop = point.index + point.count_after
+        levels.append(_Level(point.index, stop, point.mean_after, point))
+    for level in levels:
+        assert 0 <= level.start < level.stop <= len(series), f"{finding.key.name}: {level}"
+    return levels
+
+
+def _distribution(series: Series, spans: Sequence[_Level], scale: float) -> dict[str, Any]:
     """How the rounds (values, where rounds were not saved) of each level are spread."""
-    spans = list(pairwise(ends))[-MOST_LEVELS:]
-    samples = [_sample(series, start, stop) / scale for start, stop in spans]
+    drawn = spans[-MOST_LEVELS:]
+    samples = [_sample(series, level.start, level.stop) / scale for level in drawn]
     low = min(float(np.quantile(sample, 0.005)) for sample in samples)
     high = max(float(np.quantile(sample, 0.995)) for sample in samples)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
@@ -167,12 +196,10 @@ def _distribution(
             {
                 "density": [round(float(height), 3) for height in _density(sample, edges)],
                 "median": _rounded(float(np.median(sample))),
-                "kind": level["kind"],
-                "label": _runs_text(start, stop),
+                "kind": wording.kind_text(level.change.kind) if level.change else "neutral",
+                "label": level.runs,
             }
-            for sample, level, (start, stop) in zip(
-                samples, levels[-len(spans) :], spans, strict=True
-            )
+            for sample, level in zip(samples, drawn, strict=True)
         ],
     }
 
@@ -202,7 +229,7 @@ def _density(sample: _Floats, edges: _Floats) -> _Floats:
     return smooth / peak if peak > 0 else smooth
 
 
-def _thinned(values: _Floats, ends: Sequence[int]) -> NDArray[np.intp]:
+def _thinned(values: _Floats, changes: Sequence[int]) -> NDArray[np.intp]:
     """The runs that are drawn: all, or the least and largest of each stretch and both sides of
     every change.
     """
@@ -210,8 +237,8 @@ def _thinned(values: _Floats, ends: Sequence[int]) -> NDArray[np.intp]:
     if count <= MOST_RUNS:
         return np.arange(count)
     kept = {0, count - 1}
-    for end in ends[1:-1]:
-        kept |= {end - 1, end}
+    for at in changes:
+        kept |= {max(at - 1, 0), at}
     bounds = np.linspace(0, count, MOST_RUNS // 2 + 1).astype(int)
     for start, stop in pairwise(bounds):
         kept |= {start + int(values[start:stop].argmin()), start + int(values[start:stop].argmax())}
@@ -234,10 +261,6 @@ def _quartiles(rounds: _Floats, value: float) -> tuple[float, float]:
         return value, value
     low, high = np.quantile(finite, [0.25, 0.75])
     return float(low), float(high)
-
-
-def _runs_text(start: int, stop: int) -> str:
-    return f"runs {start + 1}-{stop}" if stop - start > 1 else f"run {stop}"
 
 
 def _seconds(series: Series, at: int) -> int:

@@ -27,6 +27,20 @@ def test_a_long_history_keeps_its_extremes_and_both_sides_of_a_change() -> None:
     assert 0.3 < low < high < 2, "one odd run does not flatten all others"
 
 
+def test_changes_that_were_not_asked_for_take_their_levels_with_them() -> None:
+    steps = examples.series("Bench::steps", [(30, 0.01), (30, 0.02), (30, 0.03)])
+    found = examples.finding(steps)
+    later = replace(found, change_points=found.change_points[1:])
+    plot = plots.history_plot(later, "median")
+    assert [level["runs"] for level in plot["levels"]] == [[31, 61], [61, 90]]
+    assert plot["levels"][0]["mean"] == pytest.approx(20, rel=0.05)
+    assert [each["label"] for each in plot["distribution"]["levels"]] == [
+        "runs 31-60",
+        "runs 61-90",
+    ]
+    assert len(plot["run"]) == 90, "the runs are drawn all the same"
+
+
 def test_every_run_of_a_short_history_is_drawn_with_its_rounds() -> None:
     short = examples.series("Bench::short", [(30, 0.01)])
     plot = plots.history_plot(examples.finding(short), "median")
