@@ -9,7 +9,8 @@ STAMP := $(VENV)/.built-$(KIND)
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop bench bench-quick bench-peers fuzz clean \
-  differential simulate simulate-controllers mutants disk-proof processes soak soak-simulate soak-processes
+  bench-instructions bench-compare baseline history performance-page \
+  differential otava simulate simulate-controllers mutants disk-proof processes soak soak-simulate soak-processes
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -19,6 +20,9 @@ help:
 	@echo "make differential  generated cases on Kafka's own controller classes and here, CASES=20000 SEED=1 (full: 1000000)"
 	@echo "make bench    the speed table: this package beside its peers; SUITE=codec runs one floor of it"
 	@echo "make bench-peers  only what has a peer"
+	@echo "make bench-instructions  instructions in place of time; bench-compare holds them against the baseline"
+	@echo "make history  the suites at past commits, COMMITS='a b' RUNS=3; performance-page writes docs/performance.md"
+	@echo "make otava    regression analysis beside the otava program on the same histories, SERIES=1000 (needs Java 17)"
 	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers  the same with real controllers, simulated brokers and clients"
@@ -64,6 +68,29 @@ bench-quick: bench
 bench-peers: BENCH_RUN := peers
 bench-peers: bench
 
+# Instructions in place of time: the same on a noisy machine. Needs valgrind.
+COUNTED := benchmarks/results/instructions.json
+BASELINE := benchmarks/baseline/instructions.json
+bench-instructions: build
+	@mkdir -p benchmarks/results
+	$(BIN)/python -m pytest -p benchmarks.counted.plugin benchmarks/counted/suite.py -q --benchmark-quiet \
+	  --benchmark-json=$(COUNTED)
+
+# Fails where a work needs more instructions than the baseline's, beyond what toolchains allow to tell.
+bench-compare: bench-instructions
+	threshold=$$($(BIN)/python -m benchmarks.counted.check $(BASELINE) $(COUNTED)) && \
+	  $(BIN)/kraft regress compare $(BASELINE) $(COUNTED) --statistic instructions --threshold $$threshold
+
+# What becomes slower on purpose becomes the baseline; the commit says why.
+baseline: bench-instructions
+	cp $(COUNTED) $(BASELINE)
+
+# The suites of past commits, each on its own code: COMMITS="v1 v2~3", RUNS=3 of each.
+history: RUNS ?= 3
+history: WORK ?= $(or $(TMPDIR),/tmp)/kraft-history
+history: build
+	$(BIN)/python -m benchmarks.history_run --work $(WORK) --runs $(RUNS) $(COMMITS)
+
 interop: build
 	$(BIN)/python -m pytest tests/interop tests/differential -m interop
 
@@ -72,6 +99,11 @@ differential: CASES ?= 20000
 differential: SEED ?= 1
 differential: build
 	$(BIN)/python -m tests.differential.run --cases $(CASES) --seed $(SEED)
+
+otava: SERIES ?= 1000
+otava: SEED ?= 1
+otava: build
+	$(BIN)/python -m tests.otava.run --series $(SERIES) --seed $(SEED)
 
 lint: build
 	$(BIN)/ruff check .
