@@ -101,20 +101,23 @@ class _Page:
         series = self.analysis.series
         outcomes = [each.outcome for each in series]
         regressions = sum(point.kind is Kind.REGRESSION for point in self.points)
+        improvements = len(self.points) - regressions
+        machines = {each.key.machine for each in series}
         cards: list[tuple[str, int, str]] = [
             ("series", len(series), ""),
             ("changed", outcomes.count(Outcome.CHANGED), ""),
-            ("regressions", regressions, "slower" if regressions else ""),
-            ("improvements", len(self.points) - regressions, "faster"),
+            (_plural("regression", regressions), regressions, "slower" if regressions else ""),
+            (_plural("improvement", improvements), improvements, "faster" if improvements else ""),
             ("too little data", outcomes.count(Outcome.TOO_LITTLE_DATA), ""),
-            ("machines", len({each.key.machine for each in series}), ""),
+            (_plural("machine", len(machines)), len(machines), ""),
         ]
         changed = sum(bool(law.change_points) for law in self.laws)
         if changed:
             steeper = any(map(wording.is_steeper, self.laws))
             cards.insert(4, ("scaling changed", changed, "slower" if steeper else "faster"))
         if self.analysis.problems:
-            cards.append(("problems", len(self.analysis.problems), ""))
+            problems = len(self.analysis.problems)
+            cards.append((_plural("problem", problems), problems, ""))
         shown = "".join(
             f'<div><dt>{label}</dt><dd class="{style}">{number:,}</dd></div>'
             for label, number, style in cards
@@ -288,7 +291,7 @@ class _Page:
     def law_row(self, law: ScalingLaw) -> str:
         name = self.names(law.key)
         changed = "<br>".join(
-            f"{point.mean_before:.2f} → {point.mean_after:.2f} since "
+            f"{' → '.join(wording.exponent_pair(point))} since "
             f"{wording.date_text(point.time_us)} {self.commits(point)}"
             for point in law.change_points
         )
@@ -404,6 +407,10 @@ def _figure(kind: str, data: str, caption: str, label: str) -> str:
 def _fields(fields: Iterable[tuple[str, str]]) -> str:
     inside = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in fields)
     return f'<dl class="fields">{inside}</dl>'
+
+
+def _plural(word: str, number: int) -> str:
+    return word if number == 1 else f"{word}s"
 
 
 def _left_out(count: int, what: str) -> str:

@@ -157,11 +157,14 @@ def commits_text(point: ChangePoint) -> str:
 
 
 def exponent_change_text(point: ChangePoint) -> str:
-    """``1.00 -> 1.35 since 2026-11-21 (1a2b3c4d5e..6f7a8b9c0d)``: a scaling law that changed."""
-    return (
-        f"{point.mean_before:.2f} -> {point.mean_after:.2f} since {date_text(point.time_us)} "
-        f"({commits_text(point)})"
-    )
+    """``1.002 -> 1.352 since 2026-11-21 (1a2b3c4d5e..6f7a8b9c0d)``: a law that changed."""
+    before, after = exponent_pair(point)
+    return f"{before} -> {after} since {date_text(point.time_us)} ({commits_text(point)})"
+
+
+def exponent_pair(point: ChangePoint) -> tuple[str, str]:
+    """``("1.002", "1.010")``: a hundredth of an exponent is a tenth of time over four decades."""
+    return f"{point.mean_before:.3f}", f"{point.mean_after:.3f}"
 
 
 def kind_text(kind: Kind) -> str:

@@ -138,7 +138,7 @@ def test_all_series_machines_problems_and_settings_are_there(parsed: Page) -> No
         "AMD EPYC 7763",
         "old/run-17.json: truncated at byte 4,096; skipped",
         "false_discovery_rate",
-        "1.00 → 1.31 since 2026-03-27",
+        "1.000 → 1.310 since 2026-03-27",
     ):
         assert said in body.text
 
