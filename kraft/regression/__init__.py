@@ -16,4 +16,5 @@ runs them on two files without it.
 ``comparison``     a candidate against its baseline
 ``scaling``        how time grows with size, and whether that changed
 ``terminal``, ``html``, ``markdown``, ``document``  findings as a table, a page, a comment, JSON
+``wording``, ``plots``  how all of these say things; the numbers of the page's plots
 """
