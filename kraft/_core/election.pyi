@@ -82,6 +82,17 @@ class ElectionContext(ElectionRules):
     def take_brokers(self, brokers: Iterable[RegisteredBroker]) -> None:
         """The registered brokers, in the place of those that were known."""
 
+    def row_rules(self) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint8]]:
+        """What decisions about each row of the table go by, for sweeps over many outages.
+
+        ``candidates`` u64 [n]: bit i is set where replica i may lead as things are (it is active,
+        and its directory online; where a broker is named twice, the first time counts).
+        ``min_isr`` i32 [n]: min.insync.replicas, at most the replication factor of the topic's
+        first partition. ``unclean`` u8 [n]: 1 where unclean elections are allowed. 0 in rows that
+        hold no partition. Costs a pass over the table. Raises CorruptRecordError as
+        ``ensure_checked`` does.
+        """
+
     def remove_from_isr(
         self,
         builder: BatchBuilder,

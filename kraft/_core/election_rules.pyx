@@ -13,6 +13,8 @@ what changed.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from libc.string cimport memcpy, memset
 
+import numpy as np
+
 from kraft._core.arena cimport arena_release, arena_reserve
 from kraft._core.columns cimport IRREGULAR
 from kraft._core.partition_codec cimport (
@@ -393,6 +395,32 @@ cdef class ElectionRules:
             self.known_min_isr = count
         self.known_topic = topic
         return self.known_min_isr
+
+    # -- what a sweep over many outages starts from
+
+    def row_rules(self):
+        """See ``election.pyi``."""
+        cdef int64_t row, count = self.table.row_count
+        cdef int32_t slot
+        cdef PartitionState state
+        cdef uint64_t[::1] candidates = np.zeros(count, np.uint64)
+        cdef int32_t[::1] min_isr = np.zeros(count, np.int32)
+        cdef uint8_t[::1] unclean = np.zeros(count, np.uint8)
+        self.table.ensure_checked()
+        self.known_topic = -1
+        for row in range(count):
+            if self.table.topic[row] < 0:
+                continue
+            self.table.load_row(row, &state)
+            for slot in range(state.replica_count):
+                if (
+                    not contains(state.replicas, slot, state.replicas[slot])
+                    and self.may_lead(state.replicas[slot], &state)
+                ):
+                    candidates[row] |= <uint64_t>1 << slot
+            min_isr[row] = self.effective_min_isr(row, self.table.topic[row])
+            unclean[row] = self.allows_unclean(self.table.topic[row])
+        return np.asarray(candidates), np.asarray(min_isr), np.asarray(unclean)
 
     # -- the rules for one partition
 

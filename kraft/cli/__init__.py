@@ -36,6 +36,7 @@ _COMMANDS: dict[str, str] = {
     "quorum": "kraft.cli.quorum",
     "up": "kraft.cli.up",
     "lab": "kraft.cli.lab",
+    "sweep": "kraft.cli.sweep",
     "bench": "kraft.cli.bench",
     "doctor": "kraft.cli.doctor",
 }

@@ -1,0 +1,238 @@
+"""``kraft sweep outages``: what if brokers are lost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.cli.exits import INTERRUPTED, REFUSED
+from kraft.cli.options import AtOption, FromOption, JsonOption, SalvageOption
+
+if TYPE_CHECKING:
+    from kraft.cli.output import Output
+    from kraft.lab.outage_report import Outage, OutageReport, Plan
+    from kraft.metadata.facade import Metadata
+
+_HEADINGS = (
+    *("lost", "unavailable", "unclean", "under min ISR", "at min ISR", "leaders moved"),
+    *("leader skew", "most loaded"),
+)
+#: A rack has many brokers; of those that somebody named so many are told one by one.
+_MOST_NAMED = 8
+
+
+def outages(
+    from_: FromOption,
+    at: AtOption = None,
+    brokers: Annotated[
+        bool, typer.Option("--brokers/--no-brokers", help="Each broker by itself.")
+    ] = True,
+    racks: Annotated[
+        bool, typer.Option("--racks/--no-racks", help="Each rack, with all of its brokers.")
+    ] = True,
+    pairs: Annotated[bool, typer.Option("--pairs/--no-pairs", help="Each pair of brokers.")] = True,
+    lose: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lose",
+            metavar="ID,ID...",
+            help="These brokers, in this order, beside the others; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=0, help="Show the N worst; 0 for all.")
+    ] = 10,
+    max_unavailable: Annotated[
+        int | None,
+        typer.Option(
+            "--max-unavailable",
+            metavar="N",
+            min=0,
+            help="Exit code 1 where an outage leaves more than N partitions without a leader.",
+            show_default=False,
+        ),
+    ] = None,
+    max_under_min_isr: Annotated[
+        int | None,
+        typer.Option(
+            "--max-under-min-isr",
+            metavar="N",
+            min=0,
+            help="Exit code 1 where an outage takes more than N partitions under "
+            "min.insync.replicas, or their leader.",
+            show_default=False,
+        ),
+    ] = None,
+    max_unclean: Annotated[
+        int | None,
+        typer.Option(
+            "--max-unclean",
+            metavar="N",
+            min=0,
+            help="Exit code 1 where an outage leads to more than N unclean elections, which lose "
+            "records.",
+            show_default=False,
+        ),
+    ] = None,
+    max_leader_skew: Annotated[
+        float | None,
+        typer.Option(
+            "--max-leader-skew",
+            metavar="X",
+            min=1.0,
+            help="Exit code 1 where the most loaded broker then leads more than X times the mean.",
+            show_default=False,
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Sweep on this Spark (spark://host:7077, local[4]) instead of on this machine's "
+            "cores.",
+            show_default=False,
+        ),
+    ] = None,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark/--local",
+            help="Sweep on a Spark that is started here, or on this machine's cores alone.",
+        ),
+    ] = False,
+    salvage: SalvageOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Every broker, every rack and every pair of brokers lost: what becomes of the partitions, worst first.
+
+    Each outage goes through Kafka's own rules, on the metadata as it is: ISRs, ELRs, log directories that are offline, min.insync.replicas and unclean.leader.election.enable of each topic. Its brokers are fenced one after another, as the controller does when their sessions end. Counted are the partitions that become unavailable (no leader), that get a leader out of sync (records are lost), that fall under min.insync.replicas or down to it, and whose leader moves; and how much more than the mean the most loaded broker then leads. What was so before is not counted; it is told beside. Brokers that are fenced already are not lost again.
+
+    The thresholds are for CI: exit code 1 where some outage is worse, however many are shown.
+
+    [bold]Examples[/bold]
+
+      kraft sweep outages --from /var/lib/kafka/metadata
+
+      kraft sweep outages --from DIR --no-pairs --max-unavailable 0 --max-under-min-isr 0
+
+      kraft sweep outages --from DIR --no-brokers --no-pairs --max-leader-skew 2
+
+      kraft sweep outages --from DIR --no-brokers --no-racks --no-pairs --lose 1,2,3
+
+      kraft sweep outages --from DIR --master spark://host:7077 --json --top 0
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.cli.output import Output
+    from kraft.lab.outages import plan_outages
+    from kraft.metadata.facade import open_metadata
+
+    groups = [_brokers(text) for text in lose or ()]
+    output = Output(as_json=as_json)
+    metadata = open_metadata(Path(from_), at=at, salvage=salvage)
+    plan = plan_outages(metadata, brokers=brokers, racks=racks, pairs=pairs, groups=groups)
+    try:
+        if spark or master is not None:
+            report = _on_spark(metadata, plan, master, as_json)
+        else:
+            report = _here(metadata, plan)
+    except KeyboardInterrupt:
+        print("interrupted: nothing is left behind", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        output.document(report.as_dict(top or None))
+    else:
+        _show(output, report, top)
+    limits = {
+        "unavailable": max_unavailable,
+        "under_min_isr": max_under_min_isr,
+        "unclean": max_unclean,
+        "leader_skew": max_leader_skew,
+    }
+    exceeded = [
+        f"{name} {report.greatest(name):g}, allowed is {limit:g}"
+        for name, limit in limits.items()
+        if limit is not None and report.greatest(name) > limit
+    ]
+    if exceeded:
+        print(f"error: an outage is worse than allowed: {'; '.join(exceeded)}", file=sys.stderr)
+        raise typer.Exit(REFUSED)
+
+
+def _brokers(text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} are no broker ids", param_hint="--lose") from None
+
+
+def _here(metadata: Metadata, plan: Plan) -> OutageReport:
+    from kraft.cli.output import progress
+    from kraft.lab.outages import sweep_outages
+
+    with progress("sweep outages", len(plan)) as advance:
+        return sweep_outages(metadata, plan, advance=advance)
+
+
+def _on_spark(metadata: Metadata, plan: Plan, master: str | None, quiet: bool) -> OutageReport:
+    from kraft.spark.outages import sweep
+    from kraft.spark.session import spark_session
+
+    shows_progress = sys.stderr.isatty() and not quiet
+    with spark_session(
+        master=master or "local[*]", app_name="kraft sweep outages", progress=shows_progress
+    ) as session:
+        return sweep(session, metadata, plan)
+
+
+def _show(output: Output, report: OutageReport, top: int) -> None:
+    before = report.baseline
+    names = {"broker": "single", "rack": "by rack", "pair": "in pairs", "brokers": "named"}
+    counts = [
+        f"{report.count_of(kind):,} {name}" for kind, name in names.items() if report.count_of(kind)
+    ]
+    output.fields(
+        "Before",
+        [
+            ("partitions", before.partitions),
+            ("brokers alive", before.living),
+            ("without a leader", before.unavailable),
+            ("under min ISR", before.under_min_isr),
+            ("at min ISR", before.at_min_isr),
+            ("leader skew", _skew(before.leader_skew)),
+            ("outages swept", ", ".join(counts) or "none"),
+        ],
+    )
+    shown = report.worst(top or None)
+    output.table(
+        "Outages, worst first" if len(shown) == len(report) else f"The {len(shown)} worst outages",
+        _HEADINGS,
+        [
+            (
+                _name(each),
+                each.unavailable,
+                each.unclean,
+                each.under_min_isr,
+                each.at_min_isr,
+                each.moved,
+                _skew(each.leader_skew),
+                "none is left" if each.most_loaded is None else f"broker {each.most_loaded}",
+            )
+            for each in shown
+        ],
+        numbers=_HEADINGS[1:-1],
+    )
+
+
+def _name(outage: Outage) -> str:
+    if outage.rack is None and len(outage.brokers) > _MOST_NAMED:
+        first = ", ".join(map(str, outage.brokers[:_MOST_NAMED]))
+        return f"brokers {first} and {len(outage.brokers) - _MOST_NAMED} more"
+    return outage.name
+
+
+def _skew(skew: float | None) -> str:
+    return "" if skew is None else f"{skew:.2f}"

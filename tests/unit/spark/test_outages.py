@@ -1,0 +1,54 @@
+"""Outages swept by Spark are those swept here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+pytest.importorskip("pyspark")
+
+from kraft import Metadata, open_metadata
+from kraft.lab.outages import plan_outages, sweep_arrays, sweep_outages
+from kraft.spark.outages import load, save, sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG = Path(__file__).parents[2] / "data" / "kafka-4.3" / "controller-101"
+
+
+def test_spark_gives_the_figures_that_this_machine_gives(spark: SparkSession) -> None:
+    metadata = open_metadata(LOG)
+    here, there = sweep_outages(metadata), sweep(spark, LOG)
+    assert len(there) == len(here) > 3
+    assert np.array_equal(there.figures, here.figures)
+    assert there.as_dict() == here.as_dict()
+    # Another sweep of the same session sees the state that it is given, not what was sent before.
+    plan = plan_outages(metadata, pairs=False)
+    metadata.apply(metadata.fence(1))
+    later = sweep(spark, metadata, plan)
+    assert np.array_equal(later.figures, sweep_outages(metadata, plan).figures)
+    assert not np.array_equal(later.figures, here.figures[: len(plan)])
+
+
+def test_nothing_to_sweep_asks_nothing_of_spark(spark: SparkSession) -> None:
+    assert len(sweep(spark, Metadata())) == 0
+
+
+def test_the_arrays_come_out_of_their_file_as_they_went_in(tmp_path: Path) -> None:
+    metadata = open_metadata(LOG)
+    arrays = sweep_arrays(metadata, plan_outages(metadata))
+    save(arrays, tmp_path / "arrays")
+    loaded = load(str(tmp_path / "arrays"))
+    assert loaded._fields == arrays._fields
+    for name, value in arrays._asdict().items():
+        found = getattr(loaded, name)
+        assert type(found) is type(value)
+        parts = (found, value) if isinstance(value, tuple) else ((found,), (value,))
+        for one, other in zip(*parts, strict=True):
+            assert one.dtype == other.dtype
+            assert np.array_equal(one, other)
