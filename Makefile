@@ -23,6 +23,7 @@ help:
 	@echo "make bench-instructions  instructions in place of time; bench-compare holds them against the baseline"
 	@echo "make history  the suites at past commits, COMMITS='a b' RUNS=3; performance-page writes docs/performance.md"
 	@echo "make otava    regression analysis beside the otava program on the same histories, SERIES=1000 (needs Java 17)"
+	@echo "make sensitivity  what the analysis of regressions finds and invents, into docs/regressions.md"
 	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers  the same with real controllers, simulated brokers and clients"
@@ -104,6 +105,10 @@ otava: SERIES ?= 1000
 otava: SEED ?= 1
 otava: build
 	$(BIN)/python -m tests.otava.run --series $(SERIES) --seed $(SEED)
+
+sensitivity: SERIES ?= 1000
+sensitivity: build
+	$(BIN)/python -m benchmarks.sensitivity --series $(SERIES)
 
 lint: build
 	$(BIN)/ruff check .
