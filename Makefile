@@ -92,6 +92,10 @@ history: WORK ?= $(or $(TMPDIR),/tmp)/kraft-history
 history: build
 	$(BIN)/python -m benchmarks.history_run --work $(WORK) --runs $(RUNS) $(COMMITS)
 
+# docs/performance.md and the README's table, out of benchmarks/history; FULL=RUN.json is kept there first.
+performance-page: build
+	$(BIN)/python -m benchmarks.performance_page $(if $(FULL),--keep $(FULL))
+
 interop: build
 	$(BIN)/python -m pytest tests/interop tests/differential -m interop
 

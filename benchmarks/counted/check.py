@@ -1,0 +1,78 @@
+"""May a counted result be compared with a baseline, and how closely?
+
+``python -m benchmarks.counted.check BASELINE CANDIDATE`` prints the change that is to be allowed,
+for ``kraft regress compare --threshold``. Equal toolchains count alike to half a percent, whatever
+happens to lie where in memory (two percent for the least of the works). Another compiler, Cython,
+interpreter or numpy compares with a wide threshold, and says so: nothing is passed over. Nothing
+compares, and the exit code is 1, where the emulated processor or the interpreter's minor version is
+another, or where the two do not hold the same works: then ``make baseline`` is due, in a commit
+that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+EXACT, WIDE = "3%", "10%"
+#: Differences over which counts say nothing about the source.
+INCOMPARABLE = ("level", "features", "python_minor")
+
+
+def works_of(result: dict[str, Any]) -> set[str]:
+    return {each["name"] for each in result["benchmarks"] if each["extra_info"].get("instructions")}
+
+
+def toolchain_of(result: dict[str, Any], path: Path) -> dict[str, str]:
+    found = result["machine_info"].get("toolchain")
+    if not found:
+        raise SystemExit(f"{path} is no counted result: make bench-instructions makes one")
+    minor = ".".join(found["python"].split(".")[:2])
+    return {**found, "python_minor": minor}
+
+
+def threshold(baseline: Path, candidate: Path) -> str:
+    """The change to be allowed; what differs is written to stderr. Exits where nothing compares."""
+    results = [json.loads(path.read_text()) for path in (baseline, candidate)]
+    old, new = map(works_of, results)
+    problems = [f"{name} is in the baseline only" for name in sorted(old - new)]
+    problems += [f"{name} has no baseline" for name in sorted(new - old)]
+    if not old & new:
+        problems.append("they have no work in common")
+    before, after = (
+        toolchain_of(result, path)
+        for result, path in zip(results, (baseline, candidate), strict=True)
+    )
+    differences = {
+        name: f"{name}: {before.get(name)} in the baseline, {after.get(name)} here"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    }
+    problems += [differences[name] for name in INCOMPARABLE if name in differences]
+    if problems:
+        lines = "\n  ".join(problems)
+        raise SystemExit(
+            f"instructions do not compare with the baseline:\n  {lines}\nmake baseline"
+        )
+    if not differences:
+        return EXACT
+    print(
+        "ANOTHER TOOLCHAIN than the baseline's:", *differences.values(), sep="\n  ", file=sys.stderr
+    )
+    print(f"a change is a regression beyond {WIDE} instead of {EXACT}", file=sys.stderr)
+    return WIDE
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print the change to allow between two results.")
+    parser.add_argument("baseline", type=Path)
+    parser.add_argument("candidate", type=Path)
+    arguments = parser.parse_args()
+    print(threshold(arguments.baseline, arguments.candidate))
+
+
+if __name__ == "__main__":
+    main()

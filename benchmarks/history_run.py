@@ -1,0 +1,213 @@
+"""Runs the suites of past commits, each on its own code, and keeps one JSON file a run.
+
+``python -m benchmarks.history_run --work DIR COMMIT...`` (``make history COMMITS="..."``) exports
+the commits (`git archive`) to a work directory outside the checkout and builds their cores; an
+extension whose sources are those of one that was built before is not built again. Then it runs the
+benchmarks that `--select` names, commit after commit and all of that `--runs` times, so that a slow
+hour of the machine is spread over all of them.
+
+Each commit is measured by the suite that it came with. What is kept is pytest-benchmark's own JSON
+with three differences: its time is that of the commit (and as many seconds later as runs went
+before it), so that the runs stand in the history's order whenever they were made; its commit is the
+exported one; and what is large or names a machine is left out (`kept`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kept import kept
+
+ROOT = Path(__file__).resolve().parents[1]
+HISTORY = ROOT / "benchmarks" / "history"
+CORE = Path("kraft/_core")
+#: The kernels whose names never changed, none of which takes longer than a few seconds.
+FAST = (
+    "bench_decode or bench_encode or bench_load or bench_changes or bench_column_verify"
+    " or (bench_build and not aiokafka) or (bench_read and not aiokafka)"
+    " or (bench_fence and 1000000)"
+)
+SUITES = ("batch", "checkpoint", "codec", "election", "image", "publish", "table")
+CIMPORT = re.compile(r"^\s*(?:from kraft\._core\.(\w+) cimport|cimport kraft\._core\.(\w+))", re.M)
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of this repository, and where its export lies."""
+
+    id: str
+    time: str  # ISO 8601, of the committer
+    author_time: str
+    subject: str
+    export: Path
+
+    @property
+    def short(self) -> str:
+        return self.id[:10]
+
+
+def commit_of(name: str, work: Path) -> Commit:
+    told = git("show", "-s", "--format=%H %cI %aI %s", name).strip()
+    id, time, author_time, subject = told.split(" ", 3)
+    return Commit(id, time, author_time, subject, work / id[:10])
+
+
+# -- exports and their builds
+
+
+def exported(commit: Commit, work: Path) -> None:
+    """The commit's tree, its inputs shared with every commit that makes the same ones."""
+    if commit.export.exists():
+        return
+    made = subprocess.run(
+        ["git", "archive", commit.id], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    partial = commit.export.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(made)) as archive:
+        archive.extractall(partial, filter="data")
+    makers = sorted((partial / "benchmarks").glob("generate*.py"))
+    inputs = work / "inputs" / digest(*(path.read_bytes() for path in makers))
+    inputs.mkdir(parents=True, exist_ok=True)
+    results = partial / "benchmarks" / "results"
+    results.mkdir(exist_ok=True)
+    (results / "inputs").symlink_to(inputs)
+    partial.rename(commit.export)
+
+
+def digest(*parts: bytes) -> str:
+    joined = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hashlib.sha256(joined).hexdigest()[:24]
+
+
+def sources_of(module: Path) -> list[Path]:
+    """The module, and every declaration that it reaches."""
+    found: set[Path] = set()
+    to_read = [module]
+    while to_read:
+        path = to_read.pop()
+        if path in found or not path.exists():
+            continue
+        found.add(path)
+        to_read.append(path.with_suffix(".pxd"))
+        for names in CIMPORT.findall(path.read_text()):
+            to_read += [path.parent / f"{name}.pxd" for name in names if name]
+    return sorted(found)
+
+
+def built(commit: Commit, work: Path, jobs: int) -> int:
+    """How many extensions had to be built; the others were there from another commit."""
+    store = work / "extensions"
+    store.mkdir(exist_ok=True)
+    rules = (commit.export / "setup.py").read_bytes()
+    missing: dict[str, Path] = {}
+    for module in sorted((commit.export / CORE).glob("*.pyx")):
+        parts = [
+            part for path in sources_of(module) for part in (path.name.encode(), path.read_bytes())
+        ]
+        place = store / f"{module.stem}-{digest(rules, *parts)}"
+        if place.exists():
+            for extension in place.iterdir():
+                shutil.copy2(extension, module.parent)
+        else:
+            missing[module.stem] = place
+    if missing:
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(jobs)]
+        modules = {"KRAFT_MODULES": ",".join(missing)}
+        subprocess.run(command, cwd=commit.export, env=os.environ | modules, check=True)
+    for name, place in missing.items():
+        place.mkdir()
+        for extension in (commit.export / CORE).glob(f"{name}.cpython-*.so"):
+            shutil.copy2(extension, place)
+    return len(missing)
+
+
+# -- runs
+
+
+def run(commit: Commit, select: str, output: Path) -> Path:
+    """One run of the commit's suites; the file that it was kept in."""
+    raw = commit.export / "run.json"
+    raw.unlink(missing_ok=True)
+    suites = [commit.export / "benchmarks" / f"bench_{name}.py" for name in SUITES]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-quiet"]
+    command += [f"--benchmark-json={raw}", "-k", select]
+    command += [str(path.relative_to(commit.export)) for path in suites if path.exists()]
+    done = subprocess.run(command, cwd=commit.export, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{commit.short}: its benchmarks failed\n{done.stdout}{done.stderr}")
+    output.mkdir(parents=True, exist_ok=True)
+    number = len(list(output.glob(f"*-{commit.short}-*.json")))
+    stamp = datetime.fromisoformat(commit.time).strftime("%Y%m%dT%H%M%S")
+    path = output / f"{stamp}-{commit.short}-{number}.json"
+    made = kept(backdated(json.loads(raw.read_text()), commit, number))
+    path.write_text(json.dumps(made, separators=(",", ":")))
+    return path
+
+
+def backdated(made: dict[str, Any], commit: Commit, number: int) -> dict[str, Any]:
+    """The run as one of the commit and its time; ``measured`` says when it really was made."""
+    time = datetime.fromisoformat(commit.time) + timedelta(seconds=number)
+    made["commit_info"] = {
+        "id": commit.id,
+        "time": commit.time,
+        "author_time": commit.author_time,
+        "subject": commit.subject,
+        "dirty": False,
+        "project": "kraft",
+        "branch": "main",
+    }
+    return made | {"measured": made["datetime"], "datetime": time.isoformat()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Run the suites of past commits, each on its own code.",
+        epilog="example: python -m benchmarks.history_run --work ../exports --runs 3 HEAD~5 HEAD",
+    )
+    parser.add_argument("--work", type=Path, required=True, help="where exports and builds lie")
+    parser.add_argument("--output", type=Path, default=HISTORY, help="where the runs are kept")
+    parser.add_argument("--runs", type=int, default=3, help="of each commit; 0 builds only")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--select", default=FAST, help="pytest's -k")
+    parser.add_argument("commits", nargs="+", metavar="COMMIT")
+    arguments = parser.parse_args()
+    work: Path = arguments.work.resolve()
+    if work.is_relative_to(ROOT):
+        parser.error("--work: exports inside the checkout would be taken for parts of it")
+    work.mkdir(parents=True, exist_ok=True)
+    commits = [commit_of(name, work) for name in arguments.commits]
+    for commit in commits:
+        exported(commit, work)
+        print(
+            f"{commit.short} {commit.time}: {built(commit, work, arguments.jobs)} built", flush=True
+        )
+    for _ in range(arguments.runs):
+        for commit in commits:
+            print(run(commit, arguments.select, arguments.output), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""Writes docs/performance.md, and the README's table, out of results that are kept.
+
+``python -m benchmarks.performance_page`` (``make performance-page``) reads ``benchmarks/history``
+and writes both; ``--keep RUN.json`` first keeps a full run there as the newest one, in the place of
+the one before. ``--check`` writes nothing and fails where a page is not what the results say.
+Nothing on these pages is typed: the speed table is that of `bars` and `report`, the change points
+are those that ``kraft regress`` finds, by the same functions on the same files.
+
+A file of the history is one run of some commit (`history_run`); the one that begins with ``full``
+is the newest run of all suites beside their peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.bars import CONTROLLER_ROWS, QUORUM_ROWS, ROWS, Row, Run, judged
+from benchmarks.kept import kept
+from kraft.regression import multiplicity, wording
+from kraft.regression.findings import ChangePoint, Outcome, SeriesFinding
+from kraft.regression.results import read_run
+from kraft.regression.runs import points_table
+from kraft.regression.settings import Settings
+from kraft.spark import looking
+
+ROOT = Path(__file__).resolve().parents[1]
+HISTORY = ROOT / "benchmarks" / "history"
+PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
+BEGIN, END = "<!-- make performance-page: begin -->", "<!-- make performance-page: end -->"
+MARKS = {True: "yes", False: "**no**", None: "not measured"}
+GROUPS = (
+    ("Bytes, columns and the state", ROWS),
+    ("The controller", CONTROLLER_ROWS),
+    ("The quorum", QUORUM_ROWS),
+)
+HEAD = """# Performance
+
+<!-- Written by `make performance-page` out of benchmarks/history; not to be edited. -->
+"""
+
+
+class Kept(NamedTuple):
+    """A file of the history: what it holds, and its bytes."""
+
+    path: Path
+    result: dict[str, Any]
+    data: bytes
+
+
+def read(directory: Path) -> tuple[Kept | None, list[Kept]]:
+    """The newest full run, and the runs of the history, oldest commit first."""
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        data = path.read_bytes()
+        found.append(Kept(path, json.loads(data), data))
+    full = [each for each in found if each.path.name.startswith("full")]
+    runs = [each for each in found if not each.path.name.startswith("full")]
+    runs.sort(key=lambda each: str(each.result["datetime"]))
+    return (full[-1] if full else None), runs
+
+
+def keep(path: Path, directory: Path) -> None:
+    """This full run is the newest one."""
+    made = json.loads(path.read_text())
+    if made.get("quick", True):
+        raise SystemExit(f"{path}: no full run; a quick run's figures mean nothing")
+    for old in directory.glob("full*.json"):
+        old.unlink()
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / f"full-{str(made['commit_info']['id'])[:10]}.json"
+    target.write_text(json.dumps(kept(made), separators=(",", ":")))
+
+
+# -- tables
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return [*lines, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows), ""]
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", "<br>")
+
+
+def machine_lines(machine: dict[str, Any]) -> list[str]:
+    described = json.dumps({name: value for name, value in machine.items() if name != "node"})
+    facts = [f"{name}: {value}" for name, value in wording.machine_fields(described)]
+    return [f"Machine: {'; '.join(facts)}.", ""]
+
+
+def speed(full: Kept) -> list[str]:
+    """The speed table of one run, floor by floor."""
+    run, commit = Run(full.result), full.result["commit_info"]
+    dirty = ", with changes that were not committed" if commit.get("dirty") else ""
+    when = str(full.result["datetime"])[:16].replace("T", " ")
+    lines = [
+        "## The newest full run",
+        "",
+        f"Commit {wording.commit_text(commit.get('id'))}{dirty}, measured {when} UTC. Every work"
+        " runs beside its peer, in the same run on the same machine; times are median / worst of"
+        " all rounds, ratios those of medians. `make bench` makes such a run.",
+        "",
+        *machine_lines(run.machine),
+    ]
+    if run.java:
+        lines += [f"Peers: Kafka's own classes and quorums on Java {run.java}, warmed up.", ""]
+    for title, rows in GROUPS:
+        lines += [f"### {title}", "", *table(SPEED_HEAD, speed_rows(run, rows))]
+    return lines
+
+
+SPEED_HEAD = ("work", "kraft", "peer", "ratio", "bar", "came out", "met", "floor, and note")
+
+
+def speed_rows(run: Run, rows: tuple[Row, ...]) -> Iterable[list[str]]:
+    for row, verdicts in judged(run, rows):
+        theirs = run.of(row.peer, row.total) if row.peer else None
+        yield [
+            row.title,
+            report.figures(run.of(row.kraft, row.total)),
+            f"{row.peer}\n{report.figures(theirs)}" if row.peer else "",
+            report.ratio(run, row),
+            "\n".join(each.asked for each in verdicts),
+            "\n".join(each.came_out or "-" for each in verdicts),
+            "\n".join(MARKS[each.met] for each in verdicts),
+            report.floor(run, row),
+        ]
+
+
+def readme_table(full: Kept) -> list[str]:
+    """Works, medians and ratios alone: what fits into a README."""
+    run, lines = Run(full.result), []
+    for title, rows in GROUPS:
+        found = [row for row in rows if run.of(row.kraft, row.total) is not None]
+        lines += [f"**{title}**", "", *table(("work", "kraft", "peer", "ratio"), brief(run, found))]
+    return lines
+
+
+def brief(run: Run, rows: list[Row]) -> Iterable[list[str]]:
+    for row in rows:
+        ours, theirs = run.of(row.kraft, row.total), run.of(row.peer or "", row.total)
+        medians = [report.figures(each).split("\n")[0].split(" / ")[0] for each in (ours, theirs)]
+        yield [row.title, medians[0], medians[1] if theirs else "", report.ratio(run, row)]
+
+
+# -- the history
+
+
+def findings(runs: list[Kept], statistic: str) -> tuple[SeriesFinding, ...]:
+    """What `kraft regress` finds in these runs."""
+    settings = Settings(statistic=statistic)
+    read_runs = [read_run(each.data, each.path.name) for each in runs]
+    points = looking.prepared(points_table(read_runs), settings)
+    looked = [each.finding for each in looking.look(points, settings)]
+    return multiplicity.correct([each for each in looked if each.run_count], settings)
+
+
+def history(runs: list[Kept]) -> list[str]:
+    timed = [each for each in runs if "toolchain" not in each.result["machine_info"]]
+    counted = [each for each in runs if "toolchain" in each.result["machine_info"]]
+    commits = len({each.result["commit_info"]["id"] for each in runs})
+    lines = [
+        "## The history of this repository",
+        "",
+        f"{commits} commits of this repository, each run by the suites that it came with"
+        " (`make history`), ingested and analysed as any project's:"
+        " `kraft bench ingest benchmarks/history --store DIR && kraft regress --store DIR`."
+        " Settings are the defaults: a change is told where its p value, corrected for all tests,"
+        " is trusted.",
+        "",
+    ]
+    for title, part, statistic in (
+        ("Times", timed, "median"),
+        ("Instructions", counted, "instructions"),
+    ):
+        if part:
+            lines += section(title, part, statistic)
+    return lines
+
+
+def section(title: str, runs: list[Kept], statistic: str) -> list[str]:
+    found = findings(runs, statistic)
+    subjects = {
+        each.result["commit_info"]["id"]: each.result["commit_info"].get("subject", "")
+        for each in runs
+    }
+    points = [(each, point) for each in found for point in each.change_points]
+    points.sort(key=lambda pair: (pair[1].time_us, pair[1].ratio.value))
+    lines = [f"### {title}: what changed, and where", ""]
+    lines += machine_lines(runs[0].result["machine_info"])
+    head = ("first commit of the new level", "benchmark", "before", "after", "change", "p")
+    lines += table(head, (change_row(each, point, subjects) for each, point in points))
+    stable = sum(each.outcome is Outcome.STABLE for each in found)
+    short = sum(each.outcome is Outcome.TOO_LITTLE_DATA for each in found)
+    lines += [
+        f"{len(runs)} runs; {wording.counted(len(found), 'benchmark')}, {stable} of them without"
+        f" any change, {short} with too little data.",
+        "",
+        f"### {title}: level by level",
+        "",
+    ]
+    return lines + levels(runs, found, statistic)
+
+
+def change_row(
+    finding: SeriesFinding, point: ChangePoint, subjects: dict[str, str]
+) -> tuple[str, ...]:
+    before, after = wording.pair_text(point.mean_before, point.mean_after, point.statistic)
+    commit = wording.commit_text(point.commit_after)
+    subject = subjects.get(str(point.commit_after), "")
+    return (
+        f"`{commit}` {subject}",
+        name_of(finding),
+        before,
+        after,
+        wording.ratio_text(point.ratio),
+        wording.p_text(point.p_value),
+    )
+
+
+def name_of(finding: SeriesFinding) -> str:
+    """`decode`, `fence 1000000`: without the file, which may have moved."""
+    values = [str(value) for value in json.loads(finding.key.params).values()]
+    return " ".join([finding.key.benchmark.removeprefix("bench_"), *values])
+
+
+def levels(runs: list[Kept], found: Sequence[SeriesFinding], statistic: str) -> list[str]:
+    """Every benchmark at every commit: the median of its runs."""
+    by_commit = [
+        (commit, list(group))
+        for commit, group in groupby(runs, key=lambda each: str(each.result["commit_info"]["id"]))
+    ]
+    settings = Settings(statistic=statistic)
+    read_runs = [read_run(each.data, each.path.name) for each in runs]
+    series = looking.histories(looking.prepared(points_table(read_runs), settings), settings)
+    rows = []
+    for finding in sorted(found, key=name_of):
+        one = series[finding.key]
+        changed = {str(point.commit_after) for point in finding.change_points}
+        row = [name_of(finding)]
+        for commit, _ in by_commit:
+            values = one.value[one.commit == commit]
+            text = wording.value_text(float(np.median(values)), statistic) if len(values) else "-"
+            row.append(f"**{text}**" if commit in changed else text)
+        rows.append(row)
+    heads = [f"`{commit[:7]}`<br>{len(group)} runs" for commit, group in by_commit]
+    return table(["benchmark", *heads], rows)
+
+
+# -- the pages
+
+
+def pages(directory: Path) -> dict[Path, str]:
+    """What each page has to be."""
+    full, runs = read(directory)
+    if full is None and not runs:
+        raise SystemExit(f"{directory}: no results are kept")
+    lines = [HEAD]
+    lines += speed(full) if full else ["No full run is kept: `make bench`, then `--keep`.", ""]
+    lines += history(runs) if runs else []
+    made = {PAGE: "\n".join(lines).rstrip() + "\n"}
+    readme = README.read_text()
+    if full and BEGIN in readme:
+        before, rest = readme.split(BEGIN)
+        inside = "\n".join(["", *readme_table(full)])
+        made[README] = before + BEGIN + "\n" + inside + END + rest.split(END, 1)[1]
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the pages on performance.")
+    parser.add_argument("--keep", type=Path, metavar="RUN.json", help="a full run to keep first")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail where it differs")
+    arguments = parser.parse_args()
+    if arguments.keep:
+        keep(arguments.keep, HISTORY)
+    for path, text in pages(HISTORY).items():
+        if not arguments.check:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            raise SystemExit(
+                f"{path.name} is not what benchmarks/history says: make performance-page"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Runs of past commits: what has to be built again, and how a run is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.history_run import Commit, backdated, digest, sources_of
+from benchmarks.kept import ROUNDS_KEPT, kept
+
+
+def test_a_module_s_sources_are_all_declarations_that_it_reaches(tmp_path: Path) -> None:
+    (tmp_path / "table.pyx").write_text("from kraft._core.rows cimport Rows\n")
+    (tmp_path / "table.pxd").write_text("from kraft._core.columns cimport Columns\n")
+    (tmp_path / "rows.pxd").write_text("from kraft._core.wire cimport load\n")
+    for name in ("columns", "wire", "log"):
+        (tmp_path / f"{name}.pxd").write_text("")
+    (tmp_path / "rows.pyx").write_text("")
+    names = [path.name for path in sources_of(tmp_path / "table.pyx")]
+    assert names == ["columns.pxd", "rows.pxd", "table.pxd", "table.pyx", "wire.pxd"]
+
+
+def test_where_one_source_ends_and_the_next_begins_counts() -> None:
+    assert digest(b"ab", b"c") != digest(b"a", b"bc")
+
+
+def made(rounds: int) -> dict[str, Any]:
+    seconds = 0.0123456789
+    return {
+        "machine_info": {"node": "host-17", "release": "6.1.0-18-amd64", "cpu": {"flags": ["a"]}},
+        "commit_info": {"id": "0", "project": "checkout", "dirty": False},
+        "benchmarks": [
+            {
+                "name": "bench_decode",
+                "stats": {
+                    "median": 0.0123456789,
+                    "rounds": rounds,
+                    "data": [0.0123456789] * rounds,
+                },
+                "extra_info": {"work": "decode"},
+            }
+        ],
+        "datetime": "2026-11-21T17:00:00+00:00",
+        "version": "5.3.1",
+    }
+
+
+def test_a_kept_result_is_small_and_names_no_machine() -> None:
+    result = kept(made(ROUNDS_KEPT))
+    assert result["machine_info"] == {"node": "anonymous", "release": "6.1", "cpu": {}}
+    assert result["commit_info"]["project"] == "kraft"
+    stats = result["benchmarks"][0]["stats"]
+    assert stats["median"] == 0.0123457
+    assert len(stats["data"]) == ROUNDS_KEPT
+    assert "data" not in kept(made(ROUNDS_KEPT + 1))["benchmarks"][0]["stats"]
+
+
+def test_a_run_of_a_past_commit_stands_where_the_commit_does(tmp_path: Path) -> None:
+    commit = Commit("a" * 40, "2026-11-21T10:03:07+00:00", "then", "Faster", tmp_path)
+    result = backdated(made(3), commit, 2)
+    assert result["datetime"] == "2026-11-21T10:03:09+00:00"
+    assert result["measured"] == "2026-11-21T17:00:00+00:00"
+    assert result["commit_info"]["id"] == commit.id
+    assert result["commit_info"]["subject"] == "Faster"
