@@ -33,9 +33,9 @@ def made(rounds: int) -> dict[str, Any]:
             {
                 "name": "bench_decode",
                 "stats": {
-                    "median": 0.0123456789,
+                    "median": seconds,
                     "rounds": rounds,
-                    "data": [0.0123456789] * rounds,
+                    "data": [seconds] * rounds,
                 },
                 "extra_info": {"work": "decode"},
             }
