@@ -31,6 +31,13 @@ from numpy.typing import NDArray
 from kraft.errors import InvalidRequestError
 from kraft.regression.settings import Settings
 
+#: A level of fewer runs does not show whether they resemble each other.
+_SHORTEST = 3
+
+#: However alike runs are, Student's distribution is taken with so many degrees of freedom (where
+#: there are as many runs): a handful of runs knows too little of its resemblance to go by it alone.
+_LEAST_FREEDOM = 6
+
 #: Runs whose median says where an outlier should have been.
 AROUND = 11
 
@@ -132,12 +139,21 @@ def trusted(
 
 
 def resemblance(values: NDArray[np.float64], indices: Sequence[int]) -> float:
-    """How much a run tells of the next: the autocorrelation at lag 1 of what is left of ``values``
-    once each is divided by the mean of its level (``indices`` part the levels), 0 to below 1."""
-    left = [level / level.mean() - 1 for level in np.split(values, indices) if level.mean() != 0]
-    rest = np.concatenate(left) if left else np.zeros(0)
-    square = float(rest @ rest)
-    return max(float(rest[1:] @ rest[:-1]) / square, 0.0) if square > 0 else 0.0
+    """How much a run tells of the next, 0 to below 1: the autocorrelation at lag 1 within each of
+    the levels that ``indices`` part, on average over their runs.
+
+    Each level goes by its own variance, so that one in which a step was missed, which resembles
+    itself very much, does not speak for all others.
+    """
+    found = runs = 0.0
+    for level in np.split(values, indices):
+        if len(level) < _SHORTEST:
+            continue
+        rest = level - level.mean()
+        square = float(rest @ rest)
+        runs += len(level)
+        found += len(level) * float(rest[1:] @ rest[:-1]) / square if square > 0 else 0.0
+    return max(found / runs, 0.0) if runs else 0.0
 
 
 def _doubt(each: Candidate, start: int, stop: int, alike: float, settings: Settings) -> float:
@@ -157,7 +173,8 @@ def _doubt(each: Candidate, start: int, stop: int, alike: float, settings: Setti
     squares = (before - 1) * each.stddev_before**2 + (after - 1) * each.stddev_after**2
     variance = squares / (count - 2) * (1 / before + 1 / after) / share
     t = abs(each.mean_after - each.mean_before) / variance**0.5
-    return float(2 * stdtr(max(count * share - 2, 1.0), -t))
+    freedom = max(count * share - 2, min(count - 2, _LEAST_FREEDOM))
+    return float(2 * stdtr(freedom, -t))
 
 
 def _tested(values: NDArray[np.float64], start: int, index: int, stop: int) -> Candidate:

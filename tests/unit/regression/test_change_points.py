@@ -111,6 +111,23 @@ def test_resemblance_is_measured_within_levels() -> None:
     assert change_points.resemblance(np.ones(20), []) == 0
 
 
+def test_a_step_that_was_missed_does_not_hide_all_others() -> None:
+    random = np.random.default_rng(1)
+    levels = np.repeat(1 + 0.1 * random.standard_normal(100), 20)
+    values = levels * histories.stable(random, 2000, histories.normal, 0.005)
+    found = change_points.find(values, STRICT)
+    assert 80 <= len(found) < 99
+    left = change_points.trusted(values, found, STRICT)
+    assert len(left) >= len(found) - 2
+
+
+def test_a_dozen_runs_are_enough_for_a_large_step_even_if_they_resemble_each_other() -> None:
+    random = np.random.default_rng(2)
+    alike = histories.lagging(0.5)
+    for _ in range(50):
+        assert trusted(histories.stepped(random, 12, alike, 0.02, 6, 0.5)) == [6]
+
+
 def test_what_goes_joins_the_levels_beside_it() -> None:
     random = np.random.default_rng(1)
     values = histories.stepped(random, 100, histories.normal, 0.005, 50, 0.05)
