@@ -38,6 +38,7 @@ _COMMANDS: dict[str, str] = {
     "lab": "kraft.cli.lab",
     "sweep": "kraft.cli.sweep",
     "bench": "kraft.cli.bench",
+    "regress": "kraft.cli.regress",
     "doctor": "kraft.cli.doctor",
 }
 

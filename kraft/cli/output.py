@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -34,8 +35,19 @@ class Output:
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
         self.is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        self._console: Console | None = None
         self._began = False
+
+    @cached_property
+    def console(self) -> Console:
+        """For those who print with rich themselves."""
+        from rich.console import Console
+
+        class Told(Console):
+            def on_broken_pipe(self) -> None:
+                """The exit code is the command's to choose; rich would exit with 1."""
+                raise BrokenPipeError
+
+        return Told()
 
     def document(self, document: Any) -> None:
         """One JSON document; indented for a terminal, on one line for a program."""
@@ -111,15 +123,11 @@ class Output:
         print(title)
 
     def _panel(self, title: str, content: Any) -> None:
-        if self._console is None:
-            from rich.console import Console
-
-            self._console = Console()
         if title:
             from rich.panel import Panel
 
             content = Panel(content, title=title, title_align="left", expand=False)
-        self._console.print(content)
+        self.console.print(content)
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from kraft.regression.settings import Settings
 
 pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
 
-from kraft.spark import analysis
+from kraft.spark import analysis, looking
+from kraft.spark.point_frames import FrameSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,7 +191,7 @@ def test_globs_choose_benchmarks_and_machines(points: DataFrame) -> None:
 
 
 def test_brackets_and_dots_of_a_glob_are_themselves() -> None:
-    assert analysis.glob_pattern("a.b[*]") == r"^a\.b\[.*\]$"
+    assert looking.glob_pattern("a.b[*]") == r"^a\.b\[.*\]$"
 
 
 def test_since_leaves_out_what_is_older(points: DataFrame) -> None:
@@ -205,13 +206,14 @@ def test_since_leaves_out_what_is_older(points: DataFrame) -> None:
 
 
 def test_since_is_a_date_or_a_commit(points: DataFrame) -> None:
-    assert analysis.time_of(points, "2026-01-01") == START
-    assert analysis.time_of(points, "2026-01-01T02:00+02:00") == START
-    assert analysis.time_of(points, "1414141") == at(20)
-    assert analysis.time_of(points, "0A0A0A") == at(10)
+    source = FrameSource(points)
+    assert analysis.time_of(source, "2026-01-01") == START
+    assert analysis.time_of(source, "2026-01-01T02:00+02:00") == START
+    assert analysis.time_of(source, "1414141") == at(20)
+    assert analysis.time_of(source, "0A0A0A") == at(10)
     for text in ("yesterday", "feed5", "14"):
         with pytest.raises(InvalidRequestError, match=f"'{text}' is neither a date"):
-            analysis.time_of(points, text)
+            analysis.time_of(source, text)
 
 
 def test_histories_come_along_as_far_as_there_is_room(points: DataFrame) -> None:
@@ -232,11 +234,11 @@ def test_a_run_of_a_great_many_rounds_is_thinned_out(spark: SparkSession) -> Non
     rows.append(point(2, "a", 1.0))
     points = spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS))
     key = SeriesKey("bench_a.py", "a", "{}", "box")
-    rounds = analysis.histories(points, [key], SETTINGS)[key].rounds
+    rounds = FrameSource(points).histories([key], SETTINGS)[key].rounds
     assert rounds is not None
-    assert [len(each) for each in rounds] == [analysis.MOST_ROUNDS, 2, 0]
+    assert [len(each) for each in rounds] == [looking.MOST_ROUNDS, 2, 0]
     assert rounds[0].mean() == pytest.approx(many.mean(), rel=0.01)
-    assert len(set(rounds[0].tolist())) == analysis.MOST_ROUNDS
+    assert len(set(rounds[0].tolist())) == looking.MOST_ROUNDS
 
 
 def test_machines_are_as_their_newest_run_describes_them(points: DataFrame) -> None:

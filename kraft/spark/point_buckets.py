@@ -1,0 +1,168 @@
+"""The points of a store as a `Source`: one task a bucket, read by the worker that looks at it.
+
+Owns which buckets are read for what. A bucket holds its series whole (`store_files`), so that
+nothing is shuffled and no row crosses to the JVM; without a session the same work is done in this
+process, bucket by bucket.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kraft.regression.findings import ScalingLaw
+from kraft.regression.points import Series, SeriesKey
+from kraft.regression.settings import Settings
+from kraft.spark.finding_rows import from_rows, schema_of, to_rows
+from kraft.spark.looking import (
+    BENCHMARK,
+    KEY,
+    Benchmark,
+    Looked,
+    columns,
+    fit,
+    glob_pattern,
+    histories,
+    look,
+    prepared,
+)
+from kraft.spark.store import open_store
+from kraft.spark.store_files import bucket_of, read_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+Task = TypeVar("Task")
+
+
+class StoreSource:
+    """The points of the benchmarks and machines that the globs name, as the store is now."""
+
+    def __init__(
+        self,
+        spark: SparkSession | None,
+        store: str | os.PathLike[str],
+        *,
+        benchmark: str | None = None,
+        machine: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._state = open_store(store)
+        # What goes to the workers: which files there are, not the thousands of runs in them.
+        self._files = msgspec.structs.replace(self._state, runs={}, removed={})
+        self._filter = _chosen(benchmark, machine)
+
+    def looked(self, settings: Settings) -> list[Looked]:
+        state, chosen = self._files, self._filter
+        names = [*KEY, *columns(settings)]
+
+        def work(bucket: int) -> list[Looked]:
+            rows = read_files(state, columns=names, filters=chosen, bucket=bucket)
+            return look(prepared(rows, settings), settings)
+
+        return self._each(Looked, work, range(state.buckets))
+
+    def laws(
+        self, of: dict[Benchmark, list[SeriesKey]], settings: Settings, size_param: str | None
+    ) -> list[ScalingLaw]:
+        state = self._files
+        names = [*KEY, *columns(settings, rounds=False)]
+        tasks = list(of.items())
+
+        def work(task: tuple[Benchmark, list[SeriesKey]]) -> list[ScalingLaw]:
+            benchmark, keys = task
+            wanted = [
+                pc.field(name) == text for name, text in zip(BENCHMARK, benchmark, strict=True)
+            ]
+            rows = [
+                read_files(state, columns=names, filters=_all(wanted), bucket=bucket)
+                for bucket in sorted({bucket_of(*key, buckets=state.buckets) for key in keys})
+            ]
+            return fit(prepared(pa.concat_tables(rows), settings), settings, size_param)
+
+        return self._each(ScalingLaw, work, tasks)
+
+    def histories(self, keys: Sequence[SeriesKey], settings: Settings) -> dict[SeriesKey, Series]:
+        state = self._files
+        of_bucket: dict[int, list[SeriesKey]] = {}
+        for key in keys:
+            of_bucket.setdefault(bucket_of(*key, buckets=state.buckets), []).append(key)
+        found: dict[SeriesKey, Series] = {}
+        for bucket, inside in of_bucket.items():
+            wanted = [
+                _all([pc.field(name) == text for name, text in zip(KEY, key, strict=True)])
+                for key in inside
+            ]
+            rows = read_files(
+                state,
+                columns=[*KEY, *columns(settings)],
+                filters=reduce(or_, wanted),
+                bucket=bucket,
+            )
+            found |= histories(prepared(rows, settings), settings)
+        return found
+
+    def machines(self) -> dict[str, str]:
+        newest = {}
+        for run in sorted(self._state.runs.values(), key=lambda run: (run.time_us, run.run_id)):
+            newest[run.machine] = run
+        return {
+            machine: read_files(
+                self._files,
+                [run.file],
+                columns=["machine_info"],
+                filters=pc.field("run_id") == run.run_id,
+            )["machine_info"][0].as_py()
+            for machine, run in newest.items()
+        }
+
+    def first_run_of(self, commit: str) -> datetime | None:
+        times = [
+            run.time_us
+            for run in self._state.runs.values()
+            if run.commit is not None and run.commit.lower().startswith(commit)
+        ]
+        return datetime.fromtimestamp(min(times) / 1e6, UTC) if times else None
+
+    def _each(self, kind: Any, work: Callable[[Task], list[T]], tasks: Sequence[Task]) -> list[T]:
+        """What comes of all tasks, each a task of Spark's where there is a session."""
+        if self._spark is None:
+            return [each for task in tasks for each in work(task)]
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        def in_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from to_rows(kind, work(tasks[number])).to_batches()
+
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        rows = numbers.mapInArrow(in_worker, from_arrow_schema(schema_of(kind))).toArrow()
+        return from_rows(kind, rows)
+
+
+def _chosen(benchmark: str | None, machine: str | None) -> Any:
+    """The globs as an expression; None where everything is meant."""
+    wanted = []
+    if benchmark is not None:
+        pattern = glob_pattern(benchmark)
+        full = pc.binary_join_element_wise(pc.field("suite"), pc.field("benchmark"), "::")
+        wanted.append(
+            pc.match_substring_regex(pc.field("benchmark"), pattern)
+            | pc.match_substring_regex(full, pattern)
+        )
+    if machine is not None:
+        wanted.append(pc.match_substring_regex(pc.field("machine"), glob_pattern(machine)))
+    return _all(wanted) if wanted else None
+
+
+def _all(conditions: Sequence[Any]) -> Any:
+    return reduce(lambda one, other: one & other, conditions)

@@ -1,0 +1,110 @@
+"""Points in any DataFrame as a `Source`: Spark brings a series together, a worker looks at it.
+
+Owns what is read of the DataFrame and how it is grouped: by series for findings, by benchmark for
+scaling laws. Whoever has a store uses `point_buckets`, which needs no shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (its name everywhere)
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kraft.regression.findings import ScalingLaw
+from kraft.regression.points import Series, SeriesKey
+from kraft.regression.settings import Settings
+from kraft.spark.finding_rows import from_rows, schema_of, to_rows
+from kraft.spark.looking import (
+    BENCHMARK,
+    KEY,
+    MOST_ROUNDS,
+    Benchmark,
+    Looked,
+    columns,
+    fit,
+    glob_pattern,
+    histories,
+    look,
+)
+
+
+class FrameSource:
+    """The points of the benchmarks and machines that the globs name."""
+
+    def __init__(
+        self, points: DataFrame, *, benchmark: str | None = None, machine: str | None = None
+    ) -> None:
+        self._all = points
+        if benchmark is not None:
+            pattern = glob_pattern(benchmark)
+            full = F.concat_ws("::", "suite", "benchmark")
+            points = points.where(F.col("benchmark").rlike(pattern) | full.rlike(pattern))
+        if machine is not None:
+            points = points.where(F.col("machine").rlike(glob_pattern(machine)))
+        self._points = points
+
+    def looked(self, settings: Settings) -> list[Looked]:
+        def work(group: pa.Table) -> pa.Table:
+            return to_rows(Looked, look(group, settings))
+
+        rows = (
+            _selected(self._points, settings)
+            .groupBy(*KEY)
+            .applyInArrow(work, from_arrow_schema(schema_of(Looked)))
+            .toArrow()
+        )
+        return from_rows(Looked, rows)
+
+    def laws(
+        self, of: dict[Benchmark, list[SeriesKey]], settings: Settings, size_param: str | None
+    ) -> list[ScalingLaw]:
+        def work(group: pa.Table) -> pa.Table:
+            return to_rows(ScalingLaw, fit(group, settings, size_param))
+
+        rows = (
+            _selected(self._only(BENCHMARK, list(of)), settings, rounds=False)
+            .groupBy(*BENCHMARK)
+            .applyInArrow(work, from_arrow_schema(schema_of(ScalingLaw)))
+            .toArrow()
+        )
+        return from_rows(ScalingLaw, rows)
+
+    def histories(self, keys: Sequence[SeriesKey], settings: Settings) -> dict[SeriesKey, Series]:
+        rows = _selected(self._only(KEY, [tuple(key) for key in keys]), settings).toArrow()
+        return histories(rows, settings)
+
+    def machines(self) -> dict[str, str]:
+        newest = F.max(F.struct("time", "run_id", "machine_info")).alias("newest")
+        rows = self._all.groupBy("machine").agg(newest)
+        return {row[0]: row[1] for row in rows.select("machine", "newest.machine_info").collect()}
+
+    def first_run_of(self, commit: str) -> datetime | None:
+        of_commit = self._all.where(F.lower("commit").startswith(commit))
+        (row,) = of_commit.agg(F.unix_micros(F.min("time"))).collect()
+        return None if row[0] is None else datetime.fromtimestamp(row[0] / 1e6, UTC)
+
+    def _only(self, names: list[str], values: Sequence[tuple[str, ...]]) -> DataFrame:
+        """The points whose columns of these names have one of these values."""
+        schema = ", ".join(f"{name} string" for name in names)
+        wanted = self._points.sparkSession.createDataFrame(values, schema)
+        return self._points.join(F.broadcast(wanted), names, "left_semi")
+
+
+def _selected(points: DataFrame, settings: Settings, *, rounds: bool = True) -> DataFrame:
+    """What is read of the points, under the names that `looking.look` knows."""
+    names = columns(settings, rounds=rounds)
+    selected = [F.col(name) for name in [*KEY, "run_id", "time", "commit"]]
+    selected.append(F.col(settings.statistic).alias("value"))
+    if "values" in names:
+        saved = F.col("values")
+        size = F.size(saved)
+        thinned = F.transform(
+            F.sequence(F.lit(0), F.lit(MOST_ROUNDS - 1)),
+            lambda i: F.get(saved, F.floor(i * size / MOST_ROUNDS).cast("int")),
+        )
+        selected.append(F.when(size <= MOST_ROUNDS, saved).otherwise(thinned).alias("rounds"))
+    return points.select(*selected)
