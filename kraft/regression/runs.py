@@ -9,10 +9,10 @@ table: as plain strings the descriptions of a large store would outweigh its num
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,18 @@ STATISTIC_COLUMNS = (
     "q3",
     "ops",
     "total",
+)
+
+#: The lists of `Run` that are a column each.
+_PER_POINT = (
+    "suite",
+    "benchmark",
+    "params",
+    "group",
+    "rounds",
+    "iterations",
+    "instructions",
+    "extra_info",
 )
 
 
@@ -82,6 +94,13 @@ class Run:
         """Whether the rounds of any benchmark were saved."""
         return any(values is not None for values in self.values)
 
+    def only(self, kept: Sequence[int]) -> Run:
+        """The same run with these of its points."""
+        chosen: dict[str, Any] = {
+            name: [getattr(self, name)[at] for at in kept] for name in (*_PER_POINT, "values")
+        }
+        return replace(self, **chosen, statistics=self.statistics[list(kept)])
+
     @cached_property
     def batch(self) -> pa.RecordBatch:
         """The points, in the schema `POINTS`, as plain columns."""
@@ -117,20 +136,10 @@ def points_table(runs: Sequence[Run], *, plain: bool = False) -> pa.Table:
         "source": [run.source for run in runs],
     }
     each: dict[str, list[object]] = {
-        name: list(chain.from_iterable(getattr(run, name) for run in runs))
-        for name in (
-            "suite",
-            "benchmark",
-            "params",
-            "group",
-            "rounds",
-            "iterations",
-            "instructions",
-            "extra_info",
-        )
+        name: list(chain.from_iterable(getattr(run, name) for run in runs)) for name in _PER_POINT
     }
     columns = []
-    fields = []
+    schema = []
     for field in POINTS:
         if field.name in once:
             values = pa.array(once[field.name], field.type)
@@ -148,8 +157,8 @@ def points_table(runs: Sequence[Run], *, plain: bool = False) -> pa.Table:
             if pa.types.is_string(field.type) and not plain:
                 column = column.dictionary_encode()
         columns.append(column)
-        fields.append(pa.field(field.name, column.type, field.nullable))
-    return pa.table(columns, schema=pa.schema(fields))
+        schema.append(pa.field(field.name, column.type, field.nullable))
+    return pa.table(columns, schema=pa.schema(schema))
 
 
 def _dictionary(values: pa.Array, of_run: NDArray[np.int32]) -> pa.DictionaryArray:

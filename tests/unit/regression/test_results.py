@@ -1,0 +1,248 @@
+"""What a file of pytest-benchmark means, whichever version wrote it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kraft.errors import BenchmarkFileError
+from kraft.regression.points import POINTS
+from kraft.regression.results import read_run
+from kraft.regression.runs import Run, points_table
+from tests.unit.regression.result_documents import BEGIN, benchmark, document
+
+FILES = Path(__file__).parents[2] / "data" / "pytest-benchmark"
+VERSIONS = ("3.0.0", "3.1.1", "3.2.3", "3.4.1", "4.0.0", "5.0.0", "5.3.1")
+
+
+def run_of(content: Any, source: str = "run.json", **given: Any) -> Run:
+    data = content if isinstance(content, bytes) else json.dumps(content, indent=4).encode()
+    return read_run(data, source, **given)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_each_version_really_wrote_becomes_the_same_series(version: str) -> None:
+    path = FILES / f"{version}.json"
+    run = read_run(path.read_bytes(), str(path))
+
+    assert run.problems == ()
+    assert run.version == version
+    assert run.suite == ["test_sample.py"] * 4
+    assert run.benchmark == ["TestSized::test_sum"] * 2 + ["test_plain", "test_odd"]
+    # 3.0.0 did not say what the parameters were, only what pytest made of them.
+    sized = ['{"param":"1000"}', '{"param":"10000"}']
+    odd = '{"param":"odd0"}'
+    if version != "3.0.0":
+        sized = ['{"partitions":1000}', '{"partitions":10000}']
+        odd = '{"odd":"UNSERIALIZABLE[<test_sample.Odd object>]","param":"odd0"}'
+    assert run.params == [*sized, "{}", odd]
+    assert run.group == [None, None, "plain", None]
+    assert run.instructions == [None, None, None if version == "3.0.0" else 12345.0, None]
+    assert run.commit == "8b3de1f0c2a94d6d9c41a3a9f2f4ab6f5c1f7e11"
+    assert run.branch is None
+    assert run.project == (None if version == "3.0.0" else "sample")
+    assert run.dirty is False
+    assert run.machine.startswith("build-7-")
+
+    table = pa.Table.from_batches([run.batch])
+    assert table.schema.equals(POINTS)
+    for row in table.to_pylist():
+        assert row["rounds"] == len(row["values"]) == 3
+        assert row["min"] == min(row["values"])
+        assert math.isclose(row["total"], sum(row["values"]))
+        assert math.isclose(row["ops"], 1 / row["mean"])
+        assert row["time"].year == 2026
+    assert json.loads(table["machine_info"][0].as_py())["node"] == "build-7"
+
+
+def test_a_run_saved_twice_by_pytest_benchmark_is_one_run() -> None:
+    # --benchmark-json and --benchmark-save of one run: another datetime, and no rounds.
+    whole, saved = (
+        run_of((FILES / name).read_bytes()) for name in ("5.3.1.json", "5.3.1-saved.json")
+    )
+    assert whole.time_us != saved.time_us
+    assert whole.run_id == saved.run_id
+    assert (whole.has_values, saved.has_values) == (True, False)
+    assert saved.batch["values"].null_count == len(saved)
+
+
+def test_a_run_is_known_by_what_it_measured() -> None:
+    values = {"test_a": [1.5, 2.0], "test_b": [1e-05]}
+    content = document(at=0, values=values)
+    run_id = run_of(content).run_id
+
+    assert run_of(json.dumps(content).encode(), "elsewhere.json").run_id == run_id
+    assert run_of(document(at=0, values=values, keep_values=False)).run_id == run_id
+    assert run_of({**content, "benchmarks": content["benchmarks"][::-1]}).run_id == run_id
+    assert run_of(content, ignore_node=True).run_id == run_id
+    assert run_of(document(at=1, values=values)).run_id != run_id
+    assert run_of(document(at=0, values=values, commit="c1")).run_id != run_id
+    assert run_of(document(at=0, values=values, node="build-8")).run_id != run_id
+    assert run_of(document(at=0, values={**values, "test_b": [2e-05]})).run_id != run_id
+
+
+def test_machines_are_told_apart_unless_their_names_mean_nothing() -> None:
+    one, other = (document(at=0, values={"t": [1.0]}, node=node) for node in ("a-1", "a-2"))
+    assert run_of(one).machine.startswith("a-1-amd-epyc-7763-64-core-")
+    assert run_of(one).machine != run_of(other).machine
+    assert run_of(one, ignore_node=True).machine == run_of(other, ignore_node=True).machine
+    assert "a-1" not in run_of(one, ignore_node=True).machine
+
+    one["machine_info"]["release"] = "6.2.0"  # a kernel's update makes no other machine
+    one["machine_info"]["python_version"] = "3.11.9"
+    before = document(at=0, values={"t": [1.0]}, node="a-1")
+    assert run_of(one).machine == run_of(before).machine
+    for change in ({"python_version": "3.12.1"}, {"python_implementation": "PyPy"}):
+        changed = {**one, "machine_info": {**one["machine_info"], **change}}
+        assert run_of(changed).machine != run_of(one).machine
+
+
+@pytest.mark.parametrize(
+    ("fullname", "given", "expected"),
+    [
+        ("a/b.py::test_x", {}, ("a/b.py", "test_x", "{}")),
+        ("b.py::A::B::test_x[1-y]", {}, ("b.py", "A::B::test_x", '{"param":"1-y"}')),
+        ("b.py::A::()::test_x", {}, ("b.py", "A::test_x", "{}")),
+        ("b.py::test_x[a::b[c]]", {}, ("b.py", "test_x", '{"param":"a::b[c]"}')),
+        (
+            "b.py::test_x[1-2]",
+            {"params": {"z": 1, "a": {"q": [1.5, None]}}},
+            ("b.py", "test_x", '{"a":{"q":[1.5,null]},"z":1}'),
+        ),
+        ("test_x", {"param": "7"}, ("", "test_x", '{"param":"7"}')),
+        ("b.py::test_x[ü]", {"params": {"n": "ü"}}, ("b.py", "test_x", '{"n":"ü"}')),
+    ],
+)
+def test_a_full_name_says_suite_benchmark_and_parameters(
+    fullname: str, given: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
+    content = document(at=0, values={})
+    content["benchmarks"] = [benchmark(fullname, [1.0], **given)]
+    run = run_of(content)
+    assert (run.suite[0], run.benchmark[0], run.params[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("2026-01-01T02:00:00", 2.0),
+        ("2026-01-01T02:00:00.500000", 2.0 + 0.5 / 3600),
+        ("2026-01-01T02:00:00+00:00", 2.0),
+        ("2026-01-01T02:00:00+02:00", 0.0),
+        ("2026-01-01T02:00:00Z", 2.0),
+    ],
+)
+def test_times_are_utc_with_or_without_a_zone(text: str, hours: float) -> None:
+    content = {**document(at=0, values={"t": [1.0]}), "datetime": text}
+    assert run_of(content).time_us == round((BEGIN.timestamp() + hours * 3600) * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"min": math.nan}, "its min is NaN or infinite"),
+        ({"mean": math.inf}, "its mean is NaN or infinite"),
+        ({"min": None}, "its min is NaN or infinite"),
+        ({"min": 0.0}, "its min is 0.0 seconds"),
+        ({"mean": -1.0}, "its mean is -1.0 seconds"),
+        ({"data": [1.0, math.nan]}, "round 1 is NaN or infinite"),
+    ],
+)
+def test_times_that_cannot_be_cost_their_benchmark_only(change: dict[str, Any], said: str) -> None:
+    content = document(at=0, values={"test_bad": [1.0, 2.0], "test_good": [3.0]})
+    content["benchmarks"][0]["stats"].update(change)
+    run = run_of(content, "dir/run.json")
+    assert run.benchmark == ["test_good"]
+    assert [(problem.path, problem.reason) for problem in run.problems] == [
+        ("dir/run.json", f"bench.py::test_bad: {said}")
+    ]
+
+
+def test_a_benchmark_that_a_run_has_twice_is_taken_once() -> None:
+    content = document(at=0, values={})
+    content["benchmarks"] = [benchmark("b.py::t", [1.0]), benchmark("b.py::t", [2.0])]
+    run = run_of(content)
+    assert run.values == [[1.0]]
+    assert "twice" in run.problems[0].reason
+
+
+def test_a_run_without_benchmarks_says_so() -> None:
+    run = run_of(document(at=0, values={}))
+    assert len(run) == 0
+    assert run.problems[0].reason == "it holds no benchmarks"
+
+
+def test_a_statistic_that_is_not_there_is_null() -> None:
+    content = document(at=0, values={"t": [2.0]})
+    for name in ("ops", "iqr", "total", "data", "iterations"):
+        del content["benchmarks"][0]["stats"][name]
+    (row,) = run_of(content).batch.to_pylist()
+    assert row["ops"] == 0.5
+    assert [row[name] for name in ("iqr", "total", "values", "iterations")] == [None] * 4
+
+
+WHOLE = json.dumps(document(at=0, values={"test_a": [1.0]}), indent=4).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "no JSON: Input data was truncated"),
+        (WHOLE[: len(WHOLE) // 2], "no JSON: Input data was truncated"),
+        (WHOLE[:-1], "no JSON: Input data was truncated"),
+        (b"\x00" * 100, "no JSON"),
+        (b"\xff\xfe{\x00}\x00", "no JSON"),
+        (b'{"extra": ' + b"[" * 100_000, "no JSON"),
+        (b"NaN", "no result of pytest-benchmark"),
+        (b"[1, 2]", "no result of pytest-benchmark"),
+        (b'{"benchmarks": []}', "no result of pytest-benchmark"),
+        (b'{"context": {}, "benchmarks": [{"name": "BM_x"}]}', "no result of pytest-benchmark"),
+        (WHOLE.replace(b'"min": 1.0', b'"min": "1.0"'), r"\$\.benchmarks\[0\]\.stats\.min"),
+        (WHOLE.replace(b"2026-01-01T00:00:00", b"yesterday"), "is no time"),
+    ],
+    ids=lambda value: repr(value[:20]) if isinstance(value, bytes) else None,
+)
+def test_what_is_no_result_is_refused_with_its_path(data: bytes, said: str) -> None:
+    with pytest.raises(BenchmarkFileError, match=rf"^dir/x\.json: .*{said}"):
+        read_run(data, "dir/x.json")
+
+
+def test_every_truncation_is_refused() -> None:
+    for length in range(0, len(WHOLE), 7):
+        with pytest.raises(BenchmarkFileError, match=r"^x\.json: no JSON"):
+            read_run(WHOLE[:length], "x.json")
+
+
+def test_nan_where_it_does_not_matter_costs_nothing() -> None:
+    content = document(at=0, values={"t": [1.0]})
+    content["benchmarks"][0]["extra_info"] = {"ratio": math.nan}
+    run = run_of(content)
+    assert run.problems == ()
+    assert run.extra_info == ['{"ratio":null}']
+
+
+def test_instructions_are_numbers_only() -> None:
+    for given, expected in [(5, 5.0), (2.5, 2.5), (True, None), ("7", None), (None, None)]:
+        content = document(at=0, values={"t": [1.0]})
+        content["benchmarks"][0]["extra_info"] = {"instructions": given}
+        assert run_of(content).instructions == [expected]
+
+
+def test_runs_make_one_table_in_which_nothing_of_a_run_is_repeated() -> None:
+    runs = [
+        run_of(document(at=hour, values={"a": [1.0, 2.0], "b": [3.0]}, keep_values=hour != 1))
+        for hour in range(3)
+    ]
+    table = points_table(runs)
+    assert len(table["machine_info"].combine_chunks().dictionary) == 1
+    assert len(table["run_id"].combine_chunks().dictionary) == 3
+    plain = points_table(runs, plain=True)
+    assert plain.schema.equals(POINTS)
+    assert plain.equals(table.cast(POINTS))
+    assert plain["values"].to_pylist() == [[1.0, 2.0], [3.0], None, None, [1.0, 2.0], [3.0]]
+    assert runs[0].only([1]).batch.to_pylist() == runs[0].batch.to_pylist()[1:]
