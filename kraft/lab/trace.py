@@ -91,6 +91,10 @@ class TraceHeader:
         )
 
 
+class UnfinishedTraceError(CorruptRecordError):
+    """A file that ends before its header does: its writer has just begun, or never went on."""
+
+
 class TraceBlock(NamedTuple):
     """The events of one frame as columns, N long; ``position`` is the frame's first byte.
 
@@ -113,6 +117,10 @@ class TornFrame(NamedTuple):
     position: int
     size: int
     reason: str
+
+
+class _CutShort(str):
+    """The reason why there is no frame: the file ends before it does."""
 
 
 _Event = tuple[str, int, int, int]
@@ -252,8 +260,9 @@ class Trace:
     frames' prefixes; ``frames`` are their positions, ``blocks`` reads all or some of them.
 
     Raises :class:`StorageError` where the file cannot be read, :class:`CorruptRecordError` where it
-    is no trace or ends before its header does, :class:`DamagedLogError` for damage that whole
-    frames follow; the last two name file and byte.
+    is no trace, :class:`UnfinishedTraceError` where it ends before its header does,
+    :class:`DamagedLogError` for damage that whole frames follow; all but the first
+    name file and byte.
     """
 
     def __init__(self, path: str | PathLike[str], *, begin: int = 0) -> None:
@@ -264,7 +273,10 @@ class Trace:
             size = os.fstat(file.fileno()).st_size
             found = _read_frame(file, 0, size)
             if isinstance(found, str):
-                raise CorruptRecordError(f"no trace: {found}", path=self.path, position=0)
+                kind_of_error = (
+                    UnfinishedTraceError if isinstance(found, _CutShort) else CorruptRecordError
+                )
+                raise kind_of_error(f"no trace: {found}", path=self.path, position=0)
             kind, body, first = found
             self.header = self._parse_header(kind, body)
             self.frames, self.end = self._walk(file, max(begin, first), size)
@@ -435,7 +447,7 @@ def _end_of_frame(file: BinaryIO, position: int, size: int) -> int | str:
     file.seek(position)
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size or position + _PREFIX.size > size:
-        return "the prefix of a frame is cut short"
+        return _CutShort("the prefix of a frame is cut short")
     tag, length, kind, _ = _PREFIX.unpack(prefix)
     if tag != _EXT_32 or kind not in (_HEADER, _BLOCK):
         return f"no frame of a trace begins with byte {tag:#04x} and type {kind}"
@@ -443,7 +455,7 @@ def _end_of_frame(file: BinaryIO, position: int, size: int) -> int | str:
     if length < _CRC_SIZE or length > _MAX_FRAME_SIZE:
         return f"a frame of {length} bytes"
     if end > size:
-        return f"a frame of {length} bytes is cut short"
+        return _CutShort(f"a frame of {length} bytes is cut short")
     return end
 
 

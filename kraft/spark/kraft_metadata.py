@@ -1,0 +1,162 @@
+"""``spark.read.format("kraft-metadata")``: the metadata of Kafka clusters as rows.
+
+Owns the options, the views' schemas and how a cluster is cut into tasks. What the rows hold is made
+by ``state_views`` (partitions, topics, brokers as of an offset) and ``record_view`` (every record
+of logs and snapshots); damage is that of ``kraft.metadata.source``.
+
+Invariants: all tasks of a query see a cluster as of one offset, which is fixed when the query is
+planned, so that a log that grows meanwhile does not show; every row is in exactly one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import fspath
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from kraft.errors import InvalidRequestError, KraftError
+from kraft.metadata.source import MetadataSource
+from kraft.spark.inputs import (
+    FAILFAST,
+    PERMISSIVE,
+    arrow_schema,
+    expanded,
+    log,
+    mode_of,
+    number_of,
+    paths_of,
+)
+from kraft.spark.pushdown import Pushdown
+from kraft.spark.record_view import RECORDS, RecordRange, read_records, record_ranges
+from kraft.spark.state_views import STATE_VIEWS, StatePart, read_state
+
+#: A task of the records view decodes so many bytes; one of the state views loads the whole cluster,
+#: which is quick beside handing the rows over, and gives its share of them.
+_RECORD_BYTES = 16 << 20
+_STATE_BYTES = 64 << 20
+
+VIEWS: dict[str, StructType] = {"records": RECORDS, **STATE_VIEWS}
+
+
+class KraftMetadataSource(DataSource):
+    """Options: ``view`` (partitions, topics, brokers, records), ``offset`` (all views but records),
+    ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``, ``showSecrets``.
+
+    A path is what ``open_metadata`` takes, or a pattern; each is a cluster of its own, and the
+    column ``source`` says which.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "kraft-metadata"
+
+    def schema(self) -> StructType:
+        return VIEWS[_view_of(self.options)]
+
+    def reader(self, schema: StructType) -> _MetadataReader:
+        return _MetadataReader(self.options, schema)
+
+
+class _MetadataReader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.view = _view_of(options)
+        self.paths = paths_of(options)
+        self.mode = mode_of(options)
+        self.offset = _offset_of(options, self.view)
+        self.show_secrets = options.get("showSecrets", "false").lower() == "true"
+        self.schema = arrow_schema(schema, VIEWS[self.view])
+        default = _RECORD_BYTES if self.view == "records" else _STATE_BYTES
+        self.range_bytes = number_of(options, "maxPartitionBytes", default)
+        declared = to_arrow_schema(VIEWS[self.view], timezone="UTC")
+        self.pushdown = Pushdown(
+            {
+                field.name: field.type
+                for field in declared
+                # Lists and JSON are built last, from the rows that are left.
+                if not pa.types.is_list(field.type) and field.name != "value"
+            }
+        )
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return self.pushdown.take(filters)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """What each task reads; a cluster that cannot be opened is refused, or left out."""
+        parts: list[InputPartition] = []
+        for path in expanded(self.paths):
+            if not self.pushdown.passes(source=path):
+                continue
+            try:
+                parts += self._parts_of(path)
+            except KraftError as error:
+                if self.mode == FAILFAST:
+                    raise
+                log.warning("left out: %s", error)
+        # An empty list would have Spark ask for a partition that is none.
+        return parts or [InputPartition(None)]
+
+    def _parts_of(self, path: str) -> list[InputPartition]:
+        source = MetadataSource(path, salvage=self.mode == PERMISSIVE)
+        if source.torn_tail is not None:
+            torn = source.torn_tail
+            log.warning("%s: torn from byte %d on (%s)", torn.path, torn.position, torn.reason)
+        for gap in source.gaps:
+            log.warning("%s: a gap from byte %d on (%s)", gap.path, gap.position, gap.reason)
+        if self.view == "records":
+            return list(
+                record_ranges(
+                    source,
+                    path,
+                    self.range_bytes,
+                    with_transactions="transaction" in (*self.schema.names, *self.pushdown.columns),
+                    pushdown=self.pushdown,
+                    is_strict=self.mode == FAILFAST,
+                )
+            )
+        if source.is_partial:
+            raise InvalidRequestError(
+                f"{path} begins in the middle of a log: there is no state, only records"
+            )
+        at = source.offset_range[1] if self.offset is None else self.offset
+        sizes = [each.size for each in source.directory.segments]
+        sizes += [each.size for each in source.directory.snapshots]
+        count = max(1, -(-sum(sizes) // self.range_bytes)) if self.view == "partitions" else 1
+        return [StatePart(fspath(path), at, number, count) for number in range(count)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        try:
+            if isinstance(partition, RecordRange):
+                yield from read_records(
+                    partition, self.schema, self.pushdown, show_secrets=self.show_secrets
+                )
+            elif isinstance(partition, StatePart):
+                salvage = self.mode == PERMISSIVE
+                yield from read_state(
+                    self.view, partition, self.schema, self.pushdown, salvage=salvage
+                )
+        except KraftError as error:
+            if self.mode == FAILFAST:
+                raise
+            log.warning("left out from there on: %s", error)
+
+
+def _view_of(options: Mapping[str, str]) -> str:
+    view = options.get("view", "partitions")
+    if view not in VIEWS:
+        raise InvalidRequestError(f"there is no view {view!r}; there are: {', '.join(VIEWS)}")
+    return view
+
+
+def _offset_of(options: Mapping[str, str], view: str) -> int | None:
+    text = options.get("offset")
+    if text is None:
+        return None
+    if view == "records":
+        raise InvalidRequestError("records have no state as of an offset: filter by `offset`")
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidRequestError(f"offset is a whole number, not {text!r}")
+    return int(text)
