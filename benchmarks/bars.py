@@ -583,9 +583,36 @@ CONTROLLER_ROWS = (
     ),
 )
 
+SWEEP_ROWS = (
+    Row(
+        "kraft sweep outages: every pair of 300 brokers lost on 1M partitions, start-up included",
+        "sweep_command",
+        None,
+        (at_most_ms(120_000),),
+        floor=None,
+        total=1_000_000,
+    ),
+    Row(
+        "the same by a process that has the metadata open",
+        "sweep_pairs",
+        None,
+        (at_most_ms(120_000),),
+        floor=None,
+        total=1_000_000,
+    ),
+    Row(
+        "one outage: two brokers lost, each of the 20,000 rows that they hold evaluated, one core",
+        "sweep_outage",
+        None,
+        (at_most_ms(5),),
+        floor=None,
+        total=1_000_000,
+    ),
+)
+
 
 def judged(
-    run: Run, rows: tuple[Row, ...] = ROWS + CONTROLLER_ROWS + QUORUM_ROWS
+    run: Run, rows: tuple[Row, ...] = ROWS + CONTROLLER_ROWS + QUORUM_ROWS + SWEEP_ROWS
 ) -> Iterator[tuple[Row, list[Verdict]]]:
     """Every row with the verdict of each of its conditions."""
     for row in rows:

@@ -183,14 +183,12 @@ def _fenced(terms: Any, before: Any, leaving: Any, gone: Any) -> Any:
     elif leader & elr != _ZERO:
         isr, elr = leader, elr & ~leader
 
+    # Without ELR no record says that an ISR is empty, and its last member stays in it. It is not
+    # kept here, as nobody asks how many are in sync where nobody leads.
     if unclean:
         isr, elr = leader, _ZERO
-    else:
-        if not is_elr_enabled:
-            elr = _ZERO
-        if isr == _ZERO and not is_elr_enabled:
-            # An empty ISR is written for ELRs only: the last member stays.
-            isr = before.isr
+    elif not is_elr_enabled:
+        elr = _ZERO
     last_known = before.last_known
     if is_elr_enabled and (leader != before.leader or replicas != before.replicas):
         if leader == _ZERO and last_known == _ZERO:

@@ -26,6 +26,9 @@ MAX_SLOTS = 64
 _IRREGULAR = 0xFFFFFFFF
 
 
+# Numba keeps what it compiled by the date of the file that holds the function, with the values that
+# constants had: whoever changes one of these touches `sweep.py` too.
+
 #: Places in a row of ``Rows.masks``: lists of a partition. The leader is one bit or none, a last
 #: known ELR of several members is all bits, candidates are who may lead as things are.
 ISR, ELR, LAST_KNOWN, LEADER, CANDIDATES, REPLICAS, ADDING, REMOVING = range(8)
