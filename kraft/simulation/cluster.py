@@ -12,11 +12,11 @@ same seed gives the same history, event by event. Times are milliseconds since t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraft._core.batch import BatchBuilder
 from kraft.raft.messages import (
@@ -53,6 +53,7 @@ from kraft.simulation.history import Entry, History, Violation
 from kraft.simulation.invariants import Checks
 from kraft.simulation.machine import Asked, Job, Machine, Origin
 from kraft.simulation.storage import DAMAGED_BYTE
+from kraft.simulation.tape import Tape
 
 LIVENESS_MS = 10_000.0
 NEVER = float("inf")
@@ -80,6 +81,44 @@ class Weather:
     damage: float = 0.0
 
 
+#: The faults of the first trouble have the numbers from here on, those of the second from twice it.
+NUMBERS_OF_A_PHASE = 1000
+
+
+class Suppressed(NamedTuple):
+    """Faults that do not happen: by name, by number, or all whose numbers are not kept."""
+
+    names: frozenset[str] = frozenset()
+    numbers: frozenset[int] = frozenset()
+    kept: frozenset[int] | None = None
+    #: The time between a fault that is not kept and one of its phase that is goes, too.
+    is_hurried: bool = False
+
+    def has(self, number: int, name: str) -> bool:
+        return (
+            name in self.names
+            or number in self.numbers
+            or (self.kept is not None and number not in self.kept)
+        )
+
+    def has_next(self, number: int) -> bool:
+        """Whether the next fault of the phase that is kept comes at once."""
+        if not self.is_hurried or self.kept is None:
+            return False
+        end = number - number % NUMBERS_OF_A_PHASE + NUMBERS_OF_A_PHASE
+        return any(number < other < end for other in self.kept)
+
+
+NOTHING = Suppressed()
+
+
+def _whose(thing: Any) -> Hashable:
+    """Whom an event is for: a machine, a sender, a broker, a way through the network."""
+    if type(thing) is Origin:
+        return None if thing.machine is None else thing.machine.id
+    return thing if type(thing) is tuple else getattr(thing, "id", None)
+
+
 class Cluster:
     """See the module's docstring. `scenario` builds one; ``step_until`` runs it."""
 
@@ -102,6 +141,13 @@ class Cluster:
         self.on_stopped: Callable[[Machine], None] = lambda machine: None
         #: The trace, where one is wanted.
         self.lines: list[str] | None = None
+        #: Where what is drawn is written down, or comes from.
+        self.tape = random if isinstance(random, Tape) else None
+        #: What does not happen, though it was drawn.
+        self.suppressed: Suppressed = NOTHING
+        #: The faults that happened: their numbers and names.
+        self.injected: list[tuple[int, str]] = []
+        self.fault_number = 0
         #: Machines that have not yet reached what was committed after the faults stopped.
         self.behind: set[int] = set()
         self.is_calm = True
@@ -144,10 +190,38 @@ class Cluster:
 
     def run(self) -> None:
         """Until somebody sets ``is_over``."""
-        queue = self._queue
+        queue, tape = self._queue, self.tape
+        if tape is None:
+            while not self.is_over:
+                self.now, _, happen, a, b, c = heappop(queue)
+                happen(a, b, c)
+            return
         while not self.is_over:
             self.now, _, happen, a, b, c = heappop(queue)
+            owner = getattr(happen, "__self__", self)
+            tape.choose(happen.__name__, getattr(owner, "id", None), _whose(a), _whose(b))
             happen(a, b, c)
+
+    # -- faults by number
+
+    def next_fault(self) -> int:
+        """The number of the next fault: of a phase's trouble the first, and one more each time."""
+        self.fault_number += 1
+        return self.fault_number
+
+    def is_injected(self, number: int, name: str) -> bool:
+        """Whether this fault happens; it is written down where it does."""
+        if self.suppressed.has(number, name):
+            return False
+        self.injected.append((number, name))
+        if self.tape is not None and self.lines is not None:
+            self.note(f"fault {number} {name}")
+        return True
+
+    def draw_as(self, *channel: str | int) -> None:
+        """Names who draws, where it is not who the event is for."""
+        if self.tape is not None:
+            self.tape.choose(*channel)
 
     def start(self, machine: Machine, _b: None = None, _c: None = None) -> None:
         """Starts a node on what is on its disk; nothing where it runs."""

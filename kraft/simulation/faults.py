@@ -87,10 +87,20 @@ class Faults:
     def _next(self, phase: int, _b: None = None, _c: None = None) -> None:
         if phase != self._phase:
             return
+        cluster = self.cluster
+        number = cluster.next_fault()
+        cluster.draw_as("when", number)
         weights = self._busy_weights if self._is_busy else self._weights
-        self.random.choices(self._faults, weights)[0]()
+        fault = self.random.choices(self._faults, weights)[0]
+        is_injected = cluster.is_injected(number, fault.__name__)
+        if is_injected:
+            cluster.draw_as("fault", number)
+            fault()
+            cluster.draw_as("when", number)
         wait_ms = self.random.expovariate(1.0 / self._mean_ms)
-        self.cluster.at(self.cluster.now + wait_ms, self._next, phase)
+        if not is_injected and cluster.suppressed.has_next(number):
+            wait_ms = 0.0
+        cluster.at(cluster.now + wait_ms, self._next, phase)
 
     def heal(self) -> None:
         """No fault from here on: all paths are open, all disks good, all nodes up."""
@@ -99,7 +109,12 @@ class Faults:
         cluster = self.cluster
         cluster.blocked.clear()
         cluster.forward()
+        number = cluster.next_fault()
+        cluster.draw_as("fault", number)
         self.absent = self._choose_absent()
+        if self.absent and not cluster.is_injected(number, "absent_nodes"):
+            self.absent = []
+        cluster.counts["absent_nodes"] += len(self.absent)
         for machine in cluster.machines.values():
             machine.slow_until = 0.0
             machine.is_disk_full = False
@@ -128,7 +143,6 @@ class Faults:
             down = {machine.id, *(other.id for other in absent)}
             if all(2 * len(ids & down) < len(ids) for ids in voter_sets if ids):
                 absent.append(machine)
-                self.cluster.counts["absent_nodes"] += 1
         return absent
 
     def _restart(self, machine: Machine, _b: None = None, _c: None = None) -> None:

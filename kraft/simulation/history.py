@@ -31,6 +31,10 @@ class Violation(Exception):  # noqa: N818 - a finding about the code under test,
         self.detail = detail
         super().__init__(f"{invariant}: {detail}")
 
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        """It travels from process to process as what it was made of."""
+        return Violation, (self.invariant, self.detail)
+
 
 class Entry:
     """A batch behind the batch before it, with what the log says of voters at its end."""

@@ -20,12 +20,19 @@ from kraft.raft.config import RaftConfig
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
-from kraft.simulation.cluster import Cluster, Weather
+from kraft.simulation.cluster import (
+    NOTHING,
+    NUMBERS_OF_A_PHASE,
+    Cluster,
+    Suppressed,
+    Weather,
+)
 from kraft.simulation.faults import Faults
 from kraft.simulation.history import History, Violation
 from kraft.simulation.log_storage import LogStorage
 from kraft.simulation.machine import Machine, new_directory
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
+from kraft.simulation.tape import Tape
 
 CLUSTER_ID = "simulated-cluster"
 LISTENER = "CONTROLLER"
@@ -34,6 +41,8 @@ BOOTSTRAP_PORT = 8000
 #: One seed of so many writes its logs with the house's own code; the others have a model of it.
 REAL_LOG_EVERY = 8
 CALM = Weather(append_interval_ms=100.0)
+#: A phase of trouble itself, as a fault: suppressed, the calm before it goes on.
+TROUBLE = "trouble"
 #: How often a calm phase looks whether it has been proved.
 POLL_MS = 50.0
 
@@ -49,11 +58,22 @@ class Outcome:
     counts: Counter[str]
     violation: Violation | None = None
     lines: list[str] = field(default_factory=list)
+    #: The faults that happened: their numbers and names.
+    injected: list[tuple[int, str]] = field(default_factory=list)
+    node_count: int = 0
 
 
-def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[Cluster, Faults]:
-    """The cluster of a seed, nothing started yet."""
-    random = Random(seed)
+def build(
+    seed: int,
+    make_node: Callable[..., Node] = Node,
+    *,
+    random: Random | None = None,
+    most_nodes: int | None = None,
+) -> tuple[Cluster, Faults]:
+    """The cluster of a seed, nothing started yet; drawn from ``random`` where one is given, and of
+    its nodes only the first ``most_nodes``.
+    """
+    random = random or Random(seed)
     voter_count = random.choices((1, 2, 3, 4, 5), (2, 2, 5, 2, 4))[0]
     observer_count = random.choices((0, 1, 2, 3, 4, 5), (3, 3, 3, 1, 1, 1))[0]
     is_dynamic = random.random() < 0.65
@@ -61,6 +81,8 @@ def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[Cluster, Fa
     directories = {id: new_directory(random) for id in ids}
     endpoints = {id: Endpoint(LISTENER, f"n{id}", 9000 + id) for id in ids}
     may_vote = {id: id <= voter_count or random.random() < 0.7 for id in ids}
+    if most_nodes is not None:
+        ids = ids[:most_nodes]
     voters = VoterSet(
         Voter(
             ReplicaKey(id, directories[id] if is_dynamic else None),
@@ -128,6 +150,7 @@ class Phases:
         self.event_limit = event_limit
         self._phase = 0
         self._calm_since = 0.0
+        self._troubles = 0
 
     def start(self) -> None:
         cluster = self.cluster
@@ -160,16 +183,28 @@ class Phases:
         calm_ms = cluster.now - self._calm_since
         cluster.counts["calms"] += 1
         cluster.counts["slow_calms"] += calm_ms > 5000.0
-        cluster.history.era += 1
         if cluster.events >= self.event_limit:
             cluster.is_over = True
             return
+        self._troubles += 1
+        number = cluster.fault_number = self._troubles * NUMBERS_OF_A_PHASE
+        if not cluster.is_injected(number, TROUBLE):
+            # The calm goes on, and the next trouble is tried.
+            cluster.at(cluster.now + POLL_MS, self._poll)
+            return
+        cluster.history.era += 1
         self._phase += 1
         cluster.is_calm = False
+        cluster.draw_as(TROUBLE, number)
         random = cluster.random
-        cluster.weather = random_weather(random)
+        cluster.weather = random_weather(random, self._chance)
         cluster.at(cluster.now + random.uniform(*self.trouble_ms), self.calm_down, self._phase)
         self.faults.begin(random.choice(self.between_faults_ms))
+
+    def _chance(self, name: str, chance: float) -> float:
+        """That of a trouble of messages, where it is not suppressed."""
+        number = self.cluster.next_fault()
+        return chance if chance and self.cluster.is_injected(number, name) else 0.0
 
     def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
         cluster = self.cluster
@@ -192,20 +227,22 @@ class Phases:
         return None
 
 
-def random_weather(random: Random) -> Weather:
+def random_weather(random: Random, allow: Callable[[str, float], float]) -> Weather:
+    """How network and disks are in a phase of trouble; ``allow`` has the last word on chances."""
     loss = random.choice((0.0, 0.0, 0.01, 0.05, 0.2))
     duplication = random.choice((0.0, 0.01, 0.05))
     delay = random.choice((0.0, 0.005, 0.03))
-    return Weather(
+    weather = Weather(
         latency_ms=random.choice((0.1, 0.5, 5.0)),
         spread_ms=random.choice((0.5, 3.0, 20.0)),
-        loss=loss,
-        duplication=loss + duplication,
-        trouble=loss + duplication + delay,
         sync_ms=random.choice((0.2, 0.5, 4.0)),
         append_interval_ms=random.choice((10.0, 30.0, 100.0, 300.0)),
-        damage=random.choice((0.0, 0.0, 0.02)),
+        damage=allow("damage", random.choice((0.0, 0.0, 0.02))),
     )
+    weather.loss = allow("loss", loss)
+    weather.duplication = weather.loss + allow("duplication", duplication)
+    weather.trouble = weather.duplication + allow("delay", delay)
+    return weather
 
 
 def run_seed(
@@ -215,9 +252,13 @@ def run_seed(
     is_traced: bool = False,
     make_node: Callable[..., Node] = Node,
     prepare: Callable[[Cluster], None] | None = None,
+    tape: Tape | None = None,
+    most_nodes: int | None = None,
+    suppressed: Suppressed = NOTHING,
 ) -> Outcome:
     """Runs one seed; a violation is in the outcome, everything else that goes wrong is one too."""
-    cluster, faults = build(seed, make_node)
+    cluster, faults = build(seed, make_node, random=tape, most_nodes=most_nodes)
+    cluster.suppressed = suppressed
     if is_traced:
         cluster.lines = []
     if prepare is not None:
@@ -252,5 +293,13 @@ def run_phases(seed: int, cluster: Cluster, phases: Phases) -> Outcome:
         ).encode()
     )
     return Outcome(
-        seed, cluster.events, cluster.now, digest, counts, violation, cluster.lines or []
+        seed,
+        cluster.events,
+        cluster.now,
+        digest,
+        counts,
+        violation,
+        cluster.lines or [],
+        cluster.injected,
+        len(cluster.machines),
     )

@@ -28,6 +28,7 @@ from kraft.records import Record
 from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, MetadataVersion
 from kraft.simulation.brokers import SimulatedBroker
 from kraft.simulation.clients import Client, Histories
+from kraft.simulation.cluster import NOTHING, Suppressed
 from kraft.simulation.controllers import SimulatedController
 from kraft.simulation.faults import Faults
 from kraft.simulation.history import Violation
@@ -43,6 +44,7 @@ from kraft.simulation.scenario import (
 )
 from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
 from kraft.simulation.storage import Snapshot
+from kraft.simulation.tape import Tape
 from kraft.simulation.whole_cluster import Finder, WholeCluster
 
 #: What the modules of the controller call the size of a piece.
@@ -190,7 +192,9 @@ class WholeFaults(Faults):
     def heal(self) -> None:
         self.cluster.ambush = None
         self.cluster.refusing.clear()
-        if self.random.random() < 0.7:
+        number = self.cluster.next_fault()
+        self.cluster.draw_as("fault", number)
+        if self.random.random() < 0.7 and self.cluster.is_injected(number, "die_in_a_failover"):
             self._die_in_a_failover()
         super().heal()
 
@@ -254,9 +258,20 @@ class WholeFaults(Faults):
                 raise Violation("snapshot_is_whole", f"{id} holds two different states")
 
 
-def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[WholeCluster, WholeFaults]:
-    """The cluster of a seed, nothing started yet."""
-    random = Random(seed * 7919 + 1)
+def random_of(seed: int) -> int:
+    """What the random source of a whole cluster begins with."""
+    return seed * 7919 + 1
+
+
+def build(
+    seed: int,
+    make_node: Callable[..., Node] = Node,
+    *,
+    random: Random | None = None,
+    most_nodes: int | None = None,
+) -> tuple[WholeCluster, WholeFaults]:
+    """The cluster of a seed, nothing started yet; see `scenario.build`."""
+    random = random or Random(random_of(seed))
     voter_count = random.choices((1, 2, 3, 4, 5), (2, 1, 8, 1, 3))[0]
     observer_count = random.choices((0, 1, 2), (4, 3, 1))[0]
     is_dynamic = random.random() < 0.65
@@ -264,6 +279,8 @@ def build(seed: int, make_node: Callable[..., Node] = Node) -> tuple[WholeCluste
     directories = {id: new_directory(random) for id in ids}
     endpoints = {id: Endpoint(LISTENER, f"n{id}", 9000 + id) for id in ids}
     may_vote = {id: id <= voter_count or random.random() < 0.7 for id in ids}
+    if most_nodes is not None:
+        ids = ids[:most_nodes]
     voters = VoterSet(
         Voter(
             ReplicaKey(id, directories[id] if is_dynamic else None),
@@ -398,9 +415,13 @@ def run_seed(
     is_traced: bool = False,
     make_node: Callable[..., Node] = Node,
     prepare: Callable[[WholeCluster], None] | None = None,
+    tape: Tape | None = None,
+    most_nodes: int | None = None,
+    suppressed: Suppressed = NOTHING,
 ) -> Outcome:
     """Runs one seed; a violation is in the outcome, everything else that goes wrong is one too."""
-    cluster, faults = build(seed, make_node)
+    cluster, faults = build(seed, make_node, random=tape, most_nodes=most_nodes)
+    cluster.suppressed = suppressed
     if is_traced:
         cluster.lines = []
     if prepare is not None:

@@ -14,6 +14,8 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from random import Random
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -32,8 +34,9 @@ from kraft.raft.reconfiguration import Reconfiguration
 from kraft.raft.roles import Candidacy
 from kraft.raft.state import NodeState
 from kraft.raft.voters import VoterSet
-from kraft.simulation import scenario, whole_scenario
 from kraft.simulation.log_storage import CrashingFile
+from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay
+from kraft.simulation.shrinking import Shrunk, shrink
 from kraft.simulation.storage import Storage
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
 
@@ -484,24 +487,41 @@ class Caught(NamedTuple):
     seed: int
     event: int
     seconds: float
+    #: What the seed shrinks to, where that was asked for.
+    shrunk: Shrunk | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        figures = self._asdict()
+        del figures["shrunk"]
+        if self.shrunk is not None:
+            shrunk = self.shrunk
+            figures |= {
+                "replay": str(shrunk.replay),
+                "before": asdict(shrunk.before),
+                "after": asdict(shrunk.after),
+                "runs": shrunk.runs,
+            }
+        return figures
 
 
-def hunt(name: str) -> Caught:
+def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
     """Plants the fault in this process, and runs seeds until an invariant speaks."""
     is_of_the_quorum = name in MUTANTS
-    run_seed = scenario.run_seed if is_of_the_quorum else whole_scenario.run_seed
+    kind = QUORUM if is_of_the_quorum else CONTROLLERS
     (MUTANTS if is_of_the_quorum else CONTROLLER_MUTANTS)[name]()
     start = perf_counter()
     limit = SEED_LIMIT if is_of_the_quorum else WHOLE_SEED_LIMIT
-    for seed in range(limit):
-        outcome = run_seed(seed, EVENT_LIMIT)
+    for seed in range(first, first + limit):
+        outcome = kind.run_seed(seed, EVENT_LIMIT)
         if outcome.violation is not None:
             invariant: str | None = outcome.violation.invariant
             if invariant == "no_exception_escapes":
                 # The mutant no longer fits the code that it changes: that proves nothing.
                 print(f"{name}: {outcome.violation}", file=sys.stderr)
                 invariant = None
-            return Caught(name, invariant, seed, outcome.events, perf_counter() - start)
+            seconds = perf_counter() - start
+            shrunk = shrink(Replay(kind, seed, EVENT_LIMIT)) if is_shrunk and invariant else None
+            return Caught(name, invariant, seed, outcome.events, seconds, shrunk)
     return Caught(name, None, limit, 0, perf_counter() - start)
 
 
@@ -511,19 +531,20 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=every, help="these alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--shrink", action="store_true", help="the seeds that show them, too")
     given = parser.parse_args()
     names = given.only or every
     start = perf_counter()
     # One process a mutant: what is planted is never taken back.
     context = multiprocessing.get_context("fork")
     with context.Pool(min(given.jobs, len(names)), maxtasksperchild=1) as pool:
-        caught = pool.map(hunt, names, chunksize=1)
+        caught = pool.map(partial(hunt, is_shrunk=given.shrink), names, chunksize=1)
     survivors = [found.name for found in caught if found.invariant is None]
     seconds = perf_counter() - start
     if given.json:
         print(
             json.dumps(
-                {"mutants": [found._asdict() for found in caught], "seconds": round(seconds, 1)},
+                {"mutants": [found.as_dict() for found in caught], "seconds": round(seconds, 1)},
                 indent=1,
             )
         )
@@ -531,6 +552,8 @@ def main() -> int:
         for found in caught:
             how = f"{found.invariant} (seed {found.seed}, event {found.event})"
             print(f"{found.name:55} {how if found.invariant else 'SURVIVES'}")
+            if found.shrunk is not None:
+                print(f"{'':55} {found.shrunk}")
         print(f"{len(names) - len(survivors)} of {len(names)} mutants caught in {seconds:.0f} s")
     return 1 if survivors else 0
 

@@ -30,7 +30,9 @@ from kraft.simulation.cluster import Cluster
 from kraft.simulation.history import Entry, History, Violation
 from kraft.simulation.log_storage import LogStorage
 from kraft.simulation.machine import Machine
+from kraft.simulation.replays import QUORUM
 from kraft.simulation.scenario import Phases, build, run_seed
+from kraft.simulation.seeds import Summary
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 from tests.simulation import mutants, run
 
@@ -99,11 +101,22 @@ def test_replaying_a_violation_tells_how_it_came_about() -> None:
 
 
 def test_what_never_happened_fails_a_run_that_is_large_enough() -> None:
-    summary = run.Summary()
     counts = Counter({name: 1 for name in run.MUST_HAPPEN if name != "leader_crashes"})
-    summary.add(run.Part(0, run.QUORUM.enough_events, 1.0, 1.0, 7, counts, None))
-    assert summary.never_happened == ["leader_crashes"]
-    assert json.loads(summary.as_json(1.0, 1))["never_happened"] == ["leader_crashes"]
+    summary = Summary(QUORUM, seeds=1, events=run.ALONE.enough_events, counts=counts)
+    assert run.ALONE.never_happened(summary) == ["leader_crashes"]
+    summary.events -= 1
+    assert run.ALONE.never_happened(summary) == []
+
+
+def test_a_run_of_many_seeds_tells_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.run_many(range(3, 7), 400, 1, as_json=True) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["seeds"], figures["violations"]) == (4, [])
+    assert figures["never_happened"] == []
+    assert run.run_many(range(3, 7), 400, 2, as_json=True) == 0
+    again = json.loads(capsys.readouterr().out)
+    for name in ("digest", "counts", "events", "simulated_seconds"):
+        assert again[name] == figures[name]
 
 
 # -- planted faults

@@ -1,0 +1,78 @@
+"""Sweeps over seeds: pieces, sums, and the failures that are worth shrinking."""
+
+from collections import Counter
+
+import pytest
+
+from kraft.errors import InvalidRequestError
+from kraft.simulation.replays import QUORUM
+from kraft.simulation.seeds import (
+    Failure,
+    Summary,
+    parse_seeds,
+    run_locally,
+    run_seeds,
+    shrink_failure,
+    tasks,
+    worth_shrinking,
+)
+
+
+def total(parts: list[Summary]) -> Summary:
+    summary = Summary(QUORUM)
+    for part in parts:
+        summary.add(part)
+    return summary
+
+
+def figures(summary: Summary) -> tuple[object, ...]:
+    return (
+        summary.seeds,
+        summary.events,
+        summary.digest,
+        round(summary.simulated_ms, 3),
+        summary.counts,
+        summary.failures,
+    )
+
+
+def test_seeds_add_up_whatever_the_pieces() -> None:
+    whole = run_seeds(range(4, 12), "quorum", 300)
+    assert whole.seeds == 8
+    parts = [run_seeds(range(10, 12), "quorum", 300), run_seeds(range(4, 10), "quorum", 300)]
+    assert figures(total(parts)) == figures(whole)
+    spread = list(run_locally(range(4, 12), QUORUM, 300, jobs=2))
+    assert len(spread) > 1
+    assert figures(total(spread)) == figures(whole)
+
+
+def test_pieces_are_all_seeds_in_their_order() -> None:
+    for seeds, events, workers in ((range(1000), 10_000, 2), (range(5, 9), 400, 16)):
+        pieces = list(tasks(seeds, events, workers))
+        assert [seed for piece in pieces for seed in piece] == list(seeds)
+        assert len(pieces) >= min(len(seeds), workers)
+    assert max(map(len, tasks(range(10_000), 10_000, 2))) == 6
+
+
+def test_a_failure_of_each_invariant_is_shrunk_first_the_shortest() -> None:
+    failures = [Failure(seed, 900 - seed, "logs_match", "") for seed in range(9)]
+    failures.append(Failure(70, 5000, "acknowledged_is_committed", ""))
+    summary = Summary(QUORUM, counts=Counter(), failures=failures)
+    assert worth_shrinking(summary, 1000) == [
+        "quorum:8:1000",
+        "quorum:7:1000",
+        "quorum:6:1000",
+        "quorum:70:1000",
+    ]
+
+
+def test_a_seed_that_holds_does_not_shrink() -> None:
+    assert shrink_failure("quorum:5:300") is None
+
+
+def test_the_text_of_seeds() -> None:
+    assert parse_seeds("0..1000000") == range(1_000_000)
+    assert parse_seeds("17") == range(17, 18)
+    for text in ("", "a..b", "5..5", "9..3", "-4..3", "1...3"):
+        with pytest.raises(InvalidRequestError, match="names no seeds"):
+            parse_seeds(text)
