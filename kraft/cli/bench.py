@@ -199,10 +199,11 @@ def _ingest(
 
     try:
         from kraft.spark import store as stores
+        from kraft.spark.result_files import find_files
     except ImportError as error:
         raise MissingPackageError(f"this needs kraft[spark]: {_advice(error)}") from None
     if master is None:
-        files, _ = stores.find_files(paths)
+        files, _ = find_files(paths)
         if sum(size for _, size in files) < _ALONE_BYTES:
             return stores.ingest(
                 None, paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 #: The data sources that `register` makes known, as ``module:class``. A new one adds its line.
-DATA_SOURCES: tuple[str, ...] = ()
+DATA_SOURCES: tuple[str, ...] = (
+    "kraft.spark.kraft_metadata:KraftMetadataSource",
+    "kraft.spark.kraft_trace:KraftTraceSource",
+    "kraft.spark.pytest_benchmark:PytestBenchmarkSource",
+)
 
 #: Where a session's log level and layout are said; it lies beside this file as package data.
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -132,7 +136,12 @@ def spark_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Makes kraft's data sources known to any session: ``spark.read.format(...)``."""
+    """Makes kraft's data sources known to any session: ``spark.read.format(...)``.
+
+    They take filters over from Spark, which PySpark refuses unless the session allows it: that is
+    set, too.
+    """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for name in DATA_SOURCES:
         module, _, source = name.partition(":")
         found: type[DataSource] = getattr(import_module(module), source)

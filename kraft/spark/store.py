@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from glob import glob, has_magic
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ import pyarrow.dataset as ds
 from kraft.errors import BenchmarkFileError, SparkError, StorageError
 from kraft.regression.points import POINTS
 from kraft.regression.runs import Problem
+from kraft.spark.result_files import find_files, group_files
 from kraft.spark.store_files import GroupResult, read_files, store_group, write_file
 from kraft.spark.store_manifest import (
     CommitConflictError,
@@ -116,7 +116,11 @@ def ingest(
     root = Path(os.path.abspath(store))
     state = load_state(root)
     with _workshop(root, state) as folder:
-        groups = _groups(files, 1 if spark is None else 2 * spark.sparkContext.defaultParallelism)
+        groups = group_files(
+            files,
+            most_bytes=_GROUP_BYTES,
+            at_least=1 if spark is None else 2 * spark.sparkContext.defaultParallelism,
+        )
         results = _read_groups(
             spark, groups, state, folder, ignore_node, on_progress or (lambda share: None)
         )
@@ -184,32 +188,6 @@ def read_table(
 def list_runs(store: str | os.PathLike[str]) -> list[RunEntry]:
     """The runs of a store, oldest first."""
     return sorted(open_store(store).runs.values(), key=lambda run: (run.time_us, run.run_id))
-
-
-def find_files(
-    paths: Sequence[str | os.PathLike[str]],
-) -> tuple[list[tuple[str, int]], list[Problem]]:
-    """The result files that paths mean, with their bytes, each once and sorted; what is not there.
-
-    A file is taken whatever it is called; in folders and below them it is ``*.json``.
-    """
-    found: dict[str, int] = {}
-    problems = []
-    for path in (os.fspath(given) for given in paths):
-        names = sorted(glob(path, recursive=True)) if has_magic(path) else [path]
-        if has_magic(path) and not names and os.path.exists(path):
-            names = [path]
-        if not names:
-            problems.append(Problem(path, "nothing is called like this"))
-        for name in names:
-            try:
-                if os.path.isdir(name):
-                    found |= _below(name, problems)
-                else:
-                    found[name] = os.stat(name).st_size
-            except OSError as error:
-                problems.append(Problem(name, f"it cannot be read: {error.strerror or error}"))
-    return sorted(found.items()), problems
 
 
 def clock_problems(new: Iterable[RunEntry], stored: Iterable[RunEntry]) -> list[Problem]:
@@ -507,37 +485,3 @@ def _watched(spark: SparkSession, on_progress: Callable[[float], None]) -> Itera
     finally:
         is_over.set()
         watcher.join()
-
-
-def _groups(files: Sequence[tuple[str, int]], at_least: int) -> list[list[str]]:
-    """Files in groups of about the same bytes, each a task."""
-    total = sum(size for _, size in files)
-    wanted = max(-(-total // _GROUP_BYTES), min(at_least, len(files)), 1)
-    most = total / wanted
-    groups: list[list[str]] = [[]]
-    filled = 0
-    for path, size in files:
-        if groups[-1] and filled + size > most * len(groups):
-            groups.append([])
-        groups[-1].append(path)
-        filled += size
-    return [group for group in groups if group]
-
-
-def _below(folder: str, problems: list[Problem]) -> dict[str, int]:
-    def refuse(error: OSError) -> None:
-        problems.append(
-            Problem(str(error.filename), f"it cannot be read: {error.strerror or error}")
-        )
-
-    found = {}
-    for place, folders, names in os.walk(folder, onerror=refuse):
-        folders.sort()
-        for name in names:
-            if name.endswith(".json"):
-                path = os.path.join(place, name)
-                try:
-                    found[path] = os.stat(path).st_size
-                except OSError as error:
-                    refuse(error)
-    return found

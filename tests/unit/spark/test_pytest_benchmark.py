@@ -1,0 +1,180 @@
+"""The data source: what it gives, what it leaves out, and its stream over a watched folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kraft.regression.points import POINTS
+from tests.unit.regression.result_documents import document, save
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(spark: SparkSession, *paths: Path, **options: Any) -> DataFrame:
+    given = [str(path) for path in paths]
+    return (
+        spark.read.format("pytest-benchmark")
+        .options(**options)
+        .load(given if len(given) > 1 else given[0])
+    )
+
+
+def test_files_folders_and_globs_are_read_as_points(spark: SparkSession, tmp_path: Path) -> None:
+    save(tmp_path / "a" / "1.json", document(at=0, values={"test_a": [1.0, 2.0]}))
+    save(tmp_path / "a" / "deeper" / "2.json", document(at=1, values={"test_a": [3.0]}))
+    save(tmp_path / "b-1.json", document(at=2, values={"test_b": [4.0], "test_c": [5.0]}))
+
+    points = read(spark, tmp_path / "a", tmp_path / "b-*.json")
+
+    assert points.schema == from_arrow_schema(POINTS)
+    rows = points.orderBy("time", "benchmark").collect()
+    assert [(row.benchmark, row["min"], row["values"]) for row in rows] == [
+        ("test_a", 1.0, [1.0, 2.0]),
+        ("test_a", 3.0, [3.0]),
+        ("test_b", 4.0, [4.0]),
+        ("test_c", 5.0, [5.0]),
+    ]
+    assert {row.source for row in rows} == {
+        str(tmp_path / "a" / "1.json"),
+        str(tmp_path / "a" / "deeper" / "2.json"),
+        str(tmp_path / "b-1.json"),
+    }
+
+
+CONDITIONS = {
+    "benchmark = 'test_a'": 3,
+    "benchmark in ('test_b', 'test_c') and suite like 'bench%'": 3,
+    "machine like 'other%'": 0,
+    "commit is null": 2,
+    "not (commit = 'c1')": 2,  # of a run without a commit SQL does not know
+    "time >= timestamp'2026-01-01 01:00:00'": 4,
+    "time < timestamp'2026-01-01 01:00:00' and median > 1.5": 1,
+}
+
+
+def test_filters_give_what_they_give_after_reading(spark: SparkSession, tmp_path: Path) -> None:
+    save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0], "test_b": [2.0]}))
+    save(tmp_path / "1.json", document(at=1, commit="c1", values={"test_a": [1], "test_b": [2]}))
+    save(tmp_path / "2.json", document(at=2, commit=None, values={"test_a": [1], "test_c": [2]}))
+    points = read(spark, tmp_path)
+    sums = [f"cast(coalesce(sum(int({each})), 0) as int)" for each in CONDITIONS]
+    (without_pushdown,) = points.selectExpr(*sums).collect()
+    assert list(without_pushdown) == list(CONDITIONS.values())
+    assert {each: points.where(each).count() for each in CONDITIONS} == CONDITIONS
+
+
+def test_filters_on_what_names_a_point_leave_nothing_to_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0]}))
+    points = read(spark, tmp_path)
+
+    def plan(condition: str) -> str:
+        return str(points.where(condition)._jdf.queryExecution().executedPlan().toString())
+
+    assert "Filter (" in plan("median > 1.5")
+    assert "Filter (" not in plan("benchmark = 'test_a' and machine like 'b%'")
+
+
+def test_fewer_columns_are_read_where_fewer_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0]}))
+    narrow = spark.read.format("pytest-benchmark").schema("benchmark string, min double")
+    assert narrow.load(str(tmp_path)).collect() == [("test_a", 1.0)]
+
+
+def test_a_bad_file_fails_the_query_or_is_left_out_and_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    save(tmp_path / "good.json", document(at=0, values={"test_a": [1.0], "test_b": [0.0]}))
+    (tmp_path / "cut.json").write_bytes((tmp_path / "good.json").read_bytes()[:200])
+
+    with pytest.raises(PySparkException, match=r"(cut|good)\.json: "):
+        read(spark, tmp_path).collect()
+    rows = read(spark, tmp_path, mode="PERMISSIVE").collect()
+    problems = read(spark, tmp_path, table="problems").collect()
+
+    assert [row.benchmark for row in rows] == ["test_a"]
+    assert sorted((os.path.basename(row.path), row.reason.split(":")[0]) for row in problems) == [
+        ("cut.json", "no JSON"),
+        ("good.json", "bench.py"),
+    ]
+
+
+def test_options_that_are_none_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    for options, said in [({"mode": "LAX"}, "LAX"), ({"table": "rows"}, "rows")]:
+        with pytest.raises(PySparkException, match=said):
+            read(spark, tmp_path, **options).collect()
+
+
+class Watched:
+    """A stream over a folder, one availableNow query after the other on the same checkpoint."""
+
+    def __init__(self, spark: SparkSession, root: Path, **options: Any) -> None:
+        self.spark = spark
+        self.folder = root / "watched"
+        self.folder.mkdir()
+        self.checkpoint = root / "checkpoint"
+        self.options = options
+
+    def batches(self) -> list[list[str]]:
+        """The benchmarks of each batch of what is new."""
+        seen: list[list[str]] = []
+
+        def take(rows: DataFrame, _: int) -> None:
+            found = sorted(row.benchmark for row in rows.select("benchmark").collect())
+            seen.append(found)
+
+        query = (
+            self.spark.readStream.format("pytest-benchmark")
+            .options(**self.options)
+            .load(str(self.folder))
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        return [batch for batch in seen if batch]
+
+
+@pytest.fixture
+def watched(spark: SparkSession, tmp_path: Path) -> Callable[..., Watched]:
+    return lambda **options: Watched(spark, tmp_path, **options)
+
+
+def test_a_stream_takes_each_file_once_whatever_its_times_say(
+    watched: Callable[..., Watched],
+) -> None:
+    stream = watched(maxFilesPerTrigger=1)
+    save(stream.folder / "1.json", document(at=0, values={"test_a": [1.0]}))
+    save(stream.folder / "2.json", document(at=1, values={"test_b": [1.0]}))
+    half = json.dumps(document(at=2, values={"test_c": [1.0]}))
+    (stream.folder / "3.json").write_text(half[:300])
+    assert stream.batches() == [["test_a"], ["test_b"]]
+
+    (stream.folder / "3.json").write_text(half)
+    save(stream.folder / "0.json", document(at=3, values={"test_d": [1.0]}))
+    os.utime(stream.folder / "0.json", (1, 1))  # copied with its time: older than all others
+    os.utime(stream.folder / "1.json")  # touched: it is the same file
+    assert stream.batches() == [["test_d"], ["test_c"]]
+
+
+def test_a_file_that_stays_half_written_is_damaged_in_the_end(
+    watched: Callable[..., Watched],
+) -> None:
+    stream = watched(mode="PERMISSIVE", table="points", settleSeconds=1)
+    save(stream.folder / "1.json", document(at=0, values={"test_a": [1.0]}))
+    (stream.folder / "2.json").write_text('{"benchmarks": [')
+    os.utime(stream.folder / "2.json", (1, 1))
+    assert stream.batches() == [["test_a"]]
+    offset = sorted((stream.checkpoint / "offsets").iterdir())[-1].read_text()
+    assert len(json.loads(offset.splitlines()[-1])["files"]) == 2 * 11
