@@ -268,6 +268,9 @@ CORNERS = {
     "a leader that is not the first replica": corner(
         30, False, "1", replicas=[0, 1, 2], isr=[2, 1, 0]
     ),
+    "a last known leader that is forgotten once somebody leads": corner(
+        30, True, "0", replicas=[0, 1, 2], isr=[0, 1], last_known=[2]
+    ),
     "several last known leaders": corner(
         30, True, "0", replicas=[0, 1, 2], isr=[0], last_known=[1, 2]
     ),

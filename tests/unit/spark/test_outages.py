@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("numba")
 pytest.importorskip("pyspark")
 
 from kraft import Metadata, open_metadata
+from kraft.cli import app
 from kraft.lab.outages import plan_outages, sweep_arrays, sweep_outages
 from kraft.spark.outages import load, save, sweep
 
@@ -33,6 +36,17 @@ def test_spark_gives_the_figures_that_this_machine_gives(spark: SparkSession) ->
     later = sweep(spark, metadata, plan)
     assert np.array_equal(later.figures, sweep_outages(metadata, plan).figures)
     assert not np.array_equal(later.figures, here.figures[: len(plan)])
+
+
+def test_the_command_says_the_same_with_spark(spark: SparkSession) -> None:
+    command = ["sweep", "outages", "--from", str(LOG), "--json", "--top", "0"]
+    here, there = (
+        CliRunner().invoke(app, [*command, *more]) for more in ([], ["--master", "local[2]"])
+    )
+    assert (here.exit_code, there.exit_code) == (0, 0), there.output
+    assert json.loads(there.stdout) == json.loads(here.stdout)
+    # A session that was there before goes on.
+    assert spark.range(3).count() == 3
 
 
 def test_nothing_to_sweep_asks_nothing_of_spark(spark: SparkSession) -> None:
