@@ -112,6 +112,15 @@ def regress(
         int | None,
         typer.Option(metavar="RUNS", help="Fewer say nothing. Default: 8.", show_default=False),
     ] = None,
+    clip_outliers: Annotated[
+        float | None,
+        typer.Option(
+            metavar="LIMIT",
+            help="For a machine that is disturbed now and then: odd runs are cut to so many robust "
+            "standard deviations (4 is good). Default: as they are.",
+            show_default=False,
+        ),
+    ] = None,
     false_discovery_rate: Annotated[
         float | None,
         typer.Option(
@@ -177,6 +186,7 @@ def regress(
                 min_magnitude=None if min_magnitude is None else _share(min_magnitude),
                 window=window,
                 min_runs=min_runs,
+                clip_outliers=clip_outliers,
                 false_discovery_rate=false_discovery_rate,
             ),
             master,
