@@ -117,6 +117,14 @@ def sources_of(module: Path) -> list[Path]:
     return sorted(found)
 
 
+def fingerprint(rules: bytes, module: Path) -> str:
+    """Of all that a module's extension is made of."""
+    parts = [
+        part for path in sources_of(module) for part in (path.name.encode(), path.read_bytes())
+    ]
+    return digest(rules, *parts)
+
+
 def built(commit: Commit, work: Path, jobs: int) -> int:
     """How many extensions had to be built; the others were there from another commit."""
     store = work / "extensions"
@@ -124,10 +132,7 @@ def built(commit: Commit, work: Path, jobs: int) -> int:
     rules = (commit.export / "setup.py").read_bytes()
     missing: dict[str, Path] = {}
     for module in sorted((commit.export / CORE).glob("*.pyx")):
-        parts = [
-            part for path in sources_of(module) for part in (path.name.encode(), path.read_bytes())
-        ]
-        place = store / f"{module.stem}-{digest(rules, *parts)}"
+        place = store / f"{module.stem}-{fingerprint(rules, module)}"
         if place.exists():
             for extension in place.iterdir():
                 shutil.copy2(extension, module.parent)

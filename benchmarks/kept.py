@@ -13,10 +13,10 @@ ROUNDS_KEPT = 100
 NODE = "anonymous"
 
 
-def kept(made: dict[str, Any]) -> dict[str, Any]:
+def kept(made: dict[str, Any], node: str = NODE) -> dict[str, Any]:
     """The result without the machine's name, the kernel's build, processor flags, long rounds."""
     machine = dict(made["machine_info"])
-    machine["node"] = NODE
+    machine["node"] = node
     for name in ("release", "kernel"):
         if name in machine:
             machine[name] = ".".join(str(machine[name]).split(".")[:2])

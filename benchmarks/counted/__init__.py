@@ -8,7 +8,7 @@ depends on AVX2 is counted too. Two toolchains still count differently: the comp
 and the interpreter are part of the result and are recorded as its machine.
 
 ``work``       what a work is, and the table of all
-``core``, ``records``, ``deciding``, ``quorum``  the works, by floor
+``works``      the works: those of the ``core``, of ``deciding``, of the ``quorum``
 ``toolchain``  what the counts depend on, and the copy of the core that is counted
 ``callgrind``  a process under valgrind that is told when to count
 ``process``    the counted process itself: each work in a fork of its own

@@ -26,7 +26,8 @@ def instructions(request: pytest.FixtureRequest) -> dict[str, int]:
     names = [name for name in WORKS if f"bench_counted[{name}]" in chosen]
     library = callgrind.compiled(toolchain.COUNTED / "requests")
     output = toolchain.COUNTED / "output"
-    arguments = ["-m", "benchmarks.counted.process", str(toolchain.extensions(described))]
+    extensions = toolchain.extensions(described, toolchain.loaded())
+    arguments = ["-m", "benchmarks.counted.process", str(extensions)]
     callgrind.run(output, [*arguments, str(library), str(os.cpu_count() or 1), *names])
     totals = callgrind.read_totals(output)
     assert totals.keys() == set(names), "a work was not counted"

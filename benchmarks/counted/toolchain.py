@@ -84,14 +84,29 @@ def machine_info(described: dict[str, str]) -> dict[str, object]:
     }
 
 
-def extensions(described: dict[str, str]) -> Path:
-    """The directory of the counted core's extensions, built where they are not up to date."""
+def loaded() -> list[str]:
+    """The core's extensions that this process has loaded: those that are needed."""
+    return [
+        name.removeprefix("kraft._core.")
+        for name, module in sorted(sys.modules.items())
+        if name.startswith("kraft._core.") and (module.__file__ or "").endswith(".so")
+    ]
+
+
+def directory(described: dict[str, str]) -> Path:
+    """Where a toolchain's build lies."""
     matters = [described[name] for name in ("compiler", "level", "python", "cython", "numpy")]
     key = hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:12]
-    place = COUNTED / key
+    return COUNTED / key
+
+
+def extensions(described: dict[str, str], modules: list[str]) -> Path:
+    """The directory of these modules of the counted core, built where they are not up to date."""
+    place = directory(described)
     flags = {"KRAFT_PORTABLE": "1", "KRAFT_DEBUG": "", "KRAFT_SANITIZE": ""}
     # Without debugging symbols: a third of the compiler's time, and they change no instruction.
     flags["CFLAGS"] = f"-march={LEVEL} -g0"
+    flags["KRAFT_MODULES"] = ",".join(modules)
     command = [sys.executable, "setup.py", "-q", "build_ext", "-j", str(os.cpu_count() or 1)]
     command += [f"--build-lib={place / 'lib'}", f"--build-temp={place / 'temp'}"]
     subprocess.run(command, cwd=ROOT, env=os.environ | flags, check=True)

@@ -33,7 +33,7 @@ from kraft._core.snapshot_file import read_snapshot, write_snapshot
 from kraft._core.table import PartitionTable
 from kraft.image.replay import Cluster
 
-SCRATCH = Path(__file__).resolve().parents[2] / "build" / "counted" / "scratch"
+SCRATCH = Path(__file__).resolve().parents[3] / "build" / "counted" / "scratch"
 APPENDS = 256  # of 16 KiB
 PIECE = 16 * generate.RECORDS_PER_BATCH
 VALUES = [bytes([number % 256]) * 100 for number in range(1000)]

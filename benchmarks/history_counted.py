@@ -1,0 +1,140 @@
+"""Counts today's works on the code of past commits: what a change cost, without a machine's noise.
+
+``python -m benchmarks.history_counted --work DIR COMMIT...`` uses the exports of `history_run`,
+lays today's ``benchmarks`` over each, builds the counted copy of its core, and counts the works
+that its interface allows; which ones it does not is told. A result is kept as one of the commit and
+its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from datetime import datetime
+from pathlib import Path
+
+from benchmarks.counted import toolchain
+from benchmarks.history_run import (
+    CORE,
+    HISTORY,
+    ROOT,
+    Commit,
+    backdated,
+    commit_of,
+    exported,
+    fingerprint,
+)
+from benchmarks.kept import kept
+
+FLOORS = Path("benchmarks") / "counted" / "works"
+#: Runs in the overlay: a floor by its file, so that the others need not be importable.
+IMPORT = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("floor", sys.argv[1])
+spec.loader.exec_module(module_from_spec(spec))
+"""
+#: Names the works that come to their end.
+TRY = """
+import sys
+from benchmarks.counted.works import WORKS
+for name, maker in WORKS.items():
+    try:
+        work = maker()
+        state = work.prepare()
+        work.check(state, work.run(state))
+        print(name)
+    except Exception as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+"""
+
+
+def overlay(commit: Commit, work: Path) -> Path:
+    """The commit's kraft under today's benchmarks, of which floors that it cannot import are left
+    out."""
+    exported(commit, work)
+    place = work / f"{commit.id[:10]}-counted"
+    place.mkdir(exist_ok=True)
+    shutil.rmtree(place / "benchmarks", ignore_errors=True)
+    ignored = shutil.ignore_patterns("results", "history", "__pycache__")
+    shutil.copytree(ROOT / "benchmarks", place / "benchmarks", ignore=ignored)
+    (place / "benchmarks" / "results").mkdir()
+    inputs = ROOT / "benchmarks" / "results" / "inputs"
+    (place / "benchmarks" / "results" / "inputs").symlink_to(inputs)
+    shutil.copy2(commit.export / "setup.py", place)
+    shutil.copy2(ROOT / "pyproject.toml", place)
+    for name, source in (("kraft", commit.export), ("tests", ROOT)):
+        if not (place / name).exists():
+            (place / name).symlink_to(source / name)
+    for floor in sorted((place / FLOORS).glob("[a-z]*.py")):
+        tried = python(place, "-c", IMPORT, str(floor))
+        if tried.returncode:
+            why = tried.stderr.strip().rpartition("\n")[2]
+            print(f"{commit.short}: without the floor {floor.stem}: {why}", flush=True)
+            floor.unlink()
+    return place
+
+
+def python(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+
+
+def known_extensions(place: Path, work: Path) -> dict[Path, Path]:
+    """Puts the extensions that another commit's counted copy has, from the same sources, into this
+    one's; where each one lies, and where it is to be found by others."""
+    built = place / toolchain.directory(toolchain.description()).relative_to(ROOT)
+    core = built / "lib" / CORE
+    core.mkdir(parents=True, exist_ok=True)
+    rules = (place / "setup.py").read_bytes()
+    places = {}
+    for module in sorted((place / CORE).glob("*.pyx")):
+        name = module.stem + sysconfig.get_config_var("EXT_SUFFIX")
+        shared = work / "counted-extensions" / f"{module.stem}-{fingerprint(rules, module)}" / name
+        places[core / name] = shared
+        if shared.exists() and not (core / name).exists():
+            shutil.copy(shared, core)
+    return places
+
+
+def count(commit: Commit, work: Path, output: Path) -> Path:
+    """One counted run of the commit; the file that it was kept in."""
+    place = overlay(commit, work)
+    places = known_extensions(place, work)
+    tried = python(place, "-c", TRY)
+    print(tried.stderr, end="", flush=True)
+    raw = place / "counted.json"
+    suite = [f"benchmarks/counted/suite.py::bench_counted[{name}]" for name in tried.stdout.split()]
+    command = ["-m", "pytest", "-q", "-p", "benchmarks.counted.plugin", "-p", "no:cacheprovider"]
+    done = python(place, *command, "--benchmark-quiet", f"--benchmark-json={raw}", *suite)
+    if done.returncode:
+        raise SystemExit(f"{commit.short}: not counted\n{done.stdout}{done.stderr}")
+    for extension, shared in places.items():
+        if extension.exists() and not shared.exists():
+            shared.parent.mkdir(parents=True)
+            shutil.copy(extension, shared)
+    output.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.fromisoformat(commit.time).strftime("%Y%m%dT%H%M%S")
+    path = output / f"{stamp}-{commit.short}-counted.json"
+    made = kept(backdated(json.loads(raw.read_text()), commit, 0), node="counted")
+    path.write_text(json.dumps(made, separators=(",", ":")))
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Count today's works on past commits.")
+    parser.add_argument("--work", type=Path, required=True, help="where the exports lie")
+    parser.add_argument("--output", type=Path, default=HISTORY, help="where the runs are kept")
+    parser.add_argument("commits", nargs="+", metavar="COMMIT")
+    arguments = parser.parse_args()
+    work: Path = arguments.work.resolve()
+    for name in arguments.commits:
+        print(count(commit_of(name, work), work, arguments.output), flush=True)
+
+
+if __name__ == "__main__":
+    main()
