@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import report
-from benchmarks.bars import CONTROLLER_ROWS, QUORUM_ROWS, ROWS, Row, Run, judged
+from benchmarks.bars import CONTROLLER_ROWS, QUORUM_ROWS, ROWS, SWEEP_ROWS, Row, Run, judged
 from benchmarks.kept import kept
 from kraft.regression import multiplicity, wording
 from kraft.regression.findings import ChangePoint, Outcome, SeriesFinding
@@ -40,6 +40,7 @@ GROUPS = (
     ("Bytes, columns and the state", ROWS),
     ("The controller", CONTROLLER_ROWS),
     ("The quorum", QUORUM_ROWS),
+    ("Sweeps", SWEEP_ROWS),
 )
 HEAD = """# Performance
 
