@@ -93,8 +93,19 @@ def cell(text: str) -> str:
 
 
 def machine_lines(machine: dict[str, Any]) -> list[str]:
-    described = json.dumps({name: value for name, value in machine.items() if name != "node"})
-    facts = [f"{name}: {value}" for name, value in wording.machine_fields(described)]
+    """What figures depend on: processor, memory, system, interpreter; or the toolchain of counts."""
+    if "toolchain" in machine:
+        facts = [f"{name} {value}" for name, value in machine["toolchain"].items()]
+        return [f"Counted on an emulated processor: {'; '.join(facts)}.", ""]
+    processor = machine.get("cpu", {})
+    cores = wording.counted(processor.get("count", 0), "core")
+    facts = [f"{processor.get('brand_raw', 'unknown processor')}, {cores}"]
+    if "memory_bytes" in machine:
+        facts.append(f"{machine['memory_bytes'] / 2**30:.0f} GiB")
+    facts.append(f"{machine.get('system')} {machine.get('release')}")
+    facts.append(f"{machine.get('python_implementation')} {machine.get('python_version')}")
+    facts.append(str(machine.get("python_compiler")))
+    facts += [f"{name} {machine[name]}" for name in ("libc", "numpy") if name in machine]
     return [f"Machine: {'; '.join(facts)}.", ""]
 
 
@@ -160,7 +171,7 @@ def findings(runs: list[Kept], statistic: str) -> tuple[SeriesFinding, ...]:
     """What `kraft regress` finds in these runs."""
     settings = Settings(statistic=statistic)
     read_runs = [read_run(each.data, each.path.name) for each in runs]
-    points = looking.prepared(points_table(read_runs), settings)
+    points = looking.prepared(points_table(read_runs, plain=True), settings)
     looked = [each.finding for each in looking.look(points, settings)]
     return multiplicity.correct([each for each in looked if each.run_count], settings)
 
@@ -231,6 +242,7 @@ def change_row(
 def name_of(finding: SeriesFinding) -> str:
     """`decode`, `fence 1000000`: without the file, which may have moved."""
     values = [str(value) for value in json.loads(finding.key.params).values()]
+    values = [value for value in values if not value.startswith("UNSERIALIZABLE")]
     return " ".join([finding.key.benchmark.removeprefix("bench_"), *values])
 
 
@@ -242,7 +254,9 @@ def levels(runs: list[Kept], found: Sequence[SeriesFinding], statistic: str) -> 
     ]
     settings = Settings(statistic=statistic)
     read_runs = [read_run(each.data, each.path.name) for each in runs]
-    series = looking.histories(looking.prepared(points_table(read_runs), settings), settings)
+    series = looking.histories(
+        looking.prepared(points_table(read_runs, plain=True), settings), settings
+    )
     rows = []
     for finding in sorted(found, key=name_of):
         one = series[finding.key]
