@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks import report
 from benchmarks.bars import CONTROLLER_ROWS, QUORUM_ROWS, ROWS, SWEEP_ROWS, Row, Run, judged
@@ -93,7 +94,7 @@ def cell(text: str) -> str:
 
 
 def machine_lines(machine: dict[str, Any]) -> list[str]:
-    """What figures depend on: processor, memory, system, interpreter; or the toolchain of counts."""
+    """What times depend on: processor, memory, system, interpreter; or counts: the toolchain."""
     if "toolchain" in machine:
         facts = [f"{name} {value}" for name, value in machine["toolchain"].items()]
         return [f"Counted on an emulated processor: {'; '.join(facts)}.", ""]
@@ -167,12 +168,15 @@ def brief(run: Run, rows: list[Row]) -> Iterable[list[str]]:
 # -- the history
 
 
+def points_of(runs: list[Kept], settings: Settings) -> pa.Table:
+    read_runs = [read_run(each.data, each.path.name) for each in runs]
+    return looking.prepared(points_table(read_runs, plain=True), settings)
+
+
 def findings(runs: list[Kept], statistic: str) -> tuple[SeriesFinding, ...]:
     """What `kraft regress` finds in these runs."""
     settings = Settings(statistic=statistic)
-    read_runs = [read_run(each.data, each.path.name) for each in runs]
-    points = looking.prepared(points_table(read_runs, plain=True), settings)
-    looked = [each.finding for each in looking.look(points, settings)]
+    looked = [each.finding for each in looking.look(points_of(runs, settings), settings)]
     return multiplicity.correct([each for each in looked if each.run_count], settings)
 
 
@@ -253,10 +257,7 @@ def levels(runs: list[Kept], found: Sequence[SeriesFinding], statistic: str) -> 
         for commit, group in groupby(runs, key=lambda each: str(each.result["commit_info"]["id"]))
     ]
     settings = Settings(statistic=statistic)
-    read_runs = [read_run(each.data, each.path.name) for each in runs]
-    series = looking.histories(
-        looking.prepared(points_table(read_runs, plain=True), settings), settings
-    )
+    series = looking.histories(points_of(runs, settings), settings)
     rows = []
     for finding in sorted(found, key=name_of):
         one = series[finding.key]
