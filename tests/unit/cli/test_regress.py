@@ -1,0 +1,218 @@
+"""``kraft regress``: exit codes that a pipeline acts on, and answers that Spark does not change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.generate_runs import Step, Suite, generate
+from tests.otava.suites import Suite as Histories
+from tests.otava.suites import write_runs
+from tests.unit.cli.conftest import Run
+
+pytest.importorskip("msgspec", reason="needs kraft[spark]: pip install 'kraft[spark]'")
+
+from kraft.spark.store import ingest, list_runs
+
+RUNS = 40
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Step]]:
+    """A folder with ``runs`` and a ``store`` of them, in which one benchmark is slower from some
+    run on and another is faster."""
+    folder = tmp_path_factory.mktemp("results")
+    steps = generate(folder / "runs", Suite(runs=RUNS, benchmarks=20, rounds=5, seed=9))
+    ingest(None, [folder / "runs"], folder / "store")
+    return folder, steps
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """Ten runs each before and after one benchmark became a fifth slower, and one not."""
+    random = np.random.default_rng(3)
+    slower = np.where(np.arange(20) < 10, 1.0, 1.2) * random.normal(1, 0.01, 20)
+    values = {"slower": slower, "steady": random.normal(1, 0.01, 20)}
+    for number, path in enumerate(write_runs([Histories("a", np.arange(20), values)], tmp_path)):
+        (tmp_path / ("old" if number < 10 else "new")).mkdir(exist_ok=True)
+        path.rename(tmp_path / ("old" if number < 10 else "new") / path.name)
+    return tmp_path
+
+
+def test_what_changed_is_shown_with_its_commits(
+    kraft: Run, planted: tuple[Path, list[Step]]
+) -> None:
+    folder, steps = planted
+    ran = kraft("regress", "--store", folder / "store")
+    assert ran.code == 0, ran.err
+    assert ran.lines[0].startswith("20 series, 2 changed (1 regression, 1 improvement)")
+    for step in steps:
+        assert step.commit[:10] in ran.out
+
+
+def test_a_regression_fails_where_that_is_asked_for(
+    kraft: Run, planted: tuple[Path, list[Step]]
+) -> None:
+    folder, steps = planted
+    slower = next(step for step in steps if step.factor > 1)
+    faster = next(step for step in steps if step.factor < 1)
+    everything = kraft("regress", "--store", folder / "store", "--fail", "--json")
+    assert everything.code == 1
+    assert everything.json["summary"]["regressions"] == 1
+
+    def only(step: Step) -> str:
+        return step.fullname.partition("[")[0]
+
+    assert kraft("regress", "--store", folder / "store", "--fail", "--benchmark", only(slower)).code
+    better = kraft("regress", "--store", folder / "store", "--fail", "--benchmark", only(faster))
+    assert "improvement" in better.out
+    strict = ["--min-magnitude", "1000%", "--since", slower.commit[:8]]
+    assert kraft("regress", "--store", folder / "store", "--fail", *strict).code == 0
+
+
+def test_pages_and_comments_are_written(
+    kraft: Run, planted: tuple[Path, list[Step]], tmp_path: Path
+) -> None:
+    pytest.importorskip("plotly", reason="needs plotly: pip install 'kraft[spark]'")
+    files = ["--html", tmp_path / "r.html", "--markdown", tmp_path / "r.md"]
+    ran = kraft("regress", "--store", planted[0] / "store", *files)
+    assert ran.code == 0, ran.err
+    assert "r.html is written" in ran.err
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "series-0" in html
+    assert "1 regression" in (tmp_path / "r.md").read_text(encoding="utf-8")
+
+
+def test_settings_are_those_that_were_asked_for(
+    kraft: Run, planted: tuple[Path, list[Step]]
+) -> None:
+    asked = ["--statistic", "min", "--max-p-value", "1e-9", "--min-magnitude", "2%"]
+    asked += ["--window", "30", "--min-runs", "10", "--false-discovery-rate", "0.01"]
+    settings = kraft("regress", "--store", planted[0] / "store", "--json", *asked).json["settings"]
+    assert settings["statistic"] == "min"
+    assert settings["max_p_value"] == 1e-9
+    assert settings["min_magnitude"] == 0.02
+    assert (settings["window"], settings["min_runs"]) == (30, 10)
+    assert settings["false_discovery_rate"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "Missing option '--store'"),
+        (["--store", "nowhere"], "error: nowhere: there is no store of results here"),
+        (["--store", "STORE", "--benchmark", "no*thing"], "nothing of benchmark 'no*thing'"),
+        (["--store", "STORE", "--machine", "none"], "nothing of machine 'none'"),
+        (["--store", "STORE", "--since", "yesterday"], "'yesterday' is neither a date"),
+        (["--store", "STORE", "--statistic", "mode"], "statistic is mode, has to be one of"),
+        (["--store", "STORE", "--min-magnitude", "much"], "'much' is no change: 5% or 0.05"),
+        (["compare", "nowhere", "STORE"], "error: nowhere: "),
+        (["compare", "empty", "empty"], "error: empty: no *.json"),
+        (["compare", "torn.json", "torn.json"], "error: torn.json: "),
+        (["compare", "last:0", "abcd", "--store", "STORE"], "holds no such runs"),
+        (["compare", "abcd", "last:x", "--store", "STORE"], "last:N wants a number"),
+        (["compare", "last:3", "me", "--store", "STORE"], "'me' is no file, and neither a commit"),
+        (["compare", "last:3", "RUN", "--threshold", "-1%"], "'-1%' is no change"),
+    ],
+)
+def test_bad_input_is_told_apart_from_a_regression(
+    kraft: Run,
+    planted: tuple[Path, list[Step]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "torn.json").write_text('{"benchmarks": [')
+    folder, _ = planted
+    known = {"STORE": str(folder / "store"), "RUN": str(min((folder / "runs").iterdir()))}
+    ran = kraft("regress", *[known.get(each, each) for each in arguments])
+    assert ran.code == 2
+    assert says in ran.err
+    assert ran.out == ""
+
+
+def test_a_regression_beyond_the_threshold_is_exit_code_1(kraft: Run, pair: Path) -> None:
+    ran = kraft("regress", "compare", pair / "old", pair / "new", "--json")
+    assert ran.code == 1
+    assert ran.json["summary"] == {"compared": 2, "regressions": 1, "improvements": 0}
+    worst = ran.json["comparisons"][0]
+    assert worst["runs_base"] == worst["runs_candidate"] == 10
+    assert kraft("regress", "compare", pair / "old", pair / "new", "--threshold", "30%").code == 0
+    assert kraft("regress", "compare", pair / "old", pair / "new", "--threshold", "0.3").code == 0
+    back = kraft("regress", "compare", pair / "new", pair / "old")
+    assert back.code == 0
+    assert "1 improvement" in back.out
+
+
+def test_files_folders_and_globs_are_the_same_to_compare(kraft: Run, pair: Path) -> None:
+    folders = kraft("regress", "compare", pair / "old", pair / "new", "--json")
+    globs = kraft("regress", "compare", f"{pair}/o*/*.json", f"{pair}/**/0001?.json", "--json")
+    assert globs == folders
+    one, other = min((pair / "old").iterdir()), min((pair / "new").iterdir())
+    single = kraft("regress", "compare", one, other)
+    assert single.code == 0
+    assert "nothing to tell noise by" in single.out
+
+
+def test_a_comment_of_a_comparison_is_written(kraft: Run, pair: Path, tmp_path: Path) -> None:
+    comment = tmp_path / "comment.md"
+    kraft("regress", "compare", pair / "old", pair / "new", "--markdown", comment)
+    assert "slower" in comment.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_read_is_told_and_passed_over(kraft: Run, pair: Path) -> None:
+    torn = pair / "old" / "torn.json"
+    torn.write_text('{"benchmarks": [')
+    ran = kraft("regress", "compare", pair / "old", pair / "new")
+    assert ran.code == 1
+    assert str(torn) in ran.err
+    strict = kraft("regress", "compare", pair / "old", pair / "new", "--strict")
+    assert strict.code == 2
+    assert str(torn) in strict.err
+
+
+def test_the_last_runs_of_a_store_are_a_baseline(kraft: Run, pair: Path, tmp_path: Path) -> None:
+    """For a fresh file, for a commit of the store, and for a run of it."""
+    store = tmp_path / "store"
+    ingest(None, [pair / "old", pair / "new"], store)
+    runs = list_runs(store)
+    newest = max((pair / "new").iterdir())
+    for candidate in (newest, runs[-1].commit, runs[-1].run_id[:12], "last:1"):
+        ran = kraft("regress", "compare", "last:9", candidate, "--store", store, "--json")
+        assert ran.code == 0, ran.err
+        found = {each["benchmark"]: each for each in ran.json["comparisons"]}
+        assert {each["runs_base"] for each in found.values()} == {9}
+        assert {each["runs_candidate"] for each in found.values()} == {1}
+    # The first slow run, beside the nine fast ones before it.
+    ran = kraft("regress", "compare", "last:9", runs[10].run_id, "--store", store, "--json")
+    assert ran.code == 1
+    assert ran.json["comparisons"][0]["benchmark"] == "slower"
+
+
+def test_digits_that_fit_several_commits_are_refused(
+    kraft: Run, pair: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    ingest(None, [pair / "old", pair / "new"], store)
+    ran = kraft("regress", "compare", "0000", "last:1", "--store", store)
+    assert ran.code == 2
+    assert "20 commits begin so" in ran.err
+
+
+def test_help_says_what_exit_codes_mean(kraft: Run) -> None:
+    for arguments in (["regress", "--help"], ["regress", "compare", "--help"]):
+        said = " ".join(kraft(*arguments).out.split())
+        assert "1 a regression" in said
+        assert "2 bad input" in said
+
+
+def test_the_documents_of_json_are_json(kraft: Run, planted: tuple[Path, list[Step]]) -> None:
+    ran = kraft("regress", "--store", planted[0] / "store", "--json")
+    assert json.dumps(ran.json, allow_nan=False)
+    assert ran.json["summary"]["series"] == 20
