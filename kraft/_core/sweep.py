@@ -183,12 +183,12 @@ def _fenced(terms: Any, before: Any, leaving: Any, gone: Any) -> Any:
     elif leader & elr != _ZERO:
         isr, elr = leader, elr & ~leader
 
-    # Without ELR no record says that an ISR is empty, and its last member stays in it. It is not
-    # kept here, as nobody asks how many are in sync where nobody leads.
     if unclean:
         isr, elr = leader, _ZERO
     elif not is_elr_enabled:
         elr = _ZERO
+        # No record says that an ISR is empty, its last member stays.
+        isr = isr if isr != _ZERO else before.isr
     last_known = before.last_known
     if is_elr_enabled and (leader != before.leader or replicas != before.replicas):
         if leader == _ZERO and last_known == _ZERO:

@@ -219,7 +219,9 @@ def test_a_sweep_counts_what_the_controller_leaves_behind(
 
 
 def corner(level: int, is_elr_enabled: bool, min_isr: str, **lists: list[int]) -> Cluster:
-    """One partition of brokers 0 to 3, led by the first in sync."""
+    """One partition of brokers 0 to 3, led by the first in sync; with a ``leader`` that is
+    another one unclean elections are allowed.
+    """
     log: list[Record] = [records.FeatureLevel(name="metadata.version", feature_level=level)]
     if is_elr_enabled:
         log.append(records.FeatureLevel(name=ELR, feature_level=1))
@@ -236,6 +238,7 @@ def corner(level: int, is_elr_enabled: bool, min_isr: str, **lists: list[int]) -
     log += [
         records.Topic(name="topic", topic_id=topic_id),
         records.Config(2, "topic", MIN_ISR, min_isr),
+        records.Config(2, "topic", UNCLEAN, "true" if "leader" in lists else "false"),
         records.Partition(
             partition_id=0,
             topic_id=topic_id,
@@ -243,7 +246,7 @@ def corner(level: int, is_elr_enabled: bool, min_isr: str, **lists: list[int]) -
             isr=lists["isr"],
             removing_replicas=lists.get("removing", []),
             adding_replicas=lists.get("adding", []),
-            leader=lists["isr"][0],
+            leader=lists.get("leader", lists["isr"])[0],
             leader_epoch=0,
             partition_epoch=0,
             directories=[Uuid(bytes(16)) for _ in lists["replicas"]],
@@ -279,6 +282,9 @@ CORNERS = {
         17, False, "1", replicas=[0, 1, 2], isr=[0, 1], elr=[2]
     ),
     "an ELR that is off": corner(30, False, "1", replicas=[0, 1, 2], isr=[0, 1], elr=[2]),
+    "an unclean election of the leader that there is": corner(
+        30, False, "1", replicas=[2, 3], isr=[0], leader=[2]
+    ),
     "a reassignment that can end": corner(
         30, False, "1", replicas=[0, 1, 2], isr=[0, 1, 2], adding=[2], removing=[0]
     ),
@@ -288,8 +294,8 @@ CORNERS = {
     "a reassignment that waits for all that stay": corner(
         30, False, "1", replicas=[0, 1, 2, 3], isr=[0, 1, 2], removing=[0]
     ),
-    "a reassignment that would leave nobody in sync": corner(
-        30, False, "1", replicas=[0, 1, 2], isr=[0, 1], removing=[0], adding=[0]
+    "a reassignment that would leave nobody": corner(
+        30, False, "1", replicas=[0, 1], isr=[0, 1], removing=[0, 1]
     ),
 }
 
