@@ -6,9 +6,10 @@ import typer
 
 from kraft.cli.exits import EPILOG
 from kraft.cli.sweep_outages import outages
+from kraft.cli.sweep_simulate import simulate
 
 app = typer.Typer(
-    help="Sweeps: every outage of a cluster, judged.",
+    help="Sweeps: every outage of a cluster, a million simulated histories.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -21,3 +22,4 @@ def _sweep() -> None:
 
 
 app.command("outages", epilog=EPILOG)(outages)
+app.command("simulate", epilog=EPILOG)(simulate)

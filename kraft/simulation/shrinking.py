@@ -72,7 +72,8 @@ def shrink(replay: Replay, most_runs: int = MOST_RUNS) -> Shrunk | None:
         pass
     if search.hurry():
         search.drop_faults(lambda number, name: number)
-    search.drop_nodes()
+    if search.drop_nodes():
+        search.drop_faults(lambda number, name: number)
     outcome = search.replay.run(is_traced=True)
     assert outcome.digest == search.outcome.digest, "a replay is the run that was found"
     return Shrunk(search.replay, outcome, Size.of(first), Size.of(outcome), search.runs)
@@ -85,6 +86,7 @@ class _Search:
         self._most_runs = most_runs
         assert first.violation is not None
         self._wanted = kind_of(first.violation)
+        self._most_events = first.events
         self._tape, recorded = replay.record()
         assert recorded.digest == first.digest, "a tape changes nothing"
         kept = frozenset(number for number, _ in first.injected)
@@ -93,12 +95,14 @@ class _Search:
         self.runs = 0
 
     def _attempt(self, replay: Replay) -> bool:
-        """Takes a replay that fails in the same way, and no later."""
+        """Takes a replay that fails in the same way, and no later than the seed does."""
         if self.runs >= self._most_runs:
             return False
         self.runs += 1
         outcome = replay.run_by(self._tape)
         if outcome.violation is None or kind_of(outcome.violation) != self._wanted:
+            return False
+        if outcome.events > self._most_events:
             return False
         # What did not come to happen is not needed.
         kept = frozenset(number for number, _ in outcome.injected)
@@ -112,15 +116,17 @@ class _Search:
         suppressed = self.replay.suppressed._replace(is_hurried=True)
         was = self.replay, self.outcome
         if self._attempt(replace(self.replay, suppressed=suppressed)):
-            if self.outcome.events <= events:
+            if self.outcome.events < events:
                 return True
             self.replay, self.outcome = was
         return False
 
-    def drop_nodes(self) -> None:
-        for count in range(1, self.outcome.node_count):
-            if self._attempt(replace(self.replay, most_nodes=count)):
-                return
+    def drop_nodes(self) -> bool:
+        """Leaves out the last nodes; whether that was any."""
+        return any(
+            self._attempt(replace(self.replay, most_nodes=count))
+            for count in range(1, self.outcome.node_count)
+        )
 
     def drop_faults(self, group_of: Callable[[int, str], Hashable]) -> bool:
         """Leaves out what can be left out, group by group; whether that was anything."""

@@ -1,0 +1,261 @@
+"""``kraft sweep simulate``: very many histories of simulated clusters."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.exits import INTERRUPTED, REFUSED
+from kraft.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from kraft.cli.output import Output
+    from kraft.simulation.seeds import Finding, Summary
+
+
+def simulate(
+    seeds: Annotated[
+        str,
+        typer.Option("--seeds", metavar="A..B", help="The seeds from A to before B; or one seed."),
+    ] = "0..1000",
+    controllers: Annotated[
+        bool,
+        typer.Option(
+            "--controllers",
+            help="Whole clusters: real controllers on the quorum, simulated brokers and clients.",
+        ),
+    ] = False,
+    events: Annotated[
+        int | None,
+        typer.Option(
+            "--events",
+            metavar="N",
+            min=1,
+            help="Events of a seed, at least. Default: 10,000; 4,000 of whole clusters.",
+            show_default=False,
+        ),
+    ] = None,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink/--no-shrink",
+            help="Make failures small: faults and nodes are left out for as long as the same "
+            "invariant is violated.",
+        ),
+    ] = True,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            "--replay",
+            metavar="SPEC",
+            help="One history again, whole or shrunk, as it was told: quorum:1173:10000.",
+            show_default=False,
+        ),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="With --replay: every line of the trace.")
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            help="Processes of this machine. Default: one a core.",
+            show_default=False,
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Sweep on this Spark (spark://host:7077, local[4]) instead of on this machine's "
+            "cores; kraft is installed there.",
+            show_default=False,
+        ),
+    ] = None,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark/--local",
+            help="Sweep on a Spark that is started here, or on this machine's cores alone.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Clusters in virtual time, under every fault: one seed is one history, and every invariant is checked after every event.
+
+    Networks lose and damage messages, nodes crash and lose what was not synced, disks fill up, clocks are off, operators change the voters; then all of it stops, and the cluster has to go on. A seed in which something does not hold is told with what was violated, and is run again and again with less and less of its faults: what is left is told as a line for --replay, with the end of its trace. Exit code 1 where a seed failed.
+
+    The same seeds give the same counts and the same digest, on one core or on a thousand.
+
+    [bold]Examples[/bold]
+
+      kraft sweep simulate --seeds 0..2000
+
+      kraft sweep simulate --seeds 0..20000 --controllers
+
+      kraft sweep simulate --seeds 0..1000000 --master spark://host:7077 --json
+
+      kraft sweep simulate --replay quorum:1173:10000
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.cli.output import Output
+    from kraft.simulation.seeds import parse_seeds
+
+    output = Output(as_json=as_json)
+    if replay is not None:
+        _replay(output, replay, is_shrunk=shrink, is_whole=whole)
+        return
+    chosen = parse_seeds(seeds)
+    with ExitStack() as stack:
+        session = None
+        if spark or master is not None:
+            from kraft.spark.session import spark_session
+
+            session = stack.enter_context(
+                spark_session(master=master or "local[*]", app_name="kraft sweep simulate")
+            )
+        _sweep(output, chosen, controllers, events, shrink, jobs or os.cpu_count() or 1, session)
+
+
+def _sweep(
+    output: Output,
+    seeds: range,
+    controllers: bool,
+    events: int | None,
+    is_shrunk: bool,
+    jobs: int,
+    session: SparkSession | None,
+) -> None:
+    from kraft.cli.output import progress
+    from kraft.simulation.replays import CONTROLLERS, QUORUM
+    from kraft.simulation.seeds import Summary, shrink_locally, worth_shrinking
+
+    kind = CONTROLLERS if controllers else QUORUM
+    event_limit = events or kind.event_limit
+    summary = Summary(kind)
+    findings: list[Finding] = []
+    start = perf_counter()
+    wall_seconds = 0.0
+    is_interrupted = False
+    try:
+        with progress("simulate", len(seeds), shown=not output.as_json) as advance:
+            for part in _parts(seeds, kind, event_limit, jobs, session):
+                summary.add(part)
+                wall_seconds = perf_counter() - start
+                advance(summary.seeds)
+        replays = worth_shrinking(summary, event_limit) if is_shrunk else []
+        if session is None:
+            findings = shrink_locally(replays, jobs) if replays else []
+        else:
+            from kraft.spark.seeds import shrink_on_spark
+
+            findings = shrink_on_spark(session, replays)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    figures = summary.as_dict(wall_seconds)
+    # Summaries come in the order of the seeds: what is done is a stretch from the first on.
+    left = seeds[summary.seeds :]
+    if output.as_json:
+        figures["shrunk"] = [finding.as_dict() for finding in findings]
+        figures["left"] = f"{left.start}..{left.stop}" if left else None
+        output.document(figures)
+    else:
+        _show(summary, findings, event_limit)
+        print(summary.as_line(wall_seconds))
+    if is_interrupted:
+        told = f"{summary.seeds:,} of {len(seeds):,} seeds are done"
+        if left:
+            told += f"; the others: --seeds {left.start}..{left.stop}"
+        print(f"interrupted: {told}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if summary.failures:
+        print(f"error: {len(summary.failures)} of {summary.seeds} seeds failed", file=sys.stderr)
+        raise typer.Exit(REFUSED)
+
+
+def _parts(
+    seeds: range, kind: Any, event_limit: int, jobs: int, session: SparkSession | None
+) -> Iterator[Summary]:
+    if session is None:
+        from kraft.simulation.seeds import run_locally
+
+        return run_locally(seeds, kind, event_limit, jobs)
+    from kraft.spark.seeds import run_on_spark
+
+    return run_on_spark(session, seeds, kind, event_limit)
+
+
+def _show(summary: Summary, findings: list[Finding], event_limit: int) -> None:
+    for finding in findings:
+        _show_finding(finding)
+    told = {finding.failure.seed for finding in findings}
+    for failure in summary.failures:
+        if failure.seed not in told:
+            print(f"seed {failure.seed}, event {failure.event}: {failure.violation}")
+            print(f"again: --replay {summary.kind.name}:{failure.seed}:{event_limit}")
+
+
+def _show_finding(finding: Finding) -> None:
+    failure = finding.failure
+    print(f"seed {failure.seed}, shrunk by {finding.runs} runs; its last lines:")
+    for line in finding.lines:
+        print(f"  {line}")
+    print(
+        f"{failure.violation}\n"
+        f"{failure.event} events -> {finding.events}, {finding.faults_before} faults -> "
+        f"{finding.faults}, {finding.nodes_before} nodes -> {finding.nodes}\n"
+        f"again: kraft sweep simulate --no-shrink --replay {finding.replay}\n"
+    )
+
+
+def _replay(output: Output, text: str, *, is_shrunk: bool, is_whole: bool) -> None:
+    """One history, told."""
+    from kraft.simulation.replays import parse
+    from kraft.simulation.seeds import LAST_LINES, MOST_OF_A_LINE, shrink_failure
+
+    given = parse(text)
+    outcome = given.run(is_traced=True)
+    if is_whole and not output.as_json:
+        print("\n".join(outcome.lines))
+    violation = outcome.violation
+    finding = shrink_failure(text) if violation is not None and is_shrunk else None
+    if output.as_json:
+        output.document(
+            {
+                "replay": str(given),
+                "events": outcome.events,
+                "nodes": outcome.node_count,
+                "simulated_seconds": round(outcome.simulated_ms / 1000.0, 3),
+                "digest": f"{outcome.digest:08x}",
+                "faults": [{"number": number, "name": name} for number, name in outcome.injected],
+                "violation": None if violation is None else str(violation),
+                "counts": dict(sorted(outcome.counts.items())),
+                "lines": outcome.lines if is_whole else outcome.lines[-LAST_LINES:],
+                "shrunk": None if finding is None else finding.as_dict(),
+            }
+        )
+    elif finding is not None:
+        _show_finding(finding)
+    else:
+        for line in outcome.lines[-LAST_LINES:] if violation is not None and not is_whole else ():
+            print(line[:MOST_OF_A_LINE])
+        faults = ", ".join(f"{number} {name}" for number, name in outcome.injected)
+        print(f"faults: {faults or 'none'}")
+        print(
+            f"{given}: {outcome.events} events of {outcome.node_count} nodes in "
+            f"{outcome.simulated_ms / 1000.0:.1f} simulated seconds; digest {outcome.digest:08x}; "
+            f"{violation or 'no violation'}"
+        )
+    if violation is not None:
+        raise typer.Exit(REFUSED)

@@ -1,0 +1,115 @@
+"""`kraft sweep simulate` on the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kraft.cli.exits import INTERRUPTED, OK, REFUSED
+from tests.e2e.signals import heed_interrupts
+from tests.unit.cli.conftest import Run
+from tests.unit.simulation.planted import the_high_watermark_is_one_too_high
+
+
+def test_seeds_that_hold(kraft: Run) -> None:
+    ran = kraft("sweep", "simulate", "--seeds", "5..11", "--events", "300", "--jobs", "1")
+    assert ran.code == OK
+    assert ran.out.startswith("6 seeds, ")
+    assert "0 violations; digest " in ran.out
+
+    document = kraft(
+        *("sweep", "simulate", "--seeds", "5..11", "--events", "300", "--jobs", "2", "--json")
+    ).json
+    assert document["digest"] == ran.out.split()[-1]
+    assert (document["kind"], document["seeds"]) == ("quorum", 6)
+    assert (document["violations"], document["shrunk"], document["left"]) == ([], [], None)
+
+
+def test_whole_clusters(kraft: Run) -> None:
+    ran = kraft(
+        *("sweep", "simulate", "--controllers", "--seeds", "2", "--events", "200", "--json")
+    )
+    assert ran.code == OK
+    assert ran.json["kind"] == "controllers"
+    assert ran.json["counts"]["claims"] > 0
+
+
+def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> None:
+    with the_high_watermark_is_one_too_high():
+        ran = kraft("sweep", "simulate", "--seeds", "5..9", "--events", "300", "--jobs", "1")
+        assert ran.code == REFUSED
+        assert "seed 7, shrunk by" in ran.out
+        assert "majority_holds_committed: " in ran.out
+        assert "error: 4 of 4 seeds failed" in ran.err
+        line = next(line for line in ran.lines if line.startswith("again: ") and ":7:" in line)
+        command = line.split()[2:]
+
+        again = kraft(*command)
+        assert again.code == REFUSED
+        assert "majority_holds_committed: " in again.lines[-1]
+        document = kraft(*command, "--json", "--whole").json
+        assert document["violation"].startswith("majority_holds_committed: ")
+        assert len(document["lines"]) >= document["events"]
+        assert document["faults"] == []
+
+        untold = kraft(
+            *("sweep", "simulate", "--seeds", "7", "--events", "300", "--no-shrink", "--json")
+        ).json
+        assert untold["shrunk"] == []
+        assert [each["seed"] for each in untold["violations"]] == [7]
+    assert kraft(*command).code == OK
+
+
+def test_a_whole_seed_is_made_small_on_request(kraft: Run) -> None:
+    with the_high_watermark_is_one_too_high():
+        ran = kraft("sweep", "simulate", "--replay", "quorum:7:300")
+    assert ran.code == REFUSED
+    assert "again: kraft sweep simulate --no-shrink --replay quorum:7:" in ran.out
+
+
+@pytest.mark.parametrize("given", [("--seeds", "9..3"), ("--replay", "quorum:x")])
+def test_what_is_not_understood_is_refused(given: tuple[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kraft", "sweep", "simulate", *given],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == REFUSED
+    assert done.stderr.startswith(f"error: {given[1]!r} ")
+
+
+def test_ctrl_c_tells_what_is_done_and_what_is_left() -> None:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "kraft", "sweep", "simulate", "--json", "--jobs", "2"),
+            *("--seeds", "100..1000000", "--events", "500"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
+    )
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until = time.monotonic() + 60.0
+        while not children.read_text().split() and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(1.0)
+        # To the command and to its workers, as a terminal does it.
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == INTERRUPTED, err
+    assert '"left": "' in out
+    assert err.startswith("interrupted: ")
+    assert err.rstrip().endswith("..1000000")
+    assert "Traceback" not in err

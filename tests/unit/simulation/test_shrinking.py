@@ -1,0 +1,101 @@
+"""Shrinking: what is left of a failing history is small, fails in the same way, and replays."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.simulation.history import Violation
+from kraft.simulation.replays import QUORUM, Replay, parse
+from kraft.simulation.seeds import Failure, shrink_failure
+from kraft.simulation.shrinking import kind_of, shrink
+from tests.unit.simulation.planted import (
+    the_high_watermark_is_one_too_high,
+    voters_that_were_truncated_stay,
+)
+
+
+def test_of_two_dozen_faults_few_are_left() -> None:
+    with voters_that_were_truncated_stay():
+        first = QUORUM.run_seed(8, 3000)
+        shrunk = shrink(Replay(QUORUM, 8, 3000))
+        assert shrunk is not None
+        again = parse(str(shrunk.replay)).run(is_traced=True)
+    assert shrunk.before.faults == len(first.injected) > 20
+    assert shrunk.after.faults <= 5
+    assert shrunk.after.events <= shrunk.before.events // 2
+    assert again.violation is not None
+    assert again.violation.invariant == "voters_are_those_of_the_log"
+    assert again.lines == shrunk.outcome.lines
+    assert again.digest == shrunk.outcome.digest
+    assert parse(str(shrunk.replay)).run().violation is None, "the fault is gone"
+
+
+def test_no_fault_is_left_that_could_go() -> None:
+    with voters_that_were_truncated_stay():
+        shrunk = shrink(Replay(QUORUM, 26, 3000))
+        assert shrunk is not None
+        kept = shrunk.replay.suppressed.kept
+        assert kept
+        for number in kept:
+            less = shrunk.replay.suppressed._replace(kept=kept - {number})
+            replay = Replay(QUORUM, 26, shrunk.replay.event_limit, less, shrunk.replay.most_nodes)
+            outcome = replay.run()
+            same = outcome.violation is not None and (
+                outcome.violation.invariant == "voters_are_those_of_the_log"
+            )
+            assert not same or outcome.events > shrunk.before.events, number
+
+
+def test_what_needs_no_fault_is_left_without_one() -> None:
+    with the_high_watermark_is_one_too_high():
+        found = shrink_failure("quorum:7:500")
+    assert found is not None
+    assert isinstance(found.failure, Failure)
+    assert found.failure.invariant == "majority_holds_committed"
+    assert (found.faults, found.nodes) == (0, 2)
+    assert found.faults_before > 0
+    assert found.nodes_before > 2
+    assert found.events < found.failure.event
+    assert len(found.lines) == 40
+    assert found.as_dict()["seed"] == 7
+
+
+def test_what_was_shrunk_stays_as_it_is() -> None:
+    with the_high_watermark_is_one_too_high():
+        found = shrink_failure("quorum:7:500")
+        assert found is not None
+        again = shrink_failure(found.replay)
+    assert again is not None
+    assert again.replay == found.replay
+    assert again.lines == found.lines
+
+
+def test_the_search_ends_with_its_runs() -> None:
+    with voters_that_were_truncated_stay():
+        shrunk = shrink(Replay(QUORUM, 8, 3000), most_runs=3)
+        assert shrunk is not None
+        assert shrunk.runs == 3
+        outcome = shrunk.replay.run()
+    assert outcome.violation is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (("logs_match", "here"), ("logs_match", "there"), True),
+        (("logs_match", "here"), ("vote_once_per_epoch", "here"), False),
+        (("KeyError: 3", "step"), ("KeyError: 8", "step"), True),
+        (("KeyError: 3", "step"), ("ValueError: 3", "step"), False),
+        (("KeyError: 3", "step"), ("KeyError: 3", "poll"), False),
+    ],
+)
+def test_when_two_violations_are_the_same(
+    one: tuple[str, str], other: tuple[str, str], is_same: bool
+) -> None:
+    def violation(what: str, where: str) -> Violation:
+        if ":" not in what:
+            return Violation(what, where)
+        trace = f'  File "node.py", line {len(what)}, in {where}\n    x()\n{what}\n'
+        return Violation("no_exception_escapes", trace)
+
+    assert (kind_of(violation(*one)) == kind_of(violation(*other))) is is_same

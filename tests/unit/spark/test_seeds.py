@@ -1,0 +1,107 @@
+"""Seeds on Spark: the same counts as anywhere else, and failures that come back small."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kraft.simulation.replays import CONTROLLERS, QUORUM
+from kraft.simulation.seeds import (
+    Finding,
+    Summary,
+    run_locally,
+    run_seeds,
+    shrink_failure,
+    shrink_locally,
+    worth_shrinking,
+)
+from kraft.spark import seeds as spark_seeds
+from kraft.spark.seeds import shrink_on_spark, simulate_seeds
+from tests.unit.simulation.planted import the_high_watermark_is_one_too_high
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def figures(summary: Summary) -> tuple[object, ...]:
+    return (
+        summary.kind.name,
+        summary.seeds,
+        summary.events,
+        summary.digest,
+        round(summary.simulated_ms, 3),
+        summary.counts,
+        summary.failures,
+    )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "controllers", "events"), [(range(5, 25), False, 400), (range(4), True, 300)]
+)
+def test_spark_counts_what_this_machine_counts(
+    spark: SparkSession, seeds: range, controllers: bool, events: int
+) -> None:
+    kind = CONTROLLERS if controllers else QUORUM
+    here = Summary(kind)
+    for part in run_locally(seeds, kind, events, jobs=1):
+        here.add(part)
+
+    swept = simulate_seeds(spark, seeds, controllers=controllers, events=events)
+
+    assert figures(swept.summary) == figures(here)
+    assert swept.summary.seeds == len(seeds)
+    assert swept.findings == []
+
+
+def test_waves_come_in_the_order_of_the_seeds(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an interrupted sweep can say where to go on."""
+    monkeypatch.setattr(spark_seeds, "TASKS_OF_A_CORE", 2)
+    waves = list(spark_seeds.run_on_spark(spark, range(24), QUORUM, 200))
+    assert len(waves) > 1
+    done = 0
+    for wave in waves:
+        again = Summary(QUORUM)
+        for part in run_locally(range(done, done + wave.seeds), QUORUM, 200, jobs=1):
+            again.add(part)
+        assert figures(wave) == figures(again)
+        done += wave.seeds
+    assert done == 24
+
+
+def test_failures_come_back_small_and_are_those_of_this_machine(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault is planted wherever a task runs, and taken away behind it."""
+
+    def run_with_fault(seeds: range, kind_name: str, event_limit: int) -> Summary:
+        with the_high_watermark_is_one_too_high():
+            return run_seeds(seeds, kind_name, event_limit)
+
+    def shrink_with_fault(replay: str) -> Finding | None:
+        with the_high_watermark_is_one_too_high():
+            return shrink_failure(replay)
+
+    with the_high_watermark_is_one_too_high():
+        here = Summary(QUORUM)
+        for part in run_locally(range(5, 15), QUORUM, 300, jobs=1):
+            here.add(part)
+        small = shrink_locally(worth_shrinking(here, 300), jobs=1)
+    monkeypatch.setattr(spark_seeds, "run_seeds", run_with_fault)
+    monkeypatch.setattr(spark_seeds, "shrink_failure", shrink_with_fault)
+
+    swept = simulate_seeds(spark, range(5, 15), events=300)
+
+    assert len(swept.summary.failures) > 5
+    assert figures(swept.summary) == figures(here)
+    assert swept.findings == small
+    assert all(finding.faults == 0 for finding in swept.findings)
+    assert simulate_seeds(spark, range(5, 15), events=300, shrink=False).findings == []
+
+
+def test_a_history_that_holds_on_the_executors_is_no_failure(spark: SparkSession) -> None:
+    assert shrink_on_spark(spark, []) == []
+    with pytest.raises(AssertionError, match="does not fail again"):
+        shrink_on_spark(spark, ["quorum:5:300"])
