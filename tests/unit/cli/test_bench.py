@@ -1,0 +1,70 @@
+"""``kraft bench``: results into a store, and the runs that are in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Run
+from tests.unit.regression.result_documents import document, save
+
+pytest.importorskip("msgspec", reason="needs kraft[spark]")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for hour in range(3):
+        content = document(at=hour, commit=f"c{hour}", values={"test_a": [1.0], "test_b": [2.0]})
+        save(tmp_path / "runs" / f"{hour}.json", content)
+    return tmp_path / "runs"
+
+
+def test_runs_are_added_once_and_listed(kraft: Run, runs: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    ran = kraft("bench", "ingest", runs, "--store", store)
+    assert ran.code == 0
+    assert "runs added" in ran.out
+    assert ran.err == ""
+
+    again = kraft("bench", "ingest", runs, "--store", store, "--json")
+    assert (again.json["runs_added"], again.json["duplicate_runs"]) == (0, 3)
+
+    listed = kraft("bench", "runs", "--store", store)
+    assert [line.split()[1] for line in listed.lines[2:]] == [
+        f"2026-01-01T0{hour}:00:00+00:00" for hour in range(3)
+    ]
+    as_json = kraft("bench", "runs", "--store", store, "--json").json
+    assert [run["commit"] for run in as_json] == ["c0", "c1", "c2"]
+    assert as_json[0]["points"] == 2
+
+
+def test_a_bad_file_is_told_with_its_path_and_code_3(
+    kraft: Run, runs: Path, tmp_path: Path
+) -> None:
+    (runs / "bad.json").write_text('{"benchmarks"')
+    ran = kraft("bench", "ingest", runs, "--store", tmp_path / "store", "--json")
+    assert ran.code == 3
+    assert ran.json["runs_added"] == 3
+    (problem,) = ran.json["problems"]
+    assert problem["path"] == str(runs / "bad.json")
+    assert "truncated" in problem["reason"]
+
+
+def test_strict_refuses_and_leaves_no_store(kraft: Run, runs: Path, tmp_path: Path) -> None:
+    (runs / "bad.json").write_text("[]")
+    ran = kraft("bench", "ingest", runs, "--store", tmp_path / "store", "--strict")
+    assert ran.code == 1
+    assert ran.err.startswith(f"error: {runs / 'bad.json'}: no result of pytest-benchmark")
+    assert not (tmp_path / "store").exists()
+
+
+def test_names_of_machines_may_be_ignored(kraft: Run, tmp_path: Path) -> None:
+    for at, node in enumerate(("runner-x1", "runner-k9")):
+        save(tmp_path / f"{node}.json", document(at=at, node=node, values={"t": [1.0]}))
+    pattern = tmp_path / "runner-*.json"
+    for options, count in (((), 2), (("--ignore-node",), 1)):
+        store = tmp_path / f"store-{count}"
+        kraft("bench", "ingest", pattern, "--store", store, *options)
+        listed = kraft("bench", "runs", "--store", store, "--json").json
+        assert len({run["machine"] for run in listed}) == count
