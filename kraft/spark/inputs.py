@@ -106,6 +106,21 @@ def number_of(options: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
+def takes_filters(options: Mapping[str, str]) -> bool:
+    """Whether the option ``pushdown`` has the source take filters over from Spark.
+
+    Only where it is asked for: Spark (4.1 to 4.3) keeps what a Python source planned with a filter
+    for everything else that is made of the same ``load``, so that another filter on it, or none,
+    would silently get the rows of the first. A DataFrame that is loaded for one query is safe.
+
+    Raises :class:`InvalidRequestError` for anything but true and false.
+    """
+    text = options.get("pushdown", "false").lower()
+    if text not in ("true", "false"):
+        raise InvalidRequestError(f"pushdown is true or false, not {text!r}")
+    return text == "true"
+
+
 def arrow_schema(asked: StructType, declared: StructType) -> pa.Schema:
     """The Arrow schema of the columns that are read: all, or those of ``.schema(...)``.
 

@@ -29,6 +29,7 @@ from kraft.spark.inputs import (
     mode_of,
     number_of,
     paths_of,
+    takes_filters,
 )
 from kraft.spark.pushdown import Pushdown
 from kraft.spark.record_view import RECORDS, RecordRange, read_records, record_ranges
@@ -44,7 +45,7 @@ VIEWS: dict[str, StructType] = {"records": RECORDS, **STATE_VIEWS}
 
 class KraftMetadataSource(DataSource):
     """Options: ``view`` (partitions, topics, brokers, records), ``offset`` (all views but records),
-    ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``, ``showSecrets``.
+    ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``, ``pushdown``, ``showSecrets``.
 
     A path is what ``open_metadata`` takes, or a pattern; each is a cluster of its own, and the
     column ``source`` says which.
@@ -58,7 +59,8 @@ class KraftMetadataSource(DataSource):
         return VIEWS[_view_of(self.options)]
 
     def reader(self, schema: StructType) -> _MetadataReader:
-        return _MetadataReader(self.options, schema)
+        made = _FilteringReader if takes_filters(self.options) else _MetadataReader
+        return made(self.options, schema)
 
 
 class _MetadataReader(DataSourceReader):
@@ -80,9 +82,6 @@ class _MetadataReader(DataSourceReader):
                 if not pa.types.is_list(field.type) and field.name != "value"
             }
         )
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        return self.pushdown.take(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         """What each task reads; a cluster that cannot be opened is refused, or left out."""
@@ -142,6 +141,13 @@ class _MetadataReader(DataSourceReader):
             if self.mode == FAILFAST:
                 raise
             log.warning("left out from there on: %s", error)
+
+
+class _FilteringReader(_MetadataReader):
+    """Takes filters over; see ``takes_filters``."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return self.pushdown.take(filters)
 
 
 def _view_of(options: Mapping[str, str]) -> str:

@@ -44,6 +44,7 @@ from kraft.spark.inputs import (
     mode_of,
     number_of,
     paths_of,
+    takes_filters,
 )
 from kraft.spark.pushdown import Pushdown
 
@@ -68,7 +69,8 @@ class _Range(InputPartition):
 
 
 class KraftTraceSource(DataSource):
-    """Options: ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``; ``maxFilesPerTrigger``.
+    """Options: ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``, ``pushdown``;
+    ``maxFilesPerTrigger``.
 
     A path is a file, a pattern, or a folder, of which all ``*.trace`` files are read.
     """
@@ -81,7 +83,8 @@ class KraftTraceSource(DataSource):
         return EVENTS
 
     def reader(self, schema: StructType) -> _TraceReader:
-        return _TraceReader(self.options, schema)
+        made = _FilteringReader if takes_filters(self.options) else _TraceReader
+        return made(self.options, schema)
 
     def streamReader(self, schema: StructType) -> _TraceStream:  # noqa: N802  (Spark's name)
         return _TraceStream(self.options, schema)
@@ -150,9 +153,6 @@ class _TraceReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._events = _Events(options, schema)
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        return self._events.pushdown.take(filters)
-
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of frames; an unreadable file is refused, or left out, before anything is read."""
         events, parts = self._events, []
@@ -189,6 +189,13 @@ class _TraceReader(DataSourceReader):
             if self._events.mode == FAILFAST:
                 raise
             log.warning("left out from there on: %s", error)
+
+
+class _FilteringReader(_TraceReader):
+    """Takes filters over; see ``takes_filters``."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return self._events.pushdown.take(filters)
 
 
 class _TraceStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

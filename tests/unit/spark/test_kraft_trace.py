@@ -87,8 +87,7 @@ def test_folders_patterns_and_several_paths(spark: SparkSession, tmp_path: Path)
 def test_filters_are_evaluated_where_the_events_are(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "a.trace", 500, scenario="first")
     write(tmp_path / "b.trace", 300, scenario="second", seed=2)
-    events = load(spark, str(tmp_path))
-    rows = events.localCheckpoint()
+    rows = load(spark, str(tmp_path)).localCheckpoint()
     middle = rows.selectExpr("percentile(began_ns, 0.5)").head()
     assert middle is not None
     for condition, is_pushed in (
@@ -104,7 +103,7 @@ def test_filters_are_evaluated_where_the_events_are(spark: SparkSession, tmp_pat
         ("commit is null", True),
         ("file like '%b.trace'", True),
     ):
-        kept = events.where(condition)
+        kept = load(spark, str(tmp_path), pushdown=True).where(condition)
         expected = rows.where(condition)
         assert sorted(kept.collect()) == sorted(expected.collect()), condition
         plan = kept._jdf.queryExecution().executedPlan().toString()
