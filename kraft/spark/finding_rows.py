@@ -71,7 +71,8 @@ def _arrow_type(hint: Any) -> pa.DataType:
         return _PRIMITIVES[hint]
     if issubclass(hint, StrEnum):
         return pa.string()
-    return pa.struct([_field(name, inner) for name, inner in _fields(hint)])
+    # Where the whole struct is missing its fields are, too, and Arrow asks that they may be.
+    return pa.struct([_field(name, inner).with_nullable(True) for name, inner in _fields(hint)])
 
 
 def _plain(value: Any) -> Any:

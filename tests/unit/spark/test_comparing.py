@@ -48,7 +48,10 @@ def test_spark_compares_as_one_process_does(
     expected = comparison.compare(base, candidate, SETTINGS, 0.05)
     assert len(expected) == 14
     assert [each.key.benchmark for each in expected if each.is_regression] == ["slower"]
-    assert compare_files(spark, old, new, SETTINGS, 0.05) == (expected, skipped)
+    found, told = compare_files(spark, old, new, SETTINGS, 0.05)
+    # As texts: a side without runs has NaN for its value, which equals nothing.
+    assert list(map(repr, found)) == list(map(repr, expected))
+    assert told == skipped
     assert len(skipped) == 1
 
 
