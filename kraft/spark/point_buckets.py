@@ -40,6 +40,9 @@ from kraft.spark.store_files import bucket_of, read_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: So many of Spark's tasks are enough to keep two cores equally busy; each costs its start.
+_TASKS = 16
+
 T = TypeVar("T")
 Task = TypeVar("Task")
 
@@ -144,7 +147,8 @@ class StoreSource:
                 for number in batch.column(0).to_pylist():
                     yield from to_rows(kind, work(tasks[number])).to_batches()
 
-        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        several = max(_TASKS, 2 * self._spark.sparkContext.defaultParallelism)
+        numbers = self._spark.range(0, len(tasks), 1, min(len(tasks), several))
         rows = numbers.mapInArrow(in_worker, from_arrow_schema(schema_of(kind))).toArrow()
         return from_rows(kind, rows)
 
