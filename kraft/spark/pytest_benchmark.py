@@ -12,6 +12,8 @@ Options:
                  left out
 ``table``        ``points`` (default), the schema `points.POINTS`; ``problems``: the path and the
                  reason of everything that ``PERMISSIVE`` leaves out
+``pushdown``     ``true`` leaves runs and points out before they are built; for a DataFrame that is
+                 loaded for one query only (`inputs.takes_filters`)
 ``ignoreNode``   ``true`` takes machines of one kind for one machine
 ``maxFilesPerTrigger``, ``settleSeconds``  of a stream: how many files make a batch at most; after
                  how long (60) without a change a file that is not whole is taken for damaged
@@ -50,7 +52,15 @@ from kraft.errors import BenchmarkFileError, InvalidRequestError
 from kraft.regression.points import POINTS
 from kraft.regression.results import read_run
 from kraft.regression.runs import Problem, Run
-from kraft.spark.inputs import FAILFAST, PERMISSIVE, arrow_schema, mode_of, number_of, paths_of
+from kraft.spark.inputs import (
+    FAILFAST,
+    PERMISSIVE,
+    arrow_schema,
+    mode_of,
+    number_of,
+    paths_of,
+    takes_filters,
+)
 from kraft.spark.pushdown import Pushdown
 from kraft.spark.result_files import find_files, group_files
 
@@ -127,7 +137,8 @@ class PytestBenchmarkSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settings = _Settings.of(self.options)
-        return _Reader(settings, arrow_schema(schema, self.schema()))
+        made = _FilteringReader if takes_filters(self.options) else _Reader
+        return made(settings, arrow_schema(schema, self.schema()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         settings = _Settings.of(self.options)
@@ -140,10 +151,6 @@ class _Reader(DataSourceReader):
         self.columns = columns
         self.pushdown = Pushdown({} if settings.gives_problems else _OF_RUN | _TIMES | _OF_POINT)
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Keeps the filters on what names a run or a point; Spark goes on with the others."""
-        return self.pushdown.take(filters)
-
     def partitions(self) -> list[SparkPartition]:
         files, problems = find_files(self.settings.paths)
         self.settings.refuse(problems)
@@ -153,6 +160,14 @@ class _Reader(DataSourceReader):
     def read(self, partition: SparkPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Files)
         yield from _read(partition, self.settings, self.columns, self.pushdown)
+
+
+class _FilteringReader(_Reader):
+    """Takes filters over from Spark; see `inputs.takes_filters` for why not always."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Keeps the filters on what names a run or a point; Spark goes on with the others."""
+        return self.pushdown.take(filters)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

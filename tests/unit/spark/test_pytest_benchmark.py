@@ -69,17 +69,30 @@ def test_filters_give_what_they_give_after_reading(spark: SparkSession, tmp_path
     sums = [f"cast(coalesce(sum(int({each})), 0) as int)" for each in CONDITIONS]
     (without_pushdown,) = points.selectExpr(*sums).collect()
     assert list(without_pushdown) == list(CONDITIONS.values())
-    assert {each: points.where(each).count() for each in CONDITIONS} == CONDITIONS
+
+    def pushed(condition: str) -> int:
+        return read(spark, tmp_path, pushdown=True).where(condition).count()
+
+    assert {each: pushed(each) for each in CONDITIONS} == CONDITIONS
+
+
+def test_one_load_may_be_asked_several_things(spark: SparkSession, tmp_path: Path) -> None:
+    # Spark plans a Python source once a load, with the filters of the first query.
+    save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0], "test_b": [2.0]}))
+    points = read(spark, tmp_path)
+    assert points.where("benchmark = 'test_a'").count() == 1
+    assert points.where("benchmark like 'test%'").count() == 2
+    assert points.count() == 2
 
 
 def test_filters_on_what_names_a_point_leave_nothing_to_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0]}))
-    points = read(spark, tmp_path)
 
     def plan(condition: str) -> str:
-        return str(points.where(condition)._jdf.queryExecution().executedPlan().toString())
+        kept = read(spark, tmp_path, pushdown=True).where(condition)
+        return str(kept._jdf.queryExecution().executedPlan().toString())
 
     assert "Filter (" in plan("median > 1.5")
     assert "Filter (" not in plan("benchmark = 'test_a' and machine like 'b%'")
