@@ -91,12 +91,14 @@ def test_settings_are_those_that_were_asked_for(
 ) -> None:
     asked = ["--statistic", "min", "--max-p-value", "1e-9", "--min-magnitude", "2%"]
     asked += ["--window", "30", "--min-runs", "10", "--false-discovery-rate", "0.01"]
+    asked += ["--clip-outliers", "4"]
     settings = kraft("regress", "--store", planted[0] / "store", "--json", *asked).json["settings"]
     assert settings["statistic"] == "min"
     assert settings["max_p_value"] == 1e-9
     assert settings["min_magnitude"] == 0.02
     assert (settings["window"], settings["min_runs"]) == (30, 10)
     assert settings["false_discovery_rate"] == 0.01
+    assert settings["clip_outliers"] == 4
 
 
 @pytest.mark.parametrize(
