@@ -134,8 +134,8 @@ def built(commit: Commit, work: Path, jobs: int) -> int:
     for module in sorted((commit.export / CORE).glob("*.pyx")):
         place = store / f"{module.stem}-{fingerprint(rules, module)}"
         if place.exists():
-            for extension in place.iterdir():
-                shutil.copy2(extension, module.parent)
+            for made in place.iterdir():
+                shutil.copy2(made, module.parent)
         else:
             missing[module.stem] = place
     if missing:
@@ -144,8 +144,9 @@ def built(commit: Commit, work: Path, jobs: int) -> int:
         subprocess.run(command, cwd=commit.export, env=os.environ | modules, check=True)
     for name, place in missing.items():
         place.mkdir()
-        for extension in (commit.export / CORE).glob(f"{name}.cpython-*.so"):
-            shutil.copy2(extension, place)
+        for made in (f"{name}.cpython-*.so", f"{name}.c"):
+            for path in (commit.export / CORE).glob(made):
+                shutil.copy2(path, place)
     return len(missing)
 
 
