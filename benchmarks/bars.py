@@ -1,266 +1,25 @@
-"""The bars: for each row of the speed table what is compared with what, and how much is asked.
-
-A row names the work of kraft, the peer's work, and its conditions; `judge` turns the measurements
-of one run into verdicts. Rates are per item, so that two sides may do different amounts of a work.
-"""
+"""The bars: each row of the speed table, what it is held against and how much is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
-
-#: How the works of Kafka's classes and quorums begin.
-PEER = "kafka_"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One work of one run: seconds for `count` items, and the bytes that it moves."""
-
-    work: str
-    unit: str
-    count: int
-    median_s: float
-    worst_s: float
-    bytes: int = 0
-    total: int = 0  # partitions in the whole cluster, where that differs from the count
-    heap: str = ""
-    p99_s: float = 0.0  # where the items were timed one by one
-
-    @property
-    def item_s(self) -> float:
-        return self.median_s / self.count
-
-    @property
-    def bytes_per_s(self) -> float:
-        return self.bytes / self.median_s
-
-
-class Run:
-    """The measurements of one run, by work and (where given) by the cluster's partitions."""
-
-    def __init__(self, json: dict[str, Any]) -> None:
-        self.quick = bool(json.get("quick"))
-        self.machine = json.get("machine_info", {})
-        self.partitions = json.get("partitions", 0)
-        entries = [each for each in json["benchmarks"] if "work" in each["extra_info"]]
-        measured = [_benchmark(each) for each in entries]
-        measured += [_figure(each) for each in json.get("figures", [])]
-        self.kraft = [each for each in measured if not each.work.startswith(PEER)]
-        self.peers = [each for each in measured if each.work.startswith(PEER)]
-        infos = (each["extra_info"] for each in entries)
-        self.java = next((info["java"] for info in infos if "java" in info), None)
-
-    def of(self, work: str, total: int | None = None) -> Measurement | None:
-        """The measurement of `work`, of kraft's side or the peers'; None if it did not run.
-
-        Where no total is asked for, that of the run's usual size of cluster.
-        """
-        wanted = (0, self.partitions) if total is None else (total,)
-        found = [each for each in self.kraft + self.peers if each.work == work]
-        return next((each for each in found if each.total in wanted), None)
-
-    def all_of(self, work: str) -> list[Measurement]:
-        found = [each for each in self.kraft + self.peers if each.work == work]
-        return sorted(found, key=lambda each: each.total)
-
-
-def _benchmark(entry: dict[str, Any]) -> Measurement:
-    info, stats = entry["extra_info"], entry["stats"]
-    return Measurement(
-        work=info.get("work", entry["name"]),
-        unit=info.get("unit", "calls"),
-        count=info.get("count", 1),
-        median_s=stats["median"],
-        worst_s=stats["max"],
-        bytes=info.get("bytes", 0),
-        total=info.get("total", 0),
-        heap=info.get("heap", ""),
-        p99_s=info.get("p99_s", 0.0),
-    )
-
-
-def _figure(line: dict[str, Any]) -> Measurement:
-    """What was not timed: so many bytes for so many items."""
-    return Measurement(
-        work=line["work"],
-        unit=line["unit"],
-        count=line["count"],
-        median_s=0.0,
-        worst_s=0.0,
-        bytes=line["bytes"],
-        heap=line.get("heap", ""),
-    )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One condition of one row: what was asked, what came out; None where not measured."""
-
-    asked: str
-    came_out: str
-    met: bool | None
-
-
-Condition = Callable[[Run, "Row"], Verdict]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table. `floor` names the baseline whose bandwidth bounds the work."""
-
-    title: str
-    kraft: str
-    peer: str | None
-    conditions: tuple[Condition, ...]
-    floor: str | None = "memcpy"
-    total: int | None = None
-    note: str = ""
-
-
-def at_least(times: float, peer: str | None = None) -> Condition:
-    """So many times as fast as the row's peer, or as another one."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        name = peer or row.peer or ""
-        ours, theirs = run.of(row.kraft, row.total), run.of(name, row.total)
-        asked = f">= {times:g}x {name}"
-        if ours is None or theirs is None:
-            return Verdict(asked, "", None)
-        ratio = theirs.item_s / ours.item_s
-        return Verdict(asked, f"{ratio:.2f}x", ratio >= times)
-
-    return judge
-
-
-def share_of(baseline: str, fraction: float) -> Condition:
-    """At least this fraction of the baseline's bytes a second."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours, bare = run.of(row.kraft, row.total), run.of(baseline)
-        asked = f">= {fraction:.0%} of {baseline}"
-        if ours is None or bare is None or not ours.bytes:
-            return Verdict(asked, "", None)
-        share = ours.bytes_per_s / bare.bytes_per_s
-        return Verdict(asked, f"{share:.1%}", share >= fraction)
-
-    return judge
-
-
-def worst_within(times: float) -> Condition:
-    """The worst run takes at most so many times the median."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"worst <= {times:g}x median"
-        if ours is None:
-            return Verdict(asked, "", None)
-        ratio = ours.worst_s / ours.median_s
-        return Verdict(asked, f"{ratio:.2f}x", ratio <= times)
-
-    return judge
-
-
-def at_most_ms(limit: float) -> Condition:
-    """The median takes at most so many milliseconds."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"<= {limit:g} ms"
-        if ours is None:
-            return Verdict(asked, "", None)
-        return Verdict(asked, f"{ours.median_s * 1e3:.3f} ms", ours.median_s * 1e3 <= limit)
-
-    return judge
-
-
-def worst_at_most_ms(limit: float) -> Condition:
-    """The worst takes at most so many milliseconds."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"worst <= {limit:g} ms"
-        if ours is None:
-            return Verdict(asked, "", None)
-        return Verdict(asked, f"{ours.worst_s * 1e3:.3f} ms", ours.worst_s * 1e3 <= limit)
-
-    return judge
-
-
-def at_most_bytes(limit: float) -> Condition:
-    """At most so many bytes an item."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"<= {limit:g} B a partition"
-        if ours is None:
-            return Verdict(asked, "", None)
-        each = ours.bytes / ours.count
-        return Verdict(asked, f"{each:.1f} B", each <= limit)
-
-    return judge
-
-
-def at_most_times(limit: float, baseline: str) -> Condition:
-    """The median item takes at most so many times the baseline's."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours, bare = run.of(row.kraft, row.total), run.of(baseline)
-        asked = f"<= {limit:g}x {baseline}"
-        if ours is None or bare is None:
-            return Verdict(asked, "", None)
-        ratio = ours.item_s / bare.item_s
-        return Verdict(asked, f"{ratio:.2f}x", ratio <= limit)
-
-    return judge
-
-
-def at_least_a_second(rate: float) -> Condition:
-    """At least so many items a second."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f">= {rate:,.0f} /s"
-        if ours is None:
-            return Verdict(asked, "", None)
-        return Verdict(asked, f"{1 / ours.item_s:,.0f} /s", 1 / ours.item_s >= rate)
-
-    return judge
-
-
-def share_of_bytes(peer: str, part: float) -> Condition:
-    """At most this part of the peer's bytes an item."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours, theirs = run.of(row.kraft, row.total), run.of(peer)
-        asked = f"<= 1/{1 / part:g} of {peer}"
-        if ours is None or theirs is None:
-            return Verdict(asked, "", None)
-        share = ours.bytes / ours.count / (theirs.bytes / theirs.count)
-        return Verdict(asked, f"1/{1 / share:.1f}", share <= part)
-
-    return judge
-
-
-def same_cost(times: float) -> Condition:
-    """Over all sizes of cluster that were measured, slowest and fastest differ at most so much."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        sizes = run.all_of(row.kraft)
-        if len(sizes) < 2:
-            return Verdict(f"within {times:g}x over sizes", "", None)
-        asked = f"within {times:g}x, {_short(sizes[0].total)} to {_short(sizes[-1].total)}"
-        costs = [each.item_s for each in sizes]
-        ratio = max(costs) / min(costs)
-        return Verdict(asked, f"{ratio:.2f}x", ratio <= times)
-
-    return judge
-
-
-def _short(count: int) -> str:
-    return f"{count // 1_000_000}M" if count >= 1_000_000 else f"{count // 1000}k"
-
+from collections.abc import Iterator
+
+from benchmarks.conditions import (
+    Row,
+    Verdict,
+    at_least,
+    at_least_a_second,
+    at_most_bytes,
+    at_most_ms,
+    at_most_s,
+    at_most_times,
+    same_cost,
+    share_of,
+    share_of_bytes,
+    worst_at_most_ms,
+    worst_within,
+)
+from benchmarks.measurements import Run
 
 QUORUM_ROWS = (
     Row(
@@ -611,8 +370,38 @@ SWEEP_ROWS = (
 )
 
 
+HISTORY_ROWS = (
+    Row(
+        "kraft bench ingest: 10,000 runs x 200 benchmarks, 20M round values, by Spark",
+        "ingest_spark",
+        "ingest_json",
+        (at_most_s(90),),
+        floor="ingest_bytes",
+        total=10_000,
+        note="two cores, the session up; the peer is json.loads of the same files on one core",
+    ),
+    Row(
+        "kraft regress over all of them, Spark's start included",
+        "regress_command",
+        "regress_otava",
+        (at_most_s(90),),
+        floor=None,
+        total=10_000,
+        note="two cores; the peer is Otava's change points alone, on one",
+    ),
+    Row(
+        "kraft regress compare of two files of 200 benchmarks",
+        "compare_command",
+        None,
+        (at_most_s(2),),
+        floor=None,
+    ),
+)
+
+
 def judged(
-    run: Run, rows: tuple[Row, ...] = ROWS + CONTROLLER_ROWS + QUORUM_ROWS + SWEEP_ROWS
+    run: Run,
+    rows: tuple[Row, ...] = ROWS + CONTROLLER_ROWS + QUORUM_ROWS + SWEEP_ROWS + HISTORY_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:
     """Every row with the verdict of each of its conditions."""
     for row in rows:

@@ -68,6 +68,10 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
+def total_of(folder: Path) -> int:
+    return len(files_of(folder))
+
+
 def size_of(files: list[Path]) -> int:
     return sum(path.stat().st_size for path in files)
 
@@ -85,7 +89,7 @@ def bench_ingest_files(
     }
     done = benchmark.pedantic(act[work], rounds=3, warmup_rounds=1)
     assert len(done) == len(files)
-    measured(work, unit="runs", count=len(files), bytes=size_of(files))
+    measured(work, unit="runs", count=len(files), bytes=size_of(files), total=total_of(runs))
 
 
 @pytest.mark.parametrize("work", ["ingest_alone", "ingest_spark"])
@@ -114,4 +118,4 @@ def bench_ingest_store(
         run, rounds=1 if is_large else 3, warmup_rounds=0 if is_large else 1
     )
     assert (report.runs_added, report.problems) == (len(files), [])
-    measured(work, unit="runs", count=len(files), bytes=report.bytes)
+    measured(work, unit="runs", count=len(files), bytes=report.bytes, total=len(files))

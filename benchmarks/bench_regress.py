@@ -66,14 +66,17 @@ def planted(request: pytest.FixtureRequest, is_quick: bool) -> Iterator[Planted]
     shutil.rmtree(folder)
 
 
+def rounds_of(planted: Planted) -> int:
+    """Ten thousand runs take as long as all else together, thirty say nothing."""
+    return 3 if planted.runs == 1000 else 1
+
+
 def told_of(measured: Callable[..., None], work: str, planted: Planted) -> None:
     points = planted.runs * _BENCHMARKS
-    measured(work, unit="points", count=points, runs=planted.runs, rounds=points * _ROUNDS)
+    measured(work, unit="points", count=points, rounds=points * _ROUNDS, total=planted.runs)
 
 
-def bench_regress_command(
-    benchmark: Any, measured: Callable[..., None], planted: Planted, is_quick: bool
-) -> None:
+def bench_regress_command(benchmark: Any, measured: Callable[..., None], planted: Planted) -> None:
     try:
         find_java()
     except MissingJavaError as error:
@@ -84,26 +87,22 @@ def bench_regress_command(
     def run() -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    document = json.loads(benchmark.pedantic(run, rounds=1 if is_quick else 3))
+    document = json.loads(benchmark.pedantic(run, rounds=rounds_of(planted)))
     assert document["summary"]["series"] == _BENCHMARKS
     assert document["summary"]["changed"] >= len(planted.steps) * 3 // 4
     told_of(measured, "regress_command", planted)
 
 
-def bench_regress_alone(
-    benchmark: Any, measured: Callable[..., None], planted: Planted, is_quick: bool
-) -> None:
+def bench_regress_alone(benchmark: Any, measured: Callable[..., None], planted: Planted) -> None:
     found = benchmark.pedantic(
-        lambda: analyse_store(None, planted.store, Settings()), rounds=1 if is_quick else 3
+        lambda: analyse_store(None, planted.store, Settings()), rounds=rounds_of(planted)
     )
     assert len(found.series) == _BENCHMARKS
     told_of(measured, "regress_alone", planted)
 
 
 @pytest.mark.peer
-def bench_regress_otava(
-    benchmark: Any, measured: Callable[..., None], planted: Planted, is_quick: bool
-) -> None:
+def bench_regress_otava(benchmark: Any, measured: Callable[..., None], planted: Planted) -> None:
     from otava.analysis import compute_change_points
 
     columns = ["suite", "benchmark", "params", "time", "median"]
@@ -119,7 +118,7 @@ def bench_regress_otava(
         lambda: [
             compute_change_points(each, settings.window, settings.max_p_value)[0] for each in series
         ],
-        rounds=1 if is_quick else 3,
+        rounds=rounds_of(planted),
     )
     assert sum(map(len, found)) >= len(planted.steps) * 3 // 4
     told_of(measured, "regress_otava", planted)

@@ -1,8 +1,9 @@
 """What no fixture of pytest-benchmark timed, in pytest-benchmark's own form.
 
 Owns the way from a *line* (what a peer's process printed, or what a benchmark that times single
-acts noted) to an entry of the ``benchmarks`` list: kraft and its peers lie in one JSON of one schema,
-and whatever reads pytest-benchmark reads both. A line names its ``work`` and holds the seconds of every round as ``values_s``; a line without them is no time (bytes of memory, say) and
+acts noted) to an entry of the ``benchmarks`` list: kraft and its peers lie in one JSON of one
+schema, and whatever reads pytest-benchmark reads both. A line names its ``work`` and holds the
+seconds of every round as ``values_s``; a line without them is no time (bytes of memory, say) and
 stays in ``figures``.
 """
 

@@ -23,8 +23,17 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import report
-from benchmarks.bars import CONTROLLER_ROWS, QUORUM_ROWS, ROWS, SWEEP_ROWS, Row, Run, judged
+from benchmarks.bars import (
+    CONTROLLER_ROWS,
+    HISTORY_ROWS,
+    QUORUM_ROWS,
+    ROWS,
+    SWEEP_ROWS,
+    judged,
+)
+from benchmarks.conditions import Row
 from benchmarks.kept import kept
+from benchmarks.measurements import Run
 from kraft.regression import multiplicity, wording
 from kraft.regression.findings import ChangePoint, Outcome, SeriesFinding
 from kraft.regression.results import read_run
@@ -42,6 +51,7 @@ GROUPS = (
     ("The controller", CONTROLLER_ROWS),
     ("The quorum", QUORUM_ROWS),
     ("Sweeps", SWEEP_ROWS),
+    ("Histories of benchmarks", HISTORY_ROWS),
 )
 HEAD = """# Performance
 

@@ -15,7 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.bars import Measurement, Row, Run, Verdict, judged
+from benchmarks.bars import judged
+from benchmarks.conditions import Row, Verdict
+from benchmarks.measurements import Measurement, Run
 
 MARKS = {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]not measured[/]"}
 

@@ -1,0 +1,193 @@
+"""Conditions of the speed table: what is asked of a row, and how a run is judged by it.
+
+A row names the work of kraft, the peer's work, and its conditions; each turns the measurements of
+one run into a verdict. Rates are per item, so that two sides may do different amounts of a work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.measurements import Run
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One condition of one row: what was asked, what came out; None where not measured."""
+
+    asked: str
+    came_out: str
+    met: bool | None
+
+
+Condition = Callable[[Run, "Row"], Verdict]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `floor` names the baseline whose bandwidth bounds the work."""
+
+    title: str
+    kraft: str
+    peer: str | None
+    conditions: tuple[Condition, ...]
+    floor: str | None = "memcpy"
+    total: int | None = None
+    note: str = ""
+
+
+def at_least(times: float, peer: str | None = None) -> Condition:
+    """So many times as fast as the row's peer, or as another one."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        name = peer or row.peer or ""
+        ours, theirs = run.of(row.kraft, row.total), run.of(name, row.total)
+        asked = f">= {times:g}x {name}"
+        if ours is None or theirs is None:
+            return Verdict(asked, "", None)
+        ratio = theirs.item_s / ours.item_s
+        return Verdict(asked, f"{ratio:.2f}x", ratio >= times)
+
+    return judge
+
+
+def share_of(baseline: str, fraction: float) -> Condition:
+    """At least this fraction of the baseline's bytes a second."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours, bare = run.of(row.kraft, row.total), run.of(baseline)
+        asked = f">= {fraction:.0%} of {baseline}"
+        if ours is None or bare is None or not ours.bytes:
+            return Verdict(asked, "", None)
+        share = ours.bytes_per_s / bare.bytes_per_s
+        return Verdict(asked, f"{share:.1%}", share >= fraction)
+
+    return judge
+
+
+def worst_within(times: float) -> Condition:
+    """The worst run takes at most so many times the median."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"worst <= {times:g}x median"
+        if ours is None:
+            return Verdict(asked, "", None)
+        ratio = ours.worst_s / ours.median_s
+        return Verdict(asked, f"{ratio:.2f}x", ratio <= times)
+
+    return judge
+
+
+def at_most_ms(limit: float) -> Condition:
+    """The median takes at most so many milliseconds."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"<= {limit:g} ms"
+        if ours is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{ours.median_s * 1e3:.3f} ms", ours.median_s * 1e3 <= limit)
+
+    return judge
+
+
+def at_most_s(limit: float) -> Condition:
+    """The median takes at most so many seconds."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"<= {limit:g} s"
+        if ours is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{ours.median_s:.2f} s", ours.median_s <= limit)
+
+    return judge
+
+
+def worst_at_most_ms(limit: float) -> Condition:
+    """The worst takes at most so many milliseconds."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"worst <= {limit:g} ms"
+        if ours is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{ours.worst_s * 1e3:.3f} ms", ours.worst_s * 1e3 <= limit)
+
+    return judge
+
+
+def at_most_bytes(limit: float) -> Condition:
+    """At most so many bytes an item."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f"<= {limit:g} B a partition"
+        if ours is None:
+            return Verdict(asked, "", None)
+        each = ours.bytes / ours.count
+        return Verdict(asked, f"{each:.1f} B", each <= limit)
+
+    return judge
+
+
+def at_most_times(limit: float, baseline: str) -> Condition:
+    """The median item takes at most so many times the baseline's."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours, bare = run.of(row.kraft, row.total), run.of(baseline)
+        asked = f"<= {limit:g}x {baseline}"
+        if ours is None or bare is None:
+            return Verdict(asked, "", None)
+        ratio = ours.item_s / bare.item_s
+        return Verdict(asked, f"{ratio:.2f}x", ratio <= limit)
+
+    return judge
+
+
+def at_least_a_second(rate: float) -> Condition:
+    """At least so many items a second."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours = run.of(row.kraft, row.total)
+        asked = f">= {rate:,.0f} /s"
+        if ours is None:
+            return Verdict(asked, "", None)
+        return Verdict(asked, f"{1 / ours.item_s:,.0f} /s", 1 / ours.item_s >= rate)
+
+    return judge
+
+
+def share_of_bytes(peer: str, part: float) -> Condition:
+    """At most this part of the peer's bytes an item."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        ours, theirs = run.of(row.kraft, row.total), run.of(peer)
+        asked = f"<= 1/{1 / part:g} of {peer}"
+        if ours is None or theirs is None:
+            return Verdict(asked, "", None)
+        share = ours.bytes / ours.count / (theirs.bytes / theirs.count)
+        return Verdict(asked, f"1/{1 / share:.1f}", share <= part)
+
+    return judge
+
+
+def same_cost(times: float) -> Condition:
+    """Over all sizes of cluster that were measured, slowest and fastest differ at most so much."""
+
+    def judge(run: Run, row: Row) -> Verdict:
+        sizes = run.all_of(row.kraft)
+        if len(sizes) < 2:
+            return Verdict(f"within {times:g}x over sizes", "", None)
+        asked = f"within {times:g}x, {_short(sizes[0].total)} to {_short(sizes[-1].total)}"
+        costs = [each.item_s for each in sizes]
+        ratio = max(costs) / min(costs)
+        return Verdict(asked, f"{ratio:.2f}x", ratio <= times)
+
+    return judge
+
+
+def _short(count: int) -> str:
+    return f"{count // 1_000_000}M" if count >= 1_000_000 else f"{count // 1000}k"
