@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from kraft.errors import InvalidRequestError
 from kraft.simulation import scenario, whole_scenario
-from kraft.simulation.cluster import NOTHING, Suppressed
 from kraft.simulation.scenario import Outcome
 from kraft.simulation.tape import Tape
+from kraft.simulation.weather import NOTHING, Suppressed
 
 
 class Kind(NamedTuple):

@@ -20,19 +20,14 @@ from kraft.raft.config import RaftConfig
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
-from kraft.simulation.cluster import (
-    NOTHING,
-    NUMBERS_OF_A_PHASE,
-    Cluster,
-    Suppressed,
-    Weather,
-)
+from kraft.simulation.cluster import Cluster
 from kraft.simulation.faults import Faults
 from kraft.simulation.history import History, Violation
 from kraft.simulation.log_storage import LogStorage
 from kraft.simulation.machine import Machine, new_directory
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 from kraft.simulation.tape import Tape
+from kraft.simulation.weather import NOTHING, NUMBERS_OF_A_PHASE, Suppressed, Weather
 
 CLUSTER_ID = "simulated-cluster"
 LISTENER = "CONTROLLER"

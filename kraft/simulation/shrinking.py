@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from kraft.simulation.cluster import NUMBERS_OF_A_PHASE, Suppressed
 from kraft.simulation.history import Violation
 from kraft.simulation.replays import Replay
 from kraft.simulation.scenario import Outcome
+from kraft.simulation.weather import NUMBERS_OF_A_PHASE, Suppressed
 
 #: How often a history is run again at most.
 MOST_RUNS = 400

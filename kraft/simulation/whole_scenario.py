@@ -28,7 +28,6 @@ from kraft.records import Record
 from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, MetadataVersion
 from kraft.simulation.brokers import SimulatedBroker
 from kraft.simulation.clients import Client, Histories
-from kraft.simulation.cluster import NOTHING, Suppressed
 from kraft.simulation.controllers import SimulatedController
 from kraft.simulation.faults import Faults
 from kraft.simulation.history import Violation
@@ -45,6 +44,7 @@ from kraft.simulation.scenario import (
 from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
 from kraft.simulation.storage import Snapshot
 from kraft.simulation.tape import Tape
+from kraft.simulation.weather import NOTHING, Suppressed
 from kraft.simulation.whole_cluster import Finder, WholeCluster
 
 #: What the modules of the controller call the size of a piece.

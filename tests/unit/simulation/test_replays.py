@@ -3,8 +3,8 @@
 import pytest
 
 from kraft.errors import InvalidRequestError
-from kraft.simulation.cluster import Suppressed
 from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay, parse
+from kraft.simulation.weather import Suppressed
 
 
 @pytest.mark.parametrize(
