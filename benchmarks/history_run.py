@@ -7,8 +7,8 @@ benchmarks that `--select` names, commit after commit and all of that `--runs` t
 hour of the machine is spread over all of them.
 
 Each commit is measured by the suite that it came with. What is kept is pytest-benchmark's own JSON
-with three differences: its time is that of the commit (and as many seconds later as runs went
-before it), so that the runs stand in the history's order whenever they were made; its commit is the
+with three differences: its time is that of the commit (and a little later, in the order of commits
+and runs), so that the runs stand in the history's order whenever they were made; its commit is the
 exported one; and what is large or names a machine is left out (`kept`).
 """
 
@@ -61,6 +61,7 @@ class Commit:
     time: str  # ISO 8601, of the committer
     author_time: str
     subject: str
+    ancestors: int  # how many commits it stands on
     export: Path
 
     @property
@@ -71,7 +72,8 @@ class Commit:
 def commit_of(name: str, work: Path) -> Commit:
     told = git("show", "-s", "--format=%H %cI %aI %s", name).strip()
     id, time, author_time, subject = told.split(" ", 3)
-    return Commit(id, time, author_time, subject, work / id[:10])
+    ancestors = int(git("rev-list", "--count", id))
+    return Commit(id, time, author_time, subject, ancestors, work / id[:10])
 
 
 # -- exports and their builds
@@ -175,7 +177,9 @@ def run(commit: Commit, select: str, output: Path) -> Path:
 
 def backdated(made: dict[str, Any], commit: Commit, number: int) -> dict[str, Any]:
     """The run as one of the commit and its time; ``measured`` says when it really was made."""
-    time = datetime.fromisoformat(commit.time) + timedelta(seconds=number)
+    # Commits of one second stay in their order, and so do the runs of one commit.
+    behind = timedelta(milliseconds=commit.ancestors % 1000, microseconds=number)
+    time = datetime.fromisoformat(commit.time) + behind
     made["commit_info"] = {
         "id": commit.id,
         "time": commit.time,

@@ -184,8 +184,9 @@ def points_of(runs: list[Kept], settings: Settings) -> pa.Table:
 
 
 def findings(runs: list[Kept], statistic: str) -> tuple[SeriesFinding, ...]:
-    """What `kraft regress` finds in these runs."""
-    settings = Settings(statistic=statistic)
+    """What `kraft regress` finds in these runs; of counts, what addresses alone do not explain."""
+    magnitude = 0.01 if statistic == "instructions" else 0.0
+    settings = Settings(statistic=statistic, min_magnitude=magnitude)
     looked = [each.finding for each in looking.look(points_of(runs, settings), settings)]
     return multiplicity.correct([each for each in looked if each.run_count], settings)
 
@@ -201,7 +202,8 @@ def history(runs: list[Kept]) -> list[str]:
         " (`make history`), ingested and analysed as any project's:"
         " `kraft bench ingest benchmarks/history --store DIR && kraft regress --store DIR`."
         " Settings are the defaults: a change is told where its p value, corrected for all tests,"
-        " is trusted.",
+        " is trusted. Of instructions, changes below 1 % are not told (`--min-magnitude`): so much"
+        " can be where things lie in memory.",
         "",
     ]
     for title, part, statistic in (

@@ -56,9 +56,20 @@ def test_a_kept_result_is_small_and_names_no_machine() -> None:
 
 
 def test_a_run_of_a_past_commit_stands_where_the_commit_does(tmp_path: Path) -> None:
-    commit = Commit("a" * 40, "2026-11-21T10:03:07+00:00", "then", "Faster", tmp_path)
+    commit = Commit("a" * 40, "2026-11-21T10:03:07+00:00", "then", "Faster", 1017, tmp_path)
     result = backdated(made(3), commit, 2)
-    assert result["datetime"] == "2026-11-21T10:03:09+00:00"
+    assert result["datetime"] == "2026-11-21T10:03:07.017002+00:00"
     assert result["measured"] == "2026-11-21T17:00:00+00:00"
     assert result["commit_info"]["id"] == commit.id
     assert result["commit_info"]["subject"] == "Faster"
+
+
+def test_commits_of_one_second_stay_in_order_whatever_run_it_is(tmp_path: Path) -> None:
+    first, second = (
+        Commit(letter * 40, "2026-11-21T14:18:34+00:00", "then", "", ancestors, tmp_path)
+        for letter, ancestors in (("a", 7), ("b", 8))
+    )
+    times = [
+        backdated(made(3), commit, n)["datetime"] for commit in (first, second) for n in (0, 9)
+    ]
+    assert times == sorted(times)
