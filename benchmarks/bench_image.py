@@ -24,6 +24,7 @@ from benchmarks import generate
 from benchmarks.bench_election import BROKER, fence
 from benchmarks.clusters import journaled
 from benchmarks.conftest import Sizes
+from benchmarks.controller_driver import collected_as_in_a_node
 from kraft import records
 from kraft._core.batch import assign_offsets
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
@@ -124,7 +125,8 @@ def bench_snapshot_slices(benchmark: Any, measured: Callable[..., None], sizes: 
     def work() -> None:
         sizes_of_pieces.extend(map(len, made.next_slice() or ()))
 
-    benchmark.pedantic(work, setup=between, rounds=slices)
+    with collected_as_in_a_node():
+        benchmark.pedantic(work, setup=between, rounds=slices)
     assert made.next_slice() is None
     assert (cluster.table.column("leader") != BROKER).all()
     measured(

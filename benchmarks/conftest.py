@@ -12,6 +12,7 @@ The JSON of a run holds kraft's and the peers' figures as ordinary entries of py
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -132,6 +133,25 @@ def peers(request: pytest.FixtureRequest) -> Peers:
     runner = Peers()
     request.config.stash[LINES] = runner.lines
     return runner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_process_at_work() -> None:
+    """The allocator as in a process that has worked for a while, whichever suite comes first.
+
+    glibc maps large blocks anew, page faults and all, until the first of them was given back.
+    """
+    block = bytearray(24 << 20)
+    del block
+
+
+@pytest.fixture(autouse=True)
+def own_garbage_only() -> Iterator[None]:
+    """What earlier benchmarks left behind is not looked through while this one is timed."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
