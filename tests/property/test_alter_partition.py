@@ -38,7 +38,7 @@ def apply(cluster: Cluster, written: Records) -> None:
 
 
 @st.composite
-def partitions(draw: st.DrawFn, topic: Uuid, id: int) -> records.Partition:
+def partitions(draw: st.DrawFn, topic: Uuid, id: int, level: int) -> records.Partition:
     replicas = draw(
         st.lists(st.sampled_from(BROKERS), min_size=1, max_size=10, unique=True)
         | st.lists(st.sampled_from(BROKERS), min_size=3, max_size=3, unique=True)
@@ -49,6 +49,8 @@ def partitions(draw: st.DrawFn, topic: Uuid, id: int) -> records.Partition:
     adding = [broker for broker in replicas if is_moving and broker not in removing][-1:]
     outside = [broker for broker in replicas if broker not in isr]
     elr = draw(st.sampled_from(([], [], outside[:1])))
+    # Before 3.7-IV2 no record has directories, and nothing would keep them as many as replicas.
+    has_directories = level >= 17
     return records.Partition(
         partition_id=id,
         topic_id=topic,
@@ -62,9 +64,11 @@ def partitions(draw: st.DrawFn, topic: Uuid, id: int) -> records.Partition:
         partition_epoch=draw(st.sampled_from((5, 5, 6))),
         directories=[
             draw(st.sampled_from((DIRECTORIES[broker],) * 5 + (LOST,))) for broker in replicas
-        ],
+        ]
+        if has_directories
+        else [],
         eligible_leader_replicas=elr or None,
-        version=2,
+        version=2 if has_directories else 0,
     )
 
 
@@ -94,7 +98,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             )
     for number, topic in enumerate(TOPICS):
         written.append(records.Topic(name=f"t{number}", topic_id=topic))
-        written += [draw(partitions(topic, id)) for id in range(draw(st.integers(1, 4)))]
+        written += [draw(partitions(topic, id, level)) for id in range(draw(st.integers(1, 4)))]
     written.append(
         records.Config(
             resource_type=2,
