@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -503,7 +504,7 @@ def make(kind: str, partitions: int) -> tuple[Path, Expected]:
     directory.mkdir(parents=True, exist_ok=True)
     brokers = brokers_of(kind, partitions)
     state = directories = size = record_bytes = 0
-    partial = directory / "partial"
+    partial = directory / f"partial-{os.getpid()}"
     with partial.open("wb") as file:
         for raw, rows in pieces(kind, partitions):
             size += file.write(raw)
@@ -526,8 +527,15 @@ def make(kind: str, partitions: int) -> tuple[Path, Expected]:
     )
     path = directory / checkpoint_name(expected)
     partial.rename(path)
-    note.write_text(json.dumps(asdict(expected), indent=1))
+    put(note, json.dumps(asdict(expected), indent=1).encode())
     return path, expected
+
+
+def put(path: Path, content: bytes) -> None:
+    """Writes a file that is whole when it is there: several processes may make the same one."""
+    partial = path.with_name(f"{path.name}-{os.getpid()}")
+    partial.write_bytes(content)
+    partial.rename(path)
 
 
 def checkpoint_name(expected: Expected) -> str:
@@ -552,7 +560,7 @@ def make_data_batch(size: int = 16 * 1024) -> Path:
     path = INPUTS / f"batch-{size}.bin"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data_batch(size))
+        put(path, data_batch(size))
     return path
 
 

@@ -135,6 +135,6 @@ def make_changes(partitions: int) -> tuple[Path, Expected]:
         directory_check=generate.directory_check(rows, brokers, way == 3),
     )
     directory.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(out)
-    note.write_text(json.dumps(asdict(expected), indent=1))
+    generate.put(path, bytes(out))
+    generate.put(note, json.dumps(asdict(expected), indent=1).encode())
     return path, expected
