@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.counted.check BASELINE CANDIDATE`` prints the change that is to be allowed,
 for ``kraft regress compare --threshold``. Equal toolchains count alike to half a percent, whatever
-happens to lie where in memory (two percent for the least of the works). Another compiler, Cython,
-interpreter or numpy compares with a wide threshold, and says so: nothing is passed over. Nothing
-compares, and the exit code is 1, where the emulated processor or the interpreter's minor version is
-another, or where the two do not hold the same works: then ``make baseline`` is due, in a commit
-that says why.
+happens to lie where in memory (to 3.5 % for the least of the works, appends of 16 KiB). Another
+compiler, Cython, interpreter or numpy compares with a wide threshold, and says so: nothing is
+passed over. Nothing compares, and the exit code is 1, where the emulated processor or the
+interpreter's minor version is another, or where the two do not hold the same works: then
+``make baseline`` is due, in a commit that says why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-EXACT, WIDE = "3%", "10%"
+EXACT, WIDE = "5%", "10%"
 #: Differences over which counts say nothing about the source.
 INCOMPARABLE = ("level", "features", "python_minor")
 
