@@ -79,9 +79,17 @@ def read(directory: Path) -> tuple[Kept | None, list[Kept]]:
     return (full[-1] if full else None), runs
 
 
-def keep(path: Path, directory: Path) -> None:
-    """This full run is the newest one."""
+def keep(path: Path, directory: Path, *later: Path) -> None:
+    """This full run is the newest one; what later runs of single suites measured takes the place
+    of what it has, and the page says of which suites.
+    """
     made = json.loads(path.read_text())
+    for single in map(json.loads, (each.read_text() for each in later)):
+        replaced = {each["fullname"] for each in single["benchmarks"]}
+        rest = [each for each in made["benchmarks"] if each["fullname"] not in replaced]
+        made["benchmarks"] = rest + single["benchmarks"]
+        suites = {each["group"] for each in single["benchmarks"]}
+        made["by_themselves"] = sorted({*made.get("by_themselves", ()), *suites})
     if made.get("quick", True):
         raise SystemExit(f"{path}: no full run; a quick run's figures mean nothing")
     for old in directory.glob("full*.json"):
@@ -134,6 +142,8 @@ def speed(full: Kept) -> list[str]:
         "",
         *machine_lines(run.machine),
     ]
+    if alone := full.result.get("by_themselves"):
+        lines += [f"Run by themselves, after the rest: {', '.join(alone)}.", ""]
     if run.java:
         lines += [f"Peers: Kafka's own classes and quorums on Java {run.java}, warmed up.", ""]
     for title, rows in GROUPS:
@@ -306,11 +316,18 @@ def pages(directory: Path) -> dict[Path, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the pages on performance.")
-    parser.add_argument("--keep", type=Path, metavar="RUN.json", help="a full run to keep first")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        nargs="+",
+        metavar="RUN.json",
+        help="a full run to keep first, and later runs of single suites",
+    )
     parser.add_argument("--check", action="store_true", help="write nothing, fail where it differs")
     arguments = parser.parse_args()
     if arguments.keep:
-        keep(arguments.keep, HISTORY)
+        first, *later = arguments.keep
+        keep(first, HISTORY, *later)
     for path, text in pages(HISTORY).items():
         if not arguments.check:
             path.write_text(text)
