@@ -332,10 +332,16 @@ class Cluster:
     def _send_request(self, machine: Machine, send: SendRequest) -> None:
         target = self._by_port[send.endpoint.port]
         origin = Origin(machine, machine.life, send.correlation)
-        weather = self.weather
         if target is None:
-            self.at(self.now + weather.latency_ms, self._fail, origin, False)
+            self.at(self.now + self.weather.latency_ms, self._fail, origin, False)
             return
+        self._travel(origin, self._receive, target, origin, send.request)
+
+    def _travel(self, origin: Origin, arrive: Callable[..., None], *what: Any) -> None:
+        """Through the network as the weather is: late, twice, or not at all, of which whoever asked
+        (``origin``) hears every other time.
+        """
+        weather = self.weather
         chance = self.draw()
         delay = weather.latency_ms
         if chance < weather.trouble:
@@ -347,18 +353,13 @@ class Cluster:
                 return
             if chance < weather.duplication:
                 self.counts["duplicated_messages"] += 1
-                late = self.now + delay + self.draw() * 300.0
-                self.at(late, self._receive, target, origin, send.request)
+                self.at(self.now + delay + self.draw() * 300.0, arrive, *what)
             else:
                 self.counts["delayed_messages"] += 1
                 delay += self.draw() ** 3 * 3000.0
         else:
             delay += chance * weather.spread_ms
-        self._order += 1
-        heappush(
-            self._queue,
-            (self.now + delay, self._order, self._receive, target, origin, send.request),
-        )
+        self.at(self.now + delay, arrive, *what)
 
     def _receive(self, machine: Machine, origin: Origin, request: Request) -> None:
         source = origin.machine
@@ -430,30 +431,7 @@ class Cluster:
         if origin.machine is None:
             self.counts[f"{type(response).__name__}_{response.error}"] += 1
             return
-        weather = self.weather
-        chance = self.draw()
-        delay = weather.latency_ms
-        if chance < weather.trouble:
-            delay += self.draw() * weather.spread_ms
-            if chance < weather.loss:
-                self.counts["lost_messages"] += 1
-                if self.draw() < 0.5:
-                    self.at(self.now + delay, self._fail, origin, False)
-                return
-            if chance < weather.duplication:
-                self.counts["duplicated_messages"] += 1
-                late = self.now + delay + self.draw() * 300.0
-                self.at(late, self._answer, origin, response, machine.id)
-            else:
-                self.counts["delayed_messages"] += 1
-                delay += self.draw() ** 3 * 3000.0
-        else:
-            delay += chance * weather.spread_ms
-        self._order += 1
-        heappush(
-            self._queue,
-            (self.now + delay, self._order, self._answer, origin, response, machine.id),
-        )
+        self._travel(origin, self._answer, origin, response, machine.id)
 
     def _damage(self, response: FetchResponse) -> None:
         """Flips a bit that the last batch's CRC covers, or cuts it; TCP lets some through."""
