@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.measurements import Run
+from benchmarks.measurements import Measurement, Run
 
 
 @dataclass(frozen=True)
@@ -66,71 +66,43 @@ def share_of(baseline: str, fraction: float) -> Condition:
     return judge
 
 
-def worst_within(times: float) -> Condition:
-    """The worst run takes at most so many times the median."""
+def no_more(limit: float, asked: str, shown: str, of: Callable[[Measurement], float]) -> Condition:
+    """A figure of the row's own measurement is at most this; ``shown`` formats what came out."""
 
     def judge(run: Run, row: Row) -> Verdict:
         ours = run.of(row.kraft, row.total)
-        asked = f"worst <= {times:g}x median"
         if ours is None:
             return Verdict(asked, "", None)
-        ratio = ours.worst_s / ours.median_s
-        return Verdict(asked, f"{ratio:.2f}x", ratio <= times)
+        return Verdict(asked, shown.format(of(ours)), of(ours) <= limit)
 
     return judge
+
+
+def worst_within(times: float) -> Condition:
+    """The worst run takes at most so many times the median."""
+    asked = f"worst <= {times:g}x median"
+    return no_more(times, asked, "{:.2f}x", lambda ours: ours.worst_s / ours.median_s)
 
 
 def at_most_ms(limit: float) -> Condition:
     """The median takes at most so many milliseconds."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"<= {limit:g} ms"
-        if ours is None:
-            return Verdict(asked, "", None)
-        return Verdict(asked, f"{ours.median_s * 1e3:.3f} ms", ours.median_s * 1e3 <= limit)
-
-    return judge
+    return no_more(limit, f"<= {limit:g} ms", "{:.3f} ms", lambda ours: ours.median_s * 1e3)
 
 
 def at_most_s(limit: float) -> Condition:
     """The median takes at most so many seconds."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"<= {limit:g} s"
-        if ours is None:
-            return Verdict(asked, "", None)
-        return Verdict(asked, f"{ours.median_s:.2f} s", ours.median_s <= limit)
-
-    return judge
+    return no_more(limit, f"<= {limit:g} s", "{:.2f} s", lambda ours: ours.median_s)
 
 
 def worst_at_most_ms(limit: float) -> Condition:
     """The worst takes at most so many milliseconds."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"worst <= {limit:g} ms"
-        if ours is None:
-            return Verdict(asked, "", None)
-        return Verdict(asked, f"{ours.worst_s * 1e3:.3f} ms", ours.worst_s * 1e3 <= limit)
-
-    return judge
+    return no_more(limit, f"worst <= {limit:g} ms", "{:.3f} ms", lambda ours: ours.worst_s * 1e3)
 
 
 def at_most_bytes(limit: float) -> Condition:
     """At most so many bytes an item."""
-
-    def judge(run: Run, row: Row) -> Verdict:
-        ours = run.of(row.kraft, row.total)
-        asked = f"<= {limit:g} B a partition"
-        if ours is None:
-            return Verdict(asked, "", None)
-        each = ours.bytes / ours.count
-        return Verdict(asked, f"{each:.1f} B", each <= limit)
-
-    return judge
+    asked = f"<= {limit:g} B a partition"
+    return no_more(limit, asked, "{:.1f} B", lambda ours: ours.bytes / ours.count)
 
 
 def at_most_times(limit: float, baseline: str) -> Condition:
