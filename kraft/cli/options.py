@@ -65,3 +65,23 @@ MaxTransactionOption = Annotated[
         show_default=False,
     ),
 ]
+
+#: Of the sweeps.
+SweepMasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Sweep on this Spark (spark://host:7077, local[4]), where kraft is installed, instead "
+        "of on this machine's cores.",
+        show_default=False,
+    ),
+]
+
+SweepSparkOption = Annotated[
+    bool,
+    typer.Option(
+        "--spark/--local",
+        help="Sweep on a Spark that is started here, or on this machine's cores alone.",
+    ),
+]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.cli.exits import INTERRUPTED, REFUSED
-from kraft.cli.options import AtOption, FromOption, JsonOption, SalvageOption
+from kraft.cli.options import (
+    AtOption,
+    FromOption,
+    JsonOption,
+    SalvageOption,
+    SweepMasterOption,
+    SweepSparkOption,
+)
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
@@ -88,23 +95,8 @@ def outages(
             show_default=False,
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help="Sweep on this Spark (spark://host:7077, local[4]) instead of on this machine's "
-            "cores.",
-            show_default=False,
-        ),
-    ] = None,
-    spark: Annotated[
-        bool,
-        typer.Option(
-            "--spark/--local",
-            help="Sweep on a Spark that is started here, or on this machine's cores alone.",
-        ),
-    ] = False,
+    master: SweepMasterOption = None,
+    spark: SweepSparkOption = False,
     salvage: SalvageOption = False,
     as_json: JsonOption = False,
 ) -> None:

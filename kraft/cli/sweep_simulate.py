@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.exits import INTERRUPTED, REFUSED
-from kraft.cli.options import JsonOption
+from kraft.cli.options import JsonOption, SweepMasterOption, SweepSparkOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,23 +74,8 @@ def simulate(
             show_default=False,
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help="Sweep on this Spark (spark://host:7077, local[4]) instead of on this machine's "
-            "cores; kraft is installed there.",
-            show_default=False,
-        ),
-    ] = None,
-    spark: Annotated[
-        bool,
-        typer.Option(
-            "--spark/--local",
-            help="Sweep on a Spark that is started here, or on this machine's cores alone.",
-        ),
-    ] = False,
+    master: SweepMasterOption = None,
+    spark: SweepSparkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Clusters in virtual time, under every fault: one seed is one history, and every invariant is checked after every event.
