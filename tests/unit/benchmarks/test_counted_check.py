@@ -46,6 +46,8 @@ def test_equal_toolchains_compare_closely(
 ) -> None:
     assert allowed(tmp_path, result, result) == check.EXACT
     assert capsys.readouterr().err == ""
+    # A second CRC pass over what is decoded costs 5.8 %; where bytes lie costs up to 3.5 %.
+    assert 3.5 < float(check.EXACT.removesuffix("%")) < 5.8
 
 
 def test_another_compiler_compares_widely_and_is_named(

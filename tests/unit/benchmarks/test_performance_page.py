@@ -108,6 +108,23 @@ def test_the_newest_full_run_takes_the_place_of_the_one_before(tmp_path: Path) -
     assert not runs
 
 
+def test_a_later_run_of_one_suite_takes_the_place_of_what_the_full_run_has(tmp_path: Path) -> None:
+    full = run_of(1, {"bench_decode": 0.1, "bench_encode": 0.2}) | {"quick": False}
+    later = run_of(1, {"bench_decode": 0.05})
+    later["benchmarks"][0]["group"] = "codec"
+    for name, run in (("full", full), ("later", later)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(run))
+    history = tmp_path / "history"
+    performance_page.keep(tmp_path / "full.json", history, tmp_path / "later.json")
+    kept_run, _ = performance_page.read(history)
+    assert kept_run is not None
+    medians = {each["name"]: each["stats"]["median"] for each in kept_run.result["benchmarks"]}
+    assert medians == {"bench_decode": 0.05, "bench_encode": 0.2}
+    assert "Run by themselves, after the rest: codec." in "\n".join(
+        performance_page.speed(kept_run)
+    )
+
+
 def test_the_page_in_the_repository_has_every_commit_of_the_history() -> None:
     _, runs = performance_page.read(performance_page.HISTORY)
     page = performance_page.PAGE.read_text()
