@@ -320,8 +320,7 @@ def _analysis(store: Path, settings: Settings, master: str | None, **asked: Any)
     from kraft.spark.analysis import analyse_store
     from kraft.spark.store import open_store
 
-    points = sum(file.rows for file in open_store(store).files.values())
-    if master is None and points < _ALONE_POINTS:
+    if master is None and open_store(store).points < _ALONE_POINTS:
         return analyse_store(None, store, settings, **asked)
     from kraft.spark.session import spark_session
 
