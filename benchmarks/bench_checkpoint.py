@@ -81,7 +81,7 @@ def bench_load(
     path, expected = generate.make("mixed", partitions)
     raw = path.read_bytes()
     cluster = benchmark.pedantic(
-        loaded, (raw, expected), rounds=sizes.rounds_at(partitions, 2), warmup_rounds=sizes.warmup
+        loaded, (raw, expected), rounds=sizes.rounds_at(partitions), warmup_rounds=sizes.warmup
     )
     assert_holds(cluster.table, expected)
     name = generate.topic_name(expected.topics - 1)
@@ -108,7 +108,7 @@ def bench_column_map(
     found = benchmark.pedantic(
         queryable,
         (path, False, table.topic_name(0)),
-        rounds=sizes.rounds_at(partitions, 2),
+        rounds=sizes.rounds_at(partitions),
         warmup_rounds=sizes.warmup,
     )
     assert_holds(found.table, expected)
@@ -127,7 +127,7 @@ def bench_column_verify(
     found = benchmark.pedantic(
         queryable,
         (path, True, table.topic_name(0)),
-        rounds=sizes.rounds_at(partitions, 2),
+        rounds=sizes.rounds_at(partitions),
         warmup_rounds=sizes.warmup,
     )
     assert_holds(found.table, expected)

@@ -48,7 +48,7 @@ def bench_decode(
     benchmark.pedantic(
         PartitionTable.apply,
         setup=made_room,
-        rounds=sizes.rounds_at(partitions, 2),
+        rounds=sizes.rounds_at(partitions),
         warmup_rounds=sizes.warmup,
     )
     assert_holds(tables[0], expected)
@@ -102,7 +102,7 @@ def bench_encode(
     size = benchmark.pedantic(
         encoded,
         (table, rows, None),
-        rounds=sizes.rounds_at(partitions, 2),
+        rounds=sizes.rounds_at(partitions),
         warmup_rounds=sizes.warmup,
     )
     made: list[Any] = []

@@ -33,7 +33,7 @@ from typing import Any
 import pytest
 
 from benchmarks import generate
-from benchmarks.bench_peers import run
+from benchmarks.bench_peers import rounds_of, run
 from benchmarks.conftest import Sizes
 from benchmarks.controller_driver import (
     Active,
@@ -77,11 +77,12 @@ class Scenario:
         *,
         count: int,
         total: int,
-        rounds: float = 1,
+        is_slow: bool = False,
     ) -> dict[str, int]:
-        """``count`` partitions a round, ``rounds`` times as many of them as usual.
+        """Time ``count`` partitions a round; as many rounds as the peer has.
 
-        Gives what one more round writes, as the peer's line says it.
+        ``is_slow``: the peer takes seconds for a round, and both sides run fewer of them.
+        Returns what one more round writes, as the peer's line says it.
         """
         actives: list[Active] = []
         longest: list[float] = []
@@ -93,7 +94,7 @@ class Scenario:
             actives.append(again())
             return (actives[0],), {}
 
-        warmup, rounds = self._sizes.warmup, max(3, int(self._sizes.rounds * rounds))
+        rounds, warmup = rounds_of(self._sizes, is_slow)
         with collected_as_in_a_node():
             self._benchmark.pedantic(work, setup=prepare, rounds=rounds, warmup_rounds=warmup)
         size = actives[0].bytes_written
@@ -160,7 +161,9 @@ def bench_create(
         assert len(active.response()) == count
         assert active.cluster.table.partition_count == created
 
-    written = scenario.measure("controller_create", empty, work, count=created, total=partitions)
+    written = scenario.measure(
+        "controller_create", empty, work, count=created, total=partitions, is_slow=True
+    )
     # The first and the last record of the transaction beside topics and partitions.
     assert written["records"] == count * (LARGE_TOPIC + 1) + 2
     if partitions != sizes.partitions:
@@ -189,7 +192,7 @@ def created_by_peer(
         topics=topics,
         partitions=partitions,
         together=together,
-        fewer=10,
+        is_slow=True,
     )
     return lines[name]
 
@@ -219,7 +222,7 @@ def bench_create_small(
         work,
         count=count * SMALL_TOPIC,
         total=partitions,
-        rounds=0.2,
+        is_slow=True,
     )
     if partitions != sizes.partitions:
         return
@@ -238,14 +241,15 @@ def bench_create_small(
 @pytest.mark.peer
 @pytest.mark.partitions(*TOTALS)
 def bench_fence(scenario: Scenario, sizes: Sizes, peers: Peers, partitions: int) -> None:
-    fence(scenario, sizes, peers, "controller_fence", partitions, 1, fewer=1)
+    fence(scenario, sizes, peers, "controller_fence", partitions, 1)
 
 
 @pytest.mark.peer
 @pytest.mark.partitions(*TOTALS)
 def bench_zone(scenario: Scenario, sizes: Sizes, peers: Peers, partitions: int) -> None:
     _, expected = generate.make("uniform", partitions)
-    fence(scenario, sizes, peers, "controller_zone", partitions, expected.brokers // 3, fewer=10)
+    silent = expected.brokers // 3
+    fence(scenario, sizes, peers, "controller_zone", partitions, silent, is_slow=True)
 
 
 def fence(
@@ -255,7 +259,7 @@ def fence(
     name: str,
     partitions: int,
     silent: int,
-    fewer: int,
+    is_slow: bool = False,
 ) -> None:
     held = generate.HELD_PER_BROKER
     # A broker's turn comes 10 ms after that of the one before.
@@ -268,7 +272,9 @@ def fence(
         active.silence_below(silent)
 
     again = taking_back(Active(cluster_of(partitions)), prepare)
-    written = scenario.measure(name, again, work, count=silent * held, total=partitions)
+    written = scenario.measure(
+        name, again, work, count=silent * held, total=partitions, is_slow=is_slow
+    )
     assert written["records"] == silent * (held + 1)
     if partitions != sizes.partitions:
         return
@@ -281,7 +287,7 @@ def fence(
         name=name,
         silent=silent,
         held=held,
-        fewer=fewer,
+        is_slow=is_slow,
     )
     assert_same(written, lines[name])
 
@@ -305,7 +311,7 @@ def bench_alter(
 
     active = Active(cluster)
     written = scenario.measure(
-        "controller_alter", taking_back(active), work, count=count, total=partitions, rounds=5
+        "controller_alter", taking_back(active), work, count=count, total=partitions
     )
     assert written["records"] == count
     assert len(active.response()) > 16 * cluster.table.topic_count // 100
@@ -344,5 +350,5 @@ def bench_elect(
     if partitions != sizes.partitions:
         return
     path, _ = generate.make("uniform", partitions)
-    lines = run(peers, "controller-elect", sizes, file=path, tail=tail, count=to_move, fewer=3)
+    lines = run(peers, "controller-elect", sizes, file=path, tail=tail, count=to_move)
     assert_same(written, lines["controller_elect"])

@@ -74,7 +74,7 @@ def bench_fence(
         last.append(fence(cluster, broker))
 
     benchmark.pedantic(
-        work, setup=undo, rounds=sizes.rounds_at(partitions, 2), warmup_rounds=sizes.warmup
+        work, setup=undo, rounds=sizes.rounds_at(partitions), warmup_rounds=sizes.warmup
     )
     fenced = last[0]
     assert fenced.record_count == generate.HELD_PER_BROKER + 1

@@ -4,13 +4,11 @@
 ``memcpy_cached``  the same for a batch's worth of bytes, which stay in the processor's caches
 ``crc32c``      the checksum of the same bytes by the `crc32c` package
 ``writev``      bare `os.writev` of the same 16 KiB batches to a fresh file, no fsync
-``mmap_touch``  mapping a file that lies in the page cache, one byte touched in each page
 ``pread``       bare `os.preadv` of 1 MiB slices into a warm buffer
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +28,7 @@ def bench_memcpy(benchmark: Any, measured: Callable[..., None], sizes: Sizes) ->
     _, expected = generate.make("mixed", sizes.partitions)
     source = np.full(expected.bytes, 7, np.uint8)
     target = np.zeros_like(source)
-    benchmark.pedantic(np.copyto, (target, source), rounds=sizes.rounds, warmup_rounds=2)
+    benchmark.pedantic(np.copyto, (target, source), rounds=sizes.rounds, warmup_rounds=sizes.warmup)
     assert target[-1] == 7
     measured("memcpy", unit="bytes", count=expected.bytes, bytes=expected.bytes)
 
@@ -47,7 +45,7 @@ def bench_memcpy_cached(benchmark: Any, measured: Callable[..., None]) -> None:
 def bench_crc32c(benchmark: Any, measured: Callable[..., None], sizes: Sizes) -> None:
     path, expected = generate.make("mixed", sizes.partitions)
     raw = path.read_bytes()
-    benchmark.pedantic(crc32c, (raw,), rounds=sizes.rounds, warmup_rounds=2)
+    benchmark.pedantic(crc32c, (raw,), rounds=sizes.rounds, warmup_rounds=sizes.warmup)
     measured("crc32c", unit="bytes", count=expected.bytes, bytes=expected.bytes)
 
 
@@ -67,7 +65,7 @@ def bench_writev(
             os.writev(descriptor, (batch,))
         os.close(descriptor)
 
-    benchmark.pedantic(write, setup=fresh, rounds=sizes.rounds, warmup_rounds=1)
+    benchmark.pedantic(write, setup=fresh, rounds=sizes.rounds, warmup_rounds=sizes.warmup)
     total = sizes.appends * len(batch)
     assert path.stat().st_size == total
     measured("writev", unit="appends", count=sizes.appends, bytes=total)
@@ -79,24 +77,6 @@ def cached_file(sizes: Sizes, tmp_path: Path) -> Path:
     path = tmp_path / "cached"
     path.write_bytes(generate.make_data_batch().read_bytes() * sizes.appends)
     return path
-
-
-def bench_mmap_touch(
-    benchmark: Any, measured: Callable[..., None], sizes: Sizes, cached_file: Path
-) -> None:
-    size = cached_file.stat().st_size
-
-    def touch() -> int:
-        with cached_file.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-            pages = np.frombuffer(mapped, np.uint8)[:: mmap.PAGESIZE]
-            total = int(pages.sum(dtype=np.int64))
-            del pages
-            mapped.close()
-        return total
-
-    benchmark.pedantic(touch, rounds=sizes.rounds, warmup_rounds=1)
-    measured("mmap_touch", unit="slices", count=size // SLICE, bytes=size)
 
 
 def bench_pread(
@@ -111,5 +91,5 @@ def bench_pread(
                 os.preadv(file.fileno(), (buffer,), place) for place in range(0, size, SLICE)
             )
 
-    assert benchmark.pedantic(read, rounds=sizes.rounds, warmup_rounds=1) == size
+    assert benchmark.pedantic(read, rounds=sizes.rounds, warmup_rounds=sizes.warmup) == size
     measured("pread", unit="slices", count=size // SLICE, bytes=size)

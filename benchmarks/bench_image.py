@@ -83,10 +83,10 @@ def bench_change_one(
             publishing.publish(cluster.next_offset)
         return counting.rows
 
-    published = benchmark.pedantic(work, rounds=sizes.rounds, warmup_rounds=1)
+    published = benchmark.pedantic(work, rounds=sizes.rounds, warmup_rounds=sizes.warmup)
     assert published == len(batches)
     grown = cluster.table.column("partition_epoch").astype(np.int64).sum() - epochs
-    assert grown == len(batches) * (sizes.rounds + 1)
+    assert grown == len(batches) * (sizes.rounds + sizes.warmup)
     measured(
         "change_one",
         unit="changes",

@@ -13,6 +13,7 @@ time in proportion to the runs. Files are made below ``benchmarks/results`` and 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from benchmarks.generate_runs import Suite, generate
+from benchmarks.machine import cpu_seconds_of
 from kraft.errors import MissingJavaError
 from kraft.regression.results import read_run
 from kraft.spark.java import find_java
@@ -114,8 +116,11 @@ def bench_ingest_store(
         assert open_store(store).points == len(files) * _BENCHMARKS
         return report
 
-    report = benchmark.pedantic(
-        run, rounds=1 if is_large else 3, warmup_rounds=0 if is_large else 1
-    )
+    rounds, warmup = (1, 0) if is_large else (3, 1)
+    before = cpu_seconds_of(os.getpid())
+    report = benchmark.pedantic(run, rounds=rounds, warmup_rounds=warmup)
+    # Spark's processes live on, so that only /proc knows their share.
+    cpu_s = (cpu_seconds_of(os.getpid()) - before) / (rounds + warmup)
     assert (report.runs_added, report.problems) == (len(files), [])
-    measured(work, unit="runs", count=len(files), bytes=report.bytes, total=len(files))
+    count = len(files)
+    measured(work, unit="runs", count=count, bytes=report.bytes, total=count, cpu_s=cpu_s)

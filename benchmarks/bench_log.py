@@ -4,27 +4,25 @@
                      batches were sealed by this process)
 ``append_verified``  the same with the CRC of each batch checked, as Kafka's log does
 ``fetch``            1 MiB slices from start to end, located only: what a sender would be handed
-``fetch_touch``      the same with one byte touched in each page, again and again as followers do:
-                     the pages are in the log's mapping since the first round
-``fetch_first_touch``  the same for a log that was just written, so that each page costs the fault
+``fetch_read``       the same with every byte copied into one buffer, as the peer does: the pages
+                     are in the log's mapping since the first round
+``fetch_first_read``  the same for a log that was just written, so that each page costs the fault
                      that maps it; it lies in the page cache in folios of one append
 
-Physical floors: `os.writev` of the same batches to the same file system, a mapping touched page by
-page (both in bench_floors). Files lie in pytest's temporary directory. One thread, warm page
-cache. Left out: fsync (`bench_log_sync`), rolling (the log stays within one segment), readers of
-other processes.
+Physical floors: `os.writev` of the same batches to the same file system, `preadv` of the same
+bytes into one buffer (both in bench_floors). Files lie in pytest's temporary directory. One thread,
+warm page cache. Left out: fsync (`bench_log_sync`), rolling (the log stays within one segment),
+readers of other processes.
 """
 
 from __future__ import annotations
 
-import mmap
 import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import generate
@@ -91,7 +89,7 @@ def bench_append(
         logs[:] = [fresh_log()]
         return (logs[0], batch, sizes.appends, verify_crc), {}
 
-    benchmark.pedantic(write_batches, setup=setup, rounds=sizes.rounds, warmup_rounds=1)
+    benchmark.pedantic(write_batches, setup=setup, rounds=sizes.rounds, warmup_rounds=sizes.warmup)
     assert logs[0].size == sizes.appends * len(batch)
     measured(
         "append_verified" if verify_crc else "append",
@@ -110,16 +108,24 @@ def bench_fetch(
 ) -> None:
     log = fresh_log()
     write_batches(log, batch, sizes.appends)
-    seen = benchmark.pedantic(read_slices, args=(log, batch), rounds=sizes.rounds, warmup_rounds=2)
+    seen = benchmark.pedantic(
+        read_slices, args=(log, batch), rounds=sizes.rounds, warmup_rounds=sizes.warmup
+    )
     assert seen == log.size
     measured("fetch", unit="slices", count=log.size // SLICE, bytes=log.size)
 
 
-def touch(view: memoryview) -> int:
-    return int(np.frombuffer(view, np.uint8)[:: mmap.PAGESIZE].sum())
+def copy_into(buffer: bytearray) -> Callable[[memoryview], None]:
+    """Return a reader of slices that copies each of their bytes into the buffer."""
+    target = memoryview(buffer)
+
+    def copy(view: memoryview) -> None:
+        target[: len(view)] = view
+
+    return copy
 
 
-def bench_fetch_touch(
+def bench_fetch_read(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
@@ -128,25 +134,34 @@ def bench_fetch_touch(
 ) -> None:
     log = fresh_log()
     write_batches(log, batch, sizes.appends)
+    buffer = bytearray(SLICE)
     seen = benchmark.pedantic(
-        read_slices, args=(log, batch, touch), rounds=sizes.rounds, warmup_rounds=2
+        read_slices,
+        args=(log, batch, copy_into(buffer)),
+        rounds=sizes.rounds,
+        warmup_rounds=sizes.warmup,
     )
     assert seen == log.size
-    measured("fetch_touch", unit="slices", count=seen // SLICE, bytes=seen)
+    assert buffer[-len(batch) + 8 :] == batch[8:]
+    measured("fetch_read", unit="slices", count=seen // SLICE, bytes=seen)
 
 
-def bench_fetch_first_touch(
+def bench_fetch_first_read(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
     fresh_log: Callable[[], Log],
     batch: bytearray,
 ) -> None:
+    buffer = bytearray(SLICE)
+
     def setup() -> tuple[tuple[Any, ...], dict[str, Any]]:
         log = fresh_log()
         write_batches(log, batch, sizes.appends)
-        return (log, batch, touch), {}
+        return (log, batch, copy_into(buffer)), {}
 
-    seen = benchmark.pedantic(read_slices, setup=setup, rounds=sizes.rounds, warmup_rounds=1)
+    seen = benchmark.pedantic(
+        read_slices, setup=setup, rounds=sizes.rounds, warmup_rounds=sizes.warmup
+    )
     assert seen == sizes.appends * len(batch)
-    measured("fetch_first_touch", unit="slices", count=seen // SLICE, bytes=seen)
+    measured("fetch_first_read", unit="slices", count=seen // SLICE, bytes=seen)

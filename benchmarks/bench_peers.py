@@ -18,11 +18,23 @@ from tests.interop.kafka_jars import MissingToolError
 pytestmark = pytest.mark.peer
 
 
-def run(peers: Peers, program: str, sizes: Sizes, **arguments: object) -> dict[str, Line]:
-    """One program's lines, or a skip that names the peer and what it misses."""
-    rounds = {"iterations": sizes.java_rounds, "warmup": sizes.java_warmup}
+def rounds_of(sizes: Sizes, is_slow: bool) -> tuple[int, int]:
+    """Return counted rounds and warm-up rounds: the same for kraft and for its peer."""
+    if is_slow:
+        return sizes.slow_rounds, sizes.slow_warmup
+    return sizes.rounds, sizes.warmup
+
+
+def run(
+    peers: Peers, program: str, sizes: Sizes, *, is_slow: bool = False, **arguments: object
+) -> dict[str, Line]:
+    """Return one program's lines; skip, naming the peer and what it misses, where it cannot run.
+
+    ``is_slow``: a round takes seconds, and both sides run fewer of them.
+    """
+    rounds, warmup = rounds_of(sizes, is_slow)
     try:
-        return peers.run(program, **{**rounds, **arguments})
+        return peers.run(program, iterations=rounds, warmup=warmup, **arguments)
     except MissingToolError as missing:
         pytest.skip(f"Java peer `{program}`: {missing}")
 

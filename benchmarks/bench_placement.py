@@ -76,7 +76,7 @@ def bench_place_small(
         for _ in range(partitions // SMALL_TOPIC):
             default_directories(placer.place(spec, CLUSTER), CLUSTER)
 
-    benchmark.pedantic(work, rounds=max(sizes.rounds // 4, 2), warmup_rounds=1)
+    benchmark.pedantic(work, rounds=sizes.rounds, warmup_rounds=sizes.warmup)
     measured(
         "place_small",
         unit="partitions",

@@ -66,9 +66,10 @@ def measure(
         undo()
         return (), {}
 
-    rounds = max(3, sizes.rounds // 2)
     with collected_as_in_a_node():
-        benchmark.pedantic(work, setup=prepare, rounds=rounds, warmup_rounds=sizes.warmup)
+        benchmark.pedantic(
+            work, setup=prepare, rounds=sizes.slow_rounds, warmup_rounds=sizes.slow_warmup
+        )
 
 
 @pytest.mark.parametrize("is_reverted", [False, True])

@@ -22,6 +22,7 @@ import pytest
 from benchmarks.entries import Line, entry_of, suite_of
 from benchmarks.java_peers import Peers
 from benchmarks.machine import available_memory, begin_peak_memory, described, peak_memory
+from benchmarks.timings import begin_cpu_samples, cpu_seconds_a_round
 
 LINES = pytest.StashKey[list[Line]]()
 FIGURES = pytest.StashKey[list[tuple[str, Line]]]()
@@ -40,14 +41,14 @@ class Sizes:
     quorum_warm_up: int  # appends before anything counts
     megabytes: int  # through a quorum at full load
     seconds: float  # of works that run for a while
-    rounds: int
-    warmup: int
-    java_rounds: int
-    java_warmup: int
+    rounds: int  # counted, of kraft and of its peers alike
+    warmup: int  # before them, of both as well: as many as a JVM needs to compile hot loops
+    slow_rounds: int  # the same two for works that take a peer seconds
+    slow_warmup: int
 
-    def rounds_at(self, partitions: int, times: int = 1) -> int:
-        """So many times the usual rounds; a quarter of them where one takes ten times as long."""
-        return max(3, self.rounds * times // (4 if partitions > self.partitions else 1))
+    def rounds_at(self, partitions: int) -> int:
+        """The usual rounds; a quarter of them where one takes ten times as long."""
+        return max(3, self.rounds // (4 if partitions > self.partitions else 1))
 
 
 FULL = Sizes(
@@ -60,9 +61,9 @@ FULL = Sizes(
     megabytes=600,
     seconds=2.0,
     rounds=20,
-    warmup=3,
-    java_rounds=30,
-    java_warmup=15,
+    warmup=10,
+    slow_rounds=10,
+    slow_warmup=3,
 )
 QUICK = Sizes(
     partitions=50_000,
@@ -74,9 +75,9 @@ QUICK = Sizes(
     megabytes=40,
     seconds=0.3,
     rounds=3,
-    warmup=1,
-    java_rounds=3,
-    java_warmup=2,
+    warmup=2,
+    slow_rounds=3,
+    slow_warmup=1,
 )
 
 
@@ -85,7 +86,9 @@ PARTITIONS = (10_000, 100_000, 1_000_000)
 LARGE_MEMORY_GIB = 10
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    config.option.benchmark_timer = "benchmarks.timings.wall_clock"
     config.addinivalue_line("markers", "partitions(*counts): the sizes of cluster to run at")
     config.addinivalue_line("markers", "peer: runs a peer beside kraft (`make bench-peers`)")
 
@@ -158,12 +161,18 @@ def own_garbage_only() -> Iterator[None]:
 def measured(benchmark: Any) -> Iterator[Callable[..., None]]:
     """Names what the benchmark measured: work, unit, count, `bytes` where it moves any, and
     `total`, the partitions of the whole cluster.
+
+    Adds `cpu_s`, the CPU seconds of an average round, unless the benchmark gives them itself
+    because processes that this one did not reap did the work.
     """
 
     def note(work: str, *, unit: str, count: int, **more: Any) -> None:
-        benchmark.extra_info.update(work=work, unit=unit, count=count, **more)
+        rounds, iterations = benchmark.stats.stats.rounds, benchmark.stats.iterations
+        cpu_s = cpu_seconds_a_round(rounds) / iterations
+        benchmark.extra_info.update({"cpu_s": cpu_s, **more}, work=work, unit=unit, count=count)
 
     begin_peak_memory()
+    begin_cpu_samples()
     yield note
     benchmark.extra_info["peak_memory_bytes"] = peak_memory()
 

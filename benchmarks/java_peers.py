@@ -90,7 +90,13 @@ class Peers:
     def _launch(self, given: tuple[str, ...]) -> dict[str, Line]:
         heap = f"{heap_gib()}g"
         command = [
-            *(str(java()), f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseParallelGC"),
+            *(
+                str(java()),
+                f"-Xms{heap}",
+                f"-Xmx{heap}",
+                "-XX:+AlwaysPreTouch",
+                "-XX:+UseParallelGC",
+            ),
             *("-cp", f"{CLASSES}{os.pathsep}{LIBRARIES}/*", "kraft.peers.Peers", *given),
         ]
         result = subprocess.run(

@@ -22,6 +22,7 @@ class Measurement:
     total: int = 0  # partitions in the whole cluster, where that differs from the count
     heap: str = ""
     p99_s: float = 0.0  # where the items were timed one by one
+    cpu_s: float = 0.0  # CPU time of an average round, all threads and child processes
 
     @property
     def item_s(self) -> float:
@@ -73,6 +74,7 @@ def _benchmark(entry: dict[str, Any]) -> Measurement:
         total=info.get("total", 0),
         heap=info.get("heap", ""),
         p99_s=info.get("p99_s", 0.0),
+        cpu_s=info.get("cpu_s", 0.0),
     )
 
 

@@ -151,7 +151,17 @@ def speed(full: Kept) -> list[str]:
     return lines
 
 
-SPEED_HEAD = ("work", "kraft", "peer", "ratio", "bar", "came out", "met", "floor, and note")
+SPEED_HEAD = (
+    "work",
+    "kraft",
+    "peer",
+    "ratio",
+    "CPU ratio",
+    "bar",
+    "came out",
+    "met",
+    "floor, and note",
+)
 
 
 def speed_rows(run: Run, rows: tuple[Row, ...]) -> Iterable[list[str]]:
@@ -162,6 +172,7 @@ def speed_rows(run: Run, rows: tuple[Row, ...]) -> Iterable[list[str]]:
             report.figures(run.of(row.kraft, row.total)),
             f"{row.peer}\n{report.figures(theirs)}" if row.peer else "",
             report.ratio(run, row),
+            report.cpu_ratio(run, row),
             "\n".join(each.asked for each in verdicts),
             "\n".join(each.came_out or "-" for each in verdicts),
             "\n".join(MARKS[each.met] for each in verdicts),
@@ -174,15 +185,19 @@ def readme_table(full: Kept) -> list[str]:
     run, lines = Run(full.result), []
     for title, rows in GROUPS:
         found = [row for row in rows if run.of(row.kraft, row.total) is not None]
-        lines += [f"**{title}**", "", *table(("work", "kraft", "peer", "ratio"), brief(run, found))]
+        lines += [f"**{title}**", "", *table(BRIEF_HEAD, brief(run, found))]
     return lines
+
+
+BRIEF_HEAD = ("work", "kraft", "peer", "ratio", "CPU ratio")
 
 
 def brief(run: Run, rows: list[Row]) -> Iterable[list[str]]:
     for row in rows:
         ours, theirs = run.of(row.kraft, row.total), run.of(row.peer or "", row.total)
         medians = [report.figures(each).split("\n")[0].split(" / ")[0] for each in (ours, theirs)]
-        yield [row.title, medians[0], medians[1] if theirs else "", report.ratio(run, row)]
+        ratios = (report.ratio(run, row), report.cpu_ratio(run, row))
+        yield [row.title, medians[0], medians[1] if theirs else "", *ratios]
 
 
 # -- the history

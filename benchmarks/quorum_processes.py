@@ -24,15 +24,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.java_peers import CLASSES, LIBRARIES, Line, build
+from benchmarks.machine import cpu_seconds_of
 from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, LocalQuorum, free_ports
 from kraft.server.storage.format import FormatRequest, format_storage
 from kraft.server.storage.meta_properties import load_identity
 from tests.interop.kafka_jars import java
 
-#: What Kafka's own start script gives a controller.
+#: What Kafka's own start script gives a controller; all pages of the heap touched beforehand.
 JVM = (
-    *("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-Xms1g", "-Xmx1g", "-XX:+AlwaysPreTouch", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
 )
 KRAFT_NODE = (sys.executable, "-m", "benchmarks.quorum_node")
@@ -95,12 +96,20 @@ class Quorum:
         raise RuntimeError(f"no {field} within {timeout_s} s:\n{said}")
 
     def latency(self, count: int, per_second: int, size: int) -> Line:
-        """Appends of one record each, one at a time; median_s, p99_s, worst_s of one commit."""
-        return self._ask(f"latency {count} {per_second} {size}")
+        """Appends of one record each, one at a time; seconds and CPU seconds of one commit."""
+        before = self._cpu_seconds()
+        line = self._ask(f"latency {count} {per_second} {size}")
+        return line | {"cpu_s": (self._cpu_seconds() - before) / count}
 
     def bandwidth(self, count: int, in_flight: int, size: int) -> Line:
-        """So many appends, so many on their way at once; median_s is the time of all of them."""
-        return self._ask(f"bandwidth {count} {in_flight} {size}")
+        """So many appends, so many on their way at once; median_s and cpu_s are of all of them."""
+        before = self._cpu_seconds()
+        line = self._ask(f"bandwidth {count} {in_flight} {size}")
+        return line | {"cpu_s": self._cpu_seconds() - before}
+
+    def _cpu_seconds(self) -> float:
+        """CPU time of all nodes so far: a quorum at rest uses some, too."""
+        return sum(cpu_seconds_of(node.process.pid) for node in self._nodes)
 
     def commits(self, count: int, in_flight: int, size: int) -> Line:
         """The same with records that are collected into batches; ``groups``: how many syncs."""

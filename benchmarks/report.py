@@ -42,6 +42,8 @@ def figures(measurement: Measurement | None) -> str:
     lines = [f"{seconds(measurement.median_s)} / {seconds(measurement.worst_s)}"]
     if measurement.p99_s:
         lines[0] += f" (p99 {seconds(measurement.p99_s)})"
+    if measurement.cpu_s:
+        lines.append(f"CPU {seconds(measurement.cpu_s)}")
     rate = measurement.count / measurement.median_s
     lines.append(f"{rate / 1e6:.3g} M {measurement.unit}/s" if rate > 1e5 else f"{rate:.4g} /s")
     if measurement.bytes:
@@ -74,9 +76,18 @@ def ratio(run: Run, row: Row) -> str:
     return f"{theirs.bytes / theirs.count / (ours.bytes / ours.count):.2f}x"
 
 
+def cpu_ratio(run: Run, row: Row) -> str:
+    """How many times as much CPU time the peer takes, compiler and collector threads included."""
+    ours = run.of(row.kraft, row.total)
+    theirs = run.of(row.peer, row.total) if row.peer else None
+    if ours is None or theirs is None or not ours.cpu_s or not theirs.cpu_s:
+        return "-"
+    return f"{theirs.cpu_s / theirs.count / (ours.cpu_s / ours.count):.2f}x"
+
+
 def table(run: Run) -> Table:
     made = Table(title="kraft beside its peers", show_lines=True)
-    for name in ("work", "kraft\nmedian / worst", "peer\nmedian / worst", "ratio"):
+    for name in ("work", "kraft\nmedian / worst", "peer\nmedian / worst", "ratio", "CPU"):
         made.add_column(name)
     for name in ("bar", "came out", "met?", "physical floor, and how far from it"):
         made.add_column(name)
@@ -87,6 +98,7 @@ def table(run: Run) -> Table:
             (f"{row.peer}\n" if row.peer else "")
             + figures(run.of(row.peer, row.total) if row.peer else None),
             ratio(run, row),
+            cpu_ratio(run, row),
             "\n".join(each.asked for each in verdicts),
             "\n".join(each.came_out or "-" for each in verdicts),
             "\n".join(MARKS[each.met] for each in verdicts),
@@ -99,14 +111,14 @@ def others(run: Run) -> Table:
     """Everything that was measured and stands in no row: the floors, and works beside the bars."""
     shown = {name for row, _ in judged(run) for name in (row.kraft, row.peer)}
     made = Table(title="also measured")
-    for name in ("work", "partitions in all", "median / worst", "rate", "bytes/s"):
+    for name in ("work", "partitions in all", "median / worst", "CPU, rate, bytes/s"):
         made.add_column(name)
     for each in run.kraft + run.peers:
         if each.work in shown and not each.total:
             continue
-        parts = figures(each).split("\n")
+        times, _, rest = figures(each).partition("\n")
         total = f"{each.total:,}" if each.total else ""
-        made.add_row(each.work, total, *parts, *[""] * (3 - len(parts)))
+        made.add_row(each.work, total, times, rest.replace("\n", ", "))
     return made
 
 

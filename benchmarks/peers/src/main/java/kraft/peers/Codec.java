@@ -91,7 +91,7 @@ final class Codec {
      * The partition records are objects before anything is timed.
      */
     static void encode(Arguments arguments) throws Exception {
-        Measure measure = new Measure(arguments, 2);
+        Measure measure = new Measure(arguments);
         List<List<ApiMessageAndVersion>> appends = new ArrayList<>();
         List<ApiMessageAndVersion> records = new ArrayList<>();
         forEach(arguments.bytes("file"), record -> {

@@ -166,7 +166,7 @@ final class Controllers {
         Map<String, Object> more = new HashMap<>();
         more.put("records", records);
         more.put("check", check);
-        new Measure(arguments, arguments.number("fewer", 1)).time(name, "partitions", count, bytes, more, before, () -> {
+        new Measure(arguments).time(name, "partitions", count, bytes, more, before, () -> {
             work.run();
             return null;
         }, managers::revert);

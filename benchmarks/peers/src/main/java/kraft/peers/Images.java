@@ -86,7 +86,7 @@ final class Images {
      * applied to the image of a checkpoint.
      */
     static void changes(Arguments arguments) throws Exception {
-        Measure measure = new Measure(arguments, 2);
+        Measure measure = new Measure(arguments);
         TopicsImage image = imageOf(arguments.bytes("file"));
         ByteBuffer tail = arguments.bytes("tail");
         Map<String, Object> held = describe(changed(image, tail));

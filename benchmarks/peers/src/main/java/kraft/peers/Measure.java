@@ -1,5 +1,6 @@
 package kraft.peers;
 
+import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.GarbageCollectorMXBean;
 import java.lang.management.ManagementFactory;
 import java.util.Arrays;
@@ -24,19 +25,19 @@ final class Measure {
         void run() throws Exception;
     }
 
+    /** Its CPU time is that of all threads, compiler and collector included; it steps by 10 ms. */
+    private static final OperatingSystemMXBean PROCESS =
+        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+
     static volatile Object sink;
 
     private final int warmup;
     private final int iterations;
 
+    /** As many rounds, and warm-up rounds before them, as kraft has for the same work. */
     Measure(Arguments arguments) {
-        this(arguments, 1);
-    }
-
-    /** Runs only one of `fewer` rounds: for works that take seconds. */
-    Measure(Arguments arguments, int fewer) {
-        warmup = Math.max(1, arguments.number("warmup", 10) / fewer);
-        iterations = Math.max(3, arguments.number("iterations", 20) / fewer);
+        warmup = arguments.number("warmup", 10);
+        iterations = arguments.number("iterations", 20);
     }
 
     void time(String name, String unit, long count, long bytes, Work work) throws Exception {
@@ -59,12 +60,17 @@ final class Measure {
         Step after
     ) throws Exception {
         long[] nanos = new long[iterations];
+        long cpuNanos = 0;
         for (int i = -warmup; i < iterations; i++) {
             before.run();
+            long cpuStart = PROCESS.getProcessCpuTime();
             long start = System.nanoTime();
             sink = work.run();
             long taken = System.nanoTime() - start;
-            if (i >= 0) nanos[i] = taken;
+            if (i >= 0) {
+                nanos[i] = taken;
+                cpuNanos += PROCESS.getProcessCpuTime() - cpuStart;
+            }
             sink = null;
             after.run();
         }
@@ -74,6 +80,7 @@ final class Measure {
         line.put("median_s", (nanos[(iterations - 1) / 2] + nanos[iterations / 2]) / 2e9);
         line.put("best_s", nanos[0] / 1e9);
         line.put("worst_s", nanos[iterations - 1] / 1e9);
+        line.put("cpu_s", cpuNanos / 1e9 / iterations);
         line.put("iterations", iterations);
         line.put("warmup", warmup);
         line.putAll(more);

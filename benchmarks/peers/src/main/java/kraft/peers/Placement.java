@@ -37,8 +37,7 @@ final class Placement {
             () -> new StripedReplicaPlacer(new Random(seed)).place(whole, cluster));
 
         PlacementSpec small = new PlacementSpec(0, SMALL_TOPIC, factor);
-        Measure fewer = new Measure(arguments, 3);
-        fewer.time("place_small", "partitions", partitions, 4L * factor * partitions, () -> {
+        measure.time("place_small", "partitions", partitions, 4L * factor * partitions, () -> {
             StripedReplicaPlacer placer = new StripedReplicaPlacer(new Random(seed));
             TopicAssignment last = null;
             for (int i = 0; i < partitions; i += SMALL_TOPIC) last = placer.place(small, cluster);
