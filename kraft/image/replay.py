@@ -209,6 +209,8 @@ class Cluster:
         self.next_offset = min(self.next_offset, offset)
         if self.transaction_start is not None and self.transaction_start >= offset:
             self.transaction_start = self.transaction_name = None
+        if self.dropped_transaction is not None and self.dropped_transaction >= offset:
+            self.dropped_transaction = None
         while self._closed and self._closed[-1].end >= offset:
             closed = self._closed.pop()
             if closed.start < offset:

@@ -1,7 +1,7 @@
 """``Metadata``: a cluster's metadata as a library object, and ``open_metadata``, which makes one.
 
 Owns the ties between the state (``Cluster``), the bytes it came from (``MetadataSource``) and the
-batches that were applied since and are not written yet. Deciding (``fence`` and its like) never
+batches that were applied since (``AppliedBatches``). Deciding (``fence`` and its like) never
 changes the state: it returns the records that Kafka's controller would write, ``apply`` makes them
 take effect, ``append`` writes them.
 """
@@ -13,10 +13,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from kraft._core.batch import assign_offsets, scan
-from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
+from kraft._core.batch import assign_offsets
+from kraft.errors import InvalidRequestError, KraftError, OffsetOutOfRangeError
 from kraft.image.cluster import ClusterState
 from kraft.image.replay import Cluster
+from kraft.metadata.applied import AppliedBatches
 from kraft.metadata.decisions import Decisions
 from kraft.metadata.partitions import Partitions, Topics
 from kraft.metadata.reading import LogRecord, read_records, record_type_named
@@ -80,12 +81,9 @@ class Metadata(Decisions):
         self.first_offset = first_offset
         self.partitions = Partitions(self.cluster.table)
         self.topics = Topics(self.cluster.table)
-        # The source speaks of what lies below, and no revert goes there.
+        # The source holds the records below, and no revert goes there.
         self._opened_at = self.cluster.next_offset
-        # Of what was applied since and is not pending.
-        self._settled_timestamp_ms = -1
-        # (first offset, bytes) of each batch that was applied and is not written.
-        self._pending: list[tuple[int, memoryview]] = []
+        self._applied = AppliedBatches(self._opened_at)
 
     # -- the state
 
@@ -174,37 +172,31 @@ class Metadata(Decisions):
 
         Raises :class:`OffsetOutOfRangeError` where the records are not there any more.
         """
-        written = self._pending[0][0] if self._pending else self.next_offset
-        if offset > self.next_offset:
+        if not 0 <= offset <= self.next_offset:
             raise OffsetOutOfRangeError(
                 f"there is no state as of offset {offset}: the last is as of {self.next_offset}"
             )
         if self.source is None:
-            cluster, began = Cluster(), 0
+            cluster, began = Cluster(journaling=True), 0
         else:
-            cluster, began = self.source.load(min(offset, written))
+            cluster, began = self.source.load(min(offset, self._opened_at))
         past = Metadata(cluster, source=self.source, first_offset=began)
-        for first, batches in self._pending:
-            if first < offset:
-                cluster.apply(batches, end_offset=offset)
-                past._settled_timestamp_ms = _newest_timestamp_ms(batches)
+        past._applied = self._applied.copy_below(offset)
+        for _, batches in past._applied.since(0):
+            cluster.apply(batches, verify_crc=False)
         cluster.drop_open_transaction()
         return past
 
     def revert(self, offset: int) -> None:
-        """Takes back every record from ``offset`` on that was applied since opening.
+        """Remove every record from ``offset`` on from the state.
 
-        Raises :class:`OffsetOutOfRangeError` for an offset before that, or inside an applied batch.
+        ``offset`` is the first of a batch that was applied since opening and is not written, or
+        ``next_offset``. Raises :class:`OffsetOutOfRangeError` for any other offset, and for one
+        inside a metadata transaction that was aborted since.
         """
-        for first, batches in self._pending:
-            last = int(scan(batches, verify_crc=False).last_offsets[-1])
-            if first < offset <= last and offset not in scan(batches).base_offsets:
-                raise OffsetOutOfRangeError(
-                    f"offset {offset} lies inside the batch of offsets {first} to {last}, which is "
-                    "taken back as a whole"
-                )
+        self._applied.check_revert(offset)
         self.cluster.revert(offset)
-        self._pending = [entry for entry in self._pending if entry[0] < offset]
+        self._applied.cut(offset)
 
     def records(
         self, type: str | type[Record] | None = None, since: int | None = None
@@ -218,10 +210,14 @@ class Metadata(Decisions):
         start = 0 if since is None else since
         if self.source is not None:
             for data, path, position in self.source.slices_or_snapshot(start):
-                yield from read_records(
+                for record in read_records(
                     data, record_type=wanted, since=start, path=path, base_position=position
-                )
-        for _, batches in self._pending:
+                ):
+                    if len(self._applied) and record.offset >= self._opened_at:
+                        # An earlier state was opened: the applied records took these offsets.
+                        break
+                    yield record
+        for _, batches in self._applied.since(start):
             yield from read_records(batches, record_type=wanted, since=start)
 
     # -- change
@@ -231,15 +227,21 @@ class Metadata(Decisions):
 
         They get the next offsets and the present epoch; the offset of the first is returned. Typed
         records are appended as of ``timestamp_ms``; what is encoded keeps the time that it has.
-        When one contradicts the state nothing is applied and :class:`ReplayError` is raised.
+        When a record contradicts the state, :class:`ReplayError` is raised and the state stays.
         """
         first = self.next_offset
         batches = self._encode(records, timestamp_ms)
         if len(batches) == 0:
             return first
         assign_offsets(batches, first, self.epoch)
-        self.cluster.apply(batches, verify_crc=False)
-        self._pending.append((first, batches))
+        try:
+            self.cluster.apply(batches, verify_crc=False)
+        except KraftError:
+            # Records that abort a transaction and then contradict the state revert its begin too.
+            for _, earlier in self._applied.since(self.next_offset):
+                self.cluster.apply(earlier, verify_crc=False)
+            raise
+        self._applied.add(first, batches)
         return first
 
     def _encode(self, records: Buffer | Record | Iterable[Record], timestamp_ms: int) -> memoryview:
@@ -259,34 +261,37 @@ class Metadata(Decisions):
     @property
     def pending(self) -> int:
         """How many applied records are not written yet."""
-        return self.next_offset - self._pending[0][0] if self._pending else 0
+        return self.next_offset - self._applied.written_offset
 
     def append(self, log: Log) -> tuple[int, int] | None:
-        """Writes what was applied since opening to ``log``, fsynced; (first, last) offset, or None.
+        """Write the records that were applied and are not written to ``log``, and fsync it.
 
-        The log must end where the applied records begin. Raises :class:`InvalidRequestError` where
-        it does not, :class:`StorageError` where the disk refuses.
+        Return the (first, last) offset written, None where ``pending`` is 0. The log must end where
+        these records begin, and not inside a metadata transaction that the state leaves out;
+        otherwise raise :class:`InvalidRequestError`, and write nothing. Raise
+        :class:`StorageError` where the disk refuses.
         """
-        if not self._pending:
+        first = self._applied.written_offset
+        if not self.pending:
             return None
-        first = self._pending[0][0]
         if log.log_end_offset != first:
             raise InvalidRequestError(
                 f"the log ends at offset {log.log_end_offset}, the applied records begin at "
                 f"{first}: open the metadata that this log holds, or begin a log at that offset"
             )
-        last = first
-        for _, batches in self._pending:
-            _, last = log.append(batches)
+        if self.cluster.dropped_transaction is not None:
+            raise InvalidRequestError(
+                f"the log ends inside the transaction of offset {self.cluster.dropped_transaction},"
+                " which this state leaves out: records behind it would be left out too. Cut the "
+                "log there, or let a controller abort the transaction"
+            )
+        for _, batches in self._applied.unwritten():
+            # Counted one by one: where the disk refuses a later one, these are in the log.
+            self._applied.written_offset = log.append(batches)[1] + 1
         log.sync()
-        self._settled_timestamp_ms = max(
-            self._settled_timestamp_ms,
-            *(_newest_timestamp_ms(batches) for _, batches in self._pending),
-        )
-        self._pending.clear()
-        # What is written is not taken back any more.
+        # A written record is not reverted any more.
         self.cluster.forget(self.next_offset)
-        return first, last
+        return first, self.next_offset - 1
 
     def write_snapshot(
         self,
@@ -323,8 +328,7 @@ class Metadata(Decisions):
             opened = self.source.timestamp_ms_before(self._opened_at)
         if opened < 0:
             opened = self.quorum.last_contained_log_timestamp_ms
-        applied = [_newest_timestamp_ms(batches) for _, batches in self._pending]
-        return max(opened, self._settled_timestamp_ms, *applied, 0)
+        return max(opened, self._applied.newest_timestamp_ms(), 0)
 
     def to_arrow(self) -> pa.Table:
         """The partitions as an Arrow table (the extra ``kraft[arrow]``), names and lists spread
@@ -339,7 +343,3 @@ class Metadata(Decisions):
             f"Metadata(next_offset={self.next_offset}, brokers={len(self.brokers)}, "
             f"topics={len(self.topics)}, partitions={len(self.partitions)})"
         )
-
-
-def _newest_timestamp_ms(batches: memoryview) -> int:
-    return int(scan(batches, verify_crc=False).max_timestamps.max())

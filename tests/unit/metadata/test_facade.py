@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kraft
+from kraft._core.batch import BatchBuilder
 from kraft._core.log import Log
 from kraft._core.snapshot_file import SnapshotReader
 from kraft.errors import (
@@ -20,7 +21,18 @@ from kraft.errors import (
     TopicAlreadyExistsError,
 )
 from kraft.metadata.facade import Metadata
-from kraft.records import BeginTransaction, Config, FeatureLevel, PartitionChange, Topic, Uuid
+from kraft.records import (
+    AbortTransaction,
+    BeginTransaction,
+    BrokerRegistrationChange,
+    Config,
+    FeatureLevel,
+    PartitionChange,
+    Record,
+    Topic,
+    Uuid,
+    encode_value,
+)
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 CONTROLLER = DATA / "controller-101"
@@ -320,3 +332,110 @@ def test_importing_kraft_brings_neither_numba_nor_spark_nor_pyarrow() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stdout.strip() == "[]", printed.stderr
+
+
+def two_batches(metadata: Metadata) -> tuple[memoryview, int]:
+    """One decision of two batches, which fences a broker in the second; the second's offset."""
+    records: list[Record] = [Config(2, "payments", f"setting-{each}", "1") for each in range(3)]
+    records.append(BrokerRegistrationChange(1, metadata.brokers[1].epoch, fenced=1))
+    builder = BatchBuilder(max_batch_records=3)
+    for record in records:
+        builder.append(encode_value(record, metadata_version=metadata.metadata_version))
+    return builder.finish(), metadata.next_offset + 3
+
+
+def test_what_is_reverted_inside_a_decision_of_two_batches_is_not_written(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    batches, middle = two_batches(metadata)
+    metadata.apply(batches)
+    assert metadata.brokers[1].fenced
+    metadata.revert(middle)
+    assert metadata.pending == 3
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        assert metadata.append(log) == (middle - 3, middle - 1)
+    again = kraft.open_metadata(directory)
+    assert not again.brokers[1].fenced
+    assert again.state == metadata.state
+
+
+def test_a_decision_after_a_revert_inside_another_is_written_behind_its_rest(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    batches, middle = two_batches(metadata)
+    metadata.apply(batches)
+    metadata.revert(middle)
+    metadata.apply([Config(2, "payments", "another", "2")])
+    assert metadata.at(metadata.next_offset).state == metadata.state
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        metadata.append(log)
+    assert kraft.open_metadata(directory).state == metadata.state
+
+
+def test_what_was_written_is_not_reverted_out_of_an_open_transaction(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    start = metadata.apply([BeginTransaction(name="half")])
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        metadata.append(log)
+    with pytest.raises(kraft.OffsetOutOfRangeError, match="written"):
+        metadata.revert(start)
+
+
+def test_states_and_records_of_what_was_written_are_still_there(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    start = metadata.apply(metadata.create_topic("first", 2, 1))
+    end = metadata.apply(metadata.create_topic("second", 2, 1))
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        metadata.append(log)
+    assert metadata.at(metadata.next_offset).state == metadata.state
+    assert "second" not in metadata.at(end).topics
+    assert [each.offset for each in metadata.records(since=start)] == list(
+        range(start, metadata.next_offset)
+    )
+
+
+def test_a_past_state_refuses_a_contradiction_and_stays_as_it_was() -> None:
+    past = Metadata().at(0)
+    bad = PartitionChange(partition_id=0, topic_id=Uuid(b"\xff" * 16), leader=1)
+    with pytest.raises(ReplayError):
+        past.apply([Topic(name="good", topic_id=Uuid(bytes(range(16)))), bad])
+    assert "good" not in past.topics
+    assert past.next_offset == 0
+
+
+def test_a_contradiction_behind_the_end_of_a_transaction_takes_nothing_back(
+    metadata: Metadata,
+) -> None:
+    start = metadata.apply([BeginTransaction(), Config(2, "payments", "a", "1")])
+    bad = PartitionChange(partition_id=0, topic_id=Uuid(b"\xff" * 16), leader=1)
+    with pytest.raises(ReplayError):
+        metadata.apply([AbortTransaction(), bad])
+    assert metadata.next_offset == start + 2
+    assert metadata.configs.topic("payments")["a"] == "1"
+
+
+def test_nothing_is_appended_inside_a_transaction_that_the_state_leaves_out(
+    tmp_path: Path, metadata: Metadata
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(CONTROLLER, directory)
+    metadata.apply([BeginTransaction(name="half")])
+    with Log.open(directory / "__cluster_metadata-0") as log:
+        metadata.append(log)
+    again = kraft.open_metadata(directory)
+    again.apply([Config(2, "payments", "lost", "1")])
+    with (
+        Log.open(directory / "__cluster_metadata-0") as log,
+        pytest.raises(InvalidRequestError, match="inside the transaction"),
+    ):
+        again.append(log)
