@@ -15,6 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kraft import records
+from kraft.controller.arguments import is_integer, is_text
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import Cluster
 from kraft.errors import (
@@ -257,14 +258,17 @@ def _check_authorizer(has_authorizer: bool) -> None:
 
 def _refusal(acl: AccessControl) -> KraftError | None:
     """Why no such ACL can be created."""
-    if acl.resource_type not in _RESOURCE_TYPES:
+    if not _is_in(acl.resource_type, _RESOURCE_TYPES):
         return _invalid("resource type", ResourceType, acl.resource_type)
-    if acl.pattern_type not in _PATTERN_TYPES:
+    if not _is_in(acl.pattern_type, _PATTERN_TYPES):
         return _invalid("pattern type", PatternType, acl.pattern_type)
-    if acl.operation not in _OPERATIONS:
+    if not _is_in(acl.operation, _OPERATIONS):
         return _invalid("operation", AclOperation, acl.operation)
-    if acl.permission_type not in _PERMISSION_TYPES:
+    if not _is_in(acl.permission_type, _PERMISSION_TYPES):
         return _invalid("permission type", PermissionType, acl.permission_type)
+    for what in ("resource_name", "principal", "host"):
+        if not is_text(getattr(acl, what)):
+            return InvalidRequestError(f"an ACL has the {what} {getattr(acl, what)!r:.80}")
     if not acl.resource_name:
         return InvalidRequestError("the name of the resource is empty")
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_RESOURCE:
@@ -279,11 +283,16 @@ def _refusal(acl: AccessControl) -> KraftError | None:
     return None
 
 
+def _is_in(number: object, known: range) -> bool:
+    return is_integer(number, known.start, known.stop - 1)
+
+
 def _invalid(
     what: str, kinds: type[ResourceType | PatternType | AclOperation | PermissionType], number: int
 ) -> InvalidRequestError:
-    known = number in kinds.__members__.values()
-    return InvalidRequestError(f"no ACL has the {what} {kinds(number).name if known else number}")
+    known = is_integer(number, 0, max(kinds))
+    name = kinds(number).name if known else repr(number)[:80]
+    return InvalidRequestError(f"no ACL has the {what} {name}")
 
 
 def _filter_refusal(wanted: AclFilter) -> KraftError | None:
@@ -294,8 +303,8 @@ def _filter_refusal(wanted: AclFilter) -> KraftError | None:
         ("operation", wanted.operation, _OPERATIONS),
         ("permission type", wanted.permission_type, _PERMISSION_TYPES),
     ):
-        if not _ANY <= number < known.stop:
-            return InvalidRequestError(f"the filter has the unknown {what} {number}")
+        if not is_integer(number, _ANY, known.stop - 1):
+            return InvalidRequestError(f"the filter has the unknown {what} {number!r:.80}")
     return None
 
 

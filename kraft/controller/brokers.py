@@ -15,6 +15,13 @@ from dataclasses import dataclass, field
 
 from kraft import records
 from kraft._core.batch import BatchBuilder
+from kraft.controller.arguments import (
+    MAX_INT32,
+    MAX_INT64,
+    check_integer,
+    check_text,
+    check_uuid,
+)
 from kraft.controller.decision import Decision, Records, append_records
 from kraft.controller.listeners import feature_structs, listener_structs
 from kraft.controller.sessions import BrokerSessions
@@ -157,13 +164,16 @@ def register_broker(
     (`BrokerSessions.is_alive`). ``cluster_id`` is that of the cluster, None where whoever asks
     cannot be of another. The records need not go into one batch, as the registration is the last.
 
-    Raises in this order InconsistentClusterIdError; DuplicateBrokerRegistrationError where another
-    incarnation is alive; BrokerIdNotRegisteredError for a broker of ZooKeeper;
+    Raises in this order InvalidRegistrationError for an id that is negative, which Kafka accepts,
+    or for a value that no record can hold; InconsistentClusterIdError;
+    DuplicateBrokerRegistrationError where another incarnation is alive;
+    BrokerIdNotRegisteredError for a broker of ZooKeeper;
     InvalidRegistrationError for directories or listeners that cannot be, or where the broker does
     not tell its metadata.versions; UnsupportedVersionError where it does not support what is
     finalized.
     """
     state = cluster.state
+    _check_values(request)
     if cluster_id is not None and request.cluster_id != cluster_id:
         raise InconsistentClusterIdError(
             f"this is cluster {cluster_id!r}, and broker {request.broker_id} means to join "
@@ -184,6 +194,7 @@ def register_broker(
     if level.is_directory_assignment_supported:
         _check_directories(state, request)
     listeners = listener_structs(request.endpoints)
+    features = feature_structs(request.features)
     _check_features(state, request)
     builder = BatchBuilder()
     if amended is None:
@@ -194,7 +205,7 @@ def register_broker(
         incarnation_id=request.incarnation_id,
         broker_epoch=next_offset if amended is None else amended.epoch,
         end_points=listeners,
-        features=feature_structs(request.features),
+        features=features,
         rack=request.rack,
         fenced=amended is None or amended.fenced,
         in_controlled_shutdown=amended is not None and amended.in_controlled_shutdown,
@@ -235,6 +246,7 @@ def append_controlled_shutdown(
 
 def check_broker_epoch(cluster: Cluster, broker_id: int, epoch: int) -> BrokerRegistration:
     """Raises StaleBrokerEpochError where the broker is not registered with this epoch."""
+    check_integer("a broker id", broker_id, -MAX_INT32 - 1, MAX_INT32)
     registration = cluster.state.brokers.get(broker_id)
     if registration is None or registration.epoch != epoch:
         raise StaleBrokerEpochError(f"broker {broker_id} is not registered with epoch {epoch}")
@@ -262,6 +274,18 @@ def _fencing(state: ClusterState, registration: BrokerRegistration, fence: bool)
     if fence:
         return records.FenceBroker(id=registration.id, epoch=registration.epoch)
     return records.UnfenceBroker(id=registration.id, epoch=registration.epoch)
+
+
+def _check_values(request: RegistrationRequest) -> None:
+    refused = InvalidRegistrationError
+    check_integer("the id of a broker", request.broker_id, 0, MAX_INT32, refused)
+    check_uuid("an incarnation id", request.incarnation_id, refused)
+    if request.rack is not None:
+        check_text("a rack", request.rack, refused)
+    for directory in request.log_dirs:
+        check_uuid("the id of a log directory", directory, refused)
+    epoch = request.previous_broker_epoch
+    check_integer("the previous epoch of a broker", epoch, -MAX_INT64 - 1, MAX_INT64, refused)
 
 
 def _check_directories(state: ClusterState, request: RegistrationRequest) -> None:

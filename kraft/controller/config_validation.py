@@ -87,6 +87,8 @@ def check_configs(
 
 def check_topic_name(name: str) -> None:
     """Raises InvalidTopicError for a name that no topic may have (``Topic.validate``)."""
+    if not isinstance(name, str):
+        raise InvalidTopicError(f"a topic's name is a string, not {name!r:.80}")
     if not name or name in (".", "..") or len(name) > _LONGEST_TOPIC_NAME:
         raise InvalidTopicError(
             f"a topic's name has 1 to {_LONGEST_TOPIC_NAME} characters and is not '.' or '..': "

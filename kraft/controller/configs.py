@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from kraft import records
 from kraft.configdef import BLANKS, COMMA
+from kraft.controller.arguments import is_integer
 from kraft.controller.config_schema import default_entries
 from kraft.controller.config_validation import check_configs, check_value
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
@@ -201,8 +202,12 @@ class _Writer:
     ) -> None:
         """What ``make`` gives is written, or its error is the answer."""
         try:
-            if resource[0] not in RESOURCE_TYPES:
-                raise UnsupportedVersionError(f"unknown type {resource[0]} of a resource")
+            if not is_integer(resource[0], 0, max(RESOURCE_TYPES)) or (
+                resource[0] not in RESOURCE_TYPES
+            ):
+                raise UnsupportedVersionError(f"unknown type {resource[0]!r:.80} of a resource")
+            if not isinstance(resource[1], str):
+                raise InvalidRequestError(f"{resource[1]!r:.80} is no name of a resource")
             self.written += make(resource, asked)
         except KraftError as error:
             self.response[resource] = error
@@ -287,6 +292,10 @@ class _Writer:
         present = self._present(resource)
         after = dict(present)
         for name, value in (*altered.items(), *((name, None) for name in lost)):
+            if not isinstance(name, str):
+                raise InvalidConfigError(f"{name!r:.80} is no name of a configuration")
+            if value is not None and not isinstance(value, str):
+                raise InvalidConfigError(f"the value of {name} is {value!r:.80}, and must be text")
             if resource[0] == BROKER:
                 self._check_of_broker(resource[1], name, value, present)
             if value is None:
@@ -345,12 +354,12 @@ def _each_once(
 
 
 def _value_after(resource: ConfigResource, change: ConfigChange, value: str | None) -> str | None:
+    if not is_integer(change.operation, min(ConfigOperation), max(ConfigOperation)):
+        raise InvalidRequestError(f"unknown operation {change.operation!r:.80} on {change.name!r}")
     if change.operation == ConfigOperation.SET:
         return change.value
     if change.operation == ConfigOperation.DELETE:
         return None
-    if change.operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
-        raise InvalidRequestError(f"unknown operation {change.operation} on {change.name}")
     default = default_entries(resource[0], change.name)
     if default is None:
         raise InvalidConfigError(f"{change.name} is no list, that something could be added to")

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kraft import records
+from kraft.controller.arguments import MAX_INT32, check_integer, check_uuid
 from kraft.controller.decision import Decision, Records
 from kraft.controller.listeners import feature_structs, listener_structs
 from kraft.controller.state import Cluster
-from kraft.errors import UnsupportedVersionError
+from kraft.errors import InvalidRegistrationError, UnsupportedVersionError
 from kraft.image import Endpoint, VersionRange
 from kraft.records import Uuid
 from kraft.records.versions import MetadataVersion
@@ -38,13 +39,16 @@ def register_controller(cluster: Cluster, request: ControllerRegistrationRequest
     """A controller joins, or says again who it is; the newest registration counts.
 
     Raises UnsupportedVersionError below metadata.version 3.7-IV0, InvalidRegistrationError for
-    listeners that cannot be.
+    an id, listeners or features that cannot be (Kafka accepts a negative id).
     """
     level = MetadataVersion.from_level(cluster.state.metadata_version)
     if not level.is_controller_registration_supported:
         raise UnsupportedVersionError(
             f"metadata.version {level.text} is too old for controllers to register"
         )
+    what = "the id of a controller"
+    check_integer(what, request.controller_id, 0, MAX_INT32, InvalidRegistrationError)
+    check_uuid("an incarnation id", request.incarnation_id, InvalidRegistrationError)
     record = records.RegisterController(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

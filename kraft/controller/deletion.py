@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kraft._core.batch import BatchBuilder
 from kraft._core.creation import topic_size
+from kraft.controller.arguments import check_uuid, find_topic
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.pieces import count_in_pieces
 from kraft.controller.state import DEFAULTS, Cluster, Settings
@@ -140,6 +141,8 @@ class _Deletion:
     def count(self, topics: Sequence[TopicToDelete]) -> None:
         """Takes entries of the request, all of them before anything else is asked."""
         for name, topic_id in topics:
+            if topic_id is not None:
+                check_uuid("the id of a topic", topic_id)
             has_id = topic_id is not None and topic_id != _NO_ID
             if name is None and not has_id:
                 self._refuse(name, topic_id, InvalidRequestError("neither name nor id is given"))
@@ -205,7 +208,7 @@ class _Deletion:
         if not self._is_describable(name):
             self._refuse(name, None, _not_authorized(name))
             return
-        number = self._table.topic_number(name)
+        number = find_topic(self._table, name)
         if number < 0:
             self._refuse(name, None, UnknownTopicOrPartitionError(f"there is no topic {name!r}"))
             return

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from kraft import records
 from kraft._core.batch import BatchBuilder
 from kraft._core.directory_assignment import assign_directory, leave_isr
+from kraft.controller.arguments import MAX_INT32, check_integer, check_uuid
 from kraft.controller.brokers import check_broker_epoch
 from kraft.controller.decision import Decision, Records
 from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context, registered
@@ -70,6 +71,7 @@ def assign_replicas_to_directories(
     response: list[NDArray[np.int16]] = []
     failed: list[NDArray[np.int32]] = []
     for assignment in assignments:
+        _check_assignment(assignment)
         topic = cluster.table.topic_number_by_id(assignment.topic_id)
         if topic < 0:
             unknown = UnknownTopicIdError.kafka_code
@@ -84,6 +86,16 @@ def assign_replicas_to_directories(
     if failed:
         leave_isr(context, builder, broker_id, np.unique(np.concatenate(failed)))
     return Decision(Records.finished(builder), response)
+
+
+def _check_assignment(assignment: DirectoryAssignment) -> None:
+    """Raise InvalidRequestError for an id that a request cannot hold."""
+    check_uuid("the id of a directory", assignment.directory)
+    check_uuid("the id of a topic", assignment.topic_id)
+    partitions = assignment.partitions
+    if not isinstance(partitions, np.ndarray) or partitions.dtype != np.int32:
+        for partition in partitions:
+            check_integer("a partition", partition, -MAX_INT32 - 1, MAX_INT32)
 
 
 def take_directories_offline(

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from kraft._core.batch import BatchBuilder
 from kraft._core.table import PartitionTable
+from kraft.controller.arguments import MAX_INT32, check_integer, find_row, find_topic
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
 from kraft.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
+    InvalidRequestError,
     KraftError,
     PolicyViolationError,
     PreferredLeaderNotAvailableError,
@@ -113,7 +115,8 @@ class LeaderElection:
 
     ``partitions`` None asks for all, ``at_a_time`` None for one decision. It is not atomic, as in
     Kafka; where it is partial it is to be asked again once its records have taken effect, and sees
-    what has become of the partitions meanwhile.
+    what has become of the partitions meanwhile. Raises InvalidRequestError for an ``election`` that
+    is no `ElectionType`.
     """
 
     def __init__(
@@ -123,6 +126,11 @@ class LeaderElection:
         *,
         at_a_time: int | None = MAX_RECORDS_PER_BATCH,
     ) -> None:
+        if not isinstance(election, ElectionType):
+            kinds = ", ".join(map(str, ElectionType))
+            raise InvalidRequestError(
+                f"{election!r:.80} is no type of an election: the types are {kinds}"
+            )
         self._election = election
         self._at_a_time = at_a_time
         self._asked = partitions
@@ -194,11 +202,11 @@ class LeaderElection:
         partitions = np.empty(sum(counts), np.int32)
         place = 0
         for name, ids in self._asked.items():
-            number = table.topic_number(name)
+            number = find_topic(table, name)
             for partition in ids:
+                check_integer(f"a partition of {name!r:.80}", partition, -MAX_INT32 - 1, MAX_INT32)
                 partitions[place] = partition
-                if number >= 0:
-                    found[place] = table.row_of(number, partition)
+                found[place] = find_row(table, number, partition)
                 place += 1
         errors = np.zeros(len(found), np.int16)
         errors[found < 0] = UnknownTopicOrPartitionError.kafka_code

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from kraft import records
+from kraft.controller.arguments import MAX_INT16, is_integer
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
 from kraft.controller.state import DEFAULTS, ELR_FEATURE, MIN_ISR, Cluster, Settings
 from kraft.errors import (
@@ -136,10 +137,10 @@ def finalized_features(cluster: Cluster) -> dict[str, int]:
 
 
 def _check_direction(update: FeatureUpdate, current: int) -> None:
-    if update.upgrade_type not in tuple(UpgradeType):
-        raise _refused(update, f"upgrade type {update.upgrade_type} is not known")
-    if update.level < 0:
-        raise _refused(update, "a level is not negative")
+    if not is_integer(update.upgrade_type, min(UpgradeType), max(UpgradeType)):
+        raise _refused(update, f"upgrade type {update.upgrade_type!r:.80} is not known")
+    if not is_integer(update.level, 0, MAX_INT16):
+        raise _refused(update, f"a level is an integer from 0 to {MAX_INT16}")
     if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
         raise _refused(
             update, f"it is {current} now, and lower needs a safe or unsafe downgrade to be asked"
@@ -233,4 +234,4 @@ def _min_isr(broker: str, value: str | None) -> records.Config:
 
 
 def _refused(update: FeatureUpdate, reason: str) -> InvalidUpdateVersionError:
-    return InvalidUpdateVersionError(f"{update.name} {update.level} cannot be: {reason}")
+    return InvalidUpdateVersionError(f"{update.name} {update.level!r:.80} cannot be: {reason}")

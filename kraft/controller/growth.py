@@ -23,6 +23,7 @@ from kraft._core.creation import (
     topic_size,
 )
 from kraft._core.placement import PlacementSpec, ReplicaPlacer
+from kraft.controller.arguments import MAX_INT32, find_topic, is_integer
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.pieces import plan_in_pieces
 from kraft.controller.state import (
@@ -214,10 +215,12 @@ class _Growth:
 
     def _checked(self, topic: NewPartitions) -> _Plan:
         table = self._cluster.table
-        number = table.topic_number(topic.name)
+        number = find_topic(table, topic.name)
         if number < 0:
             raise UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
         present, factor = topic_size(table, number)
+        if not is_integer(topic.count, -MAX_INT32 - 1, MAX_INT32):
+            raise InvalidPartitionsError(f"{topic.count!r:.80} is no number of partitions")
         if topic.count <= present:
             raise InvalidPartitionsError(
                 f"topic {topic.name!r} has {present} partitions, {topic.count} would not be an "

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kraft import records
+from kraft.controller.arguments import MAX_INT16, check_integer, check_text
 from kraft.errors import InvalidRegistrationError
 from kraft.image import Endpoint, VersionRange
 from kraft.image.nodes import SECURITY_PROTOCOLS
@@ -26,18 +27,18 @@ def listener_structs(endpoints: Iterable[Endpoint]) -> list[records.Endpoint]:
     """
     by_name: dict[str, Endpoint] = {}
     for point in endpoints:
-        if not 0 <= point.security_protocol < len(SECURITY_PROTOCOLS):
-            raise InvalidRegistrationError(
-                f"listener {point.name!r} has the unknown security protocol "
-                f"{point.security_protocol}"
-            )
+        check_text("the name of a listener", point.name, InvalidRegistrationError)
+        what = f"the security protocol of listener {point.name!r}"
+        highest = len(SECURITY_PROTOCOLS) - 1
+        check_integer(what, point.security_protocol, 0, highest, InvalidRegistrationError)
         by_name[point.name] = point
     for point in by_name.values():
         if not point.name:
             raise InvalidRegistrationError(f"the listener at {point.host!r} has no name")
-        if not 0 < point.port <= _MAX_PORT:
-            raise InvalidRegistrationError(f"listener {point.name!r} has the port {point.port}")
-        if not point.host or not point.host.strip():
+        what = f"the port of listener {point.name!r}"
+        check_integer(what, point.port, 1, _MAX_PORT, InvalidRegistrationError)
+        check_text(f"the host of listener {point.name!r}", point.host, InvalidRegistrationError)
+        if not point.host.strip():
             raise InvalidRegistrationError(f"listener {point.name!r} has no host")
     return [
         records.Endpoint(
@@ -51,7 +52,15 @@ def listener_structs(endpoints: Iterable[Endpoint]) -> list[records.Endpoint]:
 
 
 def feature_structs(features: Mapping[str, VersionRange]) -> list[records.Feature]:
-    """One struct a feature, in their order."""
+    """Return one struct a feature, in their order.
+
+    Raises InvalidRegistrationError for a range of levels that is empty or does not fit 16 bits.
+    """
+    for name, levels in features.items():
+        check_text("the name of a feature", name, InvalidRegistrationError)
+        lowest, highest = f"the lowest level of {name}", f"the highest level of {name}"
+        check_integer(lowest, levels.min, 0, MAX_INT16, InvalidRegistrationError)
+        check_integer(highest, levels.max, levels.min, MAX_INT16, InvalidRegistrationError)
     return [
         records.Feature(
             name=name, min_supported_version=levels.min, max_supported_version=levels.max

@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
+from numbers import Real
 
 from kraft import records
 from kraft.configdef import Kind
@@ -244,8 +245,8 @@ def _check_quota(kinds: Mapping[str, Kind], key: str, value: float) -> None:
         raise InvalidRequestError(
             f"there is no quota {key!r:.80}; these entities have {', '.join(kinds)}"
         )
-    if math.isnan(value) or value <= 0:
-        raise InvalidRequestError(f"{key} must be larger than 0, not {value}")
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value) or value <= 0:
+        raise InvalidRequestError(f"{key} must be larger than 0, not {value!r:.80}")
     if kind is Kind.DOUBLE:
         return
     if value > _HIGHEST[kind]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from kraft._core.batch import BatchBuilder
 from kraft._core.election import ElectionContext
+from kraft.controller.arguments import find_row, find_topic
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
 from kraft.controller.elections import TopicPartition
 from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
@@ -131,8 +132,7 @@ def list_reassignments(
             _note(found, (name, int(table.column("partition")[row])), table.state_of(row))
         return found
     for topic, partition in partitions:
-        number = table.topic_number(topic)
-        row = table.row_of(number, partition) if number >= 0 else -1
+        row = find_row(table, find_topic(table, topic), partition)
         if row >= 0:
             _note(found, (topic, partition), table.state_of(row))
     return found
@@ -150,8 +150,7 @@ def _note(
 
 
 def _row(cluster: Cluster, topic: str, partition: int) -> int:
-    number = cluster.table.topic_number(topic)
-    row = cluster.table.row_of(number, partition) if number >= 0 else -1
+    row = find_row(cluster.table, find_topic(cluster.table, topic), partition)
     if row < 0:
         raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{partition}")
     return row

@@ -21,6 +21,7 @@ from typing_extensions import Buffer
 
 from kraft._core.alter_partition import AlterPartitionRequest
 from kraft._core.batch import BatchBuilder
+from kraft.controller.arguments import MAX_INT32, check_integer, check_uuid, find_row
 from kraft.controller.brokers import check_broker_epoch
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
 from kraft.controller.state import DEFAULTS, Cluster, Settings, election_context
@@ -161,10 +162,17 @@ def expand_isrs(
 
 def _checked(cluster: Cluster, broker_id: int, change: IsrChange) -> tuple[int, dict[str, Any]]:
     table = cluster.table
+    check_uuid("the id of a topic", change.topic_id)
+    check_integer("a leader epoch", change.leader_epoch, -1, MAX_INT32)
+    check_integer("a partition epoch", change.partition_epoch, -1, MAX_INT32)
+    for member in change.isr:
+        check_integer("a member of an ISR", member, -MAX_INT32 - 1, MAX_INT32)
+    if not isinstance(change.is_recovering, bool):
+        raise InvalidRequestError(f"is_recovering is {change.is_recovering!r:.80}, not a bool")
     topic = table.topic_number_by_id(change.topic_id)
     if topic < 0:
         raise UnknownTopicIdError(f"no topic has the id {change.topic_id!r}")
-    row = table.row_of(topic, change.partition)
+    row = find_row(table, topic, change.partition)
     if row < 0:
         raise UnknownTopicOrPartitionError(f"the topic has no partition {change.partition}")
     state = table.state_of(row)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kraft._core.creation import topic_size
+from kraft.controller.arguments import find_topic
 from kraft.controller.brokers import RegistrationRequest, register_broker, unregister_broker
 from kraft.controller.configs import (
     ConfigChange,
@@ -55,6 +56,7 @@ from kraft.controller.sessions import Heartbeat
 from kraft.controller.topics import (
     CreationRules,
     NewTopic,
+    count_of,
     create_topics,
     create_topics_in_pieces,
     partitions_asked,
@@ -158,7 +160,7 @@ def grow(topics: Sequence[NewPartitions], *, validate_only: bool = False) -> Ope
     """CreatePartitions; large ones as in `create`."""
 
     def decide(tip: Tip) -> Outcome:
-        wanted = sum(max(topic.count, 0) for topic in topics)
+        wanted = sum(count_of(topic.count) for topic in topics)
         if wanted > MAX_RECORDS_PER_BATCH and not validate_only and has_transactions(tip):
             pieces = create_partitions_in_pieces(
                 tip.cluster, topics, placer=tip.placer, settings=tip.settings
@@ -340,7 +342,7 @@ def _partitions_of(tip: Tip, topics: Sequence[TopicToDelete]) -> int:
     total = len(topics)
     for topic in topics:
         number = (
-            table.topic_number(topic.name)
+            find_topic(table, topic.name)
             if topic.name is not None
             else table.topic_number_by_id(topic.topic_id or b"\0" * 16)
         )

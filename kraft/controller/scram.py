@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kraft import records
+from kraft.controller.arguments import is_integer, is_text
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import Cluster
 from kraft.errors import (
@@ -190,21 +191,23 @@ class _Changes:
 def _refusal(cluster: Cluster, change: ScramDeletion | ScramUpsertion) -> KraftError | None:
     """Why a change cannot be made; the message has nothing in it but the user's name."""
     user, mechanism = change.user, change.mechanism
-    if not user:
+    if not user or not is_text(user):
         return UnacceptableCredentialError("a credential needs the name of a user")
-    if mechanism not in _HASH_NAMES:
-        return UnsupportedSaslMechanismError(f"there is no SCRAM mechanism of number {mechanism}")
+    if not is_integer(mechanism, min(_HASH_NAMES), max(_HASH_NAMES)):
+        return UnsupportedSaslMechanismError(f"{mechanism!r:.80} is no number of a SCRAM mechanism")
     if isinstance(change, ScramDeletion):
         if (mechanism, user) not in cluster.state.scram_credentials:
             return ResourceNotFoundError(
                 f"{user!r:.80} has no credential for SCRAM mechanism {mechanism}"
             )
         return None
-    if not MIN_ITERATIONS <= change.iterations <= MAX_ITERATIONS:
+    if not is_integer(change.iterations, MIN_ITERATIONS, MAX_ITERATIONS):
         return UnacceptableCredentialError(
-            f"{change.iterations} iterations for {user!r:.80}: allowed are {MIN_ITERATIONS} to "
-            f"{MAX_ITERATIONS}"
+            f"{change.iterations!r:.80} iterations for {user!r:.80}: allowed are "
+            f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
         )
+    if not isinstance(change.salt, bytes) or not isinstance(change.salted_password, bytes):
+        return UnacceptableCredentialError(f"salt and salted password of {user!r:.80} are bytes")
     if not change.salted_password:
         return UnacceptableCredentialError(f"the salted password of {user!r:.80} is empty")
     return None

@@ -14,6 +14,7 @@ from typing import Protocol
 from kraft._core.election import ElectionContext
 from kraft._core.placement import UsableBroker, UsableBrokers
 from kraft._core.table import PartitionTable
+from kraft.controller.arguments import MAX_INT32, check_integer
 from kraft.controller.config_schema import DEFAULT_RULES, ConfigRules
 from kraft.errors import BrokerIdNotRegisteredError
 from kraft.image import BrokerRegistration, ClusterState
@@ -227,17 +228,23 @@ def _kept(cluster: Cluster, settings: Settings | None) -> _Kept:
 def is_usable(broker: BrokerRegistration) -> bool:
     """Whether new replicas may be placed on it.
 
+    A broker whose id is negative never is one: Kafka accepts its registration, and -1 in the place
+    of a leader stands for none.
+
     A broker that is fenced has left its controlled shutdown behind, although its registration
     says so until it registers anew: it may come back like any other that is fenced.
     """
     is_leaving = broker.in_controlled_shutdown and not broker.fenced
-    return not is_leaving and not (
-        broker.cordoned_log_dirs and set(broker.log_dirs) <= set(broker.cordoned_log_dirs)
+    return (
+        not is_leaving
+        and broker.id >= 0
+        and not (broker.cordoned_log_dirs and set(broker.log_dirs) <= set(broker.cordoned_log_dirs))
     )
 
 
 def registered(cluster: Cluster, broker_id: int) -> BrokerRegistration:
-    """Raises BrokerIdNotRegisteredError."""
+    """Raises BrokerIdNotRegisteredError, InvalidRequestError where the id is no int32."""
+    check_integer("a broker id", broker_id, -MAX_INT32 - 1, MAX_INT32)
     registration = cluster.state.brokers.get(broker_id)
     if registration is None:
         raise BrokerIdNotRegisteredError(f"broker {broker_id} is not registered")

@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from kraft import records
+from kraft.controller.arguments import MAX_INT64, check_integer
 from kraft.controller.decision import Decision, Records
 from kraft.controller.state import Cluster
 from kraft.errors import (
@@ -127,6 +128,7 @@ def create_token(
     that is no User.
     """
     secret_key = _secret_key(cluster, settings)
+    _check_period("the lifetime of a token", max_lifetime_ms)
     for renewer in renewers:
         if renewer.type != USER_TYPE:
             raise InvalidPrincipalTypeError(
@@ -172,6 +174,7 @@ def renew_token(
     if _deadline_ms(token) < now_ms:
         raise _expired(token_id)
     _check_may_renew(token_id, token, requester)
+    _check_period("the period of a renewal", renew_period_ms)
     period_ms = settings.expiry_time_ms
     if renew_period_ms > 0:
         period_ms = min(period_ms, renew_period_ms)
@@ -197,6 +200,7 @@ def expire_token(
         return _to_be_asked_again(cluster)
     token_id, token = hmacs.find(hmac)
     _check_may_renew(token_id, token, requester)
+    _check_period("the period of an expiry", expiry_period_ms)
     if expiry_period_ms < 0:
         removal = records.RemoveDelegationToken(token_id=token_id)
         return Decision(_written(cluster, removal), now_ms, is_atomic=True)
@@ -287,6 +291,10 @@ def _expired(token_id: str) -> DelegationTokenExpiredError:
 def _deadline_ms(token: Token) -> int:
     """The last millisecond at which the token is good."""
     return min(token.max_timestamp_ms, token.expiration_timestamp_ms)
+
+
+def _check_period(what: str, period_ms: int) -> None:
+    check_integer(what, period_ms, -MAX_INT64 - 1, MAX_INT64)
 
 
 def _sum(now_ms: int, duration_ms: int) -> int:

@@ -27,6 +27,7 @@ from kraft._core.creation import (
 )
 from kraft._core.placement import PlacementSpec, ReplicaPlacer, UsableBrokers
 from kraft._core.table import PartitionTable
+from kraft.controller.arguments import MAX_INT16, MAX_INT32, check_uuid, find_topic, is_integer
 from kraft.controller.config_validation import check_topic_name
 from kraft.controller.configs import config_records
 from kraft.controller.decision import (
@@ -63,6 +64,8 @@ from kraft.image.configs import TOPIC
 from kraft.records import Record, Uuid
 
 _CLUSTER_METADATA = "__cluster_metadata"
+#: The ids 0 and 1: that of no topic, and that of the metadata topic (``Uuid.RESERVED``).
+_LAST_RESERVED_ID = 1
 
 Replicas = NDArray[np.int32]
 Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
@@ -217,9 +220,18 @@ def partitions_asked(topics: Sequence[NewTopic], settings: Settings = DEFAULTS) 
     """
     return sum(
         len(topic.assignments)
-        or (settings.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0))
+        or (
+            settings.num_partitions
+            if topic.num_partitions == -1
+            else count_of(topic.num_partitions)
+        )
         for topic in topics
     )
+
+
+def count_of(partitions: object) -> int:
+    """Return a number of partitions, 0 for a value that is none."""
+    return int(partitions) if is_integer(partitions, 0, MAX_INT32) else 0  # type: ignore[call-overload]
 
 
 class _Plan(NamedTuple):
@@ -254,6 +266,8 @@ class _Creation:
         )
         #: Names of the request that hold a mark, as they look to a metric.
         self._marked: set[str] = set()
+        #: Ids of the topics of the request that will be made.
+        self._ids: set[Uuid] = set()
         self.response: TopicResults = {}
         self._times_named: Counter[str] = Counter()
 
@@ -301,6 +315,7 @@ class _Creation:
                 count = len(replicas)
             else:
                 replicas, count = self._placed(topic)
+            self._check_new_id(topic.topic_id)
             if self._rules.quota is not None:
                 self._rules.quota(count)
         except KraftError as error:
@@ -308,10 +323,21 @@ class _Creation:
             return None
         if "_" in marked:
             self._marked.add(marked)
+        self._ids.add(topic.topic_id)
         self.response[topic.name] = CreatedTopic(
             topic.name, topic.topic_id, count, replicas.shape[1]
         )
         return _Plan(topic, configs, replicas, count)
+
+    def _check_new_id(self, topic_id: Uuid) -> None:
+        """Raise InvalidRequestError for an id that another topic has or that Kafka keeps for
+        itself: the replay of such a record would end the process.
+        """
+        check_uuid("the id of a topic", topic_id)
+        if int.from_bytes(topic_id, "big") <= _LAST_RESERVED_ID:
+            raise InvalidRequestError(f"the topic id {topic_id!r} is reserved")
+        if topic_id in self._ids or self._table.topic_number_by_id(topic_id) >= 0:
+            raise InvalidRequestError(f"another topic has the id {topic_id!r}")
 
     def begin(self, builder: BatchBuilder, plan: _Plan) -> None:
         """Writes the records that stand before the partitions."""
@@ -330,11 +356,11 @@ class _Creation:
     def _placed(self, topic: NewTopic) -> tuple[Replicas, int]:
         factor = topic.replication_factor
         count = topic.num_partitions
-        if factor < -1 or factor == 0:
+        if not is_integer(factor, -1, MAX_INT16) or factor == 0:
             raise InvalidReplicationFactorError(
                 "a replication factor is larger than 0, or -1 for the default"
             )
-        if count < -1 or count == 0:
+        if not is_integer(count, -1, MAX_INT32) or count == 0:
             raise InvalidPartitionsError(
                 "a topic has at least one partition, or -1 for the default"
             )
@@ -364,6 +390,8 @@ class _Creation:
         by_id: dict[int, Sequence[int]] = {}
         factor: int | None = None
         for partition, replicas in pairs:
+            if not is_integer(partition, 0, MAX_INT32):
+                raise InvalidReplicaAssignmentError(f"{partition!r:.80} is no id of a partition")
             if partition in by_id:
                 raise InvalidReplicaAssignmentError(f"partition {partition} is assigned twice")
             check_assignment(self._cluster, replicas, factor)
@@ -408,7 +436,7 @@ def place_in_pieces(
 
 def check_new_name(table: PartitionTable, name: str) -> None:
     """Raises TopicAlreadyExistsError, InvalidTopicError."""
-    if table.topic_number(name) >= 0:
+    if find_topic(table, name) >= 0:
         raise TopicAlreadyExistsError(f"topic {name!r} exists already")
     check_topic_name(name)
     alike = name_alike(table, name)
@@ -417,12 +445,17 @@ def check_new_name(table: PartitionTable, name: str) -> None:
 
 
 def check_assignment(cluster: Cluster, replicas: Sequence[int], factor: int | None = None) -> None:
-    """Raises InvalidReplicaAssignmentError (validateManualPartitionAssignment)."""
-    if not replicas:
+    """Raises InvalidReplicaAssignmentError (validateManualPartitionAssignment).
+
+    A negative id is refused even where Kafka has registered a broker with it.
+    """
+    if not isinstance(replicas, Sequence | np.ndarray) or isinstance(replicas, str | bytes):
+        raise InvalidReplicaAssignmentError(f"{replicas!r:.80} is no list of brokers")
+    if not len(replicas):
         raise InvalidReplicaAssignmentError("an assignment names at least one broker")
     for broker in replicas:
-        if broker not in cluster.state.brokers:
-            raise InvalidReplicaAssignmentError(f"broker {broker} is not registered")
+        if not is_integer(broker, 0, MAX_INT32) or broker not in cluster.state.brokers:
+            raise InvalidReplicaAssignmentError(f"broker {broker!r:.80} is not registered")
     if len(set(replicas)) < len(replicas):
         raise InvalidReplicaAssignmentError(f"an assignment names a broker twice: {list(replicas)}")
     if factor is not None and len(replicas) != factor:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from kraft.errors import InvalidRequestError
 from kraft.image.replay import Cluster
 from kraft.metadata.identifiers import random_uuid
 from kraft.records import Uuid
@@ -104,11 +105,17 @@ class Decisions:
     def elect_leaders(self, election: Literal["preferred", "unclean"] = "preferred") -> Records:
         """Preferred replicas lead again wherever they can; or leaderless partitions of topics that
         allow unclean elections get a leader. All at once, without Kafka's limit a run.
+
+        Raises :class:`InvalidRequestError` for any other ``election``.
         """
         from kraft.controller import balance_leaders, elect_unclean_leaders
 
         if election == "preferred":
             return balance_leaders(self.cluster, None).records
+        if election != "unclean":
+            raise InvalidRequestError(
+                f"an election is 'preferred' or 'unclean', not {election!r:.80}"
+            )
         return elect_unclean_leaders(self.cluster, None).records
 
     def expand_isrs(self) -> Records:

@@ -60,6 +60,9 @@ class RegisterBroker(Operation):
             directories = [drawn_id(dice) for _ in range(dice.randrange(1, 4))]
         features = [list(feature) for feature in FEATURES]
         shape = dice.random()
+        # Kafka accepts a negative id: one of the differences that are counted.
+        if dice.random() < 0.002:
+            broker = dice.choice((-1, -7, -(1 << 31)))
         if shape < 0.01:
             directories = []
         elif shape < 0.02:

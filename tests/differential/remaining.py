@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from kraft.records import ClearElr, decode_value
+from kraft.errors import InvalidRegistrationError
+from kraft.records import ClearElr, RegisterBroker, RegisterController, decode_value
 from tests.differential.comparison import normalised
 from tests.differential.operation import Outcome
 
@@ -95,12 +96,29 @@ def _would_elect_no_replica(
     return any(one["errorCode"] == _UNKNOWN_SERVER_ERROR for one in answered)
 
 
+def _registers_negative_id(
+    name: str, before: list[Outcome], ours: Outcome, kafkas: dict[str, Any]
+) -> bool:
+    """A broker or controller whose id is negative registers: Kafka accepts it.
+
+    Kafka may then place replicas on broker -1, which stands for "no leader" in the records of a
+    partition. Here the registration is refused.
+    """
+    if kafkas["error"] or ours.error != InvalidRegistrationError.kafka_code:
+        return False
+    last = decode_value(bytes.fromhex(kafkas["records"][-1]))
+    if name == "register_broker":
+        return isinstance(last, RegisterBroker) and last.broker_id < 0
+    return isinstance(last, RegisterController) and last.controller_id < 0
+
+
 #: By name: what Kafka would have to be taught.
 REMAINING: dict[str, Callable[[str, list[Outcome], Outcome, dict[str, Any]], bool]] = {
     "ClearElr leaves Kafka's index of ELR members behind": _is_stale_elr_index,
     "a deleted topic in Kafka's index of ELR members": _has_deleted_topic_in_elrs,
     "a deleted topic in Kafka's index of directories": _has_deleted_topic_in_directories,
     "an ISR or ELR that names a broker that is no replica": _would_elect_no_replica,
+    "a broker or controller with a negative id registers": _registers_negative_id,
 }
 
 

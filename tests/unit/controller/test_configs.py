@@ -283,7 +283,7 @@ def test_a_topic_is_created_with_configurations_that_may_be() -> None:
     settings = Settings(config_rules=rules)
 
     def create(value: str) -> object:
-        topic = NewTopic("t", Uuid(bytes(16)), 1, 1, configs={"max.compaction.lag.ms": value})
+        topic = NewTopic("t", Uuid(b"t" * 16), 1, 1, configs={"max.compaction.lag.ms": value})
         decision = controller.create_topics(
             lab.cluster, [topic], placer=lab.placer, settings=settings
         )

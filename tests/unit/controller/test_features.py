@@ -76,7 +76,7 @@ def test_the_way_has_to_be_asked_for() -> None:
     assert "downgrade" in refuse(lab, FeatureUpdate("metadata.version", 24))
     assert "no downgrade" in refuse(lab, FeatureUpdate("metadata.version", 26, SAFE))
     assert "not known" in refuse(lab, FeatureUpdate("metadata.version", 26, 0))
-    assert "negative" in refuse(lab, FeatureUpdate("metadata.version", -1))
+    assert "from 0 to" in refuse(lab, FeatureUpdate("metadata.version", -1))
 
 
 def test_the_same_level_again_is_written_again() -> None:
