@@ -122,6 +122,7 @@ class Elections(NodeState):
         candidacy = self.candidacy
         if candidacy is None or candidacy.is_lost():
             return
+        end = self.vote_end()
         for id in candidacy.unanswered():
             voter = candidacy.voters.get(id)
             assert voter is not None
@@ -133,8 +134,8 @@ class Elections(NodeState):
                     self.epoch,
                     self.replica,
                     voter.key,
-                    self.log.last_epoch,
-                    self.log.end_offset,
+                    end.epoch,
+                    end.offset,
                     candidacy.is_pre_vote,
                 ),
                 is_leaders=False,

@@ -99,18 +99,30 @@ class LogView:
     def is_voters_committed(self) -> bool:
         return self.voters_offset < self.high_watermark or self.voters_offset == -1
 
-    def was_voter(self, key: ReplicaKey) -> bool:
-        """Whether the replica votes by the latest voters, or by those before them.
+    def removal_offset(self, key: ReplicaKey) -> int | None:
+        """Return the offset of the record that removed ``key`` from the voters.
 
-        Further back need not be looked: a change is made once the one before is committed.
+        None where the latest voters include ``key``, where the voters before the last change did
+        not either, and where the removal is known to be committed. Only the last change matters:
+        a leader makes the next one once the last one is committed.
         """
-        latest = self.voters
+        latest, found = self.voters, None
         for at in reversed(self._voters):
             if at.voters.is_voter(key):
-                return True
-            if at.offset < self.high_watermark or at.voters != latest:
-                return False
-        return self.static_voters.is_voter(key)
+                return found
+            if at.offset < max(self.high_watermark, 0) or at.voters != latest:
+                return None
+            found = at.offset
+        return found if self.static_voters.is_voter(key) else None
+
+    def end_before(self, offset: int) -> OffsetAndEpoch:
+        """Return the end of the log without the records from ``offset`` on."""
+        epoch = self.epochs.epoch_at(offset - 1)
+        if epoch < 0:
+            # The log begins at ``offset``, behind a snapshot or as the first record of all.
+            latest = self.latest_snapshot
+            epoch = latest.epoch if latest is not None else 0
+        return OffsetAndEpoch(offset, epoch)
 
     # -- the log's ends
 

@@ -291,7 +291,9 @@ class Node(Elections, Following, Reconfiguration):
 
     def _poll_prospective(self) -> None:
         if self.election_deadline_ms <= self.now_ms and not self.is_shutting_down():
-            self.return_from_pre_vote(Cause.LEADER_GONE)
+            # A removed voter draws a new timeout, and asks bootstrap servers meanwhile: the leader
+            # sends it no BeginQuorumEpoch, and its voters may have moved.
+            self.return_from_pre_vote(Cause.LEADER_GONE if self.is_voter else Cause.LOST)
         else:
             self.send_vote_requests()
 

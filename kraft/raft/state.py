@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kraft.raft.config import RaftConfig
 from kraft.raft.election_state import NO_LEADER, ElectionState
 from kraft.raft.log_view import LogView
-from kraft.raft.messages import Request, Response
+from kraft.raft.messages import OffsetAndEpoch, Request, Response
 from kraft.raft.ready import (
     AppendBatches,
     DropSnapshotDownload,
@@ -97,6 +97,8 @@ class NodeState(ABC):
         self._draw = draw
         self._ready = Ready()
         self.bootstrap_servers = bootstrap_servers_of(config)
+        #: The number of the last request to each bootstrap server; none where it was never asked.
+        self._bootstrap_turns: dict[int, int] = {}
         self._connections: dict[int, Connection] = {}
         self._in_flight: dict[int, InFlight] = {}
         self._last_correlation = 0
@@ -143,11 +145,13 @@ class NodeState(ABC):
 
     @property
     def is_electable(self) -> bool:
-        """Whether it stands for election where nobody leads.
+        """Return whether the node stands for election where nobody leads.
 
-        Voters do, and who was one before a change that may not be committed: it can hold the only
-        copy of that change, and then nobody else can win (Ongaro's thesis, 4.2.2). It does not
-        count itself, and steps down when its removal is committed.
+        Voters do, and a voter whose removal may be uncommitted: it can hold the only copy of that
+        record, and then no other node can win (Ongaro's thesis, 4.2.2). `vote_end` keeps it from
+        being elected once its removal is committed. It does not count its own vote. In Kafka 4.3
+        (``QuorumState.isVoter``) only the latest voters stand, committed or not, so that a quorum
+        of two whose leader removes itself and crashes never elects a leader again.
         """
         if self.is_voter:
             return True
@@ -155,8 +159,23 @@ class NodeState(ABC):
         return (
             self.config.can_vote
             and not log.is_voters_committed()
-            and log.was_voter(self.config.replica)
+            and log.removal_offset(self.replica) is not None
         )
+
+    def vote_end(self) -> OffsetAndEpoch:
+        """Return the log end that a candidate names in its vote requests.
+
+        A voter names the end of its log. A removed voter names the end from before its removal:
+        it does not know after a restart whether that is committed, and voters that hold the
+        removal now reject it. A committed removal is held by a majority of the voters, so that no
+        removed voter is elected then. A log end that is too early is always safe to name.
+        """
+        log = self.log
+        if not self.is_voter:
+            removal_offset = log.removal_offset(self.replica)
+            if removal_offset is not None:
+                return log.end_before(removal_offset)
+        return OffsetAndEpoch(log.end_offset, log.last_epoch)
 
     @property
     def is_leader(self) -> bool:
@@ -367,8 +386,12 @@ class NodeState(ABC):
         self._connections.clear()
 
     def fetch_from_bootstrap(self, request: Request) -> None:
-        """Sends a request to any bootstrap server that can be reached, one at a time; to the
-        leader, which does not answer, only where there is nobody else.
+        """Send a request to the reachable bootstrap server that was asked longest ago.
+
+        One request is in flight at a time. Servers never asked come first; a draw decides among
+        equals. Kafka draws with replacement, and each dead server drawn again costs an observer
+        the request timeout (2 s). The leader, which does not answer, is asked only where there is
+        no other server.
         """
         if self._in_flight:
             return
@@ -381,8 +404,12 @@ class NodeState(ABC):
                 if id != self.leader_id and (leader is None or endpoint[1:] != leader[1:])
             ] or servers
         if servers:
+            turns = self._bootstrap_turns
+            oldest = min(turns.get(id, 0) for id, _ in servers)
+            servers = [server for server in servers if turns.get(server[0], 0) == oldest]
             id, endpoint = servers[int(self._draw() * len(servers))]
             self.send_request(id, endpoint, request, is_leaders=False)
+            turns[id] = self._last_correlation
 
     # -- rules that requests and responses share
 

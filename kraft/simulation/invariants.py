@@ -4,6 +4,7 @@ Owns the checks over roles, votes, high watermarks and what is said to others; t
 are in `history`, those over a disk in `storage`. Each looks only at what has changed:
 
 at_most_one_leader_per_epoch, epoch_never_goes_back, vote_once_per_epoch, leader_has_all_committed,
+leaders_are_voters,
 high_watermark_never_goes_back, high_watermark_at_batch_end, high_watermark_waits_for_the_epoch,
 majority_holds_committed, committed_never_lost_or_changed, acknowledged_is_committed, logs_match,
 durable_before_visible, leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole,
@@ -87,6 +88,7 @@ class Checks:
                     f"{machine} leads epoch {epoch} with a log that ends at "
                     f"{machine.storage.last}; committed is {committed}",
                 )
+            self._is_one_to_lead(machine, committed)
             counts["elections"] += 1
             machine.led_since = now
             machine.heard.clear()
@@ -102,6 +104,19 @@ class Checks:
                 counts["check_quorum_resignations" if is_voter else "removed_leaders"] += 1
             machine.is_asked_to_leave = False
         machine.role, machine.epoch, machine.leader_id = change.role, epoch, change.leader_id
+
+    def _is_one_to_lead(self, machine: Machine, committed: Entry) -> None:
+        """Who leads votes by its log, or by what was committed: its removal may be uncommitted."""
+        replica = machine.config.replica
+        if machine.queued or machine.writing or machine.config.static_voters.is_voter(replica):
+            return
+        voter_sets = (machine.storage.last.voters, committed.voters)
+        if not any(voters is not None and voters.is_voter(replica) for voters in voter_sets):
+            raise Violation(
+                "leaders_are_voters",
+                f"{machine} leads, its log ends with {voter_sets[0]}, committed are "
+                f"{voter_sets[1]} up to {committed}",
+            )
 
     def is_heard(self, machine: Machine, now: float) -> None:
         """A leader that no majority has fetched from for two periods leads no more (KAFKA-15489).

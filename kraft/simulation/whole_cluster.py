@@ -172,12 +172,13 @@ class Finder:
         self.target = cluster.random.choice(self._ids)
 
     def look_on(self) -> None:
-        """That one was not it: the one that it names, or any other."""
+        """Take the machine that the last one names as the leader, else the next in order."""
         named = self._cluster.leader_known_to(self.target)
         if named in self._ids and named != self.target:
             self.target = named
         else:
-            self.target = self._cluster.random.choice(self._ids)
+            at = self._ids.index(self.target) + 1
+            self.target = self._ids[at % len(self._ids)]
 
 
 def connection_lost() -> NotControllerError:

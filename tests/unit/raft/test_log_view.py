@@ -148,6 +148,28 @@ def test_kraft_version_rises_and_is_undone_with_the_log() -> None:
     assert log.kraft_version == 0
 
 
+def test_the_removal_of_a_voter_is_found_until_it_is_committed() -> None:
+    log = LogView(snapshots={OffsetAndEpoch(0, 0): 10})
+    log.load_snapshot_voters(dynamic(1, 2, 3), 1)
+    log.append(0, 2, 1)
+    removal = encode_control_records([dynamic(2, 3).to_record()], base_offset=2, epoch=4)
+    log.append(2, 3, 4)
+    log.replay_control_batch(removal)
+    log.append(3, 4, 5)
+    gone, *others = (voter.key for voter in dynamic(1, 2, 3))
+    assert log.removal_offset(gone) == 2
+    assert [log.removal_offset(key) for key in others] == [None, None]
+    assert log.end_before(2) == OffsetAndEpoch(2, 1)
+    assert log.end_before(0) == OffsetAndEpoch(0, 0)
+    # The same voters, written again, do not hide who was removed.
+    again = encode_control_records([dynamic(2, 3).to_record()], base_offset=4, epoch=5)
+    log.append(4, 5, 5)
+    log.replay_control_batch(again)
+    assert log.removal_offset(gone) == 2
+    log.high_watermark = 5
+    assert log.removal_offset(gone) is None
+
+
 def test_a_control_record_that_is_none_is_found_before_anything_is_taken_in() -> None:
     damaged = bytearray(encode_control_records([dynamic(1).to_record()], epoch=1))
     with pytest.raises(CorruptRecordError):

@@ -163,7 +163,9 @@ def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None
     assert removed.node.role is Role.RESIGNED
     removed.wait(1000)
 
-    removed.wait(3000)
+    removed.wait(1000)  # Nobody answers: it asks bootstrap servers, then the voters again.
+    assert removed.node.role is Role.UNATTACHED
+    removed.wait(1000)
     assert removed.node.role is Role.PROSPECTIVE
     assert [send.destination for send in removed.sent] == [3]
     removed.answer_votes()
@@ -262,3 +264,35 @@ def test_the_only_server_is_asked_though_it_leads() -> None:
     observer.step()
     observer.wait(2000)
     assert [send.destination for send in observer.sent] == [1]
+
+
+def test_a_bootstrap_server_that_failed_is_asked_again_after_all_others() -> None:
+    """Each silent server costs two seconds: one drawn twice keeps an observer from the others."""
+    log = LogView()
+    log.load_snapshot_voters(voters(1, 2, 4, 5), 1)
+    servers = tuple(Endpoint(LISTENER, f"bootstrap{id}", 8000 + id) for id in range(4))
+    observer = Story(3, log, ElectionState(1, 1), bootstrap_servers=servers)
+    observer.step()
+    assert [send.destination for send in observer.sent] == [1]
+
+    asked = []
+    for _ in range(8):
+        observer.wait(2000)
+        (fetch,) = observer.sent
+        asked.append(fetch.destination)
+
+    assert sorted(asked[:4]) == [-5, -4, -3, -2]
+    assert asked[4:] == asked[:4]
+
+
+def test_an_unattached_node_asks_each_bootstrap_server_in_turn() -> None:
+    """The order outlives a change of epoch, which forgets which requests are in flight."""
+    servers = tuple(Endpoint(LISTENER, f"bootstrap{id}", 8000 + id) for id in range(3))
+    observer = Story(9, LogView(), ElectionState(1), bootstrap_servers=servers)
+    observer.step()
+    asked = [send.destination for send in observer.sent]
+    for epoch in (2, 3):
+        vote = VoteRequest("c", epoch, ReplicaKey(1, directory(1)), None, 0, 0, is_pre_vote=True)
+        observer.step(RequestReceived(vote, epoch))
+        asked += [send.destination for send in observer.sent if isinstance(send, SendRequest)]
+    assert sorted(asked) == [-4, -3, -2]
