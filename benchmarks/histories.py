@@ -91,6 +91,44 @@ def stepped(
     return values
 
 
+def bumped(
+    random: np.random.Generator,
+    count: int,
+    noise: Noise,
+    size: float,
+    at: int,
+    runs: int,
+    by: float,
+) -> Values:
+    """One that is slower by ``by`` for ``runs`` runs from run ``at`` on, and then as before."""
+    values = stable(random, count, noise, size)
+    values[at : at + runs] *= 1 + by
+    return values
+
+
+def drifting(
+    random: np.random.Generator,
+    count: int,
+    noise: Noise,
+    size: float,
+    at: int,
+    runs: int,
+    by: float,
+) -> Values:
+    """One that gets slower from run to run for ``runs`` runs from ``at`` on, by ``by`` in all."""
+    ramp = 1 + by * np.clip((np.arange(count) - at) / (runs - 1), 0, 1)
+    return np.asarray(stable(random, count, noise, size) * ramp, dtype=np.float64)
+
+
+def scattering(
+    random: np.random.Generator, count: int, noise: Noise, size: float, at: int, factor: float
+) -> Values:
+    """One whose noise is ``factor`` times as large from run ``at`` on."""
+    values = stable(random, count, noise, size)
+    values[at:] = 1 + (values[at:] - 1) * factor
+    return values
+
+
 def sloped(
     random: np.random.Generator, count: int, noise: Noise, size: float, rise: float
 ) -> Values:

@@ -4,6 +4,7 @@
 end to end through `history.analyse` and `multiplicity.correct`, and writes the tables between the
 marks of docs/regressions.md. Every cell draws from a seed made of ``--seed`` and its own name, so
 that the tables come out the same on every machine, however many processes share the work.
+Exits with 1 and the names of the `bars` that were missed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +35,13 @@ BEGIN, END = "<!-- sensitivity: begin -->", "<!-- sensitivity: end -->"
 STEPS = (0.01, 0.02, 0.03, 0.05, 0.10, 0.20)
 SIZES = (0.005, 0.01, 0.02, 0.05)
 AFTER = (1, 2, 3, 5, 10, 20)
+
+BUMPS = (0.03, 0.05, 0.10, 0.25, 1.0)
+BUMP_RUNS = (3, 5, 7, 10, 20)
+DRIFTS = (0.05, 0.10, 0.20)
+DRIFT_RUNS = (20, 50, 100)
+VARIANCES = (0.33, 2.0, 3.0, 5.0)
+VARIANCE_RUNS = (10, 20, 30, 50)
 
 #: A change point so many runs from the step is the step.
 NEAR = 5
@@ -98,10 +107,11 @@ def recall(
 
 @dataclass(frozen=True)
 class Alarms:
-    """Stable series, out of ``series``, in which a change was claimed."""
+    """Stable series, out of ``series``, in which a change of any kind was claimed."""
 
     together: int  # all of them one analysis
     each_alone: int  # each an analysis of its own
+    series: int
 
 
 def alarms(
@@ -118,22 +128,76 @@ def alarms(
     together = multiplicity.correct(findings, settings)
     alone = [multiplicity.correct([each], settings)[0] for each in findings]
     return Alarms(
-        sum(bool(each.change_points) for each in together),
-        sum(bool(each.change_points) for each in alone),
+        sum(each.outcome is Outcome.CHANGED for each in together),
+        sum(each.outcome is Outcome.CHANGED for each in alone),
+        series,
     )
 
 
-def slopes(size: float, runs: int, rise: float, series: int, seed: int) -> float:
-    """Percent of slow rises in which a regression is told of at all."""
-    random = generator(seed, "slopes", size, runs, rise)
+def bumps(size: float, by: float, runs: int, series: int, seed: int) -> float:
+    """Percent of temporary regressions of ``runs`` of 100 runs that are found, the only change
+    among `ANALYSED` series: where they begin and where they end, at most two runs off."""
+    random = generator(seed, "bumps", size, by, runs)
     settings = quick(Settings())
     found = 0
     for _ in range(series):
-        values = histories.sloped(random, runs, NOISES["normal"], size, rise)
-        finding = history.analyse(histories.series(values), settings)
-        (corrected,) = multiplicity.correct([finding], settings)
-        found += any(point.ratio.value > 1 for point in corrected.change_points)
+        at = int(random.integers(10, 90 - runs))
+        values = histories.bumped(random, 100, NOISES["normal"], size, at, runs, by)
+        indices = [point.index for point in _among_stable(values, settings).change_points]
+        found += all(any(abs(each - end) <= 2 for each in indices) for end in (at, at + runs))
     return 100 * found / series
+
+
+@dataclass(frozen=True)
+class Drifts:
+    """Of ``series`` slow rises, percent."""
+
+    named: float  # told as a drift to slower
+    close: float  # of these, start and end are at most a quarter of the rise off
+    as_steps: float  # told as one or more steps instead, with or without a drift
+
+
+def drifts(runs: int, rise: float, noise: str, series: int, seed: int) -> Drifts:
+    """A rise that is spread evenly over ``runs`` runs, with 50 to 74 stable runs before and none to
+    24 behind it, at 2 % noise; the only change among `ANALYSED` series."""
+    random = generator(seed, "drifts", runs, rise, noise)
+    settings = quick(Settings())
+    named = close = steps = 0
+    for _ in range(series):
+        at, behind = int(random.integers(50, 75)), int(random.integers(0, 25))
+        values = histories.drifting(random, at + runs + behind, NOISES[noise], 0.02, at, runs, rise)
+        found = _among_stable(values, settings)
+        rises = [each for each in found.drifts if each.ratio.value > 1]
+        named += bool(rises)
+        off = runs / 4
+        close += any(
+            abs(each.start_index - at) <= off and abs(each.end_index - at - runs + 1) <= off
+            for each in rises
+        )
+        steps += bool(found.change_points)
+    return Drifts(100 * named / series, 100 * close / max(named, 1), 100 * steps / series)
+
+
+def variances(factor: float, runs: int, noise: str, series: int, seed: int) -> float:
+    """Percent of changes of the noise from 2 % to ``factor`` times as much that are found at most
+    10 runs off, with 100 to 124 runs before and ``runs`` behind; the only change among
+    `ANALYSED` series."""
+    random = generator(seed, "variances", factor, runs, noise)
+    settings = quick(Settings())
+    found = 0
+    for _ in range(series):
+        at = int(random.integers(100, 125))
+        values = histories.scattering(random, at + runs, NOISES[noise], 0.02, at, factor)
+        changes = _among_stable(values, settings).variance_changes
+        found += any(abs(each.index - at) <= 10 for each in changes)
+    return 100 * found / series
+
+
+def _among_stable(values: Values, settings: Settings) -> SeriesFinding:
+    """The finding of these values as one of `ANALYSED` series, all others of which are stable."""
+    finding = history.analyse(histories.series(values), settings)
+    among, _ = multiplicity.correct([finding, stable_series(len(values))], settings)
+    return among
 
 
 def coverage(noise: str, size: float, within: float, after: int, series: int, seed: int) -> float:
@@ -273,8 +337,22 @@ def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
         made["long", name] = partial(
             alarms, "normal", 0.02, 10_000, max(series // 20, 1), seed, settings
         )
-    for rise in (0.05, 0.10, 0.20):
-        made["slopes", rise] = partial(slopes, 0.02, 100, rise, fewer, seed)
+    for by in BUMPS:
+        for runs in BUMP_RUNS:
+            made["bumps", by, runs] = partial(bumps, 0.02, by, runs, fewer, seed)
+    for rise in DRIFTS:
+        for runs in DRIFT_RUNS:
+            made["drifts", rise, runs, "normal"] = partial(
+                drifts, runs, rise, "normal", fewer, seed
+            )
+    for noise in NOISES:
+        made["drifts", noise] = partial(drifts, 50, 0.10, noise, max(series // 4, 1), seed)
+        made["variances", noise] = partial(variances, 3.0, 30, noise, max(series // 4, 1), seed)
+    for factor in VARIANCES:
+        for runs in VARIANCE_RUNS:
+            made["variances", factor, runs] = partial(
+                variances, factor, runs, "normal", fewer, seed
+            )
     for noise in ("normal", "skewed (exponential above a floor)"):
         for after in (1, 2, 5, 10, 30):
             made["coverage", noise, after] = partial(
@@ -379,13 +457,50 @@ def page(results: dict[tuple[object, ...], object], series: int, seed: int) -> s
             for change in (0.0, 0.005, 0.01, 0.02)
         ],
     )
-    rises = ", ".join(
-        f"{percent(rise)}: {share(_number(r['slopes', rise]))} %" for rise in (0.05, 0.10, 0.20)
+    temporary = table(
+        ["slower by \\ runs", *map(str, BUMP_RUNS)],
+        [
+            [percent(by), *(share(_number(r["bumps", by, runs])) for runs in BUMP_RUNS)]
+            for by in BUMPS
+        ],
+    )
+    rises = table(
+        ["rise \\ over runs", *map(str, DRIFT_RUNS)],
+        [
+            [
+                percent(rise),
+                *(share(_drifts(r, rise, runs, "normal").named) for runs in DRIFT_RUNS),
+            ]
+            for rise in DRIFTS
+        ],
+    )
+    rise = _drifts(r, 0.10, 50, "normal")
+    scatter = table(
+        ["noise times \\ runs since", *map(str, VARIANCE_RUNS)],
+        [
+            [
+                f"{factor:g}",
+                *(share(_number(r["variances", factor, runs])) for runs in VARIANCE_RUNS),
+            ]
+            for factor in VARIANCES
+        ],
+    )
+    trends = table(
+        ["noise, 2 %", "drift of 10 % over 50 runs", "noise times 3, 30 runs since"],
+        [
+            [noise, share(_drifts(r, noise).named), share(_number(r["variances", noise]))]
+            for noise in NOISES
+        ],
+    )
+    verdicts = "\n".join(
+        f"- {said}: {'yes' if holds else '**no**'} ({found})" for said, found, holds in bars(r)
     )
     long_ours, long_otava = _alarms_of(r["long", "ours"]), _alarms_of(r["long", "otava"])
     return f"""\
 _Written by `make sensitivity`: seed {seed}, {series:,} histories for each cell of the first table
 and of the alarms, {max(series // 2, 1):,} for the others unless said; at the default settings._
+
+{verdicts}
 
 ### Steps found
 
@@ -417,10 +532,34 @@ Noise is 2 %; clipped is with `clip_outliers` at 4.
 Of {max(series // 20, 1)} stable series of 10,000 runs each, with normal noise, {long_ours.together}
 have a false alarm here, and {long_otava.each_alone} with Otava's defaults.
 
-### Slow rises
+### Temporary regressions
 
-A rise that is spread evenly over 100 runs, at 2 % noise, is told as one or more steps in so many
-histories: {rises}. Where the steps lie says little about the cause.
+Percent found of those that begin and end within 100 runs, at 2 % noise, as the only change among
+{ANALYSED:,} series. Found are both ends, two runs off at most.
+
+{temporary}
+
+### Slow drifts
+
+Percent told as a drift of a rise that is spread evenly over so many runs, at 2 % noise, with 50 to
+74 runs before and up to 24 after it, as the only change among {ANALYSED:,} series.
+
+{rises}
+
+Of drifts of 10 % over 50 runs {share(rise.named)} % are told as drifts, {share(rise.close)} % of
+these with a start and an end at most 12 runs off; beside or instead of a drift, steps are told in
+{share(rise.as_steps)} %.
+
+### Changes of variance
+
+Percent found, at most 10 runs off, of changes of the noise from 2 % to so many times as much, by
+the runs since; 100 to 124 runs before it, as the only change among {ANALYSED:,} series.
+
+{scatter}
+
+Drifts and changes of variance in other noise ({max(series // 4, 1):,} histories each):
+
+{trends}
 
 ### Intervals
 
@@ -445,6 +584,32 @@ Four sizes from 10,000 to 10 million, 2 % noise, 30 runs before and after the ch
 """
 
 
+Bar = tuple[str, str, bool]
+
+
+def bars(results: dict[tuple[object, ...], object]) -> list[Bar]:
+    """What has to hold, what was found, and whether it holds."""
+    r = results
+    step = _recall(r, "power", 0.05, 0.02)
+    bump = _number(r["bumps", 0.25, 10])
+    rise = _drifts(r, 0.10, 50, "normal").named
+    false = _alarms(r, "normal", "ours")
+    return [
+        (
+            "5 % steps at 2 % noise found within 10 runs, 95 %",
+            f"{step.found:.1f} %",
+            step.found >= 95,
+        ),
+        ("+25 % for 10 runs at 2 % noise found, 95 %", f"{bump:.1f} %", bump >= 95),
+        ("drifts of 10 % over 50 runs named so, 90 %", f"{rise:.1f} %", rise >= 90),
+        (
+            "at most 1 stable series in 1,000 with an alarm",
+            str(false.each_alone),
+            false.each_alone <= max(false.series // 1000, 1),
+        ),
+    ]
+
+
 def _recall(results: dict[tuple[object, ...], object], *cell: object) -> Recall:
     found = results[cell]
     assert isinstance(found, Recall)
@@ -463,6 +628,12 @@ def _alarms_of(found: object) -> Alarms:
 def _both(found: Alarms) -> str:
     same = found.together == found.each_alone
     return f"**{found.each_alone}**" + ("" if same else f" ({found.together})")
+
+
+def _drifts(results: dict[tuple[object, ...], object], *cell: object) -> Drifts:
+    found = results["drifts", *cell]
+    assert isinstance(found, Drifts)
+    return found
 
 
 def _number(found: object) -> float:
@@ -512,6 +683,9 @@ def main() -> None:
         _, end, after = rest.partition(END)
         assert end, f"{PAGE} has lost its marks: {BEGIN} ... {END}"
         PAGE.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+    missed = [said for said, _, holds in bars(results) if not holds]
+    if missed:
+        sys.exit(f"missed: {'; '.join(missed)}")
 
 
 if __name__ == "__main__":

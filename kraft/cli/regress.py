@@ -219,8 +219,9 @@ def regress(
                     output.note(f"{path} is written")
     from kraft.regression.findings import Kind
 
-    changes = [*found.change_points, *(each for law in found.scaling for each in law.change_points)]
-    if fail and any(each.kind is Kind.REGRESSION for each in changes):
+    kinds = {each.kind for each in found.change_points} | {each.kind for each in found.drifts}
+    kinds |= {each.kind for law in found.scaling for each in law.change_points}
+    if fail and Kind.REGRESSION in kinds:
         raise typer.Exit(REGRESSED)
 
 

@@ -14,10 +14,13 @@ are significant.
 A counter that does not vary has no noise at all: a step in it has a p value of 0, and without a
 step there is no test (Otava's is 0 / 0, which it never takes for a change).
 
-What Otava does not do is `trusted`: Student's test takes runs for independent and normal. A single
-outlier as the last run is a level of its own to it, and machines whose runs resemble the run before
-(a warm day, a noisy neighbour) change level all the time. Nor does it clip outliers (`clipped`),
-which is done where it is asked for.
+A level that begins and ends inside a window is in most cases found by no single split of it, so
+Otava alone misses temporary regressions; `completed` adds these (`segments`).
+
+Nor does Otava do what `trusted` does: Student's test takes runs for independent and normal. A
+single outlier as the last run is a level of its own to it, and machines whose runs resemble the
+run before (a warm day, a noisy neighbour) change level all the time. Nor does it clip outliers
+(`clipped`), which is done where it is asked for.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.errors import InvalidRequestError
+from kraft.regression import segments
 from kraft.regression.settings import Settings
 
 #: A level of fewer runs does not show whether they resemble each other.
@@ -109,16 +113,40 @@ def clipped(values: NDArray[np.float64], settings: Settings) -> NDArray[np.float
     return values if limit == 0 else np.clip(values, middle - limit, middle + limit)
 
 
+def completed(
+    values: NDArray[np.float64], found: Sequence[Candidate], settings: Settings
+) -> list[Candidate]:
+    """Return ``found`` and the levels that single splits miss, all tested anew, oldest first.
+
+    A temporary level has `Settings.min_temporary_runs` to `Settings.window` runs; 0 leaves
+    ``found`` as it is. The result still has to pass `trusted`.
+    """
+    if settings.min_temporary_runs == 0:
+        return list(found)
+    ends = [0, *(each.index for each in found), len(values)]
+    missed = segments.boundaries(
+        values,
+        ends,
+        shortest=settings.min_temporary_runs,
+        longest=settings.window,
+        max_p_value=settings.max_p_value,
+    )
+    if not missed:
+        return list(found)
+    ends = sorted({*ends, *missed})
+    return [_tested(values, *level) for level in zip(ends, ends[1:], ends[2:], strict=False)]
+
+
 def trusted(
     values: NDArray[np.float64], found: Sequence[Candidate], settings: Settings
 ) -> list[Candidate]:
     """Those of ``found`` that stand up to what Student's test leaves out, oldest first.
 
     Taken out, the weakest first, are a change point that makes a level of fewer than
-    `Settings.min_level_runs` (unless nothing varies but it), and one whose p value is above
-    `Settings.max_p_value` once runs that resemble the run before count for less
-    (`Settings.autocorrelation`). The levels that it parted become one, and the change points beside
-    it are tested anew, as Otava does where it takes one out. The statistics of those that stay are
+    `Settings.min_level_runs` (unless nothing varies but it), one that is smaller than
+    `Settings.min_magnitude`, and one whose p value is above `Settings.max_p_value` once runs that
+    resemble the run before count for less (`Settings.autocorrelation`). The levels that it parted
+    become one, and the change points beside it are tested anew, as Otava does where it takes one out. The statistics of those that stay are
     those of Otava's test, without that adjustment.
     """
     kept = list(found)
@@ -160,8 +188,9 @@ def _doubt(each: Candidate, start: int, stop: int, alike: float, settings: Setti
     """The p value that a change point has when all is said: 1 and its own where it is too short."""
     before, after = each.index - start, stop - each.index
     if each.stddev_before == 0 and each.stddev_after == 0:
-        return each.p_value if each.mean_before != each.mean_after else 1.0
-    if min(before, after) < settings.min_level_runs:
+        is_change = each.mean_before != each.mean_after
+        return each.p_value if is_change and _magnitude(each) >= settings.min_magnitude else 1.0
+    if min(before, after) < settings.min_level_runs or _magnitude(each) < settings.min_magnitude:
         return 1.0 + each.p_value
     if alike == 0:
         return each.p_value
@@ -175,6 +204,12 @@ def _doubt(each: Candidate, start: int, stop: int, alike: float, settings: Setti
     t = abs(each.mean_after - each.mean_before) / variance**0.5
     freedom = max(count * share - 2, min(count - 2, _LEAST_FREEDOM))
     return float(2 * stdtr(freedom, -t))
+
+
+def _magnitude(each: Candidate) -> float:
+    """Return the relative change, up or down, as Otava measures it: from 0 it is 0."""
+    old, new = each.mean_before, each.mean_after
+    return max(abs(new / old - 1) if old else 0.0, abs(old / new - 1) if new else 0.0)
 
 
 def _tested(values: NDArray[np.float64], start: int, index: int, stop: int) -> Candidate:

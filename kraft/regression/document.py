@@ -7,11 +7,15 @@ An analysis:
 
 ``settings``           what was asked, by the names of `settings.Settings`
 ``summary``            ``series``, ``changed``, ``too_little_data``, ``regressions``,
-                       ``improvements``, ``scaling_changed``, ``machines``, ``problems``: counts
+                       ``improvements``, ``drifts``, ``variance_changes``, ``scaling_changed``,
+                       ``machines``, ``problems``: counts
 ``change_points``      all of them, worst regression first; see below
+``drifts``             slow drifts, worst first; see below
+``variance_changes``   changes of how much runs scatter, the noisier ones first; see below
 ``series``             ``suite``, ``benchmark``, ``params``, ``machine``, ``outcome`` ("stable",
                        "changed", "too little data"), ``runs``, ``first_time``, ``last_time``,
-                       ``last_value``, ``noise``, ``change_points`` (how many)
+                       ``last_value``, ``noise``, ``change_points``, ``drifts``,
+                       ``variance_changes`` (how many)
 ``scaling``            ``suite``, ``benchmark``, ``params``, ``machine``, ``size_param``, ``sizes``,
                        ``values``, ``exponent``, ``low``, ``high``, ``runs``, ``change_points``
 ``machines``           machine -> its description
@@ -22,6 +26,15 @@ A change point: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``
 ``commit_before``, ``commit_after``, ``same_commit``, ``count_before``, ``count_after``,
 ``mean_before``, ``mean_after``, ``stddev_before``, ``stddev_after``, ``ratio`` (``value``, ``low``,
 ``high``), ``p_value``, ``q_value``. One of a scaling law has the statistic "exponent".
+
+A drift: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``, ``kind``,
+``start_index``, ``end_index``, ``start_time``, ``end_time``, ``run_start``, ``run_end``,
+``commit_start``, ``commit_end``, ``ongoing`` (fewer than 10 runs since), ``mean_before``,
+``mean_after``, ``slope`` (relative change a run), ``ratio``, ``p_value``, ``q_value``.
+
+A change of variance: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``, ``index``,
+``time``, ``run_before``, ``run_after``, ``commit_before``, ``commit_after``, ``noise_before``,
+``noise_after`` (standard deviation / mean), ``p_value``, ``q_value``.
 
 A comparison: ``summary`` (``compared``, ``regressions``, ``improvements``) and ``comparisons``,
 worst first, each with ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``,
@@ -42,11 +55,13 @@ from kraft.regression.findings import (
     Analysis,
     ChangePoint,
     Comparison,
+    Drift,
     Kind,
     Outcome,
     Ratio,
     ScalingLaw,
     SeriesFinding,
+    VarianceChange,
 )
 from kraft.regression.points import SeriesKey
 
@@ -64,11 +79,15 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "too_little_data": outcomes.count(Outcome.TOO_LITTLE_DATA),
             "regressions": regressions,
             "improvements": len(points) - regressions,
+            "drifts": len(analysis.drifts),
+            "variance_changes": len(analysis.variance_changes),
             "scaling_changed": sum(bool(law.change_points) for law in analysis.scaling),
             "machines": len({each.key.machine for each in analysis.series}),
             "problems": len(analysis.problems),
         },
         "change_points": [_change_point(point) for point in points],
+        "drifts": [_drift(each) for each in analysis.drifts],
+        "variance_changes": [_variance_change(each) for each in analysis.variance_changes],
         "series": [_series(each) for each in analysis.series],
         "scaling": [_scaling(law) for law in analysis.scaling],
         "machines": {
@@ -124,6 +143,46 @@ def _change_point(point: ChangePoint) -> dict[str, Any]:
     }
 
 
+def _drift(drift: Drift) -> dict[str, Any]:
+    return {
+        **_key(drift.key),
+        "statistic": drift.statistic,
+        "kind": drift.kind.value,
+        "start_index": drift.start_index,
+        "end_index": drift.end_index,
+        "start_time": wording.iso_time(drift.start_time_us),
+        "end_time": wording.iso_time(drift.end_time_us),
+        "run_start": drift.run_start,
+        "run_end": drift.run_end,
+        "commit_start": drift.commit_start,
+        "commit_end": drift.commit_end,
+        "ongoing": drift.is_ongoing,
+        "mean_before": _number(drift.mean_before),
+        "mean_after": _number(drift.mean_after),
+        "slope": _number(drift.slope),
+        "ratio": _ratio(drift.ratio),
+        "p_value": _number(drift.p_value),
+        "q_value": _number(drift.q_value),
+    }
+
+
+def _variance_change(change: VarianceChange) -> dict[str, Any]:
+    return {
+        **_key(change.key),
+        "statistic": change.statistic,
+        "index": change.index,
+        "time": wording.iso_time(change.time_us),
+        "run_before": change.run_before,
+        "run_after": change.run_after,
+        "commit_before": change.commit_before,
+        "commit_after": change.commit_after,
+        "noise_before": _number(change.noise_before),
+        "noise_after": _number(change.noise_after),
+        "p_value": _number(change.p_value),
+        "q_value": _number(change.q_value),
+    }
+
+
 def _series(finding: SeriesFinding) -> dict[str, Any]:
     return {
         **_key(finding.key),
@@ -134,6 +193,8 @@ def _series(finding: SeriesFinding) -> dict[str, Any]:
         "last_value": _number(finding.last_value),
         "noise": _number(finding.noise),
         "change_points": len(finding.change_points),
+        "drifts": len(finding.drifts),
+        "variance_changes": len(finding.variance_changes),
     }
 
 

@@ -70,8 +70,60 @@ class ChangePoint:
 
 
 @dataclass(frozen=True)
+class Drift:
+    """A value that moved slowly: straight from run ``start_index`` to run ``end_index``."""
+
+    key: SeriesKey
+    statistic: str
+    start_index: int  # the last run of the old level
+    end_index: int  # the first run of the new one
+    start_time_us: int
+    end_time_us: int
+    run_start: str
+    run_end: str
+    commit_start: str | None
+    commit_end: str | None
+    is_ongoing: bool  # too few runs since `end_index` to say that it has ended
+    mean_before: float  # the level at its start
+    mean_after: float  # the level at its end
+    slope: float  # relative change a run: 0.002 is 0.2 % of `mean_before` slower with each run
+    ratio: Ratio
+    p_value: float
+    q_value: float
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.REGRESSION if self.ratio.value > 1 else Kind.IMPROVEMENT
+
+
+@dataclass(frozen=True)
+class VarianceChange:
+    """Runs that scatter differently from run ``index`` on, around whatever level."""
+
+    key: SeriesKey
+    statistic: str
+    index: int
+    time_us: int
+    run_before: str
+    run_after: str
+    commit_before: str | None
+    commit_after: str | None
+    noise_before: float  # standard deviation / mean within levels
+    noise_after: float
+    p_value: float
+    q_value: float
+
+    @property
+    def is_noisier(self) -> bool:
+        return self.noise_after > self.noise_before
+
+
+@dataclass(frozen=True)
 class SeriesFinding:
-    """One series looked at: what came of it, and its change points, oldest first."""
+    """One series and what was found in it: each tuple is ordered by time.
+
+    The outcome is CHANGED if there is a change point, a drift or a change of variance.
+    """
 
     key: SeriesKey
     outcome: Outcome
@@ -81,7 +133,15 @@ class SeriesFinding:
     last_value: float
     noise: float  # standard deviation / mean within the levels between change points
     change_points: tuple[ChangePoint, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    variance_changes: tuple[VarianceChange, ...] = ()
     series: Series | None = None  # kept where a report draws it
+
+    @property
+    def ratios(self) -> list[float]:
+        """new / old of its change points and drifts."""
+        points = [point.ratio.value for point in self.change_points]
+        return points + [drift.ratio.value for drift in self.drifts]
 
 
 @dataclass(frozen=True)
@@ -133,3 +193,15 @@ class Analysis:
         """All of them, worst regression first."""
         found = [point for each in self.series for point in each.change_points]
         return sorted(found, key=lambda point: -point.ratio.value)
+
+    @property
+    def drifts(self) -> list[Drift]:
+        """All of them, worst regression first."""
+        found = [drift for each in self.series for drift in each.drifts]
+        return sorted(found, key=lambda drift: -drift.ratio.value)
+
+    @property
+    def variance_changes(self) -> list[VarianceChange]:
+        """All of them, the one whose noise grew most first."""
+        found = [change for each in self.series for change in each.variance_changes]
+        return sorted(found, key=lambda each: -each.noise_after / max(each.noise_before, 1e-300))

@@ -1,4 +1,4 @@
-"""One series from end to end: its levels, where they change, how certain that is.
+"""One series from end to end: its levels, where they change or drift, how certain that is.
 
 Owns `analyse`. Fed by `kraft.spark` with one series at a time, in whatever process; what it gives
 is a value, and still to be corrected for many tests by `multiplicity`.
@@ -12,11 +12,20 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft.regression import bootstrap, change_points
+from kraft.regression import bootstrap, change_points, drifts, spread
 from kraft.regression.change_points import Candidate
-from kraft.regression.findings import ChangePoint, Outcome, SeriesFinding
+from kraft.regression.drifts import Ramp
+from kraft.regression.findings import (
+    ChangePoint,
+    Drift,
+    Outcome,
+    Ratio,
+    SeriesFinding,
+    VarianceChange,
+)
 from kraft.regression.points import Series
 from kraft.regression.settings import Settings
+from kraft.regression.spread import Scatter
 
 
 def analyse(series: Series, settings: Settings) -> SeriesFinding:
@@ -27,16 +36,31 @@ def analyse(series: Series, settings: Settings) -> SeriesFinding:
     """
     count = len(series)
     if count < settings.min_runs:
-        return _finding(series, Outcome.TOO_LITTLE_DATA, ())
-    points = find(series, settings)
-    return _finding(series, Outcome.CHANGED if points else Outcome.STABLE, points)
+        return replace(_finding(series), outcome=Outcome.TOO_LITTLE_DATA)
+    looked = _clipped(series, settings)
+    ramps, points = drifts.find(looked.value, _change_points(looked, settings), settings)
+    rest = drifts.remainders(looked.value, [each.index for each in points], ramps)
+    finding = _finding(
+        series,
+        describe(looked, points, settings),
+        tuple(_drift(looked, each, settings) for each in ramps),
+        tuple(_variance_change(looked, each, settings) for each in spread.find(rest, settings)),
+    )
+    # The steps of a drift are no levels: what it leaves is noise, the drift itself is not.
+    return replace(finding, noise=float(rest.std())) if ramps else finding
 
 
 def find(series: Series, settings: Settings) -> tuple[ChangePoint, ...]:
-    """The change points of a series of any length that stand up to `change_points.trusted`."""
+    """The change points of a series of any length that stand up to `change_points.trusted`; slow
+    drifts are the steps that describe them best."""
     looked = _clipped(series, settings)
-    found = change_points.find(looked.value, settings)
-    return describe(looked, change_points.trusted(looked.value, found, settings), settings)
+    return describe(looked, _change_points(looked, settings), settings)
+
+
+def _change_points(series: Series, settings: Settings) -> list[Candidate]:
+    found = change_points.find(series.value, settings)
+    found = change_points.completed(series.value, found, settings)
+    return change_points.trusted(series.value, found, settings)
 
 
 def _clipped(series: Series, settings: Settings) -> Series:
@@ -92,17 +116,68 @@ def describe(
     return tuple(points)
 
 
-def _finding(series: Series, outcome: Outcome, points: tuple[ChangePoint, ...]) -> SeriesFinding:
+def _drift(series: Series, ramp: Ramp, settings: Settings) -> Drift:
+    from scipy.special import stdtrit
+
+    value = ramp.after / ramp.before
+    width = float(stdtrit(ramp.freedom, (1 + settings.confidence) / 2)) * ramp.error / ramp.before
+    return Drift(
+        key=series.key,
+        statistic=settings.statistic,
+        start_index=ramp.start,
+        end_index=ramp.stop,
+        start_time_us=int(series.time_us[ramp.start]),
+        end_time_us=int(series.time_us[ramp.stop]),
+        run_start=series.run_id[ramp.start],
+        run_end=series.run_id[ramp.stop],
+        commit_start=series.commit[ramp.start],
+        commit_end=series.commit[ramp.stop],
+        is_ongoing=ramp.stop >= len(series) - drifts.SHORTEST,
+        mean_before=ramp.before,
+        mean_after=ramp.after,
+        slope=(value - 1) / (ramp.stop - ramp.start),
+        ratio=Ratio(value, max(value - width, 0.0), value + width),
+        p_value=ramp.p_value,
+        q_value=ramp.p_value,
+    )
+
+
+def _variance_change(series: Series, found: Scatter, settings: Settings) -> VarianceChange:
+    at = found.index
+    return VarianceChange(
+        key=series.key,
+        statistic=settings.statistic,
+        index=at,
+        time_us=int(series.time_us[at]),
+        run_before=series.run_id[at - 1],
+        run_after=series.run_id[at],
+        commit_before=series.commit[at - 1],
+        commit_after=series.commit[at],
+        noise_before=found.before,
+        noise_after=found.after,
+        p_value=found.p_value,
+        q_value=found.p_value,
+    )
+
+
+def _finding(
+    series: Series,
+    points: tuple[ChangePoint, ...] = (),
+    drifting: tuple[Drift, ...] = (),
+    scattering: tuple[VarianceChange, ...] = (),
+) -> SeriesFinding:
     empty = len(series) == 0
     return SeriesFinding(
         key=series.key,
-        outcome=outcome,
+        outcome=Outcome.CHANGED if points or drifting or scattering else Outcome.STABLE,
         run_count=len(series),
         first_time_us=0 if empty else int(series.time_us[0]),
         last_time_us=0 if empty else int(series.time_us[-1]),
         last_value=float("nan") if empty else float(series.value[-1]),
         noise=noise(series.value, [point.index for point in points]),
         change_points=points,
+        drifts=drifting,
+        variance_changes=scattering,
     )
 
 

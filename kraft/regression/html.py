@@ -20,10 +20,12 @@ from kraft.regression import plots, wording
 from kraft.regression.findings import (
     Analysis,
     ChangePoint,
+    Drift,
     Kind,
     Outcome,
     ScalingLaw,
     SeriesFinding,
+    VarianceChange,
 )
 from kraft.regression.points import SeriesKey
 
@@ -62,19 +64,33 @@ class _Page:
         self.points = analysis.change_points
         self.data: dict[str, dict[str, Any]] = {}
         drawable = [each for each in analysis.series if each.series is not None and each.run_count]
-        drawable.sort(
-            key=lambda each: -max((p.ratio.value for p in each.change_points), default=-1)
-        )
+        drawable.sort(key=lambda each: -max(each.ratios, default=-1))
         self.drawn = drawable[:MOST_DRAWN]
         self.left_out = len(drawable) - len(self.drawn)
         self.sections = {each.key: f"series-{place}" for place, each in enumerate(self.drawn)}
         self.laws = wording.changed_first(analysis.scaling)
 
     def text(self) -> str:
+        analysis = self.analysis
         body = "\n".join(
             [
                 self.heading(),
                 self.changes(),
+                self.trends(
+                    "Slow drifts",
+                    "A value that moves by a little from run to run: no single run changed it.",
+                    wording.DRIFT_COLUMNS,
+                    [(each.key, wording.drift_cells(each)) for each in analysis.drifts],
+                ),
+                self.trends(
+                    "Changes of variance",
+                    "Runs that scatter more or less than before, around whatever level.",
+                    wording.VARIANCE_COLUMNS,
+                    [
+                        (each.key, wording.variance_cells(each))
+                        for each in analysis.variance_changes
+                    ],
+                ),
                 *self.histories(),
                 *self.scaling(),
                 self.all_series(),
@@ -111,6 +127,12 @@ class _Page:
             ("too little data", outcomes.count(Outcome.TOO_LITTLE_DATA), ""),
             (_plural("machine", len(machines)), len(machines), ""),
         ]
+        for word, found in (
+            ("slow drift", self.analysis.drifts),
+            ("variance changed", self.analysis.variance_changes),
+        ):
+            if found:
+                cards.insert(4, (word, len(found), ""))
         changed = sum(bool(law.change_points) for law in self.laws)
         if changed:
             steeper = any(map(wording.is_steeper, self.laws))
@@ -139,7 +161,7 @@ class _Page:
 
     def changes(self) -> str:
         if not self.points:
-            return "<h2>Changes</h2>\n<p>No series changed.</p>"
+            return "<h2>Changes</h2>\n<p>No series changed from one run to the next.</p>"
         self.data["overview"] = plots.overview_plot(
             self.points[:MOST_ROWS],
             self.span_us(),
@@ -177,6 +199,27 @@ class _Page:
             _cell(_text(wording.p_text(point.q_value)), key=point.q_value),
         ]
         return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
+
+    def trends(
+        self,
+        title: str,
+        said: str,
+        columns: Sequence[str],
+        found: Sequence[tuple[SeriesKey, list[str]]],
+    ) -> str:
+        """A table of findings of another kind, nothing if there are none."""
+        if not found:
+            return ""
+        head = [("benchmark", False), *((column, False) for column in columns)]
+        rows = "\n".join(
+            f'<tr data-name="{_text(self.names(key))}">{self.name_cell(key)}'
+            f"{''.join(_cell(_text(cell), key=cell) for cell in cells)}</tr>"
+            for key, cells in found[:MOST_ROWS]
+        )
+        return (
+            f'<section>\n<h2>{title}</h2>\n<p class="quiet">{said}</p>\n{_table(head, rows)}\n'
+            f"{_left_out(len(found) - MOST_ROWS, 'rows')}</section>"
+        )
 
     def name_cell(self, key: SeriesKey) -> str:
         """A benchmark's name, leading to its section where it has one, and its machine where
@@ -230,7 +273,13 @@ class _Page:
             )
         if finding.outcome is not Outcome.CHANGED:
             said.append(finding.outcome.value)
-        changes = "\n".join(self.change(point) for point in finding.change_points)
+        changes = "\n".join(
+            [
+                *(self.change(point) for point in finding.change_points),
+                *(self.drift(each) for each in finding.drifts),
+                *(self.variance_change(each) for each in finding.variance_changes),
+            ]
+        )
         saved = finding.series is not None and finding.series.rounds is not None
         spread = "Rounds of each level" if saved else "Values of each level"
         name = _text(self.names(finding.key))
@@ -256,6 +305,26 @@ class _Page:
             f"run {point.index + 1}</span><span>{self.commits(point)}</span>"
             f'<span class="quiet">p {_text(wording.p_text(point.p_value))}, '
             f"q {_text(wording.p_text(point.q_value))}</span></li>"
+        )
+
+    def drift(self, drift: Drift) -> str:
+        kind = wording.kind_text(drift.kind)
+        start, end, commits, old, new, change, interval, slope, q = map(
+            _text, wording.drift_cells(drift)
+        )
+        return (
+            f'<li class="{kind}"><strong>slow drift {change} {kind}</strong><span>{interval}</span>'
+            f"<span>{old} → {new}, {slope} a run</span><span>{start} to {end}, runs "
+            f"{drift.start_index + 1}-{drift.end_index + 1}</span>"
+            f'<span class="commits">{commits}</span><span class="quiet">q {q}</span></li>'
+        )
+
+    def variance_change(self, change: VarianceChange) -> str:
+        since, commits, before, after, q = map(_text, wording.variance_cells(change))
+        return (
+            f"<li><strong>noise {before} → {after}</strong><span>since {since}, "
+            f'run {change.index + 1}</span><span class="commits">{commits}</span>'
+            f'<span class="quiet">q {q}</span></li>'
         )
 
     def scaling(self) -> Iterable[str]:
@@ -324,7 +393,7 @@ class _Page:
 
     def series_row(self, finding: SeriesFinding) -> str:
         name = self.names(finding.key)
-        noise = f"{finding.noise * 100:.2g} %" if finding.noise == finding.noise else "-"
+        noise = wording.noise_text(finding.noise)
         cells = [
             self.name_cell(finding.key),
             _cell(finding.outcome.value, key=finding.outcome.value),

@@ -19,6 +19,7 @@ from kraft.regression.findings import (
     Outcome,
     ScalingLaw,
 )
+from kraft.regression.points import SeriesKey
 
 #: Rows of one table, the worst of them; the others are counted. Fewer where it gets too long.
 MOST_ROWS = (50, 20, 10, 5, 2)
@@ -59,8 +60,39 @@ def _comment(analysis: Analysis, repository: wording.Repository | None, most: in
     blocks = [f"### Benchmarks: {wording.verdict(analysis)}", _escaped(wording.summary(analysis))]
     blocks += _change_points(regressions, names, repository, most)
     blocks += _scaling_laws(changed, names, most)
+    blocks += _trends(
+        wording.DRIFT_COLUMNS,
+        [
+            (each.key, wording.drift_cells(each))
+            for each in analysis.drifts
+            if each.kind is Kind.REGRESSION
+        ],
+        names,
+        most,
+        "Slow drifts to slower",
+    )
     better = wording.counted(len(improvements), "improvement")
     blocks += _folded(better, _change_points(improvements, names, repository, most))
+    faster = [each for each in analysis.drifts if each.kind is Kind.IMPROVEMENT][::-1]
+    blocks += _folded(
+        wording.counted(len(faster), "drift to faster", "drifts to faster"),
+        _trends(
+            wording.DRIFT_COLUMNS,
+            [(each.key, wording.drift_cells(each)) for each in faster],
+            names,
+            most,
+        ),
+    )
+    scattering = analysis.variance_changes
+    blocks += _folded(
+        wording.counted(len(scattering), "change of variance", "changes of variance"),
+        _trends(
+            wording.VARIANCE_COLUMNS,
+            [(each.key, wording.variance_cells(each)) for each in scattering],
+            names,
+            most,
+        ),
+    )
     blocks += _folded(
         wording.counted(len(steady), "scaling law that holds", "scaling laws that hold"),
         _scaling_laws(steady, names, most),
@@ -125,6 +157,26 @@ def _change_points(
             ]
         )
     return _table(columns, rows, most)
+
+
+def _trends(
+    columns: Sequence[str],
+    found: Sequence[tuple[SeriesKey, list[str]]],
+    names: wording.Names,
+    most: int,
+    title: str = "",
+) -> list[str]:
+    several = len(names.machines) > 1
+    rows = [
+        [
+            _code(names(key)),
+            *([_code(wording.machine_text(key.machine))] if several else []),
+            *map(_escaped, cells),
+        ]
+        for key, cells in found
+    ]
+    blocks = _table(["benchmark", *(["machine"] if several else []), *columns], rows, most)
+    return [f"**{title}**", *blocks] if title and blocks else blocks
 
 
 def _commits(point: ChangePoint, repository: wording.Repository | None) -> str:

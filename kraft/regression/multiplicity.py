@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft.regression.findings import ChangePoint, Outcome, ScalingLaw, SeriesFinding
+from kraft.regression.findings import (
+    ChangePoint,
+    Drift,
+    Outcome,
+    ScalingLaw,
+    SeriesFinding,
+    VarianceChange,
+)
 from kraft.regression.settings import Settings
+
+#: What has a p value and gets a q value.
+Found = TypeVar("Found", ChangePoint, Drift, VarianceChange)
 
 
 def q_values(p_values: NDArray[np.float64], tests: int) -> NDArray[np.float64]:
@@ -45,18 +56,30 @@ def correct(findings: Sequence[SeriesFinding], settings: Settings) -> tuple[Seri
     which the procedure holds (Benjamini and Yekutieli 2001). It is conservative, as of the many
     small p values around a true change only one is counted.
 
+    Change points, drifts and changes of variance are a family each: as many tests again.
+
     The sides of a change point that stays are not joined with those of one that goes.
     """
     tests = sum(splits(each.run_count) for each in findings if each.outcome != _TOO_LITTLE)
-    points = [point for each in findings for point in each.change_points]
-    kept = iter(_corrected(points, tests, settings))
+    points, drifts, variances = (
+        _corrected_each([getattr(each, name) for each in findings], tests, settings)
+        for name in ("change_points", "drifts", "variance_changes")
+    )
     corrected = []
-    for each in findings:
-        left = tuple(point for point in (next(kept) for _ in each.change_points) if point)
+    for each, *found in zip(findings, points, drifts, variances, strict=True):
         outcome = each.outcome
         if outcome != _TOO_LITTLE:
-            outcome = Outcome.CHANGED if left else Outcome.STABLE
-        corrected.append(replace(each, change_points=left, outcome=outcome))
+            outcome = Outcome.CHANGED if any(found) else Outcome.STABLE
+        change_points, drifting, scattering = found
+        corrected.append(
+            replace(
+                each,
+                change_points=change_points,
+                drifts=drifting,
+                variance_changes=scattering,
+                outcome=outcome,
+            )
+        )
     return tuple(corrected)
 
 
@@ -64,29 +87,24 @@ def correct_laws(laws: Iterable[ScalingLaw], settings: Settings) -> list[Scaling
     """The same for the histories of exponents, which are a family of their own."""
     laws = list(laws)
     tests = sum(splits(each.run_count) for each in laws if each.run_count >= settings.min_runs)
-    kept = iter(
-        _corrected([point for each in laws for point in each.change_points], tests, settings)
-    )
-    return [
-        replace(
-            each,
-            change_points=tuple(
-                point for point in (next(kept) for _ in each.change_points) if point
-            ),
-        )
-        for each in laws
-    ]
+    points = _corrected_each([each.change_points for each in laws], tests, settings)
+    return [replace(each, change_points=found) for each, found in zip(laws, points, strict=True)]
 
 
 _TOO_LITTLE = Outcome.TOO_LITTLE_DATA
 
 
-def _corrected(
-    points: list[ChangePoint], tests: int, settings: Settings
-) -> list[ChangePoint | None]:
-    """Each point with its q value, None where that is too large."""
-    found = q_values(np.array([point.p_value for point in points], dtype=np.float64), tests)
+def _corrected_each(
+    found: Sequence[tuple[Found, ...]], tests: int, settings: Settings
+) -> list[tuple[Found, ...]]:
+    """Each tuple with the q values of its findings, without those whose q value is too large."""
+    p_values = np.array([each.p_value for inner in found for each in inner], dtype=np.float64)
+    adjusted = map(float, q_values(p_values, tests))
     return [
-        replace(point, q_value=float(q)) if q <= settings.false_discovery_rate else None
-        for point, q in zip(points, found, strict=True)
+        tuple(
+            replace(each, q_value=q)
+            for each, q in zip(inner, adjusted, strict=False)
+            if q <= settings.false_discovery_rate
+        )
+        for inner in found
     ]

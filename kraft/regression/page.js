@@ -74,6 +74,11 @@
         line: { color: kindColour(level.kind), width: 3 },
         hovertemplate: `${level.label}<extra></extra>` });
     }
+    for (const drift of data.drifts) {
+      traces.push({ x: along(drift.runs, drift.times), y: drift.values, mode: "lines",
+        line: { color: kindColour(drift.kind), width: 3, dash: "dash" },
+        hovertemplate: `${drift.label}<extra></extra>` });
+    }
     const shapes = data.levels.slice(1).map((level) => ({
       type: "line", xref: "x", yref: "paper", y0: 0, y1: 1, layer: "below",
       x0: along(level.runs, level.times)[0],

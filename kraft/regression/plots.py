@@ -61,6 +61,19 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
         "id": [wording.printable(str(series.run_id[at]))[:10] for at in kept],
         "commit": [wording.commit_text(series.commit[at]) for at in kept],
         "levels": levels,
+        "drifts": [
+            {
+                "runs": [drift.start_index + 1, drift.end_index + 1],
+                "times": [_seconds(series, drift.start_index), _seconds(series, drift.end_index)],
+                "values": [
+                    _rounded(drift.mean_before / scale),
+                    _rounded(drift.mean_after / scale),
+                ],
+                "kind": wording.kind_text(drift.kind),
+                "label": f"slow drift {wording.change_text(drift.ratio.value)}",
+            }
+            for drift in finding.drifts
+        ],
         "range": _range(series.value[kept] / scale),
         "thinned": len(kept) < len(series),
     }

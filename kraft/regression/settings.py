@@ -26,7 +26,12 @@ class Settings:
     min_magnitude: float = 0.0  # relative change below which a change point is dropped: 0.05 is 5 %
     min_runs: int = 8  # fewer say nothing: the series is told as having too little data
     min_level_runs: int = 2  # a single odd run is no new level, unless nothing varies but it
+    min_temporary_runs: int = (
+        5  # of a level that begins and ends inside a window; 0: Otava's search
+    )
     autocorrelation: bool = True  # runs that resemble the run before count for less
+    find_drifts: bool = True  # slow drifts are told from steps
+    find_variance_changes: bool = True  # changes of how much runs scatter are looked for
     clip_outliers: float = 0.0  # limit in robust standard deviations (4 is good); 0 does not clip
     false_discovery_rate: float = 0.05  # over all tests of an analysis (Benjamini and Hochberg)
     confidence: float = 0.95  # of the interval of a ratio
@@ -41,6 +46,11 @@ class Settings:
             ("min_magnitude", self.min_magnitude >= 0, "0 or more"),
             ("min_runs", self.min_runs >= 2, "2 or more"),
             ("min_level_runs", self.min_level_runs >= 1, "1 or more"),
+            (
+                "min_temporary_runs",
+                self.min_temporary_runs == 0 or self.min_temporary_runs >= 2,
+                "0, or 2 or more",
+            ),
             ("clip_outliers", self.clip_outliers >= 0, "0 or more"),
             ("false_discovery_rate", 0 < self.false_discovery_rate <= 1, "above 0, 1 at most"),
             ("confidence", 0 < self.confidence < 1, "between 0 and 1"),
@@ -60,6 +70,9 @@ class Settings:
             min_magnitude=min_magnitude,
             min_runs=2,
             min_level_runs=1,
+            min_temporary_runs=0,
             autocorrelation=False,
+            find_drifts=False,
+            find_variance_changes=False,
             false_discovery_rate=1.0,
         )

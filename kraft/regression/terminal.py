@@ -29,11 +29,13 @@ from kraft.regression.findings import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from kraft.regression.points import SeriesKey
+
 # Red and green are one colour to many: the sign and the heading say the same as the colour.
 _STYLES = {Kind.REGRESSION: "bold red", Kind.IMPROVEMENT: "cyan"}
 _NUMBERS = frozenset(
     {"runs", "old", "new", "base", "candidate", "change %", "interval", "p", "q"}
-    | {"from", "to", "exponent", "10x the size"}
+    | {"least", "most", "exponent", "10x the size", "a run", "noise before", "noise after"}
 )
 #: Wider than any row: what a table would take if it could.
 _NO_EDGE = 100_000
@@ -48,6 +50,20 @@ def show(analysis: Analysis, console: Console) -> None:
     improvements = [point for point in points if point.kind is Kind.IMPROVEMENT][::-1]
     _change_points(console, "Regressions, worst first", regressions, names)
     _change_points(console, "Improvements, largest first", improvements, names)
+    _trends(
+        console,
+        "Slow drifts, worst first",
+        wording.DRIFT_COLUMNS,
+        [(each.key, wording.drift_cells(each)) for each in analysis.drifts],
+        names,
+    )
+    _trends(
+        console,
+        "Changes of variance, noisier ones first",
+        wording.VARIANCE_COLUMNS,
+        [(each.key, wording.variance_cells(each)) for each in analysis.variance_changes],
+        names,
+    )
     _scaling_laws(console, analysis.scaling, names)
     _too_little_data(console, analysis, names)
     _problems(console, analysis.problems)
@@ -94,6 +110,23 @@ def _change_points(
     _table(console, title, columns, rows, style)
 
 
+def _trends(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    found: Sequence[tuple[SeriesKey, list[str]]],
+    names: wording.Names,
+) -> None:
+    if not found:
+        return
+    several = len(names.machines) > 1
+    rows = [
+        [names(key), *([wording.machine_text(key.machine)] if several else []), *cells]
+        for key, cells in found
+    ]
+    _table(console, title, ["benchmark", *(["machine"] if several else []), *columns], rows, "")
+
+
 def _comparisons(
     console: Console,
     title: str,
@@ -133,7 +166,7 @@ def _scaling_laws(console: Console, laws: Sequence[ScalingLaw], names: wording.N
         return
     several = len(names.machines) > 1
     columns = ["benchmark", *(["machine"] if several else [])]
-    columns += ["size", "from", "to", "exponent", "interval", "10x the size", "changed"]
+    columns += ["size", "least", "most", "exponent", "interval", "10x the size", "changed"]
     rows = []
     for law in wording.changed_first(laws):
         rows.append(
@@ -227,7 +260,7 @@ def _records(
     """For a narrow terminal: the name on a line of its own, everything else below it."""
     for name, *cells in rows:
         given = {column: cell for column, cell in zip(columns[1:], cells, strict=True) if cell}
-        main = "change %" if "change %" in given else "exponent"
+        main = next(each for each in ("change %", "exponent", "noise after") if each in given)
         change = f"{given.pop(main)} {given.pop('interval', '')}".strip()
         said = [f"{column} {cell}" for column, cell in given.items()]
         below = Text.assemble((change, style), "  ", "  ".join(said))

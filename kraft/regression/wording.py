@@ -18,10 +18,12 @@ from kraft.regression.findings import (
     Analysis,
     ChangePoint,
     Comparison,
+    Drift,
     Kind,
     Outcome,
     Ratio,
     ScalingLaw,
+    VarianceChange,
 )
 from kraft.regression.points import SeriesKey
 
@@ -151,9 +153,58 @@ def commits_text(point: ChangePoint) -> str:
     """``1a2b3c4d5e..6f7a8b9c0d``, or that both sides are one commit, or that none is known."""
     if point.same_commit:
         return SAME_CODE
-    if not (point.commit_before or point.commit_after):
+    return between_text(point.commit_before, point.commit_after)
+
+
+def between_text(before: str | None, after: str | None) -> str:
+    """``1a2b3c4d5e..6f7a8b9c0d``, or that no commit is known."""
+    if not (before or after):
         return "commits not known"
-    return f"{commit_text(point.commit_before)}..{commit_text(point.commit_after)}"
+    return f"{commit_text(before)}..{commit_text(after)}"
+
+
+#: The columns of a table of slow drifts, behind those that say whose they are.
+DRIFT_COLUMNS = ("from", "to", "commits", "old", "new", "change %", "interval", "a run", "q")
+
+#: The columns of a table of changes of variance, likewise.
+VARIANCE_COLUMNS = ("since", "commits", "noise before", "noise after", "q")
+
+
+def drift_cells(drift: Drift) -> list[str]:
+    """The texts of `DRIFT_COLUMNS`."""
+    old, new = pair_text(drift.mean_before, drift.mean_after, drift.statistic)
+    return [
+        date_text(drift.start_time_us),
+        "still going on" if drift.is_ongoing else date_text(drift.end_time_us),
+        between_text(drift.commit_start, drift.commit_end),
+        old,
+        new,
+        change_text(drift.ratio.value),
+        interval_text(drift.ratio),
+        slope_text(drift),
+        p_text(drift.q_value),
+    ]
+
+
+def variance_cells(change: VarianceChange) -> list[str]:
+    """The texts of `VARIANCE_COLUMNS`."""
+    return [
+        date_text(change.time_us),
+        between_text(change.commit_before, change.commit_after),
+        noise_text(change.noise_before),
+        noise_text(change.noise_after),
+        p_text(change.q_value),
+    ]
+
+
+def slope_text(drift: Drift) -> str:
+    """``+0.2 % a run``: relative to the level at the start of the drift."""
+    return f"{drift.slope * 100:+.2g} %"
+
+
+def noise_text(noise: float) -> str:
+    """``2.1 %``: standard deviation / mean; ``-`` if it is not known."""
+    return f"{noise * 100:.2g} %" if math.isfinite(noise) else "-"
 
 
 def exponent_change_text(point: ChangePoint) -> str:
@@ -231,16 +282,24 @@ def summary(analysis: Analysis) -> str:
     if any(law.change_points for law in analysis.scaling):
         changed = sum(bool(law.change_points) for law in analysis.scaling)
         said.insert(2, f"{counted(changed, 'scaling law')} changed")
+    if analysis.variance_changes:
+        said.insert(
+            2, counted(len(analysis.variance_changes), "change of variance", "changes of variance")
+        )
+    if analysis.drifts:
+        said.insert(2, counted(len(analysis.drifts), "slow drift"))
     if analysis.problems:
         said.append(counted(len(analysis.problems), "problem"))
     return ", ".join(said)
 
 
 def verdict(analysis: Analysis) -> str:
-    """``3 regressions, 1 scaling law steeper``: what somebody has to look at; ``no regression``."""
+    """``3 regressions, 1 drift to slower, 1 scaling law steeper``, or ``no regression``."""
     regressions = sum(point.kind is Kind.REGRESSION for point in analysis.change_points)
+    drifts = sum(drift.kind is Kind.REGRESSION for drift in analysis.drifts)
     steeper = sum(is_steeper(law) for law in analysis.scaling)
     said = [counted(regressions, "regression")] if regressions else []
+    said += [counted(drifts, "drift to slower", "drifts to slower")] if drifts else []
     said += [f"{counted(steeper, 'scaling law')} steeper"] if steeper else []
     return ", ".join(said) or "no regression"
 

@@ -154,12 +154,21 @@ def time_of(source: Source, text: str) -> datetime:
 
 
 def _since(finding: SeriesFinding, since: datetime) -> SeriesFinding:
-    """A finding without the change points before ``since``."""
+    """A finding without what changed, or ceased to drift, before ``since``."""
+    at = round(since.timestamp() * 1e6)
     points = _after(finding.change_points, since)
+    drifts = tuple(each for each in finding.drifts if each.end_time_us >= at)
+    variances = tuple(each for each in finding.variance_changes if each.time_us >= at)
     outcome = finding.outcome
-    if outcome is Outcome.CHANGED and not points:
+    if outcome is Outcome.CHANGED and not (points or drifts or variances):
         outcome = Outcome.STABLE
-    return replace(finding, change_points=points, outcome=outcome)
+    return replace(
+        finding,
+        change_points=points,
+        drifts=drifts,
+        variance_changes=variances,
+        outcome=outcome,
+    )
 
 
 def _after(points: tuple[ChangePoint, ...], since: datetime) -> tuple[ChangePoint, ...]:
@@ -195,5 +204,4 @@ def _with_histories(
 def _largest_change(finding: SeriesFinding) -> float:
     """How far a history ever went, up or down, in logarithms: twice as fast counts as twice as
     slow does."""
-    ratios = [point.ratio.value for point in finding.change_points]
-    return max((abs(log(each)) if 0 < each < inf else inf for each in ratios), default=-1.0)
+    return max((abs(log(each)) if 0 < each < inf else inf for each in finding.ratios), default=-1.0)

@@ -68,6 +68,21 @@ def finding(given: Series, *, is_drawn: bool = True) -> SeriesFinding:
     return replace(found, series=given if is_drawn else None)
 
 
+def drifting(benchmark: str) -> Series:
+    """A history that gets 12 % slower from run 30 to run 79, the newest."""
+    given = series(benchmark, [(80, 0.002)], noise=0.01, seed=6, rounds=None)
+    ramp = np.asarray(1 + 0.12 * np.clip((np.arange(80) - 30) / 49, 0, 1), dtype=np.float64)
+    return replace(given, value=given.value * ramp)
+
+
+def scattering(benchmark: str) -> Series:
+    """A history whose noise is 1 % up to run 59 and 8 % from then on."""
+    source = np.random.default_rng(3)
+    given = series(benchmark, [(100, 0.003)], noise=0.01, seed=7, rounds=None)
+    wild = np.where(np.arange(100) < 60, 0.01, 0.08) * source.standard_normal(100)
+    return replace(given, value=0.003 * (1 + wild))
+
+
 def partitions(count: int) -> str:
     return json.dumps({"partitions": count})
 
@@ -117,7 +132,8 @@ def law(benchmark: str, exponent: float, *, changed: bool = False) -> ScalingLaw
 
 def analysis(*, hostile: bool = False) -> Analysis:
     """Two regressions, one of them without a change of code, an improvement, two changes in one
-    series, stable ones, one with too little data, on two machines.
+    series, a slow drift, a change of variance, stable series, one with too little data, on two
+    machines.
     """
     million = partitions(1_000_000)
     drawn = [
@@ -132,6 +148,7 @@ def analysis(*, hostile: bool = False) -> Analysis:
         ),
         series("CodecBench::bench_decode", [(60, 4.2e-5), (40, 2.6e-5)], seed=4),
     ]
+    drawn += [drifting("SlowBench::bench_slow"), scattering("WildBench::bench_wild")]
     if hostile:
         params = json.dumps({"<img src=x onerror=alert(1)>": "|`\n"})
         drawn.append(series(HOSTILE, [(30, 0.001), (30, 0.002)], params=params, seed=9))

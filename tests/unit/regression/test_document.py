@@ -7,6 +7,8 @@ import math
 import re
 from dataclasses import replace
 
+import pytest
+
 from kraft.regression import document
 from kraft.regression.findings import Ratio
 from tests.unit.regression import examples
@@ -46,15 +48,31 @@ def test_a_change_point_says_all_there_is() -> None:
     )
     assert elect["same_commit"] is False
     assert given["summary"] == {
-        "series": 7,
-        "changed": 4,
+        "series": 9,
+        "changed": 6,
         "too_little_data": 1,
         "regressions": 3,
         "improvements": 2,
+        "drifts": 1,
+        "variance_changes": 1,
         "scaling_changed": 1,
         "machines": 2,
         "problems": 1,
     }
+    (drift,) = given["drifts"]
+    assert (drift["benchmark"], drift["kind"]) == ("SlowBench::bench_slow", "regression")
+    assert drift["ongoing"] is True
+    assert drift["end_index"] >= 70
+    assert 20 <= drift["start_index"] <= 40
+    assert drift["start_time"] < drift["end_time"]
+    runs = drift["end_index"] - drift["start_index"]
+    assert drift["slope"] * runs + 1 == pytest.approx(drift["ratio"]["value"])
+    assert drift["ratio"]["value"] == pytest.approx(1.12, abs=0.03)
+    (variance,) = given["variance_changes"]
+    assert variance["benchmark"] == "WildBench::bench_wild"
+    assert abs(variance["index"] - 60) <= 5
+    assert variance["noise_before"] == pytest.approx(0.01, rel=0.5)
+    assert variance["noise_after"] == pytest.approx(0.08, rel=0.5)
     assert given["machines"][examples.OTHER_MACHINE] == {"cpu": "Apple M2"}
 
 

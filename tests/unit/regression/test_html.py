@@ -89,7 +89,9 @@ def test_each_series_that_was_kept_has_its_plots_and_their_numbers(parsed: Page)
         "CrcBench::bench_crc",
         "LoadBench::bench_load[partitions=1000000]",
         "ElectBench::bench_elect[partitions=1000000]",
+        "SlowBench::bench_slow",
         "CodecBench::bench_decode",
+        "WildBench::bench_wild",
         "ScanBench::bench_scan",
         "LoadBench::bench_load",
     ]
@@ -186,7 +188,7 @@ def test_only_so_many_series_are_drawn_the_worst_first(monkeypatch: pytest.Monke
         "LoadBench::bench_load[partitions=1000000]",
     ]
     (body,) = page.all("body")
-    assert "2 more series with smaller changes or none are left out" in body.text
+    assert "4 more series with smaller changes or none are left out" in body.text
 
 
 def test_without_anything_to_draw_the_page_is_small() -> None:
@@ -200,3 +202,18 @@ def test_without_anything_to_draw_the_page_is_small() -> None:
 def test_a_script_is_no_repository() -> None:
     with pytest.raises(InvalidConfigError):
         html.page(examples.analysis(), repository_url="javascript:alert(1)")
+
+
+def test_a_drift_and_a_change_of_variance_are_in_tables_and_in_their_histories() -> None:
+    text = html.page(examples.analysis())
+    for title, name in (
+        ("Slow drifts", "SlowBench::bench_slow"),
+        ("Changes of variance", "WildBench::bench_wild"),
+    ):
+        assert name in text.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
+    page = Page(text)
+    drawn = [page.data(f"series-{place}")["drifts"] for place in range(6)]
+    (found,) = [each for each in drawn if each]
+    assert isinstance(found, list)
+    assert found[0]["runs"][1] >= 71
+    assert found[0]["values"][1] > found[0]["values"][0]

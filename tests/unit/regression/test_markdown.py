@@ -24,12 +24,14 @@ def rows(text: str) -> list[list[str]]:
 def test_regressions_are_open_and_everything_else_is_folded() -> None:
     text = markdown.comment(examples.analysis())
     opened, _, folded = text.partition("<details>")
-    assert opened.startswith("### Benchmarks: 3 regressions, 1 scaling law steeper\n")
+    verdict = "3 regressions, 1 drift to slower, 1 scaling law steeper"
+    assert opened.startswith(f"### Benchmarks: {verdict}\n")
     assert "bench_elect" in opened
     assert "bench_scan" in opened, "a scaling law that changed"
     assert "bench_decode" not in opened
     assert re.findall(r"<summary>(.*?)</summary>", text) == [
         "2 improvements",
+        "1 change of variance",
         "1 scaling law that holds",
         "1 series with too little data",
         "1 problem",
@@ -95,3 +97,11 @@ def test_nothing_found_is_said(text_of) -> None:  # type: ignore[no-untyped-def]
     text = text_of(Analysis(settings=examples.SETTINGS, series=()))
     assert text.startswith("### Benchmarks: no regression\n")
     assert "|" not in text
+
+
+def test_a_drift_to_slower_is_open_and_a_change_of_variance_folded() -> None:
+    opened, _, folded = markdown.comment(examples.analysis()).partition("<details>")
+    assert "**Slow drifts to slower**" in opened
+    assert "SlowBench::bench_slow" in opened
+    assert "1 change of variance" in folded
+    assert "WildBench::bench_wild" in folded

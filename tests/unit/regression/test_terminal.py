@@ -24,13 +24,15 @@ def shown(analysis: Analysis, *, width: int | None = None) -> str:
 def test_the_summary_comes_first_and_problems_last() -> None:
     lines = shown(examples.analysis()).splitlines()
     assert lines[0] == (
-        "7 series, 4 changed (3 regressions, 2 improvements), 1 scaling law changed, "
-        "1 with too little data, 2 machines, 1 problem"
+        "9 series, 6 changed (3 regressions, 2 improvements), 1 slow drift, "
+        "1 change of variance, 1 scaling law changed, 1 with too little data, 2 machines, 1 problem"
     )
     headings = [line for line in lines[1:] if line and not line.startswith(" ")]
     assert headings == [
         "Regressions, worst first",
         "Improvements, largest first",
+        "Slow drifts, worst first",
+        "Changes of variance, noisier ones first",
         "Scaling laws: time ~ size ^ exponent",
         "Too little data, fewer than 8 runs: 1 series",
         "1 problem:",
@@ -94,3 +96,12 @@ def test_a_comparison_shows_what_got_worse_then_better_then_the_rest() -> None:
     assert order == ["LoadBench", "ElectBench", "CodecBench", "CodecBench", "NewBench", "ScanBench"]
     assert "one run in the baseline: 5 are needed" in text
     assert "1.23 M     1.33 M" in text
+
+
+def test_a_slow_drift_and_a_change_of_variance_have_tables_of_their_own() -> None:
+    text = shown(examples.analysis())
+    drift = text.partition("Slow drifts")[2].splitlines()[2]
+    assert "SlowBench::bench_slow" in drift
+    assert "still going on" in drift
+    variance = text.partition("Changes of variance")[2].splitlines()[2]
+    assert "WildBench::bench_wild" in variance

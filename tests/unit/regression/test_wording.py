@@ -103,7 +103,9 @@ def test_a_long_name_of_a_machine_keeps_what_tells_it_from_others() -> None:
 
 
 def test_a_steeper_scaling_law_is_part_of_the_verdict() -> None:
-    assert wording.verdict(examples.analysis()) == "3 regressions, 1 scaling law steeper"
+    assert wording.verdict(examples.analysis()) == (
+        "3 regressions, 1 drift to slower, 1 scaling law steeper"
+    )
     flat = Analysis(settings=examples.SETTINGS, series=(), scaling=(examples.law("a", 1.0),))
     assert wording.verdict(flat) == "no regression"
 

@@ -1,0 +1,175 @@
+"""The split and the segment of a level that differ most from its other runs.
+
+Owns the search that finds what a search split by split cannot: a level that begins and ends inside
+a window (a temporary regression) moves the mean of both sides of every single split. Circular
+binary segmentation (Olshen et al., Biostatistics 2004) compares each segment with the runs around
+it instead. Called by `change_points` with times and by `spread` with deviations; calls nothing.
+
+A p value is that of Student's t test of the best split or segment, times the number of those that
+were compared (Bonferroni), so that it holds although the best one was picked.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Runs on either side that a segment is compared with, beside all others of its level.
+AROUND = 12
+
+#: A longer level is searched in windows of so many runs, each overlapping half of the next.
+MOST_RUNS = 400
+
+
+class Segment(NamedTuple):
+    """The runs ``start <= run < stop`` differ from the others."""
+
+    start: int
+    stop: int
+    p_value: float
+
+
+def boundaries(
+    values: NDArray[np.float64],
+    ends: list[int],
+    *,
+    shortest: int,
+    longest: int,
+    max_p_value: float,
+) -> list[int]:
+    """Return the indices, sorted, that part levels in the levels between ``ends``.
+
+    ``ends`` holds 0, the change points known so far, and ``len(values)``. A segment inside a level
+    has ``shortest`` to ``longest`` runs and is compared with all runs of the level and, as the
+    level may hold other segments, with the `AROUND` runs around it; a split leaves ``shortest``
+    runs on either side. The best of all is taken if its p value is at most ``max_p_value``, and
+    the parts of the level are searched in turn.
+    """
+    levels = [window for start, stop in pairwise(ends) for window in _windows(start, stop)]
+    limit = max_p_value / max(len(levels) - len(ends) + 2, 1)
+    found: set[int] = set()
+    while levels:
+        start, stop = levels.pop()
+        best = best_of(values[start:stop], shortest, longest)
+        if best is None or best.p_value > limit:
+            continue
+        inner = [start + at for at in best[:2] if 0 < at < stop - start]
+        found.update(inner)
+        levels += pairwise([start, *inner, stop])
+    return sorted(found)
+
+
+def _windows(start: int, stop: int) -> list[tuple[int, int]]:
+    if stop - start <= MOST_RUNS:
+        return [(start, stop)]
+    steps = range(start, stop - MOST_RUNS // 2, MOST_RUNS // 2)
+    return [(at, min(at + MOST_RUNS, stop)) for at in steps]
+
+
+def best_of(values: NDArray[np.float64], shortest: int, longest: int) -> Segment | None:
+    """Return the split or the segment of ``values`` with the smallest p value, None without one."""
+    tried = (
+        best_split(values, shortest),
+        best_segment(values, shortest, longest, len(values)),
+        best_segment(values, shortest, longest, AROUND),
+    )
+    return min(
+        (each for each in tried if each is not None), key=lambda each: each.p_value, default=None
+    )
+
+
+def best_split(values: NDArray[np.float64], shortest: int) -> Segment | None:
+    """Return the runs behind the split that parts ``values`` best.
+
+    Either side has ``shortest`` runs at least. None if there are too few or all are equal.
+    """
+    count = len(values)
+    if count < max(2 * shortest, 3):
+        return None
+    rest = values - values.mean()
+    square, floor = float(rest @ rest), _rounding(values)
+    if square <= floor:
+        return None
+    at = np.arange(shortest, count - shortest + 1)
+    gains = np.square(np.cumsum(rest)[at - 1]) * count / (at * (count - at))
+    best = int(np.argmax(gains))
+    gain = float(gains[best])
+    t_square = gain * (count - 2) / max(square - gain, floor)
+    return Segment(int(at[best]), count, _student(t_square, count - 2, len(at)))
+
+
+def best_segment(
+    values: NDArray[np.float64], shortest: int, longest: int, around: int
+) -> Segment | None:
+    """Return the segment of ``shortest`` to ``longest`` runs that differs most from the others.
+
+    The others are the ``around`` runs before and behind it, or as many as there are, and
+    ``shortest`` at least on either side. None if there are too few or all are equal.
+    """
+    count = len(values)
+    longest = min(longest, count - 2 * shortest)
+    if longest < shortest:
+        return None
+    rest = values - values.mean()
+    sums = np.concatenate([[0.0], np.cumsum(rest)])
+    squares = np.concatenate([[0.0], np.cumsum(np.square(rest))])
+    each = _places(count, shortest, longest, around)
+    of_all = sums[each.last] - sums[each.first]
+    of_segment = sums[each.stops] - sums[each.starts] - of_all * each.share
+    gains = np.square(of_segment) * each.weight
+    floor = _rounding(values)
+    within = np.maximum(
+        squares[each.last] - squares[each.first] - np.square(of_all) / each.total - gains, floor
+    )
+    explained = gains / within
+    # The segments have others of different numbers: the likelihood makes them comparable.
+    best = int(np.argmax(each.total * np.log1p(explained)))
+    if gains[best] <= floor:
+        return None
+    freedom = int(each.total[best]) - 2
+    p_value = _student(float(explained[best]) * freedom, freedom, len(each.starts))
+    return Segment(int(each.starts[best]), int(each.stops[best]), p_value)
+
+
+class _Places(NamedTuple):
+    """All segments of a level; each has its others in ``first <= run < last``."""
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    total: NDArray[np.int64]  # runs of the segment and its others
+    share: NDArray[np.float64]  # of the segment in them
+    weight: NDArray[np.float64]  # of the squared sum of a segment's deviations
+
+
+@lru_cache(maxsize=32)  # series of one analysis have few different lengths; 1 MB at most each
+def _places(count: int, shortest: int, longest: int, around: int) -> _Places:
+    starts, lengths = np.meshgrid(
+        np.arange(shortest, count - 2 * shortest + 1),
+        np.arange(shortest, longest + 1),
+        indexing="ij",
+    )
+    inside = starts + lengths <= count - shortest
+    starts, lengths = starts[inside], lengths[inside]
+    stops = starts + lengths
+    first, last = np.maximum(starts - around, 0), np.minimum(stops + around, count)
+    total = last - first
+    weight = total / (lengths * (total - lengths))
+    return _Places(starts, stops, first, last, total, lengths / total, weight)
+
+
+def _student(t_square: float, freedom: int, tests: int) -> float:
+    """Return the two-sided p value of the best of ``tests`` t tests."""
+    from scipy.special import stdtr
+
+    return float(min(2 * stdtr(freedom, -np.sqrt(t_square)) * tests, 1.0))
+
+
+def _rounding(values: NDArray[np.float64]) -> float:
+    """Return the sum of squares below which ``values`` differ by rounding errors alone."""
+    return max(len(values) * float(np.square(values).max()) * 1e-28, 1e-300)
