@@ -146,7 +146,8 @@ def trusted(
     `Settings.min_level_runs` (unless nothing varies but it), one that is smaller than
     `Settings.min_magnitude`, and one whose p value is above `Settings.max_p_value` once runs that
     resemble the run before count for less (`Settings.autocorrelation`). The levels that it parted
-    become one, and the change points beside it are tested anew, as Otava does where it takes one out. The statistics of those that stay are
+    become one, and the change points beside it are tested anew, as Otava does where it takes one
+    out. The statistics of those that stay are
     those of Otava's test, without that adjustment.
     """
     kept = list(found)
