@@ -50,8 +50,10 @@ build: $(STAMP)
 demo: build
 	$(BIN)/kraft lab million
 
+# On all cores; WORKERS=0 runs in this process, as a debugger wants it.
+test: WORKERS ?= auto
 test: build
-	$(BIN)/python -m pytest tests -m "not interop"
+	$(BIN)/python -m pytest tests -m "not interop" -n $(WORKERS)
 
 BENCH_RUN := full
 bench: build

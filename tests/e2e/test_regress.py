@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,8 +23,16 @@ def test_sum(benchmark, size):
 
 
 def ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    # pytest-benchmark measures nothing where it finds itself in a worker of pytest-xdist.
+    environment = {name: os.environ[name] for name in os.environ if "PYTEST_XDIST" not in name}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
