@@ -25,6 +25,7 @@ The names below are the library::
     kraft.diff(m.at(1000), m)    # what changed since, and which record did it
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kraft.errors import (
@@ -40,6 +41,7 @@ from kraft.metadata.facade import Metadata, open_metadata
 
 if TYPE_CHECKING:
     from kraft.metadata.diff import diff
+    from kraft.metadata.salvage import salvage
 
 __version__ = "0.1.0"
 
@@ -54,13 +56,14 @@ __all__ = [
     "StorageError",
     "diff",
     "open_metadata",
+    "salvage",
 ]
+
+_LATE = {"diff": "kraft.metadata.diff", "salvage": "kraft.metadata.salvage"}
 
 
 def __getattr__(name: str) -> Any:
-    """``kraft.diff`` is imported when it is asked for, so that ``import kraft`` stays quick."""
-    if name != "diff":
+    """Functions are imported when they are asked for, so that ``import kraft`` stays quick."""
+    if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kraft.metadata.diff import diff
-
-    return diff
+    return getattr(import_module(_LATE[name]), name)

@@ -24,10 +24,12 @@ cdef class LogScan:
     cdef int64_t _synced_offset         # known to have been on the device, or -1
     cdef int64_t _position              # where the scan stands in the segment
     cdef int64_t _total                 # bytes in the segment's file
+    cdef int64_t _batches_of_epoch      # how many batches have said `last_epoch`
     cdef int64_t _crc_budget            # bytes that searches may still take CRCs of
 
     cdef Segment _open_segment(self, int64_t base_offset)
     cdef str _scan_segment(self, Segment segment)
+    cdef bint _rises_alone(self, const uint8_t *data, const BatchHeader *header) except -1
     cdef object _judge(self, Segment segment, list later, str reason)
     cdef object _find_behind(
         self, Segment segment, list later, int64_t least_offset, int32_t least_epoch,
@@ -35,6 +37,6 @@ cdef class LogScan:
     )
     cdef int64_t _find_batch(
         self, Segment segment, int64_t total, int64_t start, int64_t least_offset,
-        int32_t least_epoch, BatchHeader *header,
+        int32_t least_epoch, int64_t lost_from, BatchHeader *header,
     ) except -2
     cdef int _cut_tail(self, Segment segment, list later, str reason) except -1

@@ -14,6 +14,10 @@ must come next (metadata logs are dense) and its leader epoch does not fall. Beh
 batch is searched at every byte: magic 2, a length that fits, an offset and an epoch that may
 still come, and the CRC. The search spends at most a fixed multiple of the bytes at hand on
 CRCs; bytes that were made to exhaust that count as damage, since refusing loses nothing.
+
+The base offset and the leader epoch lie outside the CRC. A salvaging open therefore checks both:
+a batch may lie only as many offsets behind the damage as the damaged bytes can have held records,
+and an epoch that rises for one batch and falls with the next is damage of that batch.
 Fed by `log`; feeds on `segment` and `batch`.
 """
 
@@ -44,6 +48,8 @@ cdef enum:
     MAGIC_AT = 16
     CRC_BUDGET_FACTOR = 16          # bytes of CRC that a search may take for each byte of the log
     CRC_BUDGET_FLOOR = 64 << 20
+    ANY_EPOCH = -2
+    LEAST_RECORD_SIZE = 7           # bytes; KRaft never compresses, so that each offset takes them
 
 
 class TornTail(NamedTuple):
@@ -175,13 +181,42 @@ cdef class LogScan:
                 return "a batch lies too far behind the segment's beginning"
             if not crc_matches(data + self._position, &header):
                 return "the CRC of a batch does not match"
+            if self._salvage and self._rises_alone(data, &header):
+                return f"leader epoch {header.partition_leader_epoch} is that of one batch only"
             if header.partition_leader_epoch > self.last_epoch:
                 self.last_epoch = header.partition_leader_epoch
                 self.epochs.assign(self.last_epoch, header.base_offset)
+                self._batches_of_epoch = 0
+            self._batches_of_epoch += 1
             segment.note_batch(&header, self._position)
             self.next_offset = segment.end_offset
             self._position = segment.size
         return None
+
+    cdef bint _rises_alone(self, const uint8_t *data, const BatchHeader *header) except -1:
+        """Whether the batches behind the one at the position go on in a lower epoch than its own.
+
+        The second batch behind it decides which of the two is wrong.
+        """
+        cdef BatchHeader behind
+        cdef int64_t position = self._position + LOG_OVERHEAD + header.batch_length
+        cdef int64_t next_offset = header.base_offset + header.last_offset_delta + 1
+        cdef int32_t epoch = header.partition_leader_epoch
+        cdef int seen
+        if epoch <= self.last_epoch:
+            return False
+        for seen in range(2):
+            if (
+                read_batch_header(data + position, <size_t>(self._total - position), &behind)
+                or behind.base_offset != next_offset
+                or not crc_matches(data + position, &behind)
+            ):
+                return seen > 0
+            if not self.last_epoch <= behind.partition_leader_epoch < epoch:
+                return False
+            position += LOG_OVERHEAD + behind.batch_length
+            next_offset += behind.last_offset_delta + 1
+        return True
 
     cdef object _judge(self, Segment segment, list later, str reason):
         """What becomes of bytes that are no whole batch: None where the log ends before them.
@@ -221,6 +256,11 @@ cdef class LogScan:
                 path=segment.path, offset=self.next_offset, position=self._position,
             )
         found = self._find_behind(segment, later, self.next_offset, self.last_epoch, True)
+        if found is None and self._crc_budget >= 0 and self._batches_of_epoch == 1:
+            # One batch alone says that the epoch is so high, and hides everything behind it.
+            found = self._find_behind(segment, later, self.next_offset, ANY_EPOCH, True)
+            if found is not None:
+                self.last_epoch = -1
         if self._crc_budget < 0:
             found = None
         skipped, position, offset = found or (0, self._total, -1)
@@ -237,14 +277,18 @@ cdef class LogScan:
         """The first batch that may still come, in `segment` from here on and in the later ones.
 
         `to_read_on` passes over those that lie before the offset that their segment is named by:
-        they are damage, and no index could hold them.
+        they are damage, and no index could hold them. It also passes over those that lie more
+        offsets behind the damage than it has room for.
         """
         cdef BatchHeader header
         cdef Segment other
-        cdef int64_t position
+        cdef int64_t position, start
         if segment is not None:
+            # What stopped the scan is no place to go on, but where its epoch alone was too low.
+            start = self._position + (1 if to_read_on and least_epoch != ANY_EPOCH else 0)
             position = self._find_batch(
-                segment, self._total, self._position, least_offset, least_epoch, &header
+                segment, self._total, start, least_offset, least_epoch,
+                self._position if to_read_on else -1, &header,
             )
             if position >= 0:
                 return 0, position, header.base_offset
@@ -256,7 +300,7 @@ cdef class LogScan:
                 position = self._find_batch(
                     other, other.size, 0,
                     max(least_offset, other.base_offset) if to_read_on else least_offset,
-                    least_epoch, &header,
+                    least_epoch, 0 if to_read_on else -1, &header,
                 )
             finally:
                 other.close()
@@ -266,11 +310,12 @@ cdef class LogScan:
 
     cdef int64_t _find_batch(
         self, Segment segment, int64_t total, int64_t start, int64_t least_offset,
-        int32_t least_epoch, BatchHeader *header,
+        int32_t least_epoch, int64_t lost_from, BatchHeader *header,
     ) except -2:
         """The position of the first whole batch at or behind byte `start`; -1 where there is none.
 
-        Once the budget is spent, that is the first one that might be a batch.
+        Once the budget is spent, that is the first one that might be a batch. From byte `lost_from`
+        on (-1: not known) the bytes before it held the offsets from `least_offset` on.
         """
         cdef const uint8_t *data = segment._mapping.data
         cdef const uint8_t *found
@@ -286,6 +331,11 @@ cdef class LogScan:
             if (
                 read_batch_header(data + position, <size_t>(total - position), header) == 0
                 and header.base_offset >= least_offset
+                and (
+                    lost_from < 0
+                    or header.base_offset - least_offset
+                    <= (position - lost_from) // LEAST_RECORD_SIZE
+                )
                 and header.partition_leader_epoch >= least_epoch
                 and header.base_offset + header.last_offset_delta - segment.base_offset
                 <= INT32_MAX

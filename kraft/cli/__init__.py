@@ -31,6 +31,7 @@ _COMMANDS: dict[str, str] = {
     "topics": "kraft.cli.topics",
     "brokers": "kraft.cli.brokers",
     "snapshot": "kraft.cli.snapshot",
+    "salvage": "kraft.cli.salvage",
     "storage": "kraft.cli.storage",
     "server": "kraft.cli.server",
     "quorum": "kraft.cli.quorum",
@@ -109,8 +110,8 @@ def _kraft(
 ) -> None:
     """Kafka's metadata controller, KRaft: its metadata opened, its quorum run, its limits explored.
 
-    Nothing in a directory that is opened is ever changed; `storage format` makes new ones, and
-    `server start` and `up` write into theirs.
+    Nothing in a directory that is opened is ever changed; `storage format` and `salvage` make new
+    ones, and `server start` and `up` write into theirs.
     """
 
 

@@ -126,33 +126,11 @@ def dump(
         else:
             write.records(batch, file, records, is_whole=wanted.is_everything)
     write.flush()
-    found = damage(source)
+    found = source.damage
     for sentence in found:
         Output().note(sentence)
     if found:
         raise typer.Exit(FOUND)
-
-
-def damage(source: MetadataSource) -> list[str]:
-    """What opening had to leave out: a torn tail, and the gaps that salvaging read past."""
-    found = []
-    torn = source.torn_tail
-    if torn is not None:
-        found.append(
-            f"torn tail: {torn.size} bytes from byte {torn.position} of {torn.path} are left out, "
-            f"the log ends at offset {torn.offset} ({torn.reason})"
-        )
-    for gap in source.gaps:
-        goes_on = (
-            f"reading went on at offset {gap.next_offset}"
-            if gap.next_offset >= 0
-            else "nothing follows it"
-        )
-        found.append(
-            f"gap: damage at byte {gap.position} of {gap.path} loses the records from offset "
-            f"{gap.offset} on; {goes_on} ({gap.reason})"
-        )
-    return found
 
 
 def _batches(

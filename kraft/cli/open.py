@@ -137,9 +137,7 @@ def _censuses(
     log, of_snapshot = Census(), Census()
     for piece in source.slices():
         log.add(piece.data, end_offset=at)
-    snapshot = source.directory.newest_snapshot(at)
-    if snapshot is None and source.log_end_offset <= 0:
-        snapshot = source.directory.bootstrap_checkpoint
+    snapshot = source.snapshot_to_load(at)
     if snapshot is not None:
         of_snapshot.add(map_snapshot(snapshot))
     return log, of_snapshot, snapshot.path.name if snapshot else None
@@ -156,9 +154,7 @@ def _records(census: Census) -> dict[str, Any]:
 
 def _attention(source: MetadataSource, log: Census) -> list[str]:
     """One sentence for each thing that a person should look at."""
-    from kraft.cli.log import damage
-
-    found = damage(source)
+    found = source.damage
     if log.open_transaction is not None:
         found.append(
             f"open transaction: the records from offset {log.open_transaction} on belong to a "

@@ -16,6 +16,8 @@ checkpoints belong to ``kraft._core.log`` and ``kraft._core.checkpoint``. Source
 ``MetaProperties``, ``FileQuorumStateStore`` with ``QuorumStateData.json``, ``Snapshots``,
 ``BootstrapDirectory``.
 
+A salvaging reader leaves a damaged text file out and names it, instead of refusing the directory.
+
 Invariants: nothing is created, renamed or removed; no file is read that is larger than it can
 sensibly be; segments are ordered by base offset and snapshots by (epoch, end offset), which is
 how Kafka orders them.
@@ -24,13 +26,14 @@ how Kafka orders them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from kraft.errors import CorruptRecordError, StorageError, UnsupportedVersionError
+from kraft._core.checksum import crc32c
+from kraft.errors import CorruptRecordError, KraftError, StorageError, UnsupportedVersionError
 from kraft.metadata.properties import parse_properties
 from kraft.records import Uuid
 
@@ -53,6 +56,18 @@ _UNFINISHED_SUFFIXES = (".part", ".deleted", ".tmp")
 _INT16 = (-(1 << 15), (1 << 15) - 1)
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
+
+# kraft's own quorum-state ends with a checksum of the same text without it; Kafka passes over it.
+_CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"}\Z')
+
+T = TypeVar("T")
+
+
+class LeftOut(NamedTuple):
+    """A file that salvaging passed over, and why."""
+
+    path: Path
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +128,7 @@ class MetadataDirectory:
 
     ``segments`` ascend by base offset, ``snapshots`` by (epoch, end offset). ``unfinished`` are
     the ``.part``, ``.deleted`` and ``.tmp`` files that a running or crashed node left; they are
-    named and never read.
+    named and never read. ``left_out`` are the text files that salvaging could not read.
     """
 
     path: Path
@@ -125,21 +140,24 @@ class MetadataDirectory:
     snapshots: tuple[SnapshotFile, ...]
     bootstrap_checkpoint: SnapshotFile | None
     unfinished: tuple[Path, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @classmethod
-    def find(cls, path: str | PathLike[str]) -> MetadataDirectory:
+    def find(cls, path: str | PathLike[str], *, salvage: bool = False) -> MetadataDirectory:
         """Looks at ``path``: a ``log.dir``, a metadata log directory, one ``.log`` or one
         ``.checkpoint``.
 
         Raises :class:`StorageError` when there is nothing of the kind (the message says what was
         looked for), :class:`CorruptRecordError` when a text file is not what it should be, and
         :class:`UnsupportedVersionError` when one is of a version that this package does not know.
+        With ``salvage`` such a text file is left out instead.
         """
         path = Path(path)
         if path.is_dir():
+            texts = _Texts(salvage=salvage)
             if path.name == METADATA_LOG or _looks_like_a_log(path):
-                return cls._of_metadata_dir(path, path, path.parent)
-            return cls._of_log_dir(path)
+                return cls._of_metadata_dir(path, path, path.parent, texts)
+            return cls._of_log_dir(path, texts)
         if not path.exists():
             raise StorageError(f"no such file or directory: {path}")
         return cls._of_file(path)
@@ -151,30 +169,34 @@ class MetadataDirectory:
         """
         return self.segments[0].base_offset if self.segments else -1
 
-    def newest_snapshot(self, max_end_offset: int | None = None) -> SnapshotFile | None:
+    def newest_snapshot(
+        self, max_end_offset: int | None = None, *, without: Container[Path] = ()
+    ) -> SnapshotFile | None:
         """The newest snapshot from which the state can be built, or None.
 
         Usable is one that is not empty and does not end before the log starts, as the records
         between the two would be missing. With ``max_end_offset`` it also ends at or before that
-        offset.
+        offset. The paths ``without`` are known to be damaged.
         """
         for snapshot in reversed(self.snapshots):
             if snapshot.size == 0 or 0 <= snapshot.end_offset < self.log_start_offset:
+                continue
+            if snapshot.path in without:
                 continue
             if max_end_offset is None or snapshot.end_offset <= max_end_offset:
                 return snapshot
         return None
 
     @classmethod
-    def _of_log_dir(cls, path: Path) -> MetadataDirectory:
+    def _of_log_dir(cls, path: Path, texts: _Texts) -> MetadataDirectory:
         if (path / METADATA_LOG).is_dir():
-            return cls._of_metadata_dir(path, path / METADATA_LOG, path)
-        properties = _meta_properties(path)
+            return cls._of_metadata_dir(path, path / METADATA_LOG, path, texts)
+        properties = texts.read(path / META_PROPERTIES, _meta_properties)
         bootstrap = _bootstrap_checkpoint(path)
         if bootstrap is not None:
             # A directory that was formatted and never started holds its first records and no
             # log yet.
-            return cls(path, path, None, properties, None, (), (), bootstrap, ())
+            return cls(path, path, None, properties, None, (), (), bootstrap, (), texts.left_out)
         looked_for = (
             f"looked for {METADATA_LOG}/, {BOOTSTRAP_CHECKPOINT}, segments (%020d.log) "
             f"and snapshots (%020d-%010d.checkpoint)"
@@ -185,17 +207,22 @@ class MetadataDirectory:
         raise StorageError(f"{path} holds no metadata log: {looked_for}{hint}")
 
     @classmethod
-    def _of_metadata_dir(cls, path: Path, metadata_dir: Path, log_dir: Path) -> MetadataDirectory:
-        _refuse_data_partition(metadata_dir)
+    def _of_metadata_dir(
+        cls, path: Path, metadata_dir: Path, log_dir: Path, texts: _Texts
+    ) -> MetadataDirectory:
+        if metadata_dir.name == METADATA_LOG:
+            texts.read(metadata_dir / PARTITION_METADATA, _refuse_data_partition)
+        elif (metadata_dir / PARTITION_METADATA).is_file():
+            _refuse_data_partition(metadata_dir / PARTITION_METADATA)
         segments: list[SegmentFile] = []
         snapshots: list[SnapshotFile] = []
         unfinished: list[Path] = []
         for entry in _entries(metadata_dir):
             if entry.name.endswith(_UNFINISHED_SUFFIXES):
                 unfinished.append(entry)
-            elif match := _SEGMENT_NAME.match(entry.name):
+            elif (match := _SEGMENT_NAME.match(entry.name)) and int(match[1]) <= _INT64[1]:
                 segments.append(SegmentFile(entry, int(match[1]), _size(entry)))
-            elif match := _SNAPSHOT_NAME.match(entry.name):
+            elif (match := _SNAPSHOT_NAME.match(entry.name)) and int(match[1]) <= _INT64[1]:
                 snapshots.append(SnapshotFile(entry, int(match[1]), int(match[2]), _size(entry)))
         segments.sort(key=lambda segment: segment.base_offset)
         snapshots.sort(key=lambda snapshot: (snapshot.epoch, snapshot.end_offset))
@@ -209,12 +236,13 @@ class MetadataDirectory:
             path,
             log_dir,
             metadata_dir,
-            _meta_properties(log_dir),
-            _quorum_state(metadata_dir),
+            texts.read(log_dir / META_PROPERTIES, _meta_properties),
+            texts.read(metadata_dir / QUORUM_STATE, _quorum_state),
             tuple(segments),
             tuple(snapshots),
             bootstrap,
             tuple(unfinished),
+            texts.left_out,
         )
 
     @classmethod
@@ -229,6 +257,38 @@ class MetadataDirectory:
         raise StorageError(
             f"{path} is neither a directory nor a log segment (.log) nor a snapshot (.checkpoint)"
         )
+
+
+class _Texts:
+    """Reads small files; one that cannot be read is refused, or left out where salvaging."""
+
+    def __init__(self, *, salvage: bool) -> None:
+        self._salvage = salvage
+        self._left_out: list[LeftOut] = []
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        return tuple(self._left_out)
+
+    def read(self, path: Path, parse: Callable[[Path], T]) -> T | None:
+        """What ``parse`` makes of the file; None without the file, or where it is left out."""
+        if not path.is_file():
+            return None
+        try:
+            return parse(path)
+        except KraftError as error:
+            if not self._salvage:
+                raise
+            self._left_out.append(LeftOut(path, reason_of(error)))
+            return None
+
+
+def reason_of(error: KraftError) -> str:
+    """What an error says, without the file that is named beside it."""
+    if not isinstance(error, CorruptRecordError):
+        return str(error)
+    at = f" at byte {error.position}" if error.position >= 0 else ""
+    return f"{error.reason}{at}"
 
 
 def parse_meta_properties(text: str, path: str | PathLike[str] | None = None) -> MetaProperties:
@@ -258,6 +318,21 @@ def parse_meta_properties(text: str, path: str | PathLike[str] | None = None) ->
     if "directory.id" in properties:
         directory_id = _uuid(properties["directory.id"], "directory.id", META_PROPERTIES, path)
     return MetaProperties(version, properties.get("cluster.id"), node_id, directory_id)
+
+
+def without_checksum(content: bytes, path: str | PathLike[str] | None = None) -> tuple[bytes, bool]:
+    """The content of a ``quorum-state`` as Kafka writes it, and whether it had a checksum.
+
+    kraft's own files have one (``,"crc32c":"89abcdef"}`` at the end), which Kafka passes over.
+    Raises :class:`CorruptRecordError` where it does not match.
+    """
+    match = _CHECKSUM.search(content)
+    if match is None:
+        return content, False
+    plain = content[: match.start()] + b"}"
+    if int(match[1], 16) != crc32c(plain):
+        raise CorruptRecordError("the checksum in quorum-state does not match", path=path)
+    return plain, True
 
 
 def parse_quorum_state(text: str, path: str | PathLike[str] | None = None) -> QuorumState:
@@ -364,14 +439,14 @@ def _bootstrap_checkpoint(log_dir: Path) -> SnapshotFile | None:
     return _snapshot_file(path) if path.is_file() else None
 
 
-def _meta_properties(log_dir: Path) -> MetaProperties | None:
-    path = log_dir / META_PROPERTIES
-    return parse_meta_properties(_text(path), path) if path.is_file() else None
+def _meta_properties(path: Path) -> MetaProperties:
+    return parse_meta_properties(_text(path), path)
 
 
-def _quorum_state(metadata_dir: Path) -> QuorumState | None:
-    path = metadata_dir / QUORUM_STATE
-    return parse_quorum_state(_text(path), path) if path.is_file() else None
+def _quorum_state(path: Path) -> QuorumState:
+    text = _text(path)
+    without_checksum(text.encode(), path)
+    return parse_quorum_state(text, path)
 
 
 def _looks_like_a_log(path: Path) -> bool:
@@ -382,15 +457,12 @@ def _looks_like_a_log(path: Path) -> bool:
     )
 
 
-def _refuse_data_partition(metadata_dir: Path) -> None:
+def _refuse_data_partition(path: Path) -> None:
     """A data partition's directory has segments too; its ``partition.metadata`` gives it away."""
-    path = metadata_dir / PARTITION_METADATA
-    if not path.is_file():
-        return
     match = re.search(r"^topic_id:\s*(\S+)\s*$", _text(path), re.MULTILINE)
     if match and match[1] != METADATA_TOPIC_ID:
         raise StorageError(
-            f"{metadata_dir} is the log of a data partition (topic id {match[1]}), "
+            f"{path.parent} is the log of a data partition (topic id {match[1]}), "
             f"not of the metadata (topic id {METADATA_TOPIC_ID})"
         )
 

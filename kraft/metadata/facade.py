@@ -48,7 +48,8 @@ def open_metadata(
     changed. A log does not say how much of it was committed: the last records may be ones that a
     leader had not committed yet.
 
-    ``salvage`` reads past damage that valid batches follow (``Metadata.source.gaps`` names it).
+    ``salvage`` reads past damage in the log and falls back from damaged snapshots to older ones
+    (``Metadata.source.damage`` names what was left out).
     ``use_column_cache`` lets a column checkpoint beside the snapshot stand in for decoding it,
     after checking it.
 

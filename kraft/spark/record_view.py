@@ -77,7 +77,7 @@ def record_ranges(
     snapshot that is damaged; where not ``is_strict`` its sound beginning is read.
     """
     directory = source.directory
-    pieces = [("log", each) for each in _contiguous(source.slices())]
+    pieces = [("log", each) for each in source.slices()]
     spans: list[TransactionSpan] = []
     if with_transactions:
         spans = transaction_spans(each.data for _, each in pieces)
@@ -102,28 +102,6 @@ def record_ranges(
                     here if kind == "log" else [],
                 )
             position += len(run)
-
-
-def _contiguous(slices: Iterator[Slice]) -> Iterator[Slice]:
-    """Slices of one file that touch become one: salvaging gives each batch alone."""
-    waiting: list[Slice] = []
-    for each in slices:
-        if waiting and not (
-            waiting[-1].path == each.path
-            and waiting[-1].position + len(waiting[-1].data) == each.position
-        ):
-            yield _joined(waiting)
-            waiting = []
-        waiting.append(each)
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(slices: list[Slice]) -> Slice:
-    if len(slices) == 1:
-        return slices[0]
-    data = memoryview(b"".join(each.data for each in slices))
-    return Slice(data, slices[0].path, slices[0].position)
 
 
 def _whole(snapshot: SnapshotFile, *, is_strict: bool) -> Slice:

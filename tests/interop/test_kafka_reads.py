@@ -111,7 +111,7 @@ def check_indexes(jars: Jars, directory: Path) -> None:
     """kafka-dump-log of the indexes: sound in themselves, and true of the log beside them."""
     indexes = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
     files = ",".join(path.name for path in indexes)
-    main = "org.apache.kafka.tools.DumpLogSegments"
+    main = tools.dump_log_class(jars)
     for check in ("--index-sanity-check", "--verify-index-only"):
         said = jars.run(main, check, "--files", files, cwd=directory, log_level="warn")
         assert said.stderr == ""

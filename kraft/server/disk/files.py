@@ -28,12 +28,11 @@ from typing import NamedTuple
 
 from kraft._core.checksum import crc32c
 from kraft._core.disk import Disk, File, write_atomically
-from kraft.errors import CorruptRecordError
+from kraft.metadata.directory import without_checksum
 from kraft.raft.election_state import FILE_NAME, ElectionState
 
 SYNCED_OFFSET_FILE = "synced-offset-checkpoint"
 
-_CHECKED = re.compile(rb',"crc32c":"([0-9a-f]{8})"}\Z')
 _SYNCED = re.compile(rb"(0 (\d{20}) (\d{20}) ([+-]\d{10}) )([0-9a-f]{8})\n")
 _SLOT_SIZE = 512
 _MAX_FILE_SIZE = 1 << 20
@@ -58,13 +57,8 @@ def read_quorum_state(disk: Disk, directory: str) -> StoredElection | None:
     if not disk.exists(path):
         return None
     content = read_small(disk, path)
-    match = _CHECKED.search(content)
-    if match is not None:
-        plain = content[: match.start()] + b"}"
-        if int(match[1], 16) != crc32c(plain):
-            raise CorruptRecordError("the checksum in quorum-state does not match", path=path)
-        content = plain
-    return StoredElection(ElectionState.from_bytes(content, path=path), match is not None)
+    plain, is_ours = without_checksum(content, path)
+    return StoredElection(ElectionState.from_bytes(plain, path=path), is_ours)
 
 
 def read_small(disk: Disk, path: str) -> bytes:

@@ -117,7 +117,54 @@ def test_a_whole_batch_out_of_place_is_no_torn_tail(tmp_path: Path) -> None:
         damaged(directory, "00000000000000000040", batch(40) + strange)
         log = Log.open(directory, read_only=True, salvage=True)
         assert log.gaps[0].offset == 50
-        assert (log.log_end_offset, log.gaps[0].next_offset) == ((61, 51) if i == 2 else (50, -1))
+        # No byte is missing before the batch at 51, so that offset 50 cannot be what is lost.
+        assert (log.log_end_offset, log.gaps[0].next_offset) == (50, -1)
+
+
+def overwritten(directory: Path, position: int, data: bytes) -> Log:
+    """Six batches of ten offsets and 300 bytes, all in one segment, salvaged."""
+    filled(OsDisk(), directory, 6).close()
+    (path,) = directory.glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[position : position + len(data)] = data
+    path.write_bytes(content)
+    return Log.open(directory, read_only=True, salvage=True)
+
+
+@pytest.mark.parametrize("offset", [11, 60, 10 + (1 << 20), 10 + (1 << 33), 0, (1 << 63) - 1])
+def test_salvage_loses_one_batch_to_a_rotten_base_offset(tmp_path: Path, offset: int) -> None:
+    log = overwritten(tmp_path, 300, offset.to_bytes(8, "big"))
+    assert [entry.base_offset for entry in log.batches()] == [0, 20, 30, 40, 50]
+    assert [(gap.offset, gap.next_offset) for gap in log.gaps] == [(10, 20)]
+    assert log.log_end_offset == 60
+
+
+@pytest.mark.parametrize("number", [0, 1, 4])
+@pytest.mark.parametrize("epoch", [2, 1 << 30])
+def test_salvage_loses_one_batch_to_a_leader_epoch_that_is_too_high(
+    tmp_path: Path, number: int, epoch: int
+) -> None:
+    log = overwritten(tmp_path, number * 300 + 12, epoch.to_bytes(4, "big"))
+    expected = [0, 10, 20, 30, 40, 50]
+    expected.remove(number * 10)
+    assert [entry.base_offset for entry in log.batches()] == expected
+    assert [gap.offset for gap in log.gaps] == [number * 10]
+
+
+def test_salvage_loses_one_batch_to_a_leader_epoch_that_is_too_low(tmp_path: Path) -> None:
+    log = overwritten(tmp_path, 312, bytes(4))
+    assert [entry.base_offset for entry in log.batches()] == [0, 20, 30, 40, 50]
+
+
+def test_salvage_reads_on_behind_a_segment_that_ends_in_too_high_an_epoch(tmp_path: Path) -> None:
+    filled(OsDisk(), tmp_path, 6, segment_bytes=600).close()
+    content = bytearray((tmp_path / "00000000000000000020.log").read_bytes())
+    content[312:316] = b"\x7f\0\0\0"
+    (tmp_path / "00000000000000000020.log").write_bytes(content)
+    log = Log.open(tmp_path, read_only=True, salvage=True)
+    assert [entry.base_offset for entry in log.batches()] == [0, 10, 20, 30, 40, 50]
+    assert [(gap.offset, gap.next_offset) for gap in log.gaps] == [(40, 40)]
+    assert log.last_epoch < 10
 
 
 def test_segments_that_overlap_are_damage(tmp_path: Path) -> None:

@@ -1,0 +1,317 @@
+"""``salvage``: a sound metadata directory out of a damaged one.
+
+Owns the choice of what is kept, and writing it elsewhere. Kept is the newest snapshot that loads,
+the unbroken stretch of the log around or behind it, up to the first batch that cannot be replayed,
+and every other sound snapshot inside of that stretch. Records behind a gap that no snapshot covers
+are not kept: nobody knows what the lost records between said.
+
+Invariants: the source is never changed; the new directory appears under its name when it is whole
+and synced; every batch and snapshot in it is a copy, byte for byte, and was checked and replayed.
+Fed by ``source``; called by library users and ``kraft salvage``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+
+from kraft._core.batch import scan, split
+from kraft._core.batch_records import iterate
+from kraft._core.disk import OsDisk
+from kraft._core.log import Log
+from kraft.errors import InvalidRequestError, KraftError, StorageError
+from kraft.image.replay import Cluster
+from kraft.metadata.directory import (
+    BOOTSTRAP_CHECKPOINT,
+    META_PROPERTIES,
+    METADATA_LOG,
+    QUORUM_STATE,
+    LeftOut,
+    SnapshotFile,
+    reason_of,
+)
+from kraft.metadata.properties import property_line
+from kraft.metadata.snapshots import load_snapshot
+from kraft.metadata.source import MetadataSource, Slice
+from kraft.records import Uuid
+
+_PIECE_BYTES = 16 << 20
+_MOST_SEGMENT_BYTES = (1 << 31) - 1
+_FOR_EVER_MS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What :func:`salvage` wrote.
+
+    The log in ``path`` has the offsets from ``log_start_offset`` to ``end_offset`` (exclusive), in
+    ``segments`` files; ``snapshots`` are the names of the snapshots. ``epoch`` is the leader epoch
+    of the last record. ``left_out`` has a sentence for everything that was not kept.
+    """
+
+    path: Path
+    log_start_offset: int
+    end_offset: int
+    epoch: int
+    segments: int
+    snapshots: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Slices of the log whose offsets are dense and whose epochs do not fall."""
+
+    slices: list[Slice]
+    first_offset: int
+    end_offset: int
+    last_epoch: int
+
+
+def salvage(
+    path: str | PathLike[str],
+    to: str | PathLike[str],
+    *,
+    cluster_id: str | None = None,
+    node_id: int | None = None,
+    advance: Callable[[int], object] | None = None,
+) -> Salvaged:
+    """Write what is sound in the metadata directory ``path`` to the new directory ``to``.
+
+    ``to`` gets the layout of a ``log.dir``. ``cluster_id`` and ``node_id`` make a new
+    ``meta.properties`` where that of ``path`` is lost; it is left out without them. ``advance`` is
+    called with the number of bytes of the log written so far.
+
+    Raises :class:`InvalidRequestError` where ``to`` exists and is not an empty directory,
+    :class:`StorageError` where nothing is sound or the disk refuses.
+    """
+    source = MetadataSource(path, salvage=True)
+    target = Path(to)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InvalidRequestError(f"{target} exists already: name a directory that does not")
+    if (cluster_id is None) != (node_id is None):
+        raise InvalidRequestError("give the cluster id and the node id together, or neither")
+    kept = _Kept(source)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        if part.exists():
+            shutil.rmtree(part)
+        (part / METADATA_LOG).mkdir(parents=True)
+        segments = kept.write(part, advance or (lambda done: None))
+        kept.write_identity(part, cluster_id, node_id)
+        if (part / METADATA_LOG).is_dir():
+            _sync(part / METADATA_LOG)
+        _sync(part)
+        part.rename(target)
+        _sync(target.absolute().parent)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise StorageError(f"cannot write {error.filename or part}: {error.strerror}") from error
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return Salvaged(
+        target,
+        kept.first_offset,
+        kept.end_offset,
+        kept.epoch,
+        segments,
+        tuple(each.path.name for each in kept.snapshots),
+        (*source.damage, *kept.left_out),
+    )
+
+
+class _Kept:
+    """What of a source goes on: decided when made, written by the methods."""
+
+    def __init__(self, source: MetadataSource) -> None:
+        self._source = source
+        self.left_out: list[str] = []
+        cluster, base = source.load_base()
+        runs = list(_runs(source))
+        began = cluster.next_offset
+        self._run = next(
+            (run for run in runs if run.first_offset <= began <= run.end_offset),
+            None,
+        )
+        bootstrap = source.directory.bootstrap_checkpoint
+        self._bootstrap = bootstrap if bootstrap and self._loads(bootstrap) else None
+        if base is None and self._run is None and (runs or self._bootstrap is None):
+            raise StorageError(
+                f"nothing can be salvaged from {source.directory.path}: no snapshot is sound, and "
+                "the log does not begin at offset 0"
+            )
+        self.first_offset = began if self._run is None else self._run.first_offset
+        self.end_offset = began
+        self.epoch = cluster.state.quorum.leader_epoch
+        if self._run is not None:
+            self._replay(cluster, self._run)
+        self._note_lost(runs)
+        self.snapshots = [
+            each
+            for each in source.directory.snapshots
+            if self.first_offset <= each.end_offset <= self.end_offset and self._loads(each)
+        ]
+        self._quorum = cluster.state.quorum
+
+    def _replay(self, cluster: Cluster, run: _Run) -> None:
+        """Finds out how far the run can be replayed."""
+        for path, position, data in _pieces(run.slices):
+            for batch in iterate(data, verify_crc=False):
+                start = batch.position
+                if batch.last_offset < cluster.next_offset:
+                    continue
+                try:
+                    cluster.apply(
+                        data[start : start + batch.size],
+                        path=path,
+                        base_position=position + start,
+                        verify_crc=False,
+                    )
+                except KraftError as error:
+                    self.left_out.append(
+                        f"the records from offset {batch.base_offset} on contradict those before: "
+                        f"{error}"
+                    )
+                    self.end_offset = batch.base_offset
+                    return
+                self.epoch = batch.partition_leader_epoch
+        self.end_offset = max(run.end_offset, self.end_offset)
+
+    def _note_lost(self, runs: list[_Run]) -> None:
+        for run in runs:
+            if run is not self._run and run.first_offset >= self.end_offset:
+                self.left_out.append(
+                    f"the records from offset {run.first_offset} to {run.end_offset} lie behind a "
+                    f"gap that no sound snapshot covers: the log ends at offset {self.end_offset}"
+                )
+            elif run is not self._run:
+                self.left_out.append(
+                    f"the records from offset {run.first_offset} to {run.end_offset} lie before a "
+                    "gap; a snapshot covers them"
+                )
+
+    def _loads(self, snapshot: SnapshotFile) -> bool:
+        if snapshot.size == 0 or any(each.path == snapshot.path for each in self._source.left_out):
+            return False
+        try:
+            load_snapshot(snapshot, use_column_cache=False)
+        except KraftError as error:
+            self._source.left_out.append(LeftOut(snapshot.path, reason_of(error)))
+            return False
+        return True
+
+    def write(self, log_dir: Path, advance: Callable[[int], object]) -> int:
+        """Writes log and snapshots; returns the number of segments."""
+        directory = log_dir / METADATA_LOG
+        for snapshot in self.snapshots:
+            _copy(snapshot.path, directory / snapshot.path.name)
+        if self._bootstrap is not None:
+            _copy(self._bootstrap.path, log_dir / BOOTSTRAP_CHECKPOINT)
+        if self._run is None and not self.snapshots:
+            # Formatted and never started: the log comes with the first start.
+            directory.rmdir()
+            return 0
+        with Log.open(directory, segment_bytes=_MOST_SEGMENT_BYTES, segment_ms=_FOR_EVER_MS) as log:
+            if self.first_offset > 0:
+                log.truncate_fully_and_start_at(self.first_offset)
+            before, done = "", 0
+            for path, _, data in _pieces([] if self._run is None else self._run.slices):
+                if path != before:
+                    log.roll()
+                    before = path
+                log.append(data, verify_crc=True)
+                done += len(data)
+                advance(done)
+                if log.log_end_offset >= self.end_offset:
+                    break
+            log.truncate_to(self.end_offset)
+            log.sync()
+            return len(log.segments)
+
+    def write_identity(self, log_dir: Path, cluster_id: str | None, node_id: int | None) -> None:
+        """Writes ``quorum-state`` and, last, ``meta.properties``."""
+        found = self._source.directory
+        if found.quorum_state is not None and found.metadata_dir is not None:
+            if (log_dir / METADATA_LOG).is_dir():
+                _copy(found.metadata_dir / QUORUM_STATE, log_dir / METADATA_LOG / QUORUM_STATE)
+        elif any(each.path.name == QUORUM_STATE for each in found.left_out):
+            self.left_out.append(
+                f"{QUORUM_STATE}: the node forgets in which epoch it voted; let it join a quorum "
+                "that has a leader"
+            )
+        if cluster_id is not None and node_id is not None:
+            (log_dir / META_PROPERTIES).write_bytes(self._identity(cluster_id, node_id))
+            _sync(log_dir / META_PROPERTIES)
+        elif found.meta_properties is not None and found.log_dir is not None:
+            _copy(found.log_dir / META_PROPERTIES, log_dir / META_PROPERTIES)
+        else:
+            self.left_out.append(
+                f"{META_PROPERTIES}: a node needs it to start; give the cluster id and the node id "
+                "to have it written"
+            )
+
+    def _identity(self, cluster_id: str, node_id: int) -> bytes:
+        """A ``meta.properties``; the directory id is the one that the voters name the node by."""
+        fields = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id)}
+        for voter in self._quorum.voters:
+            if voter.id == node_id and voter.directory_id != Uuid(bytes(16)):
+                fields["directory.id"] = str(voter.directory_id)
+        return "".join(property_line(name, value) for name, value in fields.items()).encode("ascii")
+
+
+def _runs(source: MetadataSource) -> Iterator[_Run]:
+    """The slices of the log, joined where one goes on where the one before it ends."""
+    current: _Run | None = None
+    for each in source.slices():
+        run: _Run | None = None
+        for piece in split(each.data, _PIECE_BYTES):
+            headers = scan(piece, verify_crc=False)
+            epoch, end = int(headers.partition_leader_epochs[-1]), int(headers.last_offsets[-1]) + 1
+            if run is None:
+                run = _Run([each], int(headers.base_offsets[0]), end, epoch)
+                first_epoch = int(headers.partition_leader_epochs[0])
+            run.end_offset, run.last_epoch = end, epoch
+        if run is None:
+            continue
+        if (
+            current is not None
+            and current.end_offset == run.first_offset
+            and current.last_epoch <= first_epoch
+        ):
+            current.slices += run.slices
+            current.end_offset, current.last_epoch = run.end_offset, run.last_epoch
+            continue
+        if current is not None:
+            yield current
+        current = run
+    if current is not None:
+        yield current
+
+
+def _pieces(slices: list[Slice]) -> Iterator[tuple[str, int, memoryview]]:
+    """Whole batches of a few MiB: path, position in the file, bytes."""
+    for data, path, position in slices:
+        for piece in split(data, _PIECE_BYTES):
+            yield path, position, piece
+            position += len(piece)
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    _sync(target)
+
+
+def _sync(path: Path) -> None:
+    if path.is_dir():
+        OsDisk().sync_directory(fspath(path))
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

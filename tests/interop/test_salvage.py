@@ -1,0 +1,94 @@
+"""Directories that were salvaged: Kafka's tools read them, and Kafka's controller starts on one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kraft
+from kraft._core.batch import scan
+from kraft.metadata.salvage import salvage
+from tests.interop import agreement, keep, tools
+from tests.interop.cluster import Cluster, wait_for
+from tests.interop.kafka_jars import KAFKA_3, KAFKA_4, kafka
+from tests.interop.test_kafka_reads import check_dumped, check_indexes
+
+pytestmark = pytest.mark.interop
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+CLUSTER_ID = "Q0vYpQe8T9C3p1dB8mYxXg"
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+@pytest.mark.parametrize(
+    ("node", "release"),
+    [("kafka-4.3/broker-1", KAFKA_4), ("kafka-3.9/controller-101", KAFKA_3)],
+)
+def test_kafkas_tools_read_what_was_salvaged(node: str, release: str, tmp_path: Path) -> None:
+    """The log has a gap at offset 1600, which no sound snapshot covers."""
+    jars, damaged = kafka(release), tmp_path / "damaged"
+    shutil.copytree(DATA / node, damaged)
+    directory = damaged / keep.METADATA_LOG
+    newest = max(directory.glob("*.checkpoint"))
+    older = sorted(directory.glob("*.checkpoint"))[-2]
+    if "3.9" not in node:
+        overwrite(newest, 700, b"????")
+    segment = max(path for path in directory.glob("*.log") if int(path.stem) <= 1600)
+    headers = scan(segment.read_bytes())
+    number = int((headers.base_offsets < 1600).sum())
+    overwrite(segment, int(headers.positions[number]) + 30, b"?")
+
+    done = salvage(damaged, tmp_path / "sound")
+
+    assert (
+        done.end_offset
+        == headers.base_offsets[number]
+        < kraft.open_metadata(DATA / node).next_offset
+    )
+    sound = tmp_path / "sound" / keep.METADATA_LOG
+    assert older.name in done.snapshots
+    for path in (*sound.glob("*.log"), *sound.glob("*.checkpoint")):
+        check_dumped(jars, path)
+    check_indexes(jars, sound)
+    snapshot = max(sound.glob("*.checkpoint"))
+    agreement.check_tree(kraft.open_metadata(snapshot), tools.tree(jars, snapshot))
+
+
+def test_kafkas_controller_starts_on_what_was_salvaged(tmp_path: Path) -> None:
+    """A lone controller whose quorum-state is lost and whose log has one rotten base offset."""
+    damaged = tmp_path / "damaged"
+    shutil.copytree(DATA / "kafka-4.3-transaction" / "controller-201", damaged)
+    (damaged / keep.METADATA_LOG / "quorum-state").write_bytes(b"{")
+    segment = damaged / keep.METADATA_LOG / f"{0:020}.log"
+    headers = scan(segment.read_bytes())
+    overwrite(segment, int(headers.positions[-3]), (1 << 40).to_bytes(8, "big"))
+    cluster = Cluster(kafka(), tmp_path / "cluster", CLUSTER_ID)
+    cluster.reserve_controllers(201)
+    node = cluster.add_controller(201)
+    node.write_properties()
+
+    done = salvage(damaged, node.metadata_directory)
+
+    assert done.end_offset == headers.base_offsets[-3]
+    before = kraft.open_metadata(node.metadata_directory)
+    try:
+        node.start()
+        node.wait_until_listening()
+        ask = cluster.driver(to_controllers=True)
+        quorum = wait_for("a leader", lambda: ask("quorum"))
+        assert quorum["leader"] == 201
+        cluster.freeze()
+    finally:
+        cluster.kill()
+    after = kraft.open_metadata(node.metadata_directory)
+    assert after.epoch > before.epoch
+    assert after.next_offset > before.next_offset
+    assert after.scram_credentials == before.scram_credentials
+    assert after.features == before.features
