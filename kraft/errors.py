@@ -93,6 +93,13 @@ class UnknownTopicOrPartitionError(KraftError):
     kafka_code = 3
 
 
+class UnknownTopicNameError(UnknownTopicOrPartitionError, KeyError):
+    """No topic has the name; a KeyError too, as a mapping raises."""
+
+    # KeyError shows the repr of its argument.
+    __str__ = KraftError.__str__
+
+
 class RequestTimedOutError(KraftError):
     """It was given up: waiting for its turn, or as a metadata transaction took too long."""
 
@@ -155,6 +162,10 @@ class InvalidRequestError(KraftError):
     kafka_code = 42
 
 
+class InvalidArgumentError(InvalidRequestError, TypeError, ValueError):
+    """An argument of the library has the wrong type or is out of range; the message names it."""
+
+
 class PolicyViolationError(KraftError):
     """More records than one operation may write."""
 
@@ -207,6 +218,12 @@ class InvalidPrincipalTypeError(KraftError):
 
 class ResourceNotFoundError(KraftError):
     kafka_code = 91
+
+
+class UnknownKeyError(ResourceNotFoundError, KeyError):
+    """A mapping of the state has no such key; a KeyError too, as a mapping raises."""
+
+    __str__ = KraftError.__str__
 
 
 class DuplicateResourceError(KraftError):
@@ -321,6 +338,10 @@ class StorageError(KraftError):
     """The disk refused: the message names the file and what was tried."""
 
     kafka_code = 56
+
+
+class MissingFileError(StorageError, FileNotFoundError):
+    """Nothing lies at the path; a FileNotFoundError too, as ``open`` raises."""
 
 
 class MissingJavaError(KraftError):

@@ -111,12 +111,21 @@ cdef bint is_default(StructSchema schema, Field *f, object value) except -1:
         return True
     if f.is_array:
         # An array's default is null or empty.
-        return <object>f.default_value is not None and value is not None and len(value) == 0
+        if <object>f.default_value is None or value is None:
+            return False
+        try:
+            return len(value) == 0
+        except TypeError:
+            raise misfit(schema, f, value) from None
     if value is None or <object>f.default_value is None:
         return False
     if f.kind <= INT64:
         return integer_of(schema, f, value) == f.default_integer
-    return value == <object>f.default_value
+    try:
+        return value == <object>f.default_value
+    except (TypeError, ValueError):
+        # A numpy array, which compares element by element.
+        raise misfit(schema, f, value) from None
 
 
 cdef int encode_struct(StructSchema schema, int version, object owner, Buffer *b) except -1:

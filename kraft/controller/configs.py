@@ -280,7 +280,8 @@ class _Writer:
         ]
 
     def _present(self, resource: ConfigResource) -> Mapping[str, str]:
-        return self.cluster.state.configs.get(resource, {})
+        present: Mapping[str, str] = self.cluster.state.configs.get(resource, {})
+        return present
 
     def _check(
         self,

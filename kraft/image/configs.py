@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from kraft import records
+from kraft.errors import InvalidArgumentError
 from kraft.image.journal import Journal, JournaledGroups
 from kraft.records import Record
 
@@ -94,5 +95,7 @@ class Configs(JournaledGroups[ConfigResource, str]):
             yield records.Config(*key, name, value, version=0)
 
     def _of(self, resource_type: int, name: str) -> Mapping[str, str]:
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"the name of a resource must be text, not {name!r}")
         settings = self._entries.get((resource_type, name))
         return _NOTHING if settings is None else MappingProxyType(settings)

@@ -17,14 +17,15 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, overload
 from weakref import ref
 
-from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
+from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownKeyError
 from kraft.records import Record
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 # The old value of a key that was not there, as None may be a value. A plain object, which the
@@ -204,7 +205,24 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
                 touched.add(key)
 
     def __getitem__(self, key: K) -> V:
-        return self._entries[key]
+        try:
+            return self._entries[key]
+        except (KeyError, TypeError):
+            raise self._unknown(key) from None
+
+    @overload
+    def get(self, key: K, default: None = None, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | T, /) -> V | T: ...
+    def get(self, key: Any, default: Any = None, /) -> Any:
+        """Return the value of ``key``, or ``default``, also for a key that cannot be hashed."""
+        try:
+            return self._entries.get(key, default)
+        except TypeError:
+            return default
+
+    def _unknown(self, key: Any) -> UnknownKeyError:
+        return UnknownKeyError(f"there is no {self.kind} {key!r}")
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._entries)
@@ -213,7 +231,10 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
         return len(self._entries)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        try:
+            return key in self._entries
+        except TypeError:
+            return False
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, JournaledMap):
@@ -308,7 +329,12 @@ class JournaledGroups(JournaledMap[K, Mapping[str, V]]):
     _entries: dict[K, dict[str, V]]  # type: ignore[assignment]
 
     def __getitem__(self, key: K) -> Mapping[str, V]:
-        return MappingProxyType(self._entries[key])
+        return MappingProxyType(super().__getitem__(key))
+
+    def get(self, key: Any, default: Any = None, /) -> Any:
+        """Return the settings of ``key``, read-only, or ``default``."""
+        settings: Any = super().get(key, ABSENT)
+        return default if settings is ABSENT else MappingProxyType(settings)
 
     def _set(self, group: K, name: str, value: V, offset: int) -> None:
         settings = self._entries.get(group)

@@ -9,12 +9,25 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from kraft.errors import InvalidRequestError
+from kraft.errors import InvalidArgumentError, TopicAlreadyExistsError
+from kraft.image.configs import RESOURCE_TYPES
 from kraft.image.replay import Cluster
+from kraft.metadata.arguments import (
+    INT16_MAX,
+    INT32_MAX,
+    broker_ids,
+    mapping,
+    sequence,
+    shown,
+    text,
+    uuid_of,
+    whole_number,
+)
+from kraft.metadata.directory import METADATA_TOPIC_ID
 from kraft.metadata.identifiers import random_uuid
-from kraft.records import Uuid
+from kraft.records import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from kraft._core.placement import ReplicaPlacer
@@ -22,6 +35,8 @@ if TYPE_CHECKING:
 
 ConfigResource = tuple[int, str]
 TopicPartition = tuple[str, int]
+
+_RESERVED_TOPIC_IDS = (ZERO_UUID, Uuid.parse(METADATA_TOPIC_ID))
 
 
 class Decisions:
@@ -37,19 +52,19 @@ class Decisions:
         """
         from kraft.controller import fence_broker
 
-        return fence_broker(self.cluster, broker_id).records
+        return fence_broker(self.cluster, _broker(broker_id)).records
 
     def unfence(self, broker_id: int) -> Records:
         """The broker is back: it is unfenced, and leaderless partitions that it may lead get it."""
         from kraft.controller import unfence_broker
 
-        return unfence_broker(self.cluster, broker_id).records
+        return unfence_broker(self.cluster, _broker(broker_id)).records
 
     def unregister(self, broker_id: int) -> Records:
         """The broker is forgotten, after it left every ISR."""
         from kraft.controller import unregister_broker
 
-        return unregister_broker(self.cluster, broker_id).records
+        return unregister_broker(self.cluster, _broker(broker_id)).records
 
     def create_topic(
         self,
@@ -59,7 +74,7 @@ class Decisions:
         *,
         assignments: Mapping[int, Sequence[int]] | None = None,
         configs: Mapping[str, str] | None = None,
-        topic_id: bytes | None = None,
+        topic_id: bytes | str | None = None,
         placer: ReplicaPlacer | None = None,
     ) -> Records:
         """A new topic, placed as Kafka's striped placer does, or by ``assignments`` or another
@@ -71,14 +86,26 @@ class Decisions:
         from kraft.controller import NewTopic, create_topic
 
         topic = NewTopic(
-            name=name,
-            topic_id=Uuid(topic_id) if topic_id is not None else random_uuid(),
-            num_partitions=partitions,
-            replication_factor=replication_factor,
-            assignments=assignments or {},
-            configs=configs or {},
+            name=text(name, "name"),
+            topic_id=random_uuid() if topic_id is None else self._free_topic_id(topic_id),
+            num_partitions=whole_number(partitions, "partitions", low=-1, high=INT32_MAX),
+            replication_factor=whole_number(
+                replication_factor, "replication_factor", low=-1, high=INT16_MAX
+            ),
+            assignments={} if assignments is None else _assignments(assignments),
+            configs={} if configs is None else _settings(configs, "configs"),
         )
-        return create_topic(self.cluster, topic, placer=placer or _striped_placer()).records
+        return create_topic(self.cluster, topic, placer=_placer(placer)).records
+
+    def _free_topic_id(self, topic_id: bytes | str) -> Uuid:
+        uuid = uuid_of(topic_id, "topic_id")
+        if uuid in _RESERVED_TOPIC_IDS:
+            raise InvalidArgumentError(f"topic_id {uuid!s} is reserved: leave it out for a new one")
+        number = self.cluster.table.topic_number_by_id(uuid)
+        if number >= 0:
+            name = self.cluster.table.topic_name(number)
+            raise TopicAlreadyExistsError(f"topic_id {uuid!s} is that of the topic {name!r}")
+        return uuid
 
     def create_partitions(
         self,
@@ -92,7 +119,16 @@ class Decisions:
         from kraft.controller import grow_topic
 
         decision = grow_topic(
-            self.cluster, name, count, assignments, placer=placer or _striped_placer()
+            self.cluster,
+            text(name, "name"),
+            whole_number(count, "count", low=-(1 << 31), high=INT32_MAX),
+            None
+            if assignments is None
+            else [
+                broker_ids(each, "an assignment")
+                for each in sequence(assignments, "assignments", "lists of broker ids")
+            ],
+            placer=_placer(placer),
         )
         return decision.records
 
@@ -100,7 +136,7 @@ class Decisions:
         """A topic goes, with its partitions and its configuration."""
         from kraft.controller import delete_topic
 
-        return delete_topic(self.cluster, name).records
+        return delete_topic(self.cluster, text(name, "name")).records
 
     def elect_leaders(self, election: Literal["preferred", "unclean"] = "preferred") -> Records:
         """Preferred replicas lead again wherever they can; or leaderless partitions of topics that
@@ -112,11 +148,11 @@ class Decisions:
 
         if election == "preferred":
             return balance_leaders(self.cluster, None).records
-        if election != "unclean":
-            raise InvalidRequestError(
-                f"an election is 'preferred' or 'unclean', not {election!r:.80}"
-            )
-        return elect_unclean_leaders(self.cluster, None).records
+        if election == "unclean":
+            return elect_unclean_leaders(self.cluster, None).records
+        raise InvalidArgumentError(
+            f"election must be 'preferred' or 'unclean', not {shown(election)}"
+        )
 
     def expand_isrs(self) -> Records:
         """Every replica that is alive has caught up: what all leaders would ask for at once."""
@@ -131,7 +167,13 @@ class Decisions:
         """
         from kraft.controller import alter_reassignments
 
-        decision = alter_reassignments(self.cluster, targets)
+        checked = {
+            _topic_partition(key): None if replicas is None else broker_ids(replicas, "a target")
+            for key, replicas in mapping(
+                targets, "targets", "(topic, partition) to broker ids or None"
+            ).items()
+        }
+        decision = alter_reassignments(self.cluster, checked)
         for error in decision.response.values():
             if error is not None:
                 raise error
@@ -146,8 +188,16 @@ class Decisions:
         decision = incremental_alter_configs(
             self.cluster,
             [
-                (resource, [ConfigChange(name, value) for name, value in values.items()])
-                for resource, values in changes.items()
+                (
+                    _resource(resource),
+                    [
+                        ConfigChange(name, value)
+                        for name, value in _settings(values, "settings", deletes=True).items()
+                    ],
+                )
+                for resource, values in mapping(
+                    changes, "changes", "(resource type, name) to settings"
+                ).items()
             ],
         )
         for error in decision.response.values():
@@ -156,7 +206,57 @@ class Decisions:
         return decision.records
 
 
-def _striped_placer() -> ReplicaPlacer:
+def _broker(broker_id: Any) -> int:
+    return whole_number(broker_id, "broker_id", low=-(1 << 31), high=INT32_MAX)
+
+
+def _assignments(assignments: Any) -> dict[int, list[int]]:
+    return {
+        whole_number(partition, "each partition of assignments", high=INT32_MAX): broker_ids(
+            brokers, f"the assignment of partition {partition}"
+        )
+        for partition, brokers in mapping(
+            assignments, "assignments", "partition ids to lists of broker ids"
+        ).items()
+    }
+
+
+def _settings(values: Any, what: str, *, deletes: bool = False) -> dict[str, Any]:
+    """Return settings by name, whose values are text; where it ``deletes``, or None."""
+    checked = {}
+    for name, value in mapping(values, what, "names to values").items():
+        text(name, f"each name of {what}")
+        if value is not None or not deletes:
+            text(value, f"the value of {name!r}")
+        checked[name] = value
+    return checked
+
+
+def _topic_partition(key: Any) -> TopicPartition:
+    if not isinstance(key, tuple) or len(key) != 2:
+        raise InvalidArgumentError(f"a target is (topic, partition), not {shown(key)}")
+    topic, partition = key
+    return text(topic, "topic"), whole_number(partition, "partition", high=INT32_MAX)
+
+
+def _resource(resource: Any) -> ConfigResource:
+    known = ", ".join(f"{number} ({name})" for number, name in RESOURCE_TYPES.items())
+    if not isinstance(resource, tuple) or len(resource) != 2:
+        raise InvalidArgumentError(
+            f"a resource is (type, name) with the type one of {known}, not {shown(resource)}"
+        )
+    kind, name = resource
+    if isinstance(kind, bool) or not isinstance(kind, int) or kind not in RESOURCE_TYPES:
+        raise InvalidArgumentError(f"a resource type must be one of {known}, not {shown(kind)}")
+    return int(kind), text(name, "the name of a resource")
+
+
+def _placer(placer: Any) -> ReplicaPlacer:
     from kraft._core.placement import JavaRandom, StripedPlacer
 
+    if placer is not None:
+        if not callable(getattr(placer, "place", None)):
+            raise InvalidArgumentError(f"placer must have a method place, not {shown(placer)}")
+        checked: ReplicaPlacer = placer
+        return checked
     return StripedPlacer(JavaRandom(secrets.randbits(48)))

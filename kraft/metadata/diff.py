@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from kraft._core.table import PartitionTable
 from kraft.image.diff import Change
 from kraft.image.diff import diff as diff_states
+from kraft.metadata.arguments import instance_of
 from kraft.metadata.causes import Cause, Causes
 from kraft.metadata.facade import Metadata
 from kraft.metadata.partitions import IRREGULAR, PartitionInfo
@@ -77,6 +78,10 @@ def diff(
     last record that set it. Costs one pass over the columns and what differs; with causes, one
     pass over those records.
     """
+    instance_of(before, Metadata, "before")
+    instance_of(after, Metadata, "after")
+    if log is not None:
+        instance_of(log, MetadataSource, "log")
     changes = [
         Difference(each.kind, each.key, each.field, each.before, each.after)
         for each in diff_states(before.state, after.state)

@@ -33,7 +33,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from kraft._core.checksum import crc32c
-from kraft.errors import CorruptRecordError, KraftError, StorageError, UnsupportedVersionError
+from kraft.errors import (
+    CorruptRecordError,
+    KraftError,
+    MissingFileError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from kraft.metadata.properties import parse_properties
 from kraft.records import Uuid
 
@@ -159,7 +165,7 @@ class MetadataDirectory:
                 return cls._of_metadata_dir(path, path, path.parent, texts)
             return cls._of_log_dir(path, texts)
         if not path.exists():
-            raise StorageError(f"no such file or directory: {path}")
+            raise MissingFileError(f"no such file or directory: {path}")
         return cls._of_file(path)
 
     @property

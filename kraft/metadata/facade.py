@@ -11,16 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kraft._core.batch import assign_offsets
-from kraft.errors import InvalidRequestError, KraftError, OffsetOutOfRangeError
+from kraft.errors import (
+    InvalidArgumentError,
+    InvalidRequestError,
+    KraftError,
+    OffsetOutOfRangeError,
+)
 from kraft.image.cluster import ClusterState
 from kraft.image.replay import Cluster
 from kraft.metadata.applied import AppliedBatches
+from kraft.metadata.arguments import (
+    disk_errors,
+    instance_of,
+    path_of,
+    shown,
+    whole_number,
+)
 from kraft.metadata.decisions import Decisions
 from kraft.metadata.partitions import Partitions, Topics
-from kraft.metadata.reading import LogRecord, read_records, record_type_named
+from kraft.metadata.reading import LogRecord, read_records, record_type_of
 from kraft.metadata.snapshots import save_snapshot
 from kraft.metadata.source import MetadataSource
 from kraft.records import METADATA_VERSION, Record
@@ -58,8 +70,12 @@ def open_metadata(
     :class:`DamagedLogError` for damage that valid batches follow, :class:`OffsetOutOfRangeError`
     for an ``at`` that is not there any more.
     """
-    source = MetadataSource(path, salvage=salvage)
-    cluster, began = source.load(at, use_column_cache=use_column_cache)
+    found = path_of(path, "path")
+    if at is not None:
+        at = whole_number(at, "at")
+    with disk_errors(found):
+        source = MetadataSource(found, salvage=salvage)
+        cluster, began = source.load(at, use_column_cache=use_column_cache)
     return Metadata(cluster, source=source, first_offset=began)
 
 
@@ -77,9 +93,11 @@ class Metadata(Decisions):
         source: MetadataSource | None = None,
         first_offset: int = 0,
     ) -> None:
-        self.cluster = Cluster(journaling=True) if cluster is None else cluster
-        self.source = source
-        self.first_offset = first_offset
+        if cluster is None:
+            cluster = Cluster(journaling=True)
+        self.cluster = instance_of(cluster, Cluster, "cluster")
+        self.source = None if source is None else instance_of(source, MetadataSource, "source")
+        self.first_offset = whole_number(first_offset, "first_offset")
         self.partitions = Partitions(self.cluster.table)
         self.topics = Topics(self.cluster.table)
         # The source holds the records below, and no revert goes there.
@@ -173,7 +191,8 @@ class Metadata(Decisions):
 
         Raises :class:`OffsetOutOfRangeError` where the records are not there any more.
         """
-        if not 0 <= offset <= self.next_offset:
+        offset = whole_number(offset, "offset")
+        if offset > self.next_offset:
             raise OffsetOutOfRangeError(
                 f"there is no state as of offset {offset}: the last is as of {self.next_offset}"
             )
@@ -195,6 +214,7 @@ class Metadata(Decisions):
         ``next_offset``. Raises :class:`OffsetOutOfRangeError` for any other offset, and for one
         inside a metadata transaction that was aborted since.
         """
+        offset = whole_number(offset, "offset")
         self._applied.check_revert(offset)
         self.cluster.revert(offset)
         self._applied.cut(offset)
@@ -207,8 +227,11 @@ class Metadata(Decisions):
         Those of the log, then those applied since; of a lone checkpoint, those in it. ``type``
         keeps one type, by class or by Kafka's name.
         """
-        wanted = record_type_named(type) if isinstance(type, str) else type
-        start = 0 if since is None else since
+        wanted = None if type is None else record_type_of(type)
+        start = 0 if since is None else whole_number(since, "since")
+        return self._records(wanted, start)
+
+    def _records(self, wanted: type[Record] | None, start: int) -> Iterator[LogRecord]:
         if self.source is not None:
             for data, path, position in self.source.slices_or_snapshot(start):
                 for record in read_records(
@@ -231,7 +254,7 @@ class Metadata(Decisions):
         When a record contradicts the state, :class:`ReplayError` is raised and the state stays.
         """
         first = self.next_offset
-        batches = self._encode(records, timestamp_ms)
+        batches = self._encode(records, whole_number(timestamp_ms, "timestamp_ms", low=-1))
         if len(batches) == 0:
             return first
         assign_offsets(batches, first, self.epoch)
@@ -252,8 +275,12 @@ class Metadata(Decisions):
         if isinstance(encoded, (bytes, bytearray, memoryview)):
             # The bytes get their offsets in place, so they must be this object's own.
             return memoryview(bytearray(encoded))
+        if not isinstance(encoded, Iterable):
+            raise InvalidArgumentError(
+                f"records must be records or encoded batches, not {shown(records)}"
+            )
         return encode_records(
-            cast("Iterable[Record]", encoded),
+            (instance_of(each, Record, "each of the records") for each in encoded),
             timestamp_ms=timestamp_ms,
             # Before the first FeatureLevel nothing says which versions are meant: the newest are.
             metadata_version=self.metadata_version if METADATA_VERSION in self.features else None,
@@ -272,6 +299,9 @@ class Metadata(Decisions):
         otherwise raise :class:`InvalidRequestError`, and write nothing. Raise
         :class:`StorageError` where the disk refuses.
         """
+        from kraft._core.log import Log
+
+        instance_of(log, Log, "log")
         first = self._applied.written_offset
         if not self.pending:
             return None
@@ -311,8 +341,9 @@ class Metadata(Decisions):
         """
         if timestamp_ms is None:
             timestamp_ms = self.newest_timestamp_ms
+        timestamp_ms = whole_number(timestamp_ms, "timestamp_ms", low=-1)
         return save_snapshot(
-            directory,
+            path_of(directory, "directory"),
             self.cluster,
             last_contained_log_timestamp_ms=timestamp_ms,
             timestamp_ms=timestamp_ms,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.image.configs import TOPIC
+from kraft.metadata.arguments import instance_of
 
 if TYPE_CHECKING:
     from kraft.metadata.facade import Metadata
@@ -27,7 +28,10 @@ class Health:
     """The state of every partition of ``metadata`` as it was when this was made: bool (n,) each."""
 
     def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
+        # The facade imports what lies below it, this module among them.
+        from kraft.metadata.facade import Metadata
+
+        self._metadata = instance_of(metadata, Metadata, "metadata")
         partitions = metadata.partitions
         self.live: Mask = partitions.live
         self._leader: NDArray[np.int32] = partitions.leader

@@ -14,11 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft._core.table import PartitionTable
-from kraft.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from kraft.errors import (
+    InvalidArgumentError,
+    UnknownTopicIdError,
+    UnknownTopicNameError,
+    UnknownTopicOrPartitionError,
+)
+from kraft.metadata.arguments import INT32_MAX, shown, text, uuid_of, whole_number
 from kraft.records import Uuid
 
 #: In the ``isr`` column: this row is irregular, ask :meth:`Partitions.row` for its lists.
 IRREGULAR = 0xFFFFFFFF
+
+_MEMBERS = ("isr", "elr", "last_known_elr")
 
 COLUMNS = (
     "topic",
@@ -108,6 +116,10 @@ class Partitions:
 
         A copy, in the lists' order; irregular rows are exact.
         """
+        if column not in _MEMBERS:
+            raise InvalidArgumentError(
+                f"column must be one of {', '.join(_MEMBERS)}, not {shown(column)}"
+            )
         packed = self._table.column(column)
         replicas = self._table.column("replicas")
         irregular = {
@@ -160,10 +172,19 @@ class Partitions:
 
     def directory_id(self, number: int) -> Uuid:
         """The uuid behind a number of the ``directories`` column."""
-        return Uuid(self._table.directory_id(number))
+        number = whole_number(number, "number", high=INT32_MAX)
+        try:
+            return Uuid(self._table.directory_id(number))
+        except IndexError:
+            raise InvalidArgumentError(f"no directory has the number {number}") from None
 
     def row(self, row: int) -> PartitionInfo:
-        """One row, spread out."""
+        """Return one row, its lists spread out.
+
+        Raise :class:`OffsetOutOfRangeError` where the table has no such row,
+        :class:`UnknownTopicOrPartitionError` for the row of a removed topic.
+        """
+        row = whole_number(row, "row", high=INT32_MAX)
         state = self._table.state_of(row)
         number = int(self._table.column("topic")[row])
         if number < 0:
@@ -176,7 +197,9 @@ class Partitions:
             partition_epoch=state["partition_epoch"],
             leader_recovery_state=state["leader_recovery_state"],
             replicas=tuple(state["replicas"]),
-            directories=tuple(self.directory_id(number) for number in state["directories"]),
+            directories=tuple(
+                Uuid(self._table.directory_id(number)) for number in state["directories"]
+            ),
             isr=tuple(state["isr"]),
             elr=tuple(state["elr"]),
             last_known_elr=tuple(state["last_known_elr"]),
@@ -186,7 +209,8 @@ class Partitions:
 
     def find(self, topic: str, partition: int) -> PartitionInfo:
         """One partition; raises :class:`UnknownTopicOrPartitionError`."""
-        number = self._table.topic_number(topic)
+        number = self._table.topic_number(text(topic, "topic"))
+        partition = whole_number(partition, "partition", low=-(1 << 31), high=INT32_MAX)
         row = self._table.row_of(number, partition) if number >= 0 else -1
         if row < 0:
             raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{partition}")
@@ -221,17 +245,25 @@ class Topics(Mapping[str, TopicInfo]):
         self._table = table
 
     def __getitem__(self, name: str) -> TopicInfo:
-        number = self._table.topic_number(name)
+        number = self._number(name)
         if number < 0:
-            raise KeyError(name)
+            raise UnknownTopicNameError(f"there is no topic {shown(name)}")
         return self._info(number)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._table.topic_number(name) >= 0
+        return self._number(name) >= 0
+
+    def _number(self, name: object) -> int:
+        if not isinstance(name, str):
+            return -1
+        try:
+            return self._table.topic_number(name)
+        except UnicodeEncodeError:
+            return -1
 
     def by_id(self, topic_id: bytes | str) -> TopicInfo:
         """The topic of a uuid (16 bytes, or Kafka's text); raises :class:`UnknownTopicIdError`."""
-        uuid = Uuid.parse(topic_id) if isinstance(topic_id, str) else Uuid(topic_id)
+        uuid = uuid_of(topic_id, "topic_id")
         number = self._table.topic_number_by_id(uuid)
         if number < 0:
             raise UnknownTopicIdError(f"no topic has the id {uuid!s}")

@@ -11,7 +11,13 @@ from os import PathLike
 from typing import NamedTuple
 
 from kraft._core.batch_records import RecordBatch, iterate
-from kraft.errors import CorruptRecordError, InvalidRequestError, KraftError
+from kraft.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidRequestError,
+    KraftError,
+)
+from kraft.metadata.arguments import shown, text
 from kraft.records import (
     CONTROL_TYPES,
     RECORD_TYPES,
@@ -39,13 +45,25 @@ def record_type_named(name: str) -> type[Record]:
 
     Raises :class:`InvalidRequestError`, naming those that there are.
     """
-    wanted = name.replace("_", "").lower().removesuffix("record")
+    wanted = text(name, "type").replace("_", "").lower().removesuffix("record")
     for known in (RECORD_TYPES, _CONTROL_NAMES):
         for candidate, made in known.items():
             if candidate.lower() == wanted:
                 return made
     names = ", ".join(sorted([*RECORD_TYPES, *_CONTROL_NAMES]))
     raise InvalidRequestError(f"there is no record type {name!r}; there are: {names}")
+
+
+def record_type_of(wanted: str | type[Record]) -> type[Record]:
+    """Return the record type that a name or a class stands for.
+
+    Raise :class:`InvalidRequestError` for a name, and for anything else, that is none.
+    """
+    if isinstance(wanted, str):
+        return record_type_named(wanted)
+    if wanted in RECORD_TYPES.values() or wanted in _CONTROL_NAMES.values():
+        return wanted
+    raise InvalidArgumentError(f"type must be a record type or its name, not {shown(wanted)}")
 
 
 def read_records(

@@ -19,6 +19,7 @@ from kraft._core.snapshot_file import SnapshotReader, write_snapshot
 from kraft.errors import InvalidRequestError
 from kraft.image.cluster import ClusterState
 from kraft.image.replay import Cluster
+from kraft.metadata.arguments import disk_errors
 from kraft.metadata.directory import SnapshotFile
 from kraft.records import (
     Partition,
@@ -94,7 +95,8 @@ def save_snapshot(
             f"the log ends inside the transaction of offset {cluster.dropped_transaction}: open it "
             f"with at={cluster.dropped_transaction}, as a snapshot holds all records before its end"
         )
-    Path(directory).mkdir(parents=True, exist_ok=True)
+    with disk_errors(Path(directory)):
+        Path(directory).mkdir(parents=True, exist_ok=True)
     state, level = cluster.state, cluster.state.metadata_version
     before, after = _encoded_rest(state)
     path = write_snapshot(

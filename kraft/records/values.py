@@ -7,6 +7,7 @@ Owns the registry of record types and the choice of the version to write. The fr
 from __future__ import annotations
 
 from kraft._core.metadata_codec import Record, RecordCodec
+from kraft.errors import InvalidRecordError
 from kraft.records import classes
 from kraft.records.classes import BrokerRegistrationChange
 from kraft.records.versions import LATEST_PRODUCTION, record_version
@@ -38,11 +39,19 @@ def encode_value(
     Raises UnsupportedVersionError where that version does not exist or cannot carry a field that
     is not at its default, InvalidRecordError for a field of the wrong type or out of its range.
     """
-    if version is None:
-        if metadata_version is None and record.version >= 0:
-            version = record.version
-        else:
-            change = record if isinstance(record, BrokerRegistrationChange) else None
-            level = LATEST_PRODUCTION if metadata_version is None else metadata_version
-            version = record_version(type(record), level, change)
-    return _CODEC.encode(record, version)
+    try:
+        if version is None:
+            if metadata_version is None and record.version >= 0:
+                version = record.version
+            else:
+                change = record if isinstance(record, BrokerRegistrationChange) else None
+                level = LATEST_PRODUCTION if metadata_version is None else metadata_version
+                version = record_version(type(record), level, change)
+        return _CODEC.encode(record, version)
+    except InvalidRecordError:
+        raise
+    except (TypeError, ValueError) as error:
+        # A numpy array, for one, is neither true nor false.
+        raise InvalidRecordError(
+            f"a field of {type(record).__name__} cannot be written: {error}"
+        ) from None
