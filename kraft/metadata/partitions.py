@@ -224,9 +224,12 @@ class Partitions:
         return f"Partitions({len(self)} partitions of {self._table.topic_count} topics)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TopicInfo:
-    """One topic; ``rows`` are its partitions' rows by partition id: i32 (partitions,)."""
+    """One topic; ``rows`` are its partitions' rows by partition id: i32 (partitions,).
+
+    Equal where all four are; the hash is that of the id.
+    """
 
     name: str
     id: Uuid
@@ -236,6 +239,15 @@ class TopicInfo:
     @property
     def partition_count(self) -> int:
         return len(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TopicInfo):
+            return NotImplemented
+        mine, theirs = (self.name, self.id, self.number), (other.name, other.id, other.number)
+        return mine == theirs and np.array_equal(self.rows, other.rows)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
 
 class Topics(Mapping[str, TopicInfo]):

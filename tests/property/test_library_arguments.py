@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,14 @@ def everything(metadata: Metadata) -> tuple[Any, ...]:
     return (
         metadata.next_offset,
         metadata.pending,
-        {kind: dict(each) for kind, each in enumerate(metadata.state.journaled_maps())},
+        # A copy of each group too, as the mappings show the groups as they are now.
+        [
+            {
+                key: dict(value) if isinstance(value, Mapping) else value
+                for key, value in each.items()
+            }
+            for each in metadata.state.journaled_maps()
+        ],
         metadata.quorum,
         [np.array(getattr(partitions, name)).tolist() for name in ("leader", "isr", "replicas")],
         list(metadata.topics),

@@ -439,3 +439,11 @@ def test_nothing_is_appended_inside_a_transaction_that_the_state_leaves_out(
         pytest.raises(InvalidRequestError, match="inside the transaction"),
     ):
         again.append(log)
+
+
+def test_topics_are_compared_by_value(metadata: Metadata) -> None:
+    assert metadata.topics["payments"] == metadata.topics["payments"]
+    assert metadata.topics["payments"] in {metadata.topics["payments"]}
+    before = metadata.topics["payments"]
+    metadata.apply(metadata.create_partitions("payments", 6))
+    assert metadata.topics["payments"] != before
