@@ -25,6 +25,7 @@ from kraft._core.disk import OsDisk
 from kraft._core.log import Log
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 from kraft.image.replay import Cluster
+from kraft.metadata.arguments import INT32_MAX, disk_errors, path_of, text, whole_number
 from kraft.metadata.directory import (
     BOOTSTRAP_CHECKPOINT,
     META_PROPERTIES,
@@ -89,8 +90,22 @@ def salvage(
     Raises :class:`InvalidRequestError` where ``to`` exists and is not an empty directory,
     :class:`StorageError` where nothing is sound or the disk refuses.
     """
-    source = MetadataSource(path, salvage=True)
-    target = Path(to)
+    found, target = path_of(path, "path"), path_of(to, "to")
+    if cluster_id is not None:
+        text(cluster_id, "cluster_id")
+    if node_id is not None:
+        node_id = whole_number(node_id, "node_id", high=INT32_MAX)
+    with disk_errors(found):
+        return _salvage(MetadataSource(found, salvage=True), target, cluster_id, node_id, advance)
+
+
+def _salvage(
+    source: MetadataSource,
+    target: Path,
+    cluster_id: str | None,
+    node_id: int | None,
+    advance: Callable[[int], object] | None,
+) -> Salvaged:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidRequestError(f"{target} exists already: name a directory that does not")
     if (cluster_id is None) != (node_id is None):

@@ -66,6 +66,9 @@ JUNK = st.recursive(
 # What may be passed to each function; the other arguments are good ones, one at a time is junk.
 _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "open_metadata": (kraft.open_metadata, {"path": CONTROLLER, "at": 1300}),
+    "salvage": (
+        kraft.salvage, {"path": CONTROLLER, "to": None, "cluster_id": None, "node_id": None}
+    ),
     "diff": (kraft.diff, {"before": BEFORE, "after": METADATA, "log": None}),
     "Metadata": (Metadata, {"cluster": None, "source": None, "first_offset": 0}),
     "at": (METADATA.at, {"offset": 1300}),
@@ -112,9 +115,9 @@ _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         )
     },
 }  # fmt: skip
-# Takes only switches (columns), which may be anything that is true or false.
 _WITHOUT_ARGUMENTS = {"expand_isrs", "to_arrow", "isr_size", "replica_count", "replica_matrix"}
-_SWITCHES = {"salvage", "use_column_cache", "columns"}
+# May be anything that is true or false, and a callback, whose errors are the caller's.
+_SWITCHES = {"salvage", "use_column_cache", "columns", "advance"}
 
 
 def everything(metadata: Metadata) -> tuple[Any, ...]:
@@ -162,13 +165,14 @@ def test_nothing_but_a_kraft_error_comes_out_and_nothing_changes(data: st.DataOb
     function, good = _GOOD[name]
     arguments = dict(good)
     with tempfile.TemporaryDirectory() as directory:
-        if name == "write_snapshot":
-            arguments["directory"] = directory
+        target = {"write_snapshot": "directory", "salvage": "to"}.get(name, "")
+        if target:
+            arguments[target] = f"{directory}/new"
         place = data.draw(st.sampled_from(sorted(good)))
         junk = data.draw(JUNK)
-        if name == "write_snapshot" and isinstance(junk, (str, Path)):
+        if place == target and isinstance(junk, (str, bytes, Path)):
             # Anywhere but here.
-            junk = f"{directory}/{junk}"
+            junk = f"{directory}/{junk!s}"
         arguments[place] = junk
         refusal = "none"
         try:
