@@ -118,6 +118,3 @@ def default_directories(
     ``replicas`` of indexes into them. A replica whose broker is not in ``cluster`` is unassigned,
     as in Kafka.
     """
-
-def hash_map_order(racks: Sequence[str | None]) -> list[str | None]:
-    """Distinct racks, first seen first, in the order of a Java HashMap<Optional<String>, ...>."""

@@ -10,8 +10,8 @@ Invariants:
 - For the same seed and the same usable brokers the placement is identical to Kafka's, over any
   number of calls that share one ``JavaRandom``: every draw that Kafka makes is made here, in its
   order, also by a call that ends in an error.
-- The broker lists are shuffled in the iteration order of Java's HashMap over the rack names, so
-  that order is worked out here too (``hash_map_order``).
+- The broker lists are shuffled in the iteration order of Java's HashMap over the rack names
+  (``java_hash``).
 - No Python object is made for a partition, and the kernel runs outside the GIL.
 
 The state of one call, a few KiB, so that it stays in the L1 cache::
@@ -31,6 +31,7 @@ import numpy as np
 
 cimport numpy as cnp
 
+from kraft._core.java_hash import hash_map_order
 from kraft.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -156,44 +157,6 @@ cdef class JavaRandom:
             chosen = draw_below(&self.state, left, kraft_reciprocal(left))
             left -= 1
             values[left], values[chosen] = values[chosen], values[left]
-
-
-# --- The order of Java's HashMap ---------------------------------------------------------------
-
-
-def java_string_hash(text):
-    """String.hashCode as an unsigned 32-bit number: over UTF-16 code units, base 31."""
-    cdef uint32_t code = 0
-    cdef uint32_t unit
-    units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2")
-    for unit in units.tolist():
-        code = code * 31 + unit
-    return code
-
-
-def hash_map_order(racks):
-    """Racks, given first seen first, in the order of a HashMap<Optional<String>, ...>.
-
-    A bucket keeps its entries in order of insertion, also when the table doubles. The table has 16
-    buckets at first; it doubles when it is more than three quarters full, and, while it has fewer
-    than 64 buckets, each time a ninth entry enters one bucket. In a larger table such a bucket
-    becomes a tree, whose order is not followed here: that takes nine rack names made to collide
-    (10,000 numbered racks leave at most six in a bucket).
-    """
-    bucket_count = 16
-    spread = []
-    for rack in racks:
-        code = 0 if rack is None else java_string_hash(rack)
-        code ^= code >> 16
-        spread.append(code)
-        if bucket_count < 64:
-            bucket = code & (bucket_count - 1)
-            if sum(other & (bucket_count - 1) == bucket for other in spread) > 8:
-                bucket_count *= 2
-        if len(spread) > bucket_count * 3 // 4:
-            bucket_count *= 2
-    by_bucket = sorted(range(len(racks)), key=lambda at: spread[at] & (bucket_count - 1))
-    return [racks[at] for at in by_bucket]
 
 
 def rack_sort_key(rack):

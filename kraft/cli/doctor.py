@@ -191,13 +191,13 @@ def _core() -> Check:
 
 def _is_traced() -> bool:
     """Whether the core is a debug build: those tell a profiler of the calls of their functions."""
-    from kraft._core.placement import hash_map_order
+    from kraft._core.placement import default_directory
 
     files: list[str] = []
     before = sys.getprofile()
     sys.setprofile(lambda frame, event, argument: files.append(frame.f_code.co_filename))
     try:
-        hash_map_order([])
+        default_directory(())
     finally:
         sys.setprofile(before)
     return any(file.endswith(".pyx") for file in files)

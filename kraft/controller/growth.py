@@ -29,6 +29,7 @@ from kraft.controller.pieces import plan_in_pieces
 from kraft.controller.state import (
     DEFAULTS,
     Cluster,
+    PlacementOrder,
     Settings,
     brokers_as_they_are,
     election_context,
@@ -94,6 +95,7 @@ def create_partitions(
     *,
     placer: ReplicaPlacer,
     settings: Settings = DEFAULTS,
+    order: PlacementOrder | None = None,
     is_authorized: Callable[[str], bool] | None = None,
     quota: MutationQuota | None = None,
     validate_only: bool = False,
@@ -104,7 +106,7 @@ def create_partitions(
     With ``validate_only`` there are no records. Raises PolicyViolationError for more than 10,000
     records: see `create_partitions_in_pieces`.
     """
-    growth = _Growth(cluster, placer, settings, is_authorized, quota)
+    growth = _Growth(cluster, placer, settings, order, is_authorized, quota)
     growth.count(topics)
     builder = BatchBuilder()
     for topic in topics:
@@ -126,11 +128,12 @@ def create_partitions_in_pieces(
     *,
     placer: ReplicaPlacer,
     settings: Settings = DEFAULTS,
+    order: PlacementOrder | None = None,
     is_authorized: Callable[[str], bool] | None = None,
     quota: MutationQuota | None = None,
 ) -> Generator[Records, None, GrowthResults]:
     """As `create_partitions`, without a limit; see `create_topics_in_pieces` for how."""
-    growth = _Growth(cluster, placer, settings, is_authorized, quota, keeps_brokers=True)
+    growth = _Growth(cluster, placer, settings, order, is_authorized, quota, keeps_brokers=True)
     plans = yield from plan_in_pieces(growth, topics)
     builder = BatchBuilder()
     while plans:
@@ -162,6 +165,7 @@ class _Growth:
         cluster: Cluster,
         placer: ReplicaPlacer,
         settings: Settings,
+        order: PlacementOrder | None,
         is_authorized: Callable[[str], bool] | None,
         quota: MutationQuota | None,
         *,
@@ -170,7 +174,7 @@ class _Growth:
         self._cluster = cluster
         self._placer = placer
         self._quota = quota
-        self._usable = usable_brokers(cluster)
+        self._usable = usable_brokers(cluster, order)
         self.context = (
             brokers_as_they_are(cluster) if keeps_brokers else election_context(cluster, settings)
         )

@@ -141,7 +141,12 @@ def create(
         large = partitions_asked(topics, tip.settings) > MAX_RECORDS_PER_BATCH
         if large and not validate_only and has_transactions(tip):
             pieces = create_topics_in_pieces(
-                tip.cluster, topics, placer=tip.placer, settings=tip.settings, rules=rules
+                tip.cluster,
+                topics,
+                placer=tip.placer,
+                settings=tip.settings,
+                order=tip.sessions,
+                rules=rules,
             )
             return InPieces("create topics", pieces)
         return create_topics(
@@ -149,6 +154,7 @@ def create(
             topics,
             placer=tip.placer,
             settings=tip.settings,
+            order=tip.sessions,
             rules=rules,
             validate_only=validate_only,
         )
@@ -163,7 +169,7 @@ def grow(topics: Sequence[NewPartitions], *, validate_only: bool = False) -> Ope
         wanted = sum(count_of(topic.count) for topic in topics)
         if wanted > MAX_RECORDS_PER_BATCH and not validate_only and has_transactions(tip):
             pieces = create_partitions_in_pieces(
-                tip.cluster, topics, placer=tip.placer, settings=tip.settings
+                tip.cluster, topics, placer=tip.placer, settings=tip.settings, order=tip.sessions
             )
             return InPieces("create partitions", pieces)
         return create_partitions(
@@ -171,6 +177,7 @@ def grow(topics: Sequence[NewPartitions], *, validate_only: bool = False) -> Ope
             topics,
             placer=tip.placer,
             settings=tip.settings,
+            order=tip.sessions,
             validate_only=validate_only,
         )
 

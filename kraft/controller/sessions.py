@@ -19,7 +19,8 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from kraft.controller.state import Cluster
+from kraft._core.java_hash import hash_map_order_of_ids
+from kraft.controller.state import Cluster, activation_order
 from kraft.image import BrokerRegistration
 from kraft.records import Uuid
 
@@ -105,11 +106,23 @@ class _Broker:
 class BrokerSessions:
     """The sessions of all brokers; times are milliseconds of one clock that does not go back."""
 
-    __slots__ = ("_brokers", "_contacts", "_newest_ms", "_offsets", "session_timeout_ms")
+    __slots__ = (
+        "_brokers",
+        "_contacts",
+        "_most_brokers",
+        "_newest_ms",
+        "_offsets",
+        "order_version",
+        "session_timeout_ms",
+    )
 
     def __init__(self, session_timeout_ms: float = SESSION_TIMEOUT_MS) -> None:
         self.session_timeout_ms = session_timeout_ms
+        # In the order in which Kafka's heartbeat manager has put them into its HashMap.
         self._brokers: dict[int, _Broker] = {}
+        self._most_brokers = 0
+        #: Changes whenever `placement_order` may have.
+        self.order_version = 0
         # The oldest contact first: whoever is heard again goes to the end.
         self._contacts: dict[Session, float] = {}
         self._newest_ms = float("-inf")
@@ -132,17 +145,27 @@ class BrokerSessions:
         Fenced ones were not: they may register again at once (KAFKA-19130).
         """
         self.clear()
+        for broker_id in activation_order(cluster):
+            self._begin(cluster.state.brokers[broker_id])
         for registration in cluster.state.brokers.values():
-            self._begin(registration)
             if not registration.fenced:
                 self.touch(registration.id, registration.epoch, now_ms)
 
     def clear(self) -> None:
         """This controller does not lead any more."""
         self._brokers.clear()
+        self._most_brokers = 0
+        self.order_version += 1
         self._contacts.clear()
         self._offsets.clear()
         self._newest_ms = float("-inf")
+
+    def placement_order(self) -> list[int]:
+        """Return the ids of the brokers in the order in which Kafka's placer is given them.
+
+        Source: ``BrokerHeartbeatManager.usableBrokers``, which goes through a HashMap.
+        """
+        return hash_map_order_of_ids(self._brokers, self._most_brokers)
 
     # -- contacts
 
@@ -247,6 +270,7 @@ class BrokerSessions:
         registration = cluster.state.brokers.get(broker_id)
         if registration is None:
             self._brokers.pop(broker_id, None)
+            self.order_version += 1
         else:
             self._begin(registration)
 
@@ -277,7 +301,9 @@ class BrokerSessions:
             broker.shutdown_offset = end_offset
 
     def _begin(self, registration: BrokerRegistration) -> None:
+        self.order_version += registration.id not in self._brokers
         self._brokers[registration.id] = broker = _Broker(registration.id, registration.fenced)
+        self._most_brokers = max(self._most_brokers, len(self._brokers))
         self._set(broker, is_fenced=registration.fenced, metadata_offset=_NONE)
 
     def _broker(self, registration: BrokerRegistration) -> _Broker:

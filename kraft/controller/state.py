@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kraft._core.election import ElectionContext
+from kraft._core.java_hash import hash_map_order_of_ids, timeline_map_order
 from kraft._core.placement import UsableBroker, UsableBrokers
 from kraft._core.table import PartitionTable
 from kraft.controller.arguments import MAX_INT32, check_integer
@@ -76,13 +77,39 @@ def brokers_as_they_are(cluster: Cluster) -> ElectionContext:
     )
 
 
-def usable_brokers(cluster: Cluster) -> UsableBrokers:
+class PlacementOrder(Protocol):
+    """The order of the brokers for a placer, as the active controller knows it (`BrokerSessions`).
+
+    ``order_version`` changes whenever the order may have.
+    """
+
+    order_version: int
+
+    def placement_order(self) -> list[int]:
+        """Return the ids of the registered brokers in order."""
+
+
+def usable_brokers(cluster: Cluster, order: PlacementOrder | None = None) -> UsableBrokers:
     """The brokers that may get new replicas (BrokerHeartbeatManager.usableBrokers); kept as above.
 
     Those that shut down may not, nor those all of whose directories are
-    cordoned (KIP-1066).
+    cordoned (KIP-1066). Without an ``order`` they come as in a controller that has just become
+    active; it matters only where racks meet in one bucket of a Java HashMap.
     """
-    return _kept(cluster, None).usable_brokers(cluster.state)
+    return _kept(cluster, None).usable_brokers(cluster.state, order)
+
+
+def activation_order(cluster: Cluster) -> list[int]:
+    """Return the ids of the brokers in the order in which an activated controller takes them over.
+
+    Source: ``ClusterControlManager.activate``, which goes through a TimelineHashMap.
+    """
+    return _activation_order(cluster.state)
+
+
+def _activation_order(state: ClusterState) -> list[int]:
+    brokers = state.brokers
+    return timeline_map_order(brokers, max(brokers.table_size, len(brokers)))
 
 
 class _Kept:
@@ -99,6 +126,7 @@ class _Kept:
         "_numbers",
         "_orphans",
         "_usable",
+        "_usable_for",
         "context",
         "settings",
         "table",
@@ -116,6 +144,7 @@ class _Kept:
         #: Those whose settings came before them, of which the settings do not tell when they come.
         self._orphans: set[str] = set()
         self._usable: UsableBrokers | None = None
+        self._usable_for: tuple[PlacementOrder | None, int] = (None, -1)
         self.context = ElectionContext(
             self.table,
             state.brokers.values(),
@@ -146,13 +175,19 @@ class _Kept:
             self._take_brokers(state)
         return True
 
-    def usable_brokers(self, state: ClusterState) -> UsableBrokers:
-        if self._usable is None:
-            # By id, so that it does not matter in which order they came, or came back by a revert.
+    def usable_brokers(self, state: ClusterState, order: PlacementOrder | None) -> UsableBrokers:
+        key = order, -1 if order is None else order.order_version
+        if self._usable is None or self._usable_for != key:
+            ids = (
+                hash_map_order_of_ids(_activation_order(state))
+                if order is None
+                else order.placement_order()
+            )
+            self._usable_for = key
             self._usable = UsableBrokers(
                 [
                     UsableBroker(broker.id, broker.rack, broker.fenced, broker.log_dirs)
-                    for _, broker in sorted(state.brokers.items())
+                    for broker in map(state.brokers.__getitem__, ids)
                     if is_usable(broker)
                 ]
             )

@@ -41,6 +41,7 @@ from kraft.controller.pieces import plan_in_pieces
 from kraft.controller.state import (
     DEFAULTS,
     Cluster,
+    PlacementOrder,
     Settings,
     brokers_as_they_are,
     election_context,
@@ -152,6 +153,7 @@ def create_topics(
     *,
     placer: ReplicaPlacer,
     settings: Settings = DEFAULTS,
+    order: PlacementOrder | None = None,
     rules: CreationRules = _NO_RULES,
     validate_only: bool = False,
 ) -> Decision[TopicResults]:
@@ -160,7 +162,7 @@ def create_topics(
     With ``validate_only`` there are no records. Raises PolicyViolationError where the request as a
     whole would write more than 10,000 records: see `create_topics_in_pieces`.
     """
-    creation = _Creation(cluster, placer, settings, rules)
+    creation = _Creation(cluster, placer, settings, rules, order)
     creation.count(topics)
     admitted = [topic for topic in topics if creation.admits(topic)]
     asked = partitions_asked(admitted, settings)
@@ -186,6 +188,7 @@ def create_topics_in_pieces(
     *,
     placer: ReplicaPlacer,
     settings: Settings = DEFAULTS,
+    order: PlacementOrder | None = None,
     rules: CreationRules = _NO_RULES,
 ) -> Generator[Records, None, TopicResults]:
     """As `create_topics`, without a limit: for one metadata transaction (KIP-868).
@@ -194,7 +197,7 @@ def create_topics_in_pieces(
     before the first records come; until then what it gives is empty. Everything is decided against
     the brokers as they are when it begins.
     """
-    creation = _Creation(cluster, placer, settings, rules, keeps_brokers=True)
+    creation = _Creation(cluster, placer, settings, rules, order, keeps_brokers=True)
     plans = yield from plan_in_pieces(creation, topics)
     builder = BatchBuilder()
     while plans:
@@ -252,6 +255,7 @@ class _Creation:
         placer: ReplicaPlacer,
         settings: Settings,
         rules: CreationRules,
+        order: PlacementOrder | None,
         *,
         keeps_brokers: bool = False,
     ) -> None:
@@ -260,7 +264,7 @@ class _Creation:
         self._placer = placer
         self._settings = settings
         self._rules = rules
-        self._usable = usable_brokers(cluster)
+        self._usable = usable_brokers(cluster, order)
         self.context = (
             brokers_as_they_are(cluster) if keeps_brokers else election_context(cluster, settings)
         )

@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from kraft import records
 from kraft.errors import ReplayError, UnsupportedVersionError
-from kraft.image.journal import JournaledMap
+from kraft.image.journal import Journal, JournaledMap
 from kraft.records import Record, Uuid
 from kraft.records.versions import MetadataVersion, record_version
 
@@ -94,10 +94,22 @@ class ControllerRegistration:
 
 
 class Brokers(JournaledMap[int, BrokerRegistration]):
-    """The registered brokers by id."""
+    """The registered brokers by id.
 
-    __slots__ = ()
+    ``table_size`` is what Kafka's table of brokers has been sized for: one more than the brokers
+    that there were at any change since this state was loaded.
+    """
+
+    __slots__ = ("table_size",)
     kind: ClassVar[str] = "broker"
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        self.table_size = 0
+
+    def _put(self, key: int, value: BrokerRegistration, offset: int) -> None:
+        self.table_size = max(self.table_size, len(self._entries) + 1)
+        super()._put(key, value, offset)
 
     def replay_register(self, record: records.RegisterBroker, offset: int) -> None:
         registration = BrokerRegistration(

@@ -19,6 +19,7 @@ from tests.differential.world import (
     id_of,
     text_of,
 )
+from tests.reference.placement_cases import MEETING
 
 
 class Advance(Operation):
@@ -105,7 +106,7 @@ class RegisterBroker(Operation):
                     {"name": name, "minSupportedVersion": low, "maxSupportedVersion": high}
                     for name, low, high in features
                 ],
-                "rack": dice.choice((None, "a", "b")),
+                "rack": dice.choice((None, "a", "b", *MEETING[:3])),
                 "isMigratingZkBroker": dice.random() < 0.01,
                 "logDirs": [text_of(directory) for directory in directories],
                 "previousBrokerEpoch": previous,

@@ -16,6 +16,7 @@ from kraft.image.configs import BROKER, TOPIC
 from kraft.records import Record, Uuid, encode_value
 from kraft.records.versions import LATEST_PRODUCTION, MINIMUM_VERSION, MetadataVersion
 from tests.differential.world import drawn_id
+from tests.reference.placement_cases import rack_names
 
 Setup = dict[str, Any]
 
@@ -81,9 +82,13 @@ def _defaults(dice: random.Random) -> list[Record]:
 
 def _brokers(dice: random.Random, level: MetadataVersion) -> list[records.RegisterBroker]:
     made = []
-    racks = dice.choice(((None,), ("a", "b", "c"), ("a", "b"), ("a", None)))
+    plain: tuple[tuple[str | None, ...], ...] = ((None,), ("a", "b", "c"), ("a", "b"), ("a", None))
+    drawn = rack_names(dice, dice.choice((2, 3, 7, 13, 40)))
+    racks = dice.choice((*plain, drawn, drawn))
     # Ids that meet in one bucket of a Java hash set are among them.
-    ids: tuple[int, ...] = dice.choice(((0, 1, 2, 3, 4, 5, 6), (0, 16, 32, 1, 17, 65536, 65538)))
+    ids: tuple[int, ...] = dice.choice(
+        ((0, 1, 2, 3, 4, 5, 6), (0, 16, 32, 1, 17, 65536, 65538), (101, 301, 201, 501, 4, 117, 20))
+    )
     count = dice.randrange(2, 8)
     if dice.random() < 0.1:
         # Enough for more replicas than a row of the table has room for.

@@ -130,6 +130,7 @@ class CreateTopics(Operation):
             topics,
             placer=world.placer,
             settings=world.settings,
+            order=world.sessions,
             validate_only=arguments["request"]["validateOnly"],
         )
         answer = {}
@@ -189,7 +190,11 @@ class CreatePartitions(Operation):
             for topic in arguments["request"]["topics"]
         ]
         decision = controller.create_partitions(
-            world.cluster, topics, placer=world.placer, settings=world.settings
+            world.cluster,
+            topics,
+            placer=world.placer,
+            settings=world.settings,
+            order=world.sessions,
         )
         answer = {
             name: result.kafka_code if isinstance(result, KraftError) else 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft._core.placement import JavaRandom, hash_map_order
+from kraft._core.java_hash import hash_map_order
+from kraft._core.placement import JavaRandom
 from tests.reference import placement_twin as twin
 from tests.reference.placement_cases import Answer, Case, Replicas
 from tests.unit._core.test_placement import answer_of_kernel

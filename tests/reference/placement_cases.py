@@ -23,6 +23,11 @@ COLLIDING = ["AaAa", "AaBB", "BBAa", "BBBB", "AaAaAa", "BBBBBB", "AaBBAa", "BBAa
 ASTRAL = ["\U0001f600", "\uff21", "rack-\U00010000", "rack-\ue000", "é", "東京"]
 
 
+# Names whose hash codes differ and meet in one bucket of up to 1,024: enough for a bucket that
+# becomes a tree.
+MEETING = [chr(0x100) + chr(0x400 * block + 0x0FF) for block in range(1, 33)]
+
+
 class Case(NamedTuple):
     seed: int
     brokers: list[tuple[int, str | None, bool]]
@@ -34,8 +39,16 @@ class Answer(NamedTuple):
     next_int: int
 
 
-def _rack_names(dice: random.Random, count: int) -> list[str | None]:
-    shape = dice.randrange(4)
+def rack_names(dice: random.Random, count: int) -> list[str | None]:
+    """Return up to ``count`` distinct racks of one of many kinds, None (no rack) among them."""
+    shape = dice.randrange(7)
+    if shape == 4:
+        # Many of these meet in a bucket: only their last digits differ.
+        return [f"hall-{dice.randrange(1, 4)}-rack-{number}" for number in range(count)]
+    if shape == 5:
+        return [*(chr(0x4E00 + dice.randrange(2_000)) * 2 + str(at) for at in range(count))]
+    if shape == 6:
+        return list(dict.fromkeys(dice.sample(MEETING, min(count, len(MEETING)))))
     if shape == 0:
         return [f"rack-{number}" for number in range(count)]
     if shape == 1:
@@ -52,7 +65,7 @@ def generate(seed: int, count: int, most_partitions: int) -> list[Case]:
     cases = []
     for _ in range(count):
         size = dice.choice([0, 1, 2, 3, 3, 4, 5, 6, 6, 9, 9, 12, 12, 16, 16, 31, 31, 64, 64, 120])
-        racks = _rack_names(dice, dice.choice([1, 1, 2, 3, 3, 4, 7, 13, 25, 60]))
+        racks = rack_names(dice, dice.choice([1, 1, 2, 3, 3, 4, 7, 13, 25, 60]))
         fenced_share = dice.choice([0, 0, 0, 0.1, 0.1, 0.3, 0.3, 0.6, 0.9, 1])
         ids = dice.sample(range(dice.choice([size, 3 * size, 2**31 - 1])), size)
         brokers = [(id, dice.choice(racks), dice.random() < fenced_share) for id in ids]

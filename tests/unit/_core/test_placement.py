@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from kraft._core.java_hash import hash_map_order
 from kraft._core.placement import (
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
@@ -18,7 +19,6 @@ from kraft._core.placement import (
     UsableBrokers,
     default_directories,
     default_directory,
-    hash_map_order,
 )
 from kraft.errors import (
     InvalidPartitionsError,

@@ -1,0 +1,64 @@
+"""The iteration orders of Java's HashMap and of Kafka's TimelineHashMap."""
+
+from __future__ import annotations
+
+from kraft import controller
+from kraft._core.java_hash import (
+    hash_map_order,
+    hash_map_order_of_ids,
+    java_string_hash,
+    timeline_map_order,
+)
+from tests.reference.placement_cases import MEETING
+from tests.unit.controller.clusters import Lab, registration
+
+
+def test_a_hash_code_is_javas() -> None:
+    assert [java_string_hash(text) for text in ("", "a", "Aa", "BB")] == [0, 97, 2112, 2112]
+    assert java_string_hash("\U0001f600") == 0xD83D * 31 + 0xDE00
+
+
+def test_ids_wrap_around_the_table_and_keep_their_order_within_a_bucket() -> None:
+    assert hash_map_order_of_ids([101, 102, 103, 112]) == [112, 101, 102, 103]
+    assert hash_map_order_of_ids([501, 101, 4]) == [4, 501, 101]
+    # A table that has held 13 entries has 32 buckets, in which 101 (5) and 501 (21) part.
+    assert hash_map_order_of_ids([501, 101, 4], most=13) == [4, 101, 501]
+
+
+def test_kafkas_own_table_gives_the_last_entry_of_a_slot_first() -> None:
+    # Two slots up to two entries: the top bit of id * 2**64 / golden ratio.
+    assert timeline_map_order([1, 2], 2) == [2, 1]
+    assert timeline_map_order([1, 3], 2) == [3, 1]
+    assert timeline_map_order([3, 1], 2) == [1, 3]
+    assert timeline_map_order(range(6), 6) == [5, 0, 2, 4, 1, 3]
+
+
+def test_a_bucket_of_many_entries_becomes_a_tree_as_in_java() -> None:
+    # What the HashMap of a JVM 17 gives for these names, by their place in MEETING.
+    given_by_java = [7, 3, 0, 1, 2, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+    order = [MEETING.index(name) for name in map(str, hash_map_order(MEETING[:20]))]
+    assert order == given_by_java
+
+
+def test_brokers_are_placed_on_in_the_order_of_kafkas_heartbeat_manager() -> None:
+    lab = Lab(0)
+    for id in (18, 2, 1):
+        request = registration(id)
+        lab.do(
+            controller.register_broker(lab.cluster, request, next_offset=lab.cluster.next_offset)
+        )
+    sessions = controller.BrokerSessions()
+    sessions.activate(lab.cluster, 0.0)
+    after_activation = [broker.id for broker in controller.usable_brokers(lab.cluster, sessions)]
+    assert after_activation == [broker.id for broker in controller.usable_brokers(lab.cluster)]
+    assert after_activation[0] == 1
+    lab.do(
+        controller.register_broker(
+            lab.cluster, registration(34), next_offset=lab.cluster.next_offset
+        )
+    )
+    sessions.follow(lab.cluster, 34)
+    assert [broker.id for broker in controller.usable_brokers(lab.cluster, sessions)] == [
+        *after_activation,
+        34,
+    ]
