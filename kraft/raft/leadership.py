@@ -7,6 +7,8 @@ EndQuorumEpoch. Sources: KIP-595, 630, 836, 1166; Kafka's ``LeaderState``, ``Kaf
 
 from __future__ import annotations
 
+import heapq
+
 from kraft.errors import RecordTooLargeError
 from kraft.raft.accumulator import Accumulator, is_control
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
@@ -33,11 +35,12 @@ from kraft.raft.messages import (
     ReplicaState,
     SnapshotSlice,
 )
-from kraft.raft.ready import Append, Appended, Role
+from kraft.raft.observers import Observers
+from kraft.raft.ready import Append, Appended, RequestAbandoned, Role
 from kraft.raft.roles import Candidacy, Leadership, ReplicaProgress, WaitingFetch
 from kraft.raft.state import NodeState
 from kraft.raft.transitions import Cause
-from kraft.raft.voters import Endpoint, ReplicaKey, Voter
+from kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kraft.records import Record, control
 
 
@@ -59,6 +62,7 @@ class Leading(NodeState):
             accumulator=accumulator,
             check_quorum_deadline_ms=self.now_ms + config.check_quorum_timeout_ms,
             begin_epoch_at_ms=self.now_ms,
+            observers=Observers(config.observer_session_ms),
         )
         accumulator.append_control(self._first_records(candidacy), self.now_ms)
         self.drain()
@@ -203,6 +207,7 @@ class Leading(NodeState):
             wait_ms = min(request.max_wait_ms, self.config.fetch_timeout_ms)
             deadline_ms = self.now_ms + wait_ms
             self.leadership.waiting[reply_to] = WaitingFetch(request, deadline_ms)
+            heapq.heappush(self.leadership.waiting_deadlines, (deadline_ms, reply_to))
             return
         self.respond(reply_to, response, is_leaders=True)
 
@@ -251,6 +256,13 @@ class Leading(NodeState):
                 # anew.
                 del leadership.told_directories[key.id]
             key = voter.key
+        if voter is None or key != voter.key:
+            evicted = leadership.observers.note_fetch(key, self.now_ms)
+            if evicted is not None:
+                self._forget_observer(leadership, evicted)
+        else:
+            # An observer that became a voter has its place as a voter.
+            leadership.observers.forget(key)
         progress = leadership.replicas.get(key)
         if progress is None:
             progress = leadership.replicas[key] = ReplicaProgress(key)
@@ -318,13 +330,25 @@ class Leading(NodeState):
             return
         durable_end_offset = self.log.durable_end_offset
         for reply_to, waiting in list(leadership.waiting.items()):
-            if (
-                is_moved
-                or waiting.request.offset < durable_end_offset
-                or waiting.deadline_ms <= self.now_ms
-            ) and leadership.waiting.pop(reply_to, None) is not None:
-                response = self._answer_fetch(waiting.request, is_new=False)
-                self.respond(reply_to, response, is_leaders=True)
+            if is_moved or waiting.request.offset < durable_end_offset:
+                self._answer_waiting_fetch(leadership, reply_to)
+
+    def answer_late_fetches(self, leadership: Leadership) -> None:
+        """Answer the waiting fetches whose time is over; costs nothing for the others."""
+        while leadership.next_fetch_deadline_ms <= self.now_ms:
+            _, reply_to = heapq.heappop(leadership.waiting_deadlines)
+            self._answer_waiting_fetch(leadership, reply_to)
+
+    def _answer_waiting_fetch(self, leadership: Leadership, reply_to: int) -> None:
+        waiting = leadership.waiting.pop(reply_to, None)
+        if waiting is not None:
+            response = self._answer_fetch(waiting.request, is_new=False)
+            self.respond(reply_to, response, is_leaders=True)
+
+    def handle_abandoned(self, event: RequestAbandoned) -> None:
+        """Forget a fetch that waits: the connection of its sender is gone."""
+        if self.leadership is not None:
+            self.leadership.waiting.pop(event.reply_to, None)
 
     def handle_fetch_snapshot(self, request: FetchSnapshotRequest, reply_to: int) -> None:
         if self.is_foreign_cluster(request.cluster_id):
@@ -415,7 +439,6 @@ class Leading(NodeState):
                 int(progress.last_caught_up_ms),
             )
 
-        self.forget_silent_observers(leadership)
         voter_keys = {voter.key for voter in self.voters}
         observers = [key for key in leadership.replicas if key not in voter_keys]
         if not self.is_voter:
@@ -436,8 +459,20 @@ class Leading(NodeState):
         self.respond(reply_to, response, is_leaders=True)
 
     def forget_silent_observers(self, leadership: Leadership) -> None:
-        oldest_ms = self.now_ms - self.config.observer_session_ms
-        voter_keys = {voter.key for voter in self.voters}
-        for key, progress in list(leadership.replicas.items()):
-            if key not in voter_keys and progress.last_fetch_ms < oldest_ms:
-                del leadership.replicas[key]
+        """Forget the observers whose session is over; cheap where none is."""
+        for key in leadership.observers.expire(self.now_ms):
+            self._forget_observer(leadership, key)
+
+    def _forget_observer(self, leadership: Leadership, key: ReplicaKey) -> None:
+        if not self.voters.is_voter(key):
+            leadership.replicas.pop(key, None)
+
+    def note_removed_voters(self, before: VoterSet) -> None:
+        """Count those of ``before`` that vote no more as observers, from now on."""
+        leadership = self.leadership
+        assert leadership is not None
+        for voter in before:
+            if voter.key in leadership.replicas and not self.voters.is_voter(voter.key):
+                evicted = leadership.observers.note_fetch(voter.key, self.now_ms)
+                if evicted is not None:
+                    self._forget_observer(leadership, evicted)

@@ -55,6 +55,7 @@ from kraft.raft.ready import (
     Append,
     Event,
     Ready,
+    RequestAbandoned,
     RequestFailed,
     RequestReceived,
     Resign,
@@ -320,8 +321,8 @@ class Node(Elections, Following, Reconfiguration):
         self.expire_change(leadership)
         if leadership.accumulator.drain_at_ms <= self.now_ms:
             self.drain()
-        if leadership.waiting:
-            self.answer_waiting(is_moved=False)
+        self.answer_late_fetches(leadership)
+        self.forget_silent_observers(leadership)
         self.send_begin_quorum_epochs(leadership)
 
     def _poll_follower(self) -> None:
@@ -385,9 +386,8 @@ class Node(Elections, Following, Reconfiguration):
                 leadership.check_quorum_deadline_ms,
                 leadership.begin_epoch_at_ms,
                 leadership.accumulator.drain_at_ms,
+                leadership.next_fetch_deadline_ms,
             )
-            for waiting in leadership.waiting.values():
-                wake = min(wake, waiting.deadline_ms)
             if leadership.change is not None:
                 wake = min(wake, leadership.change.deadline_ms)
         elif role is Role.FOLLOWER:
@@ -412,6 +412,7 @@ class Node(Elections, Following, Reconfiguration):
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     RequestReceived: Node._on_request,
+    RequestAbandoned: Node.handle_abandoned,
     ResponseReceived: Node._on_response,
     RequestFailed: Node._on_failure,
     Written: Node._on_written,

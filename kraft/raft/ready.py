@@ -48,6 +48,17 @@ class RequestReceived:
 
 
 @dataclass(slots=True)
+class RequestAbandoned:
+    """The sender of a request is gone: nobody reads the answer to ``reply_to`` any more.
+
+    A driver need not tell: an answer that nobody reads is dropped. It lets a leader forget fetches
+    that wait.
+    """
+
+    reply_to: int
+
+
+@dataclass(slots=True)
 class ResponseReceived:
     correlation: int
     response: Response
@@ -138,6 +149,7 @@ class Shutdown:
 
 Event = (
     RequestReceived
+    | RequestAbandoned
     | ResponseReceived
     | RequestFailed
     | Written

@@ -81,8 +81,10 @@ class Reconfiguration(Leading):
         self.leadership.change = change
 
     def _append_voters(self, change: VoterChange, voters: VoterSet) -> None:
-        assert voters.has_overlapping_majority(self.voters), (voters, self.voters)
+        before = self.voters
+        assert voters.has_overlapping_majority(before), (voters, before)
         self._append_change(change, [voters.to_record()])
+        self.note_removed_voters(before)
 
     def _append_change(self, change: VoterChange, records: list[Record]) -> None:
         """Appends, and takes effect at once (KIP-853)."""

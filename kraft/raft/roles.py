@@ -6,6 +6,7 @@ Kafka's ``EpochElection``, ``FollowerState``, ``LeaderState``.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 
 from kraft.raft.accumulator import Accumulator
@@ -16,6 +17,7 @@ from kraft.raft.messages import (
     OffsetAndEpoch,
     UpdateKRaftVersionRequest,
 )
+from kraft.raft.observers import Observers
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, VoterSet
 from kraft.records import Uuid
 
@@ -130,6 +132,7 @@ class Leadership:
     accumulator: Accumulator
     check_quorum_deadline_ms: float
     begin_epoch_at_ms: float
+    observers: Observers
     #: Voters and observers other than this node, by id and directory.
     replicas: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     #: Who fetched since the check-quorum timer was set.
@@ -137,9 +140,21 @@ class Leadership:
     #: Of this epoch: -1 until the LeaderChange record is committed.
     high_watermark: int = -1
     waiting: dict[int, WaitingFetch] = field(default_factory=dict)
+    #: A heap of (deadline, reply_to); entries of fetches that wait no more may be left in it.
+    waiting_deadlines: list[tuple[float, int]] = field(default_factory=list)
     change: VoterChange | None = None
     #: What static voters said of themselves by UpdateRaftVoter (kraft.version 0), by id.
     told_versions: dict[int, VersionRange] = field(default_factory=dict)
     told_directories: dict[int, tuple[Uuid, tuple[Endpoint, ...]]] = field(default_factory=dict)
     is_resign_requested: bool = False
     is_active: bool = False
+
+    @property
+    def next_fetch_deadline_ms(self) -> float:
+        """When the next waiting fetch has to be answered; infinity where none waits."""
+        deadlines = self.waiting_deadlines
+        if not self.waiting:
+            deadlines.clear()
+        while deadlines and deadlines[0][1] not in self.waiting:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else float("inf")
