@@ -23,7 +23,7 @@ from functools import partial
 
 from kraft.errors import InvalidConfigError
 from kraft.image.snapshot_generation import SnapshotPolicy
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.messages import OffsetAndEpoch, Request
 from kraft.raft.node import Node
 from kraft.raft.ready import Event, RoleChange
 from kraft.raft.state import pick_endpoint
@@ -32,9 +32,11 @@ from kraft.records import MetadataVersion
 from kraft.records.versions import LATEST_PRODUCTION
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
+from kraft.server.descriptors import bounded_limits, raise_soft_limit
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
+from kraft.server.network.admission import Standing, standing_of
 from kraft.server.network.transport import Transport, TransportConfig
 from kraft.server.rpc.api_versions import Features
 from kraft.server.rpc.cluster_description import ClusterDescription, describe_cluster_handler
@@ -115,12 +117,13 @@ class QuorumNode:
                     for listener in config.controller_listeners
                 ),
                 request_timeout_ms=settings.controller_quorum_request_timeout_ms,
-                limits=config.limits(),
+                limits=bounded_limits(config.limits()),
             ),
             self._deliver,
             self.store.read,
             self._features,
             {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._describe)},
+            self._standing_of,
         )
         self._on_committed = on_committed
         self._on_role = on_role
@@ -219,6 +222,11 @@ class QuorumNode:
             finalized["kraft.version"] = self.driver.node.log.kraft_version
         return Features(supported, finalized)
 
+    def _standing_of(self, request: Request) -> tuple[Standing, int]:
+        if self.driver is None:
+            return Standing.CLIENT, -1
+        return standing_of(request, self.identity.cluster_id, self.driver.node.voters)
+
     def _describe(self) -> ClusterDescription:
         """The voters as controllers: those that have no place to be reached are left out."""
         if self.driver is None:
@@ -280,15 +288,16 @@ def run(
     never on its own account: a pass over a large cluster's state would hold the loop for a tenth
     of a second, and what is here makes next to no cycles.
     """
-    node = make_node(config)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    raise_soft_limit()
+    node = make_node(config)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as it:
         it.run(serve(node, until_stdin_closes=until_stdin_closes))
 

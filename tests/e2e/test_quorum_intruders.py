@@ -75,12 +75,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def eventually_described(quorum: LocalQuorum) -> LocalQuorum:
-    """Once it has a leader that the client finds."""
+    """Once all its nodes listen and it has a leader that the client finds."""
 
     def is_up() -> bool:
         with contextlib.suppress(Exception):
             Target(quorum)
-            return True
+            return all(asks_well_of_any(node.port) for node in quorum.nodes)
         return False
 
     eventually(is_up)
@@ -286,6 +286,11 @@ def test_a_flood_of_connections_is_cut_off_and_the_rest_are_served(target: Targe
         assert 0 < served <= CONNECTIONS
     # Those are gone, and others from there may come.
     eventually(lambda: asks_well(port))
+
+
+def asks_well_of_any(port: int) -> bool:
+    with Intruder(port) as intruder:
+        return intruder.ask(m.DescribeQuorumRequest()).error in (m.NONE, NOT_LEADER)
 
 
 def asks_well(port: int) -> bool:

@@ -36,6 +36,7 @@ from kraft.raft.messages import Response as RaftResponse
 from kraft.raft.ready import Event, RequestFailed, ResponseReceived
 from kraft.raft.voters import Endpoint
 from kraft.server.network.framing import FrameProtocol, Piece
+from kraft.server.network.throttled_log import ThrottledLog
 from kraft.server.rpc.api_versions import (
     PeerVersions,
     decode_api_versions_response,
@@ -84,8 +85,10 @@ class Peer:
         endpoint: Endpoint,
         client_id: str,
         deliver: Callable[[Event], None],
+        warnings: ThrottledLog,
     ) -> None:
         self.endpoint = endpoint
+        self.warnings = warnings
         self._loop = loop
         self._client_id = client_id
         self._deliver = deliver
@@ -230,7 +233,10 @@ class PeerConnection(FrameProtocol):
         self._owner.lost(self)
 
     def frame_refused(self, reason: str) -> None:
-        log.warning("%r answered with %s: closed", self._owner.endpoint, reason)
+        self._owner.warnings.warn(
+            "answers were refused",
+            f"{self._owner.endpoint!r} answered with {reason}: the connection is closed",
+        )
         self.close()
 
     def start(self, pending: _Pending) -> bool:

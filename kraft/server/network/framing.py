@@ -1,11 +1,11 @@
 """Size-delimited frames out of a socket's bytes.
 
-Owns the receive buffer of one connection. Small frames share a buffer of 64 KiB and are handed out
-as bytes of their own; a frame that does not fit there gets a buffer that grows with what arrives
-(or has arrived on this connection before), never with what its size claims, and is handed out
-without a copy. While a connection is held
-(its last request is not answered yet) bytes are read on, so that a closed peer is noticed, until
-a whole frame waits; then reading pauses, and the peer's own socket buffer fills.
+Owns the receive buffer of one connection. Small frames share a buffer of 64 KiB (or less, where a
+subclass has many connections) and are handed out as bytes of their own; a frame that does not fit
+there gets a buffer that grows with what arrives (or has arrived on this connection before), never
+with what its size claims, and is handed out without a copy. While a connection is held (its last
+request is not answered yet) bytes are read on, so that a closed peer is noticed, until a whole
+frame waits; then reading pauses, and the peer's own socket buffer fills.
 
 `listener` and `connections` build on it. The layout of a frame is drawn in ``wire``.
 """
@@ -37,14 +37,19 @@ Piece = bytes | memoryview
 class FrameProtocol(ABC, asyncio.BufferedProtocol):
     """The frames of one connection; a subclass says what becomes of them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, max_frame_size: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        max_frame_size: int,
+        small_buffer_size: int = SMALL_BUFFER_SIZE,
+    ) -> None:
         self._loop = loop
         self._max_frame_size = max_frame_size
         self.transport: asyncio.Transport | None = None
         self.last_active = loop.time()
         #: When the first byte of a frame came that is not whole yet, else None.
         self.frame_begun: float | None = None
-        self._small_view = memoryview(bytearray(SMALL_BUFFER_SIZE))
+        self._small_view = memoryview(bytearray(small_buffer_size))
         self._view = self._small_view
         self._first_large_size = _LARGE_BUFFER_SIZE + _ENVELOPE_SIZE
         self._begin = 0
@@ -66,6 +71,10 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
     def size_limit(self, start: memoryview) -> int:
         """The largest frame of those that begin so (up to 2 bytes of it are there)."""
         return self._max_frame_size
+
+    def may_grow(self, capacity: int) -> bool:
+        """Whether a large frame may have a buffer of so many bytes; closes where it may not."""
+        return True
 
     # -- asyncio's side
 
@@ -188,7 +197,9 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
         if size > capacity:
             if self._end == capacity or self._view is self._small_view:
                 wanted = max(self._first_large_size, 4 * available + _ENVELOPE_SIZE)
-                self._renew(min(wanted, size), available)
+                capacity = min(wanted, size)
+                if self.may_grow(capacity):
+                    self._renew(capacity, available)
         elif self._begin + size > capacity:
             self._view[:available] = bytes(self._view[self._begin : self._end])
             self._begin, self._end = 0, available

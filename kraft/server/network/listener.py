@@ -16,17 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kraft._core.messages import decode_request_header
 from kraft.errors import KraftError
-from kraft.raft.messages import LogSlice, Response, SnapshotSlice
-from kraft.raft.ready import Event, RequestReceived
+from kraft.raft.messages import LogSlice, Request, Response, SnapshotSlice
+from kraft.raft.ready import Event, RequestAbandoned, RequestReceived
 from kraft.raft.voters import Endpoint
+from kraft.server.network.admission import Admission, Standing
 from kraft.server.network.framing import FrameProtocol, Piece
+from kraft.server.network.throttled_log import ThrottledLog
 from kraft.server.rpc.api_versions import Features, answer_api_versions
 from kraft.server.rpc.handler import Handler
 from kraft.server.rpc.requests import Refused, decode_request
@@ -35,8 +37,17 @@ from kraft.server.rpc.wire import API_VERSIONS, RAFT_APIS, RequestHeader, respon
 
 log = logging.getLogger(__name__)
 
+#: Connections that the system completes before the event loop accepts them.
+BACKLOG = 128
 # How long closing waits for answers to be taken.
 _CLOSE_TIMEOUT_S = 0.5
+# Requests are small, but for some of the handlers': their buffers grow with what arrives.
+_SMALL_BUFFER_SIZE = 4096
+# Of requests that are not served: enough to say in the log which API it was.
+_MAX_UNKNOWN_REQUEST_SIZE = 4096
+# Ten thousand connections at once would hold the loop for 10 ms.
+_CHECKED_AT_ONCE = 500
+_SLICE_PAUSE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +58,25 @@ class Limits:
     max_request_size: int = 100 * 1024 * 1024
     #: Of requests to the raft node, which are small.
     max_raft_request_size: int = 1024 * 1024
-    #: max.connections; Kafka's own default has no end.
-    max_connections: int = 5000
-    #: max.connections.per.ip; Kafka's own default has no end.
-    max_connections_per_ip: int = 1000
+    #: max.connections; Kafka's own default has no end. `Admission` says what comes on top.
+    max_connections: int = 10_000
+    #: max.connections.per.ip; Kafka's own default has no end. A thousand brokers of one host, each
+    #: with five connections, are below it.
+    max_connections_per_ip: int = 6000
     #: connections.max.idle.ms
     max_idle_ms: int = 600_000
+    #: A connection must have sent its first valid request within this time.
+    first_request_timeout_ms: int = 10_000
     #: A request must be whole within this time from its first byte on.
     request_read_timeout_ms: int = 30_000
     #: An answer that makes no way to its reader for this long is given up, with the connection.
     response_write_timeout_ms: int = 30_000
-    #: Requests at work in all connections together, waiting fetches included; the others are not
-    #: read before one of these is answered.
+    #: Requests of the handlers at work in all connections together; more are not begun before one
+    #: of these is answered. The raft node's requests are not counted: each connection has one at a
+    #: time, and fetches that wait must not hold up votes.
     max_requests: int = 4000
+    #: Memory for large requests that are not answered yet, in all connections together.
+    max_request_memory: int = 256 * 1024 * 1024
 
 
 class Listener:
@@ -72,8 +89,15 @@ class Listener:
         resolve: Callable[[LogSlice | SnapshotSlice], memoryview],
         features: Callable[[], Features],
         handlers: Mapping[int, Handler],
+        warnings: ThrottledLog,
+        standing_of: Callable[[Request], tuple[Standing, int]],
     ) -> None:
         self.limits = limits
+        self.warnings = warnings
+        self.standing_of = standing_of
+        self.admission = Admission(limits.max_connections, limits.max_connections_per_ip)
+        #: Bytes of large requests that are not answered yet.
+        self.request_memory = 0
         self.deliver = deliver
         self.resolve = resolve
         self.features = features
@@ -85,13 +109,14 @@ class Listener:
         }
         self.flexible_since = {key: api.flexible_since for key, api in self.apis.items()}
         self.connections: set[ServerConnection] = set()
-        self.by_address: Counter[str] = Counter()
         self.stalled: deque[ServerConnection] = deque()
         self.request_count = 0
         self._answerable: dict[int, ServerConnection] = {}
         self._next_reply_to = 0
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
+        #: Connections that the sweep under way has still to look at.
+        self._unchecked: list[ServerConnection] = []
 
     async def start(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         """Listen; port 0 takes a free one. Returns the endpoints as they are bound.
@@ -107,7 +132,7 @@ class Listener:
                         lambda name=endpoint.name: ServerConnection(self, name, loop),
                         endpoint.host or None,
                         endpoint.port,
-                        backlog=128,
+                        backlog=BACKLOG,
                     )
                 except OSError as error:
                     # A name that cannot be resolved has a number of its own, below 0.
@@ -141,6 +166,7 @@ class Listener:
             await asyncio.sleep(0.001)
         for connection in list(self.connections):
             connection.close()
+        self.warnings.flush(is_over=True)
         servers, self._servers = self._servers, []
         for server in servers:
             await server.wait_closed()
@@ -161,10 +187,12 @@ class Listener:
         return reply_to
 
     def forget(self, reply_to: int) -> None:
-        self._answerable.pop(reply_to, None)
+        """The connection that asked is gone; tells the raft node where it has not answered yet."""
+        if self._answerable.pop(reply_to, None) is not None:
+            self.deliver(RequestAbandoned(reply_to))
 
     def request_done(self) -> None:
-        """A request was answered or dropped: one that was held back may come in."""
+        """A handler's request was answered or dropped: one that was held back may come in."""
         self.request_count -= 1
         free = self.limits.max_requests - self.request_count
         while self.stalled and free > 0:
@@ -176,26 +204,41 @@ class Listener:
     def _sweep_later(self) -> None:
         limits = self.limits
         shortest = min(
-            limits.max_idle_ms, limits.request_read_timeout_ms, limits.response_write_timeout_ms
+            limits.max_idle_ms,
+            limits.first_request_timeout_ms,
+            limits.request_read_timeout_ms,
+            limits.response_write_timeout_ms,
         )
         loop = asyncio.get_running_loop()
         self._sweep = loop.call_later(min(shortest / 4, 1000) / 1000, self._sweep_connections)
 
     def _sweep_connections(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for connection in list(self.connections):
-            connection.check_time(now)
-        self._sweep_later()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if not self._unchecked:
+            self._unchecked = list(self.connections)
+            self.admission.trim(now)
+            self.warnings.flush()
+        for connection in self._unchecked[-_CHECKED_AT_ONCE:]:
+            if connection in self.connections:
+                connection.check_time(now)
+        del self._unchecked[-_CHECKED_AT_ONCE:]
+        if self._unchecked:
+            self._sweep = loop.call_later(_SLICE_PAUSE_S, self._sweep_connections)
+        else:
+            self._sweep_later()
 
 
 class ServerConnection(FrameProtocol):
     """One connection of a peer, with at most one request at work."""
 
     def __init__(self, owner: Listener, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop, owner.limits.max_request_size)
+        super().__init__(loop, owner.limits.max_request_size, _SMALL_BUFFER_SIZE)
         self._owner = owner
         self._listener_name = name
-        self._address = ""
+        self.address = ""
+        self._arrived = 0.0
+        self._request_memory = 0
         self._header: RequestHeader | None = None
         self._reply_to = -1
         self._task: asyncio.Task[None] | None = None
@@ -208,27 +251,30 @@ class ServerConnection(FrameProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        owner, limits = self._owner, self._owner.limits
+        owner = self._owner
         peer = transport.get_extra_info("peername")
-        self._address = str(peer[0]) if peer else ""
-        if (
-            len(owner.connections) >= limits.max_connections
-            or owner.by_address[self._address] >= limits.max_connections_per_ip
-        ):
-            log.warning("too many connections: one of %s is closed", self._address)
-            self.close()
+        self.address = str(peer[0]) if peer else ""
+        self._arrived = self._loop.time()
+        if not owner.admission.admit(self):
+            self.close_for_others()
             return
         owner.connections.add(self)
-        owner.by_address[self._address] += 1
+
+    def close_for_others(self) -> None:
+        """Close this connection, since there are too many."""
+        count = len(self._owner.connections)
+        self._owner.warnings.warn(
+            "too many connections", f"closed one of {self.address}; {count} are open"
+        )
+        self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         owner = self._owner
         if self not in owner.connections:
             return
         owner.connections.discard(self)
-        owner.by_address[self._address] -= 1
-        if not owner.by_address[self._address]:
-            del owner.by_address[self._address]
+        owner.admission.leave(self)
+        self._release_memory()
         self._is_stalled = False
         if self in owner.stalled:
             owner.stalled.remove(self)
@@ -236,18 +282,43 @@ class ServerConnection(FrameProtocol):
             self._task.cancel()
         if self._header is not None:
             self._header = None
-            owner.forget(self._reply_to)
-            owner.request_done()
+            if self._reply_to < 0:
+                owner.request_done()
+            else:
+                owner.forget(self._reply_to)
 
     def frame_refused(self, reason: str) -> None:
-        log.warning("%s sent %s: closed", self._address, reason)
+        self._owner.warnings.warn(
+            "frames were refused", f"{self.address} sent {reason}: the connection is closed"
+        )
         self.close()
 
     def size_limit(self, start: memoryview) -> int:
-        key = int.from_bytes(start, "big", signed=True) if len(start) == 2 else None
-        if key in RAFT_APIS and key not in self._owner.handlers:
-            return self._owner.limits.max_raft_request_size
-        return self._max_frame_size
+        if len(start) < 2:
+            return self._max_frame_size
+        owner = self._owner
+        key = int.from_bytes(start, "big", signed=True)
+        if key in owner.handlers:
+            return self._max_frame_size
+        if key in owner.apis:
+            return min(owner.limits.max_raft_request_size, self._max_frame_size)
+        return _MAX_UNKNOWN_REQUEST_SIZE
+
+    def may_grow(self, capacity: int) -> bool:
+        owner = self._owner
+        more = capacity - self._request_memory
+        if owner.request_memory + more > owner.limits.max_request_memory:
+            self.frame_refused(
+                f"a large request while others take {owner.request_memory} bytes of memory"
+            )
+            return False
+        owner.request_memory += more
+        self._request_memory = capacity
+        return True
+
+    def _release_memory(self) -> None:
+        self._owner.request_memory -= self._request_memory
+        self._request_memory = 0
 
     def check_time(self, now: float) -> None:
         """Close what has come to a stop."""
@@ -261,6 +332,11 @@ class ServerConnection(FrameProtocol):
                 self.frame_refused("no sign that it reads its answers")
         elif self._header is not None or self._is_stalled:
             return
+        elif (
+            now - self._arrived > limits.first_request_timeout_ms / 1000
+            and self._owner.admission.is_silent(self)
+        ):
+            self.frame_refused(f"no request within {limits.first_request_timeout_ms} ms")
         elif self.frame_begun is not None:
             if now - self.frame_begun > limits.request_read_timeout_ms / 1000:
                 self.frame_refused("a frame that does not end")
@@ -282,14 +358,12 @@ class ServerConnection(FrameProtocol):
     # -- requests
 
     def frame_received(self, frame: Piece) -> None:
-        owner = self._owner
-        if owner.request_count >= owner.limits.max_requests:
-            self._stall(frame)
-            return
         try:
             self._begin_request(frame)
         except KraftError as error:
             self.frame_refused(f"a malformed request ({error})")
+        if self._header is None and not self._is_stalled:
+            self._release_memory()
 
     def _stall(self, frame: Piece) -> None:
         """Keep the frame, and read no further, until others are done."""
@@ -325,11 +399,19 @@ class ServerConnection(FrameProtocol):
             said, body = answer_api_versions(
                 version, frame, body_at, owner.apis.values(), owner.features()
             )
+            owner.admission.begin_work(self)
+            owner.admission.promote(self, Standing.CLIENT)
             self._write_answer(header._replace(version=said), [body])
+            owner.admission.end_work(self)
             return
         handler = owner.handlers.get(key)
         if handler is not None:
+            if owner.request_count >= owner.limits.max_requests:
+                self._stall(frame)
+                return
+            owner.request_count += 1
             self._begin_work(header)
+            owner.admission.promote(self, Standing.CLIENT)
             self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
             return
         request = decode_request(api, version, frame, body_at)
@@ -337,6 +419,7 @@ class ServerConnection(FrameProtocol):
             self._write_answer(header, [request.body])
             return
         self._begin_work(header)
+        owner.admission.promote(self, *owner.standing_of(request))
         self._reply_to = owner.await_answer(self)
         owner.deliver(RequestReceived(request, self._reply_to))
 
@@ -344,7 +427,7 @@ class ServerConnection(FrameProtocol):
         self.hold()
         self._header = header
         self._reply_to = -1
-        self._owner.request_count += 1
+        self._owner.admission.begin_work(self)
 
     async def _handle(
         self, handler: Handler, header: RequestHeader, frame: Piece, body_at: int
@@ -373,9 +456,12 @@ class ServerConnection(FrameProtocol):
         if header is None:
             return
         self._write_answer(header, pieces)
+        self._release_memory()
+        self._owner.admission.end_work(self)
         if self._writing_since is None:
             self.release()
-        self._owner.request_done()
+        if self._reply_to < 0:
+            self._owner.request_done()
 
     def _write_answer(self, header: RequestHeader, pieces: list[Piece]) -> None:
         size = sum(map(len, pieces))

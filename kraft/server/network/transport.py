@@ -8,17 +8,26 @@ thread calls `Transport.send`; `deliver` is called on it, and never from within 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kraft.raft.messages import LogSlice, SnapshotSlice
+from kraft.raft.messages import LogSlice, Request, SnapshotSlice
 from kraft.raft.ready import Event, Send, SendRequest
 from kraft.raft.voters import Endpoint
+from kraft.server.network.admission import Standing
 from kraft.server.network.connections import Peer
 from kraft.server.network.listener import Limits, Listener
+from kraft.server.network.throttled_log import ThrottledLog
 from kraft.server.rpc.api_versions import Features
 from kraft.server.rpc.handler import Handler
 
+log = logging.getLogger(__name__)
+
+#: Destinations that are remembered: the voters, and the servers that lead to them. Strangers can
+#: name more, as leaders of later epochs or as voters to be added.
+MAX_PEERS = 64
 _FASTEST_SWEEP_S = 0.02
 
 
@@ -38,12 +47,17 @@ def no_features() -> Features:
     return Features()
 
 
+def clients_only(request: Request) -> tuple[Standing, int]:
+    return Standing.CLIENT, -1
+
+
 class Transport:
     """The network of one node.
 
     ``deliver`` takes what happens; ``resolve`` gives the bytes that a response is to carry, at the
     moment when they are sent; ``features`` says what ApiVersions tells; ``handlers`` answer APIs
-    that are not the raft node's, by API key.
+    that are not the raft node's, by API key; ``standing_of`` is `admission.standing_of` of the
+    node's cluster and voters.
     """
 
     def __init__(
@@ -53,10 +67,21 @@ class Transport:
         resolve: Callable[[LogSlice | SnapshotSlice], memoryview],
         features: Callable[[], Features] = no_features,
         handlers: Mapping[int, Handler] | None = None,
+        standing_of: Callable[[Request], tuple[Standing, int]] = clients_only,
     ) -> None:
         self._config = config
         self._deliver = deliver
-        self.listener = Listener(config.limits, deliver, resolve, features, handlers or {})
+        self._warnings = ThrottledLog(log, time.monotonic)
+        self.listener = Listener(
+            config.limits,
+            deliver,
+            resolve,
+            features,
+            handlers or {},
+            self._warnings,
+            standing_of,
+        )
+        #: By destination; the one that was used last comes last.
         self._peers: dict[int, Peer] = {}
         self._client_id = f"raft-client-{config.node_id}"
         self._timeout_s = config.request_timeout_ms / 1000
@@ -90,12 +115,14 @@ class Transport:
             self.listener.respond(send.reply_to, send.response)
             return
         assert self._loop is not None, "not started"
-        peer = self._peers.get(send.destination)
+        peer = self._peers.pop(send.destination, None)
         if peer is None or peer.endpoint != send.endpoint:
             if peer is not None:
                 peer.close()
-            peer = Peer(self._loop, send.endpoint, self._client_id, self._deliver)
-            self._peers[send.destination] = peer
+            elif len(self._peers) >= MAX_PEERS:
+                self._peers.pop(next(iter(self._peers))).close()
+            peer = Peer(self._loop, send.endpoint, self._client_id, self._deliver, self._warnings)
+        self._peers[send.destination] = peer
         peer.send(send.request, send.correlation, self._timeout_s)
         if self._sweep is None:
             self._sweep_later()

@@ -1,4 +1,4 @@
-"""A leader's observers: bounded, and forgotten in time; no flood of made-up ids evicts real ones."""
+"""A leader's observers: bounded, forgotten in time; made-up ids do not evict real observers."""
 
 import time
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from kraft.raft import messages as m
-from kraft.raft.ready import Event, RequestReceived, SendResponse
+from kraft.raft.ready import Event, RequestAbandoned, RequestReceived, SendResponse
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
 from kraft.records import Uuid
 from kraft.server.network.transport import Transport, TransportConfig
@@ -107,6 +107,8 @@ class RunningNodes:
         return ClusterDescription(CLUSTER_ID, self.leader_id, controllers)
 
     def _received(self, id: int, event: Event) -> None:
+        if isinstance(event, RequestAbandoned):
+            return
         assert isinstance(event, RequestReceived)
         self.asked.append((id, event.request))
         leads = id == self.leader_id

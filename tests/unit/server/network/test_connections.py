@@ -14,7 +14,7 @@ from kraft.raft import messages as m
 from kraft.raft.ready import Event, RequestFailed, RequestReceived, ResponseReceived, SendRequest
 from kraft.raft.ready import SendResponse as Answer
 from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
-from kraft.server.network.transport import Transport, TransportConfig
+from kraft.server.network.transport import MAX_PEERS, Transport, TransportConfig
 from kraft.server.rpc import classic_versions
 from kraft.server.rpc.api_versions import Features, answer_api_versions
 from kraft.server.rpc.responses import encode_response
@@ -550,3 +550,27 @@ def test_two_transports_carry_a_log_and_a_snapshot(loop: str) -> None:
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(run())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_made_up_destinations_leave_a_bounded_number_of_connections(loop: str) -> None:
+    """Any request for a later epoch, or for another voter, may name a node that is to be asked."""
+
+    handshakes = 0
+
+    async def obliging(reader: Requests, writer: Answers) -> None:
+        nonlocal handshakes
+        await shake_hands(reader, writer)
+        handshakes += 1
+        while True:
+            await grant(reader, writer)
+
+    async def story(sender: Sender) -> None:
+        for id in (*range(3 * MAX_PEERS), 3 * MAX_PEERS - 1):
+            sender.request(destination=id)
+            assert isinstance(await sender.told.get(), ResponseReceived)
+        assert len(sender.transport._peers) == MAX_PEERS
+        # The destination that was used last is still connected.
+        assert handshakes == 3 * MAX_PEERS
+
+    play(loop, obliging, story)

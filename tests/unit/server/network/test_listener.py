@@ -4,155 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import pytest
-import uvloop
 
 from kraft.raft import messages as m
-from kraft.raft.ready import Event, RequestReceived, SendResponse
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft.raft.voters import ReplicaKey, VersionRange
 from kraft.server.network.listener import Limits
-from kraft.server.network.transport import Transport, TransportConfig
 from kraft.server.rpc.api_versions import (
-    Features,
     decode_api_versions_response,
     encode_api_versions_request,
 )
-from kraft.server.rpc.handler import Handler
 from kraft.server.rpc.requests import encode_request
-from kraft.server.rpc.responses import decode_response
 from kraft.server.rpc.wire import (
     API_VERSIONS,
     DESCRIBE_QUORUM,
     FETCH,
     VOTE,
-    Api,
-    RequestHeader,
-    read_response_header,
     request_frame,
 )
+from tests.unit.server.network.listening import (
+    CREATE_TOPICS,
+    VOTE_REQUEST,
+    Node,
+    play,
+    settle,
+)
 
-LISTENER = "CONTROLLER"
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-VOTE_REQUEST = m.VoteRequest("cluster", 5, ReplicaKey(2), None, 4, 100)
-CREATE_TOPICS = Api(19, "CreateTopics", 2, 7, 5)
-
-
-@dataclass
-class Client:
-    """A peer that may do anything."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
-
-    async def vote(self, correlation: int = 1) -> None:
-        body = encode_request(VOTE_REQUEST, 2)
-        await self.send(request_frame(VOTE, 2, correlation, "someone", body))
-
-    async def frame(self) -> bytes:
-        size = int.from_bytes(await self.reader.readexactly(4), "big")
-        return await self.reader.readexactly(size)
-
-    async def answer(self, api: Api = VOTE, version: int = 2) -> tuple[int, m.Response]:
-        frame = await self.frame()
-        correlation, body_at = read_response_header(frame, api, version)
-        return correlation, decode_response(api, version, frame, body_at, LISTENER)
-
-    async def is_closed(self) -> bool:
-        try:
-            return await self.reader.read(1) == b""
-        except ConnectionError:
-            return True
-
-    async def close(self) -> None:
-        self.writer.close()
-        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
-
-
-@dataclass
-class Node:
-    """A listener whose raft node grants every vote, or leaves requests waiting."""
-
-    transport: Transport = field(init=False)
-    #: Requests are answered at once.
-    is_quick: bool = True
-    #: How many bytes a Fetch brings.
-    fetch_size: int = 0
-    received: list[RequestReceived] = field(default_factory=list)
-    clients: list[Client] = field(default_factory=list)
-
-    def deliver(self, event: Event) -> None:
-        assert isinstance(event, RequestReceived)
-        self.received.append(event)
-        if self.is_quick:
-            self.answer(event)
-
-    def answer(self, event: RequestReceived) -> None:
-        response: m.Response = m.VoteResponse(0, 5, is_granted=True)
-        if isinstance(event.request, m.FetchRequest):
-            response = m.FetchResponse(0, 5, 1, records=m.LogSlice(0, 1, 1))
-        elif isinstance(event.request, m.DescribeQuorumRequest):
-            response = m.DescribeQuorumResponse(0, 5, 1)
-        self.transport.send(SendResponse(event.reply_to, response))
-
-    def resolve(self, slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
-        return memoryview(b"\x2a" * self.fetch_size)
-
-    async def client(self) -> Client:
-        at = self.transport.endpoints[0]
-        self.clients.append(Client(*await asyncio.open_connection(at.host, at.port)))
-        return self.clients[-1]
-
-    async def still_serves(self) -> None:
-        client = await self.client()
-        await client.vote(77)
-        assert await client.answer() == (77, m.VoteResponse(0, 5, is_granted=True))
-
-
-Story = Callable[[Node], Awaitable[None]]
-
-
-def features() -> Features:
-    return Features(
-        {"kraft.version": VersionRange(0, 1), "metadata.version": VersionRange(7, 29)},
-        {"metadata.version": 29},
-        1234,
-    )
-
-
-async def echo(header: RequestHeader, body: bytes | memoryview) -> bytes:
-    return bytes(body)[::-1]
-
-
-@pytest.fixture(params=LOOPS)
-def play(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Runs a story with a node of these limits, on asyncio's own loop and on uvloop."""
-
-    async def run(story: Story, limits: Limits, **options: object) -> None:
-        node = Node(**options)  # type: ignore[arg-type]
-        config = TransportConfig(1, (Endpoint(LISTENER, "127.0.0.1", 0),), limits=limits)
-        handlers = {CREATE_TOPICS.key: Handler(CREATE_TOPICS, echo)}
-        node.transport = Transport(config, node.deliver, node.resolve, features, handlers)
-        await node.transport.start()
-        try:
-            async with asyncio.timeout(10):
-                await story(node)
-        finally:
-            for client in node.clients:
-                await client.close()
-            await node.transport.close()
-
-    def play(story: Story, limits: Limits | None = None, **options: object) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(run(story, limits or Limits(), **options))
-
-    return play
+__all__ = ["play"]
 
 
 def test_a_vote_is_answered(play: Callable[..., None]) -> None:
@@ -198,11 +77,6 @@ def test_a_request_waits_for_the_answer_to_the_one_before(play: Callable[..., No
             assert (await client.answer())[0] == count
 
     play(story, is_quick=False)
-
-
-async def settle() -> None:
-    """Lets everything happen that happens without us."""
-    await asyncio.sleep(0.05)
 
 
 def test_a_request_that_comes_byte_by_byte_is_a_request(play: Callable[..., None]) -> None:
@@ -305,7 +179,9 @@ def test_a_peer_that_vanishes_leaves_nothing_behind(play: Callable[..., None]) -
         await settle()
         node.answer(node.received[0])
         assert not node.transport.listener.connections
-        assert node.transport.listener.request_count == 0
+        assert len(node.transport.listener.admission) == 0
+        # The raft node hears of it: a fetch that waits need not be kept.
+        assert node.abandoned == [node.received[0].reply_to]
         node.is_quick = True
         await node.still_serves()
 
@@ -358,51 +234,6 @@ def test_an_answer_given_just_before_closing_still_arrives(play: Callable[..., N
         assert await unanswered.is_closed()
 
     play(story, is_quick=False)
-
-
-def test_connections_have_an_end(play: Callable[..., None]) -> None:
-    async def story(node: Node) -> None:
-        accepted = [await node.client() for _ in range(3)]
-        for client in accepted:
-            await client.vote()
-            assert (await client.answer())[0] == 1
-        assert await (await node.client()).is_closed()
-        await accepted[0].close()
-        await settle()
-        await node.still_serves()
-
-    play(story, Limits(max_connections=3))
-
-
-def test_connections_of_one_address_have_an_end(play: Callable[..., None]) -> None:
-    async def story(node: Node) -> None:
-        for _ in range(2):
-            await node.still_serves()
-        assert await (await node.client()).is_closed()
-
-    play(story, Limits(max_connections_per_ip=2))
-
-
-def test_requests_at_work_have_an_end_and_the_rest_waits(play: Callable[..., None]) -> None:
-    async def story(node: Node) -> None:
-        clients = [await node.client() for _ in range(5)]
-        for client in clients:
-            await client.vote()
-        await settle()
-        assert len(node.received) == 2
-        # One of those that wait gives up: the others do not wait for it.
-        stalled = {id(at) for at in node.transport.listener.stalled}
-        assert len(stalled) == 3
-        await clients[4].close()
-        for count in range(4):
-            while len(node.received) <= count:
-                await asyncio.sleep(0)
-            node.answer(node.received[count])
-        for client in clients[:4]:
-            assert (await client.answer())[0] == 1
-        assert node.transport.listener.request_count == 0
-
-    play(story, Limits(max_requests=2), is_quick=False)
 
 
 def test_the_answers_of_a_wrong_shape_come_without_the_raft_node(

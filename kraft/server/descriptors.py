@@ -1,0 +1,70 @@
+"""File descriptors of a node: how many it may have, and how many are left for connections.
+
+A node that cannot open a file ends, since it can then write neither its vote nor its log. Peers and
+strangers therefore get only the descriptors that the disk and the node's own connections do not
+need. `process` calls it at the start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from dataclasses import replace
+
+from kraft.errors import InvalidConfigError
+from kraft.server.network.admission import NEWCOMERS, VOTER_CONNECTIONS
+from kraft.server.network.listener import BACKLOG, Limits
+from kraft.server.network.transport import MAX_PEERS
+
+logger = logging.getLogger(__name__)
+
+#: Log segments, snapshots that are read and written, quorum-state, directories to be synced.
+DISK_RESERVE = 64
+#: An event loop accepts a whole backlog before it closes the first of it, and then the next.
+ACCEPT_RESERVE = 2 * BACKLOG
+RESERVE = DISK_RESERVE + MAX_PEERS + ACCEPT_RESERVE
+#: A node with fewer connections than this is of no use to brokers.
+_LEAST_CONNECTIONS = 16
+
+
+def raise_soft_limit() -> int:
+    """Raise the soft limit of open files to the hard limit, as the JVM does; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            # Some systems allow less than they say (macOS: kern.maxfilesperproc).
+            logger.warning("cannot raise the limit of open files from %d to %d", soft, hard)
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def bounded_limits(limits: Limits, *, soft_limit: int | None = None) -> Limits:
+    """Return ``limits`` with as many connections as the descriptors that are left allow.
+
+    ``soft_limit``: that of the process by default. Counts the descriptors that are open now, so
+    that the disk's have to be open. Raises InvalidConfigError where next to none is left.
+    """
+    if soft_limit is None:
+        soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft_limit == resource.RLIM_INFINITY:
+        return limits
+    in_use = len(os.listdir("/dev/fd"))
+    left = soft_limit - in_use - RESERVE - NEWCOMERS - VOTER_CONNECTIONS
+    if left < _LEAST_CONNECTIONS:
+        needed = soft_limit - left + _LEAST_CONNECTIONS
+        raise InvalidConfigError(
+            f"the limit of open files is {soft_limit}, and this node needs at least {needed}: "
+            f"raise it (ulimit -n, LimitNOFILE of systemd)"
+        )
+    if left >= limits.max_connections:
+        return limits
+    logger.warning(
+        "max.connections is %d instead of %d: the limit of open files is %d, and %d are reserved",
+        left,
+        limits.max_connections,
+        soft_limit,
+        soft_limit - left,
+    )
+    return replace(limits, max_connections=left)

@@ -1,0 +1,51 @@
+"""File descriptors: the soft limit is raised, connections get what the disk does not need."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kraft.errors import InvalidConfigError
+from kraft.server.descriptors import RESERVE, bounded_limits
+from kraft.server.network.admission import NEWCOMERS, VOTER_CONNECTIONS
+from kraft.server.network.listener import Limits
+
+ALL_RESERVES = RESERVE + NEWCOMERS + VOTER_CONNECTIONS
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    code = (
+        "import resource\n"
+        "from kraft.server.descriptors import raise_soft_limit\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2000))\n"
+        "print(raise_soft_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout == "2000 (2000, 2000)\n"
+
+
+def test_connections_are_bounded_by_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    in_use = len(os.listdir("/dev/fd"))
+    limits = bounded_limits(Limits(), soft_limit=1024)
+    assert abs(limits.max_connections - (1024 - in_use - ALL_RESERVES)) <= 1
+    assert limits.max_connections > 400
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"max.connections is {limits.max_connections} instead of 10000" in record.getMessage()
+
+
+def test_a_limit_that_is_high_enough_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    limits = Limits(max_connections=500)
+    assert bounded_limits(limits, soft_limit=2000) == limits
+    assert not caplog.records
+
+
+def test_a_node_with_next_to_no_descriptors_does_not_start() -> None:
+    with pytest.raises(InvalidConfigError, match=r"limit of open files is 300, .* at least \d+"):
+        bounded_limits(Limits(), soft_limit=300)
