@@ -86,8 +86,20 @@ def read_run(data: bytes, source: str, *, ignore_node: bool = False) -> Run:
 
     A benchmark whose times cannot be (NaN, zero, negative) is left out and told in `Run.problems`;
     the others are kept. Raises BenchmarkFileError, which names the file, where it is truncated, no
-    JSON, or no result of pytest-benchmark.
+    JSON, or no result of pytest-benchmark, and nothing else, whatever the bytes are.
     """
+    try:
+        return _run(data, source, ignore_node)
+    except RecursionError:
+        # Where brackets end the stack depends on how deep the caller already is: any step may.
+        raise BenchmarkFileError(
+            f"{source}: no JSON that can be read: brackets are nested too deep"
+        ) from None
+    except (OverflowError, ValueError) as error:
+        raise BenchmarkFileError(f"{source}: a value cannot be: {error}") from None
+
+
+def _run(data: bytes, source: str, ignore_node: bool) -> Run:
     document = _document(data, source)
     identity, machine, machine_info = _machine(bytes(document.machine_info), ignore_node)
     commit = _commit(document.commit_info)
@@ -153,7 +165,7 @@ def _document(data: bytes, source: str) -> _Document:
             return _decode(msgspec.json.encode(json.loads(data)))
     except msgspec.ValidationError as error:
         raise BenchmarkFileError(f"{source}: no result of pytest-benchmark: {error}") from None
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, OverflowError, ValueError) as error:
         raise BenchmarkFileError(f"{source}: no JSON: {error}") from None
 
 
@@ -293,13 +305,15 @@ def _commit(raw: msgspec.Raw) -> _Commit:
 
 
 def _time_us(text: str) -> int | None:
-    """ISO 8601 -> microseconds since 1970; without a zone it is UTC, as pytest-benchmark's is."""
+    """ISO 8601 -> microseconds since 1970; without a zone it is UTC, as pytest-benchmark's is.
+
+    None for a text that is no time, and for one before the year 1 or after 9999 in UTC.
+    """
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (OverflowError, ValueError):
         return None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
     return (time - _EPOCH) // _MICROSECOND
 
 
@@ -311,7 +325,7 @@ def _extra_info(raw: bytes) -> tuple[str, float | None]:
         return "{}", None
     count = info.get("instructions")
     instructions = None
-    if isinstance(count, (int, float)) and not isinstance(count, bool):
+    if isinstance(count, (int, float)) and not isinstance(count, bool) and abs(count) < 1 << 62:
         instructions = float(count)
     return msgspec.json.format(raw, indent=-1).decode(), instructions
 

@@ -9,7 +9,7 @@ import glob
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -57,6 +57,33 @@ def columns(text: str) -> StructType:
     """
     pairs = (each.split(" ") for each in text.split(", "))
     return StructType([StructField(name, _TYPES[kind]) for name, kind in pairs])
+
+
+def refuse_unknown(source: str, options: Mapping[str, str], known: Collection[str]) -> None:
+    """Check that the data source ``source`` has every option that a query gives it.
+
+    Spark drops what a source does not ask for, so that a misspelt option would change nothing
+    without a word. ``path`` and ``paths`` are those of ``load``; Spark ignores the case of names.
+
+    Raises :class:`InvalidRequestError`, which lists the options that there are.
+    """
+    there = {name.lower() for name in (*known, "path", "paths")}
+    unknown = sorted(name for name in options if name.lower() not in there)
+    if unknown:
+        raise InvalidRequestError(
+            f"{source} has no option {unknown[0]!r}; it has: {', '.join(sorted(known))}"
+        )
+
+
+def flag_of(options: Mapping[str, str], name: str) -> bool:
+    """Return an option that is true or false, false if it is not given.
+
+    Raises :class:`InvalidRequestError` for anything else.
+    """
+    text = options.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidRequestError(f"{name} is true or false, not {text!r}")
+    return text == "true"
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:
@@ -115,10 +142,7 @@ def takes_filters(options: Mapping[str, str]) -> bool:
 
     Raises :class:`InvalidRequestError` for anything but true and false.
     """
-    text = options.get("pushdown", "false").lower()
-    if text not in ("true", "false"):
-        raise InvalidRequestError(f"pushdown is true or false, not {text!r}")
-    return text == "true"
+    return flag_of(options, "pushdown")
 
 
 def arrow_schema(asked: StructType, declared: StructType) -> pa.Schema:

@@ -25,10 +25,12 @@ from kraft.spark.inputs import (
     PERMISSIVE,
     arrow_schema,
     expanded,
+    flag_of,
     log,
     mode_of,
     number_of,
     paths_of,
+    refuse_unknown,
     takes_filters,
 )
 from kraft.spark.pushdown import Pushdown
@@ -39,6 +41,8 @@ from kraft.spark.state_views import STATE_VIEWS, StatePart, read_state
 #: which is quick beside handing the rows over, and gives its share of them.
 _RECORD_BYTES = 16 << 20
 _STATE_BYTES = 64 << 20
+
+OPTIONS = ("maxPartitionBytes", "mode", "offset", "pushdown", "showSecrets", "view")
 
 VIEWS: dict[str, StructType] = {"records": RECORDS, **STATE_VIEWS}
 
@@ -56,6 +60,7 @@ class KraftMetadataSource(DataSource):
         return "kraft-metadata"
 
     def schema(self) -> StructType:
+        refuse_unknown("kraft-metadata", self.options, OPTIONS)
         return VIEWS[_view_of(self.options)]
 
     def reader(self, schema: StructType) -> _MetadataReader:
@@ -65,11 +70,12 @@ class KraftMetadataSource(DataSource):
 
 class _MetadataReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        refuse_unknown("kraft-metadata", options, OPTIONS)
         self.view = _view_of(options)
         self.paths = paths_of(options)
         self.mode = mode_of(options)
         self.offset = _offset_of(options, self.view)
-        self.show_secrets = options.get("showSecrets", "false").lower() == "true"
+        self.show_secrets = flag_of(options, "showSecrets")
         self.schema = arrow_schema(schema, VIEWS[self.view])
         default = _RECORD_BYTES if self.view == "records" else _STATE_BYTES
         self.range_bytes = number_of(options, "maxPartitionBytes", default)

@@ -44,6 +44,7 @@ from kraft.spark.inputs import (
     mode_of,
     number_of,
     paths_of,
+    refuse_unknown,
     takes_filters,
 )
 from kraft.spark.pushdown import Pushdown
@@ -57,6 +58,7 @@ EVENTS = columns(
 _RANGE_BYTES = 16 << 20
 _BATCH_BLOCKS = 16
 _SUFFIX = ".trace"
+OPTIONS = ("maxFilesPerTrigger", "maxPartitionBytes", "mode", "pushdown")
 
 
 @dataclass
@@ -94,6 +96,8 @@ class _Events:
     """What both readers share: files out of paths, ranges out of files, batches out of ranges."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        refuse_unknown("kraft-trace", options, OPTIONS)
+        takes_filters(options)  # of a stream, too, the option is true or false
         self.paths = paths_of(options)
         self.mode = mode_of(options)
         self.range_bytes = number_of(options, "maxPartitionBytes", _RANGE_BYTES)

@@ -56,13 +56,17 @@ from kraft.spark.inputs import (
     FAILFAST,
     PERMISSIVE,
     arrow_schema,
+    flag_of,
     mode_of,
     number_of,
     paths_of,
+    refuse_unknown,
     takes_filters,
 )
 from kraft.spark.pushdown import Pushdown
 from kraft.spark.result_files import find_files, group_files
+
+OPTIONS = ("ignoreNode", "maxFilesPerTrigger", "mode", "pushdown", "settleSeconds", "table")
 
 PROBLEMS = pa.schema([("path", pa.string()), ("reason", pa.string())])
 
@@ -91,7 +95,9 @@ class _Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _Settings:
-        """Raises InvalidRequestError for options that are none."""
+        """Raises InvalidRequestError for unknown options and for values that they cannot have."""
+        refuse_unknown("pytest-benchmark", options, OPTIONS)
+        takes_filters(options)  # of a stream, too, the option is true or false
         table = options.get("table", "points").lower()
         if table not in ("points", "problems"):
             raise InvalidRequestError(f"table is points or problems, not {table!r}")
@@ -102,7 +108,7 @@ class _Settings:
             # Where problems are what is asked for, nothing fails for them.
             mode=PERMISSIVE if gives_problems else mode_of(options),
             gives_problems=gives_problems,
-            ignore_node=options.get("ignoreNode", "false").lower() == "true",
+            ignore_node=flag_of(options, "ignoreNode"),
             max_files=number_of(options, "maxFilesPerTrigger", 1) if limited else None,
             settle_s=number_of(options, "settleSeconds", 60),
         )
@@ -232,16 +238,20 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether bytes are one JSON value from end to end, Python's NaN allowed."""
+    """Whether bytes are one JSON value from end to end, Python's NaN allowed, or never will be."""
     try:
         msgspec.json.decode(data)
         return True
+    except RecursionError:
+        return True  # no later byte makes it readable: it is refused when it is read
     except msgspec.DecodeError:
         pass
     try:
         json.loads(data)
         return True
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return True
+    except ValueError:
         return False
 
 

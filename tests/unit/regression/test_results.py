@@ -9,9 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kraft.errors import BenchmarkFileError
-from kraft.regression.points import POINTS
+from kraft.regression import wording
+from kraft.regression.points import POINTS, SeriesKey
 from kraft.regression.results import read_run
 from kraft.regression.runs import Run, points_table
 from tests.unit.regression.result_documents import BEGIN, benchmark, document
@@ -227,9 +230,9 @@ def test_nan_where_it_does_not_matter_costs_nothing() -> None:
 
 
 def test_instructions_are_numbers_only() -> None:
-    for given, expected in [(5, 5.0), (2.5, 2.5), (True, None), ("7", None), (None, None)]:
+    for count, expected in [(5, 5.0), (2.5, 2.5), (True, None), ("7", None), (None, None)]:
         content = document(at=0, values={"t": [1.0]})
-        content["benchmarks"][0]["extra_info"] = {"instructions": given}
+        content["benchmarks"][0]["extra_info"] = {"instructions": count}
         assert run_of(content).instructions == [expected]
 
 
@@ -246,3 +249,134 @@ def test_runs_make_one_table_in_which_nothing_of_a_run_is_repeated() -> None:
     assert plain.equals(table.cast(POINTS))
     assert plain["values"].to_pylist() == [[1.0, 2.0], [3.0], None, None, [1.0, 2.0], [3.0]]
     assert runs[0].only([1]).batch.to_pylist() == runs[0].batch.to_pylist()[1:]
+
+
+# ---------------------------------------------------------------------------------------------
+# Any content whatsoever
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize("name", ["machine_info", "commit_info", "params", "extra_info", "other"])
+@pytest.mark.parametrize(("opening", "closing"), [(b'{"a":', b"}"), (b"[", b"]")])
+def test_nested_brackets_make_no_more_than_a_bad_file(
+    name: str, opening: bytes, closing: bytes
+) -> None:
+    content = document(at=0, values={"test_a": [1.0]})
+    (content if name in content else content["benchmarks"][0])[name] = "HERE"
+    data = json.dumps(content).encode()
+    for depth in (100, *range(850, 1010, 7), 3_000, 100_000):
+        nested = opening * depth + b"1" + closing * depth
+        for changed in (data, data.replace(b'"version": ', b'"extra": NaN, "version": ')):
+            run_or_refusal(changed.replace(b'"HERE"', nested))
+
+
+def test_a_file_of_opening_brackets_is_refused_with_its_path() -> None:
+    with pytest.raises(BenchmarkFileError, match=r"^run\.json: "):
+        read_run(DEEP, "run.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("datetime", "0001-01-01T00:00:00+23:59"),
+        ("datetime", "9999-12-31T23:59:59-23:59"),
+        ("version", "\udc80"),
+        ("benchmarks.0.fullname", "\ud800"),
+        ("benchmarks.0.extra_info", {"instructions": 10**400}),
+        ("benchmarks.0.params", {"n": 10**400}),
+        ("benchmarks.0.params", {"n": 'UNSERIALIZABLE[<a at 0x1>"\\'}),
+        ("benchmarks.0.stats.total", 10**400),
+        ("benchmarks.0.stats.min", 1e308),
+        ("machine_info.cpu", {"count": 10**400, "brand_raw": ["x"]}),
+        ("commit_info.time", "0001-01-01T00:00:00+23:59"),
+    ],
+)
+def test_values_beyond_what_can_be_are_no_more_than_a_bad_file(change: str, value: Any) -> None:
+    content: Any = document(at=0, values={"test_a": [1.0]})
+    *path, last = change.split(".")
+    place = content
+    for name in path:
+        place = place[int(name) if name.isdecimal() else name]
+    place[last] = value
+    for extra in ({}, {"not_finite": float("nan")}):
+        run_or_refusal(json.dumps({**content, **extra}).encode())
+
+
+def run_or_refusal(data: bytes) -> None:
+    """The file is refused, or its points can be held in Arrow and told of."""
+    try:
+        run = read_run(data, "run.json")
+    except BenchmarkFileError as error:
+        said = str(error)
+    else:
+        said = ""
+    if said:
+        assert said.startswith("run.json: ")
+        return
+    batch = run.batch
+    batch.validate(full=True)
+    if len(run):
+        assert wording.iso_time(run.time_us)
+        for key in zip(run.suite, run.benchmark, run.params, strict=True):
+            assert SeriesKey(*key, run.machine).name
+
+
+_JSON: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**25), 10**25)
+    | st.floats()
+    | st.text(st.characters(), max_size=8)
+    | st.sampled_from(
+        ["2026-01-01T00:00:00", "0001-01-01T00:00:00+10:00", "a::b[1]", "UNSERIALIZABLE["]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+_PLACES = (
+    "benchmarks",
+    "machine_info",
+    "commit_info",
+    "datetime",
+    "version",
+    "benchmarks.0",
+    "benchmarks.0.fullname",
+    "benchmarks.0.stats",
+    "benchmarks.0.params",
+    "benchmarks.0.param",
+    "benchmarks.0.extra_info",
+    "benchmarks.0.stats.min",
+    "benchmarks.0.stats.data",
+    "benchmarks.0.stats.rounds",
+    "machine_info.cpu",
+    "machine_info.python_version",
+    "commit_info.id",
+    "commit_info.time",
+)
+
+
+@given(st.dictionaries(st.sampled_from(_PLACES), _JSON, max_size=3))
+@settings(max_examples=400, deadline=None)
+def test_any_json_at_any_place_is_a_run_or_a_bad_file(changes: dict[str, Any]) -> None:
+    content: Any = document(at=0, values={"test_a": [1.0, 2.0]})
+    for change, value in sorted(changes.items(), reverse=True):
+        *path, last = change.split(".")
+        place = content
+        try:
+            for name in path:
+                place = place[int(name) if name.isdecimal() else name]
+            place[int(last) if last.isdecimal() else last] = value
+        except (TypeError, KeyError, IndexError):
+            continue
+    run_or_refusal(json.dumps(content).encode())
+
+
+@given(st.binary(max_size=200), st.integers(0, 2000), st.integers(0, 200))
+@settings(max_examples=400, deadline=None)
+def test_any_bytes_anywhere_are_a_run_or_a_bad_file(junk: bytes, at: int, cut: int) -> None:
+    data = json.dumps(document(at=0, values={"test_a": [1.0, 2.0]})).encode()
+    run_or_refusal(data[:at] + junk + data[at + cut :])
+    run_or_refusal(junk)

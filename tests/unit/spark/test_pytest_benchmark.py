@@ -191,3 +191,28 @@ def test_a_file_that_stays_half_written_is_damaged_in_the_end(
     assert stream.batches() == [["test_a"]]
     offset = sorted((stream.checkpoint / "offsets").iterdir())[-1].read_text()
     assert len(json.loads(offset.splitlines()[-1])["files"]) == 2 * 11
+
+
+@pytest.mark.parametrize("junk", [b"[" * 100_000, b'{"a":' * 100_000, b"\xff\x00", b"", b"NaN"])
+def test_a_file_of_junk_does_not_end_a_stream_or_a_query(
+    spark: SparkSession, watched: Callable[..., Watched], junk: bytes
+) -> None:
+    """A file of opening brackets ended both with a RecursionError, PERMISSIVE too."""
+    stream = watched(mode="PERMISSIVE", settleSeconds=1)
+    save(stream.folder / "1.json", document(at=0, values={"test_a": [1.0]}))
+    (stream.folder / "2.json").write_bytes(junk)
+    os.utime(stream.folder / "2.json", (1, 1))
+    assert stream.batches() == [["test_a"]]
+    (problem,) = read(spark, stream.folder, table="problems").collect()
+    assert problem.path.endswith("2.json")
+
+
+def test_options_that_there_are_not_are_refused_by_batch_and_stream(
+    spark: SparkSession, watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    with pytest.raises(PySparkException, match="pytest-benchmark has no option 'ignorenodes'"):
+        read(spark, tmp_path, ignoreNodes=True).collect()
+    with pytest.raises(PySparkException, match="ignoreNode is true or false, not 'yes'"):
+        read(spark, tmp_path, ignoreNode="yes").collect()
+    with pytest.raises(PySparkException, match="has no option 'maxfiles'"):
+        watched(maxFiles=1).batches()
