@@ -28,7 +28,7 @@ help:
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers  the same with real controllers, simulated brokers and clients"
 	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
-	@echo "make disk-proof  a node's disk crashed at every write, sync and rename; bits flipped in its files"
+	@echo "make disk-proof  a node's disk, simulated and real, crashed between any two calls; bits flipped in its files"
 	@echo "make processes a real quorum, with and without its controllers, whose processes are killed under load"
 	@echo "make soak     the proofs at a hundred times their size; hours"
 	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
@@ -149,6 +149,7 @@ disk-proof: OPERATIONS ?= 500
 disk-proof: FLIPS ?= 10000
 disk-proof: build
 	$(BIN)/python -m tests.simulation.disk_proof --seed $(SEED) --operations $(OPERATIONS) --flips $(FLIPS)
+	$(BIN)/python -m tests.durability.run --first $(SEED) --seeds 20 --operations $(OPERATIONS)
 
 processes: CYCLES ?= 30
 processes: NODES ?= 3

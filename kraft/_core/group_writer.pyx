@@ -229,9 +229,26 @@ cdef class GroupWriter:
             self._fail(errno, True)
             return False
         self.sync_count += 1
-        # A note that is not written says less than it could, and nothing that is not so.
-        pwrite(self._notes._fd, last.note, last.note_size, <off_t>last.note_position)
+        self._write_note(last)
         return True
+
+    cdef void _write_note(self, const Append *append) noexcept nogil:
+        """Writes the note of an append that is synced.
+
+        A note that the disk refuses says less than it could, and nothing that is not so. One that
+        it takes in part is written to its end: a torn one in either slot would say nothing at all.
+        """
+        cdef int done = 0
+        cdef Py_ssize_t written
+        while done < append.note_size:
+            written = pwrite(
+                self._notes._fd, append.note + done, append.note_size - done,
+                <off_t>(append.note_position + done),
+            )
+            if written > 0:
+                done += <int>written
+            elif written == 0 or errno != EINTR:
+                return
 
     cdef void _fail(self, int code, bint in_sync) noexcept nogil:
         pthread_mutex_lock(&self._lock)

@@ -4,7 +4,7 @@ Implements the port of ``kraft._core.disk`` with the guarantees that a file syst
 more:
 
 - what was written to a file is lost, kept, or kept in part, down to any byte or sector, in any
-  order, until the file is synced; so are its truncations;
+  order of the sectors, until the file is synced; so are its truncations;
 - a name that was made, renamed or removed may be as it was before until its directory is synced,
   and independently of the file's content;
 - files do not wait for each other: what is synced last may be all that is left of unsynced work.
@@ -38,7 +38,8 @@ class Loss(Enum):
     NOTHING = "nothing"
     #: Each file ends its work somewhere, at any byte of any write; all names are as they should be.
     TORN = "torn"
-    #: Each sector of each write is there or not, files have grown or not; names up to somewhere.
+    #: Each sector is as it was after any of its writes, whatever became of the others; files have
+    #: grown or not; each change of a name is there or not.
     SECTORS = "sectors"
     #: Each file and each directory fares in a way of its own.
     MIXED = "mixed"
@@ -52,6 +53,14 @@ class Inode:
     durable: bytes = b""
     #: (position, bytes) of a write, (size, None) of a truncation.
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+
+    def sync(self, count: int) -> None:
+        """The first ``count`` pending changes are on the device."""
+        durable = bytearray(self.durable)
+        for position, data in self.pending[:count]:
+            put(durable, position, data)
+        self.durable = bytes(durable)
+        del self.pending[:count]
 
     def after_crash(self, loss: Loss, random: Random) -> bytearray:
         if loss is Loss.NOTHING:
@@ -68,6 +77,7 @@ class Inode:
                 if data is not None:
                     put(left, position, data[: random.randrange(len(data) + 1)])
             return left
+        stale: set[int] = set()
         for position, data in self.pending:
             if data is None:
                 if random.random() < 0.5:
@@ -77,9 +87,11 @@ class Inode:
                 # The size is on the device before the bytes are.
                 put(left, max(len(left), position + len(data)), None)
             for start in range(position - position % SECTOR, position + len(data), SECTOR):
-                if random.random() < 0.5:
-                    first = max(start, position)
-                    put(left, first, data[first - position : start + SECTOR - position])
+                if start in stale or random.random() < 0.5:
+                    stale.add(start)
+                    continue
+                first = max(start, position)
+                put(left, first, data[first - position : start + SECTOR - position])
         return left
 
 
@@ -124,8 +136,7 @@ class CrashFile:
 
     def sync(self) -> None:
         self._disk.on_boundary()
-        self._inode.durable = bytes(self._inode.content)
-        self._inode.pending.clear()
+        self._inode.sync(len(self._inode.pending))
 
     def size(self) -> int:
         return len(self._inode.content)
@@ -152,15 +163,19 @@ class Directory:
     #: What each change since the last sync made of the names that it touched.
     pending: list[dict[str, Inode | bool | None]] = field(default_factory=list)
 
-    def after_crash(self, loss: Loss, random: Random) -> Names:
-        count = len(self.pending)
-        if loss is Loss.ALL:
-            count = 0
-        elif loss in (Loss.SECTORS, Loss.MIXED):
-            count = random.randrange(count + 1)
-        left = dict(self.durable)
+    def sync(self, count: int) -> None:
+        """The first ``count`` pending changes are on the device."""
         for change in self.pending[:count]:
-            apply(left, change)
+            apply(self.durable, change)
+        del self.pending[:count]
+
+    def after_crash(self, loss: Loss, random: Random) -> Names:
+        left = dict(self.durable)
+        for change in self.pending:
+            if loss in (Loss.NOTHING, Loss.TORN) or (
+                loss is not Loss.ALL and random.random() < 0.5
+            ):
+                apply(left, change)
         return left
 
 
@@ -259,8 +274,7 @@ class CrashDisk:
     def sync_directory(self, path: str, /) -> None:
         self.on_boundary()
         directory = self.directories[path]
-        directory.durable = dict(directory.names)
-        directory.pending.clear()
+        directory.sync(len(directory.pending))
 
     def make_directory(self, path: str, /) -> None:
         if path in self.directories:

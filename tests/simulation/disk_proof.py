@@ -19,7 +19,7 @@ from random import Random
 from kraft.errors import KraftError
 from kraft.raft.messages import LogSlice
 from tests.simulation.disk import CrashDisk, Loss
-from tests.simulation.disk_workload import DIRECTORY, BrokenPromiseError, Workload
+from tests.simulation.disk_workload import BrokenPromiseError, Workload
 
 #: One restart in so many is crashed too, at each of its boundaries.
 CRASHED_RESTARTS = 50
@@ -89,7 +89,9 @@ def prove_flips(seed: int, flips: int, operations: int = 60) -> FlipReport:
         # Killed rather than closed: what is written is there, and no more.
         files = disk.files()
         expected = start_of(workload, CrashDisk.of(files))
-        paths = sorted(path for path in files if path.startswith(DIRECTORY) and files[path])
+        paths = sorted(
+            path for path in files if path.startswith(workload.directory) and files[path]
+        )
         sizes = [len(files[path]) for path in paths]
         for _ in range(min(1000, flips - report.refused - report.harmless)):
             # Half of them by size, half by file, so that small files get their share.

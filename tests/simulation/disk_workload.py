@@ -13,6 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from kraft._core.batch import assign_offsets
+from kraft._core.disk import Disk
 from kraft._core.snapshot_file import snapshot_name
 from kraft.metadata.directory import METADATA_LOG
 from kraft.raft.election_state import ElectionState
@@ -32,11 +33,10 @@ from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSe
 from kraft.records import Record, Uuid, control
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
+from kraft.server.disk.files import SyncedOffset
 from kraft.server.disk.store import MetadataStore
-from tests.simulation.disk import CrashDisk
 
 ROOT = "/var/node"
-DIRECTORY = f"{ROOT}/{METADATA_LOG}"
 SEGMENT_BYTES = 3000
 NOW_MS = 1_700_000_000_000
 
@@ -95,8 +95,10 @@ def snapshot_content(id: OffsetAndEpoch, voters: VoterSet | None, random: Random
 class Workload:
     """``run`` does ``count`` operations; `check` holds a disk against what was promised."""
 
-    def __init__(self, disk: CrashDisk, random: Random) -> None:
+    def __init__(self, disk: Disk, random: Random, root: str = ROOT) -> None:
         self.disk = disk
+        self.root = root
+        self.directory = f"{root}/{METADATA_LOG}"
         self.random = random
         self.static_voters = VoterSet.parse("1@localhost:9001,2@localhost:9002", "CONTROLLER")
         self.log = Held(0, [])
@@ -111,13 +113,25 @@ class Workload:
         #: Snapshots that come or go just now.
         self.unsure: dict[OffsetAndEpoch, Snapshot] = {}
         self.voters: VoterSet | None = None
+        #: What `synced-offset-checkpoint` says at least: without it damage is not told from
+        #: interruption.
+        self.known_synced = -1
         self.counts: dict[str, int] = {}
 
     # -- the work
 
     def run(self, count: int) -> None:
-        self.store = self.open(self.disk)
-        choices: list[tuple[Callable[[], None], int]] = [
+        self._start()
+        work, weights = zip(*self.choices(), strict=True)
+        for _ in range(count):
+            chosen = self.random.choices(work, weights)[0]
+            self.counts[chosen.__name__] = self.counts.get(chosen.__name__, 0) + 1
+            chosen()
+        self._stop()
+
+    def choices(self) -> list[tuple[Callable[[], None], int]]:
+        """What a node's disk does, and how often."""
+        return [
             (self._append, 55),
             (self._elect, 15),
             (self._truncate, 8),
@@ -125,18 +139,25 @@ class Workload:
             (self._install, 4),
             (self._give_up_download, 2),
             (self._clean, 8),
+            (self._start, 3),
         ]
-        work, weights = zip(*choices, strict=True)
-        for _ in range(count):
-            chosen = self.random.choices(work, weights)[0]
-            self.counts[chosen.__name__] = self.counts.get(chosen.__name__, 0) + 1
-            chosen()
+
+    def open(self, disk: Disk) -> MetadataStore:
+        return MetadataStore.open(
+            self.root, static_voters=self.static_voters, disk=disk, segment_bytes=SEGMENT_BYTES
+        )
+
+    def _start(self) -> None:
+        """Opens the store as a new process does; one before it was killed, and closed nothing."""
+        self.store = self.open(self.disk)
+        self._settle()
+        self.known_synced = self.end_offset
+
+    def _stop(self) -> None:
         self.store.close()
 
-    def open(self, disk: CrashDisk) -> MetadataStore:
-        return MetadataStore.open(
-            ROOT, static_voters=self.static_voters, disk=disk, segment_bytes=SEGMENT_BYTES
-        )
+    def _settle(self) -> None:
+        """Called once an operation is done, before its promises are made or given up."""
 
     @property
     def end_offset(self) -> int:
@@ -211,6 +232,7 @@ class Workload:
         kept = [batch for batch in self.log.batches if batch.end_offset <= end]
         self.other_log = Held(self.log.start_offset, kept)
         self.acknowledged = min(self.acknowledged, end)
+        self.known_synced = min(self.known_synced, end)
         self._do(TruncateLog(end))
         self.log, self.other_log = self.other_log, None
         self._elect()
@@ -228,14 +250,18 @@ class Workload:
         id = self.random.choice(ends)
         snapshot = self._snapshot(id, self._voters_at(self.log, id.offset))
         self.unsure[id] = snapshot
-        path = f"{DIRECTORY}/{snapshot_name(*id)}"
+        self._write_snapshot(id, snapshot)
+        self.store.add_snapshot(id)
+        self._settle()
+        self.snapshots[id] = self.unsure.pop(id)
+
+    def _write_snapshot(self, id: OffsetAndEpoch, snapshot: Snapshot) -> None:
+        path = f"{self.directory}/{snapshot_name(*id)}"
         file = self.disk.open(path + ".part", create=True)
         file.append([snapshot.content])
         file.sync()
         self.disk.rename(path + ".part", path)
-        self.disk.sync_directory(DIRECTORY)
-        self.store.add_snapshot(id)
-        self.snapshots[id] = self.unsure.pop(id)
+        self.disk.sync_directory(self.directory)
 
     def _snapshot(self, id: OffsetAndEpoch, voters: VoterSet | None) -> Snapshot:
         return Snapshot(snapshot_content(id, voters, self.random), voters)
@@ -252,6 +278,7 @@ class Workload:
         self.unsure[id] = snapshot
         # What is not committed may go, and what is, is in the snapshot.
         self.acknowledged = min(self.acknowledged, self.high_watermark)
+        self.known_synced = -1
         self.unsure.update(self.snapshots)
         self.snapshots.clear()
         stored = self._do(InstallSnapshot(id))
@@ -282,14 +309,19 @@ class Workload:
         for id in going:
             self.unsure[id] = self.snapshots.pop(id)
         cleaned = self.store.clean(NOW_MS, self.random.choice([1000, 8000, 20000]), -1)
+        self._settle()
         for id in going:
             if cleaned is None or id >= cleaned.earliest_snapshot_id:
                 self.snapshots[id] = self.unsure[id]
         self.unsure.clear()
 
     def _sync(self) -> None:
-        self.store.sync()
+        self._await_sync()
+        self._settle()
         self.acknowledged = self.end_offset
+
+    def _await_sync(self) -> None:
+        self.store.sync()
 
     def _commit(self) -> None:
         ends = [b.end_offset for b in self.log.batches if b.end_offset <= self.acknowledged]
@@ -313,13 +345,19 @@ class Workload:
 
     # -- the proof
 
-    def check(self, disk: CrashDisk) -> None:
+    def check(self, disk: Disk) -> None:
         """Opens the disk as a restarted node does. Raises `BrokenPromiseError`."""
+        known = -1
+        if disk.exists(self.directory):
+            known = SyncedOffset(disk, self.directory).offset
         try:
             store = self.open(disk)
         except Exception as error:
             raise BrokenPromiseError(f"the store does not open: {error!r}") from error
         view = store.view
+        # An empty log behind a snapshot begins anew at each start.
+        if known < self.known_synced and view.end_offset > view.start_offset:
+            raise BrokenPromiseError(f"{known} is known as synced, and {self.known_synced} was")
         found: list[bytes] = []
         offset = view.start_offset
         while offset < view.end_offset:

@@ -18,7 +18,8 @@ the one with the larger number counts::
 It tells damage from interruption: what is no whole batch before that offset was whole once, and
 what lies behind it was never acknowledged. It costs no sync: it is written after the log's, and may
 lag behind, as it is a lower bound. It is made smaller, and synced, before the log is cut. Where
-Kafka wrote the directory last it means nothing any more, and goes.
+Kafka wrote the directory last it means nothing any more, and goes. Once the log that Kafka left is
+synced, the file begins anew, and ``quorum-state`` gets its checksum.
 """
 
 from __future__ import annotations
@@ -59,6 +60,15 @@ def read_quorum_state(disk: Disk, directory: str) -> StoredElection | None:
     content = read_small(disk, path)
     plain, is_ours = without_checksum(content, path)
     return StoredElection(ElectionState.from_bytes(plain, path=path), is_ours)
+
+
+def take_over_quorum_state(disk: Disk, directory: str) -> None:
+    """Add the checksum to a ``quorum-state`` of Kafka, durably; the promises in it stay the same.
+
+    Raises StorageError.
+    """
+    content = read_small(disk, f"{directory}/{FILE_NAME}")
+    write_quorum_state(disk, directory, content.rstrip())
 
 
 def read_small(disk: Disk, path: str) -> bytes:

@@ -30,7 +30,7 @@ from kraft.errors import CorruptRecordError, DamagedLogError, StorageError
 from kraft.raft.election_state import ElectionState
 from kraft.raft.log_view import LogView
 from kraft.raft.voters import VoterSet
-from kraft.server.disk.files import SyncedOffset, read_quorum_state
+from kraft.server.disk.files import SyncedOffset, read_quorum_state, take_over_quorum_state
 from kraft.server.disk.snapshots import SnapshotFiles, is_unfinished
 
 LEADER_CHANGE = 2
@@ -103,6 +103,9 @@ def recover(
                 snapshots.remove_before(latest.id)
             controls = []
         synced_offset.begin(log.log_end_offset, log.last_epoch)
+        if stored is not None and not stored.is_ours:
+            # From now on the log is this node's: at the next start what is synced is believed.
+            take_over_quorum_state(disk, directory)
     except CorruptRecordError as error:
         log.close()
         raise error.add_advice(_CATCH_UP) from None

@@ -224,6 +224,56 @@ def test_what_kafka_wrote_last_is_not_held_against_the_memory(tmp_path: Path) ->
     store.close()
 
 
+def test_what_kafka_wrote_last_is_remembered_from_the_first_start_on(tmp_path: Path) -> None:
+    """Before this node writes an election state of its own: a power loss tears what is not synced,
+    and leaves whole batches behind it.
+    """
+    store = open_store(tmp_path)
+    begin_epoch(store, 1)
+    store.close()
+    content = ElectionState(1, 3).to_bytes(kraft_version=1)
+    (metadata_dir(tmp_path) / "quorum-state").write_bytes(content + b"\n")
+    store = open_store(tmp_path)
+    assert store.election == ElectionState(1, 3)
+    append(store)
+    store.sync()
+    segment = metadata_dir(tmp_path) / f"{0:020d}.log"
+    synced_size = segment.stat().st_size
+    append(store)
+    append(store)
+    torn = bytearray(segment.read_bytes())
+    torn[synced_size : synced_size + 8] = bytes(8)
+    segment.write_bytes(torn)
+    # The process was killed, and gave its lock back without closing anything.
+    store._lock.release()
+    store = open_store(tmp_path)
+    assert (store.view.end_offset, store.election) == (11, ElectionState(1, 3))
+    store.close()
+
+
+def test_a_refused_log_is_left_as_it_was(tmp_path: Path) -> None:
+    """Whatever batch is missing or damaged, a single record at the end included."""
+    store = open_store(tmp_path)
+    begin_epoch(store, 1)
+    for count in (10, 3, 1):
+        append(store, count=count)
+    store.sync()
+    store.close()
+    segment = metadata_dir(tmp_path) / f"{0:020d}.log"
+    whole = segment.read_bytes()
+    position = 0
+    while position < len(whole):
+        size = 12 + int.from_bytes(whole[position + 8 : position + 12], "big")
+        rotten = bytearray(whole)
+        rotten[position + size - 1] ^= 1
+        for content in (whole[:position], whole[: position + size - 1], bytes(rotten)):
+            segment.write_bytes(content)
+            with pytest.raises(DamagedLogError):
+                open_store(tmp_path)
+            assert segment.read_bytes() == content
+        position += size
+
+
 def append_of(count: int, base: int, epoch: int) -> bytes:
     return stamped([NoOp() for _ in range(count)], base, epoch, is_control=False)
 

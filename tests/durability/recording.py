@@ -1,0 +1,125 @@
+"""A recording of system calls: how it is made, and how it is read.
+
+``recorder.c`` is compiled by the tests and preloaded into the process that is to be recorded; see
+there for what it records and for the faults that it can add. A recording is complete where no
+process writes to it any more, or where the process that writes is the one that reads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).with_name("recorder.c")
+UNDER, TO = "RECORD_UNDER", "RECORD_TO"
+SHORTEN, FAIL, DROP = "RECORD_SHORTEN", "RECORD_FAIL", "RECORD_DROP"
+
+_HEAD = struct.Struct("<IiqQqq")
+
+
+class Kind(Enum):
+    """What a record says; the values are those of ``recorder.c``."""
+
+    CREATE = "c"
+    WRITE = "w"
+    TRUNCATE = "t"
+    SYNC_BEGIN = "b"
+    SYNC_END = "e"
+    RANGE = "g"
+    RENAME = "r"
+    UNLINK = "u"
+    MKDIR = "m"
+    RMDIR = "x"
+    SEND = "s"
+    FAILED = "f"
+    UNKNOWN = "?"
+
+
+_KINDS = {ord(kind.value): kind for kind in Kind}
+
+
+class Call(NamedTuple):
+    """One record. ``at`` is a position, a size or a result, ``of`` the port of a receiver."""
+
+    kind: Kind
+    thread: int
+    inode: int
+    at: int
+    of: int
+    data: bytes
+
+    @property
+    def path(self) -> str:
+        return os.fsdecode(self.data)
+
+    @property
+    def paths(self) -> tuple[str, str]:
+        """The old and the new path of a rename."""
+        source, target = os.fsdecode(self.data).split("\0")
+        return source, target
+
+
+class Recording:
+    """Reads the file of a recording; `new` goes on where it ended the last time."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._position = 0
+
+    def new(self) -> Iterator[Call]:
+        if not os.path.exists(self._path):
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._position)
+            data = file.read()
+        position = 0
+        while position < len(data):
+            size, kind, thread, inode, at, of = _HEAD.unpack_from(data, position)
+            position += _HEAD.size
+            payload = data[position : position + size]
+            position += size
+            yield Call(_KINDS[kind], thread, inode, at, of, payload)
+        self._position += position
+
+
+def missing_for_recordings() -> str | None:
+    """Why no recording can be made on this machine; None where it can."""
+    if not sys.platform.startswith("linux"):
+        return "recordings need LD_PRELOAD and the system calls of Linux"
+    if _compiler() is None:
+        return "recordings need a C compiler"
+    return None
+
+
+def compile_recorder(directory: Path) -> Path:
+    """The library to preload. Raises CalledProcessError where the compiler refuses."""
+    compiler = _compiler()
+    assert compiler is not None
+    library = directory / "recorder.so"
+    options = ("-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl")
+    subprocess.run([*compiler, *options], check=True)
+    return library
+
+
+def _compiler() -> list[str] | None:
+    named = os.environ.get("CC")
+    found = named.split() if named else [shutil.which("gcc") or shutil.which("cc") or ""]
+    return found if found[0] else None
+
+
+def recorded(library: Path, under: Path, to: Path, **more: str) -> dict[str, str]:
+    """The environment of a process whose changes under a directory are recorded."""
+    return {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        UNDER: os.path.realpath(under),
+        TO: str(to),
+        **more,
+    }
