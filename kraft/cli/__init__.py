@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -117,4 +118,8 @@ def _kraft(
 
 def main() -> None:
     """The entry point of the ``kraft`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is printed as "?", as by Kafka's tools.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app(prog_name="kraft")

@@ -25,7 +25,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.exits import EPILOG, REFUSED
+from kraft.cli.exits import EPILOG, FAILED
 from kraft.cli.options import JsonOption
 from kraft.errors import KraftError
 
@@ -83,7 +83,7 @@ def doctor(
 ) -> None:
     """What this machine has of what kraft can use, and what to do about the rest.
 
-    Exit code 1 if something required is missing: Python, numpy, the compiled core, a
+    Exit code 4 if something required is missing: Python, numpy, the compiled core, a
     directory to write to; with --spark also Java and PySpark.
 
     [bold]Examples[/bold]
@@ -119,7 +119,7 @@ def doctor(
     if failed:
         names = ", ".join(each.name for each in failed)
         print(f"error: required and missing: {names}", file=sys.stderr)
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def _looks(directory: Path, *, spark: bool) -> list[Callable[[], list[Check]]]:

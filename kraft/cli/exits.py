@@ -9,6 +9,9 @@ REFUSED = 1
 USAGE = 2
 #: Done, and something was found that wants a look: two states differ, a log is torn or damaged.
 FOUND = 3
+#: Done, and the check failed: a snapshot is damaged, files contradict one another, a threshold is
+#: exceeded, a seed fails, something required is missing. stderr has an ``error:`` line.
+FAILED = 4
 #: Ctrl-C.
 INTERRUPTED = 130
 #: Whoever read the output stopped reading (128 + SIGPIPE, as of any Unix tool).
@@ -17,5 +20,6 @@ BROKEN_PIPE = 141
 #: At the end of every command's help.
 EPILOG = (
     "[bold]Exit codes[/bold]: 0 done · 1 refused or failed (stderr says why) · 2 wrong usage · "
-    "3 done, and found: states that differ, a torn or damaged log, an open transaction · 130 Ctrl-C"
+    "3 done, and found: states that differ, a torn or damaged log, an open transaction · "
+    "4 done, and a check failed (stderr says which) · 130 Ctrl-C"
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG, FOUND, INTERRUPTED, REFUSED
+from kraft.cli.exits import EPILOG, FAILED, FOUND, INTERRUPTED
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def million(
 ) -> None:
     """Grows a real cluster's metadata to a million partitions, and lives a cluster's life on it.
 
-    Places and creates the partitions (decided, encoded, appended to a log, fsynced), fences a broker, loses its rack, brings it back, elects preferred leaders, deletes a topic, writes a snapshot. Then everything is dropped, loaded cold from disk and compared column by column: exit code 1 where it is not the same.
+    Places and creates the partitions (decided, encoded, appended to a log, fsynced), fences a broker, loses its rack, brings it back, elects preferred leaders, deletes a topic, writes a snapshot. Then everything is dropped, loaded cold from disk and compared column by column: exit code 4 where it is not the same.
 
     [bold]Examples[/bold]
 
@@ -144,7 +144,7 @@ def million(
         output.fields("Result", report.closing())
     if not report.is_equal:
         print("error: the loaded state is not the one that was dropped", file=sys.stderr)
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 @app.command("trace", epilog=EPILOG)

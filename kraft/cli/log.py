@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
-# One encoder for all lines, as making one takes longer than a short line.
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+# One encoder for all lines, as making one takes longer than a short line. JSON lines are ASCII, so
+# that the encoding of stdout cannot change them; text has characters as Kafka's tools print them.
+_ENCODE_ASCII = json.JSONEncoder(separators=(",", ":")).encode
+_ENCODE_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+# Jackson writes the hexadecimal digits of control characters in capitals.
+_CONTROL_CHARACTER = re.compile(r"\\\\|\\u00[01][a-f]")
 _CYAN, _PLAIN = "\x1b[36m", "\x1b[0m"
 
 
@@ -251,11 +256,11 @@ class _Text:
     def _payload(self, batch: RecordBatch, raw: RawRecord, record: Record | None) -> str:
         told = record_fields(raw, record, show_secrets=self.show_secrets)
         if not batch.is_control or record is None:
-            return "payload: " + _ENCODE(told)
+            return "payload: " + _java_json(told)
         # Kafka puts a colon behind one of them only.
         colon = ":" if told["type"] == "LeaderChange" else ""
         fields = {"version": told["version"], **told["data"]}
-        return f"{told['type']}{colon} " + _ENCODE(fields)
+        return f"{told['type']}{colon} " + _java_json(fields)
 
 
 class _JsonLines:
@@ -292,7 +297,7 @@ class _JsonLines:
         sys.stdout.flush()
 
     def _write(self, line: dict[str, Any]) -> None:
-        sys.stdout.write(_ENCODE(line) + "\n")
+        sys.stdout.write(_ENCODE_ASCII(line) + "\n")
 
 
 def batch_fields(batch: RecordBatch) -> dict[str, Any]:
@@ -342,6 +347,14 @@ def _time_name(batch: RecordBatch) -> str:
 
 def _size(view: memoryview | None) -> int:
     return -1 if view is None else len(view)
+
+
+def _java_json(fields: dict[str, Any]) -> str:
+    """JSON as Jackson writes it."""
+    text = _ENCODE_TEXT(fields)
+    if "\\u00" not in text:
+        return text
+    return _CONTROL_CHARACTER.sub(lambda found: found[0][:2] + found[0][2:].upper(), text)
 
 
 def _java(value: object) -> str:

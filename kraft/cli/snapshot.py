@@ -7,13 +7,14 @@ was asked for by name; a snapshot never replaces a file. What a difference means
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG, FOUND, REFUSED
+from kraft.cli.exits import EPILOG, FAILED, FOUND
 from kraft.cli.options import AtOption, FromOption, JsonOption, MetadataPath
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def verify(path: MetadataPath, as_json: JsonOption = False) -> None:
 
     Checked are header and footer, offsets and epoch, every CRC, every record, that
     the records make a state, and that a column checkpoint beside it holds the same.
-    Exit code 1: a snapshot is damaged; 3: only a column checkpoint is not to be used.
+    Exit code 4: a snapshot is damaged; 3: only a column checkpoint is not to be used.
 
     [bold]Examples[/bold]
 
@@ -123,8 +124,11 @@ def verify(path: MetadataPath, as_json: JsonOption = False) -> None:
             [[each[name] for name in names] for each in documents],
             numbers=("ENDOFFSET", "EPOCH", "RECORDS", "BATCHES", "SIZE"),
         )
-    if any(each["result"] != "ok" for each in documents):
-        raise typer.Exit(REFUSED)
+    damaged = [each for each in documents if each["result"] != "ok"]
+    for each in damaged:
+        print(f"error: {each['file']}: {each['result']}", file=sys.stderr)
+    if damaged:
+        raise typer.Exit(FAILED)
     if any(each["columns"] not in ("ok", "none") for each in documents):
         raise typer.Exit(FOUND)
 

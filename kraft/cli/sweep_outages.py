@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.exits import INTERRUPTED, REFUSED
+from kraft.cli.exits import FAILED, INTERRUPTED
 from kraft.cli.options import (
     AtOption,
     FromOption,
@@ -59,7 +59,7 @@ def outages(
             "--max-unavailable",
             metavar="N",
             min=0,
-            help="Exit code 1 where an outage leaves more than N partitions without a leader.",
+            help="Exit code 4 where an outage leaves more than N partitions without a leader.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +69,7 @@ def outages(
             "--max-under-min-isr",
             metavar="N",
             min=0,
-            help="Exit code 1 where an outage takes more than N partitions under "
+            help="Exit code 4 where an outage takes more than N partitions under "
             "min.insync.replicas, or their leader.",
             show_default=False,
         ),
@@ -80,7 +80,7 @@ def outages(
             "--max-unclean",
             metavar="N",
             min=0,
-            help="Exit code 1 where an outage leads to more than N unclean elections, which lose "
+            help="Exit code 4 where an outage leads to more than N unclean elections, which lose "
             "records.",
             show_default=False,
         ),
@@ -91,7 +91,7 @@ def outages(
             "--max-leader-skew",
             metavar="X",
             min=1.0,
-            help="Exit code 1 where the most loaded broker then leads more than X times the mean.",
+            help="Exit code 4 where the most loaded broker then leads more than X times the mean.",
             show_default=False,
         ),
     ] = None,
@@ -104,7 +104,7 @@ def outages(
 
     Each outage goes through Kafka's own rules, on the metadata as it is: ISRs, ELRs, log directories that are offline, min.insync.replicas and unclean.leader.election.enable of each topic. Its brokers are fenced one after another, as the controller does when their sessions end. Counted are the partitions that become unavailable (no leader), that get a leader out of sync (records are lost), that fall under min.insync.replicas or down to it, and whose leader moves; and how much more than the mean the most loaded broker then leads. What was so before is not counted; it is told beside. Brokers that are fenced already are not lost again.
 
-    The thresholds are for CI: exit code 1 where some outage is worse, however many are shown.
+    The thresholds are for CI: exit code 4 where some outage is worse, however many are shown.
 
     [bold]Examples[/bold]
 
@@ -151,7 +151,7 @@ def outages(
     ]
     if exceeded:
         print(f"error: an outage is worse than allowed: {'; '.join(exceeded)}", file=sys.stderr)
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def _brokers(text: str) -> list[int]:

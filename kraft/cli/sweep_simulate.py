@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import INTERRUPTED, REFUSED
+from kraft.cli.exits import FAILED, INTERRUPTED
 from kraft.cli.options import JsonOption, SweepMasterOption, SweepSparkOption
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def simulate(
 ) -> None:
     """Clusters in virtual time, under every fault: one seed is one history, and every invariant is checked after every event.
 
-    Networks lose and damage messages, nodes crash and lose what was not synced, disks fill up, clocks are off, operators change the voters; then all of it stops, and the cluster has to go on. A seed in which something does not hold is told with what was violated, and is run again and again with less and less of its faults: what is left is told as a line for --replay, with the end of its trace. Exit code 1 where a seed failed.
+    Networks lose and damage messages, nodes crash and lose what was not synced, disks fill up, clocks are off, operators change the voters; then all of it stops, and the cluster has to go on. A seed in which something does not hold is told with what was violated, and is run again and again with less and less of its faults: what is left is told as a line for --replay, with the end of its trace. Exit code 4 where a seed failed.
 
     The same seeds give the same counts and the same digest, on one core or on a thousand.
 
@@ -166,7 +166,7 @@ def _sweep(
         raise typer.Exit(INTERRUPTED)
     if summary.failures:
         print(f"error: {len(summary.failures)} of {summary.seeds} seeds failed", file=sys.stderr)
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(FAILED)
 
 
 def _parts(
@@ -243,4 +243,5 @@ def _replay(output: Output, text: str, *, is_shrunk: bool, is_whole: bool) -> No
             f"{violation or 'no violation'}"
         )
     if violation is not None:
-        raise typer.Exit(REFUSED)
+        print(f"error: the history violates an invariant: {violation}", file=sys.stderr)
+        raise typer.Exit(FAILED)

@@ -1,7 +1,8 @@
-"""Finalized feature levels, and the next producer id.
+"""Finalized feature levels, the state of a migration from ZooKeeper, and the next producer id.
 
-Owns the rules of FeatureLevel and ProducerIds records. Fed by ``kraft.image.cluster``. Sources:
-Kafka's ``FeaturesDelta`` (KAFKA-18979 for kraft.version), ``FeaturesImage``,
+Owns the rules of FeatureLevel, ZkMigrationState and ProducerIds records. Fed by
+``kraft.image.cluster``. Sources: Kafka's ``FeaturesDelta`` (KAFKA-18979 for kraft.version),
+``FeaturesImage`` (3.9's for the migration),
 ``ProducerIdControlManager``, ``ProducerIdsImage``.
 
 Invariants: no feature has level 0; ``kraft.version`` is no feature here, as control records carry
@@ -17,9 +18,10 @@ from kraft import records
 from kraft.errors import ReplayError, UnsupportedVersionError
 from kraft.image.journal import JournaledMap
 from kraft.records import Record
-from kraft.records.versions import METADATA_VERSION, MetadataVersion
+from kraft.records.versions import METADATA_VERSION, MetadataVersion, record_version
 
 KRAFT_VERSION = "kraft.version"
+_NO_MIGRATION = 0
 
 
 class Features(JournaledMap[str, int]):
@@ -67,6 +69,31 @@ class Features(JournaledMap[str, int]):
     def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:
         if key in self._entries:
             yield records.FeatureLevel(key, self._entries[key], version=0)
+
+
+class ZkMigration(JournaledMap[str, int]):
+    """``state``: how far a migration from ZooKeeper is; absent where there is none.
+
+    Kafka 3.x keeps the state in its snapshots from metadata.version 3.4-IV0 on. Kafka 4.0 and later
+    ignore the record and never write it, so that a value is kept as it is, known or not.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "zk_migration"
+    STATE: ClassVar[str] = "state"
+
+    def replay(self, record: records.ZkMigrationState, offset: int) -> None:
+        if record.zk_migration_state == _NO_MIGRATION:
+            self._drop(self.STATE, offset)
+        else:
+            self._put(self.STATE, record.zk_migration_state, offset)
+
+    def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:
+        if key in self._entries:
+            yield records.ZkMigrationState(
+                zk_migration_state=self._entries[key],
+                version=record_version(records.ZkMigrationState, metadata_version),
+            )
 
 
 class ProducerIds(JournaledMap[str, int]):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kraft.errors import OffsetOutOfRangeError
 from kraft.image.configs import Configs
-from kraft.image.features import Features, ProducerIds
+from kraft.image.features import Features, ProducerIds, ZkMigration
 from kraft.image.journal import ABSENT, Journal, JournaledGroups, JournaledMap
 from kraft.image.nodes import Brokers, Controllers
 from kraft.image.past import Overlay, PastEntries, PastGroups
@@ -57,12 +57,14 @@ class StateView:
         "producer_ids",
         "quorum_cell",
         "scram_credentials",
+        "zk_migration",
     )
 
     def __init__(
         self, journal: Journal, is_supported_config: Callable[[int, str], bool] | None = None
     ) -> None:
         self.features = Features(journal)
+        self.zk_migration = ZkMigration(journal)
         self.brokers = Brokers(journal)
         self.controllers = Controllers(journal)
         self.configs = Configs(journal, is_supported_config)
@@ -94,11 +96,11 @@ class StateView:
         """The mappings of which a snapshot speaks before its topics, in the order of
         ``MetadataImage.write``.
         """
-        return self.features, self.brokers, self.controllers
+        return self.features, self.zk_migration, self.brokers, self.controllers
 
     def maps_after_topics(self) -> tuple[JournaledMap[Any, Any], ...]:
         """Likewise behind them."""
-        return self._maps[3:-1]
+        return self._maps[len(self.maps_before_topics()) : -1]
 
     def snapshot_records_before_topics(self) -> Iterator[Record]:
         """What a snapshot holds before its Topic and Partition records, in the order of

@@ -17,7 +17,7 @@ from typing import Any
 from kraft import records
 from kraft.image.configs import TOPIC
 from kraft.image.diff import Change
-from kraft.image.features import ProducerIds
+from kraft.image.features import ProducerIds, ZkMigration
 from kraft.image.quotas import quota_entity
 from kraft.metadata.reading import LogRecord
 from kraft.records import Record
@@ -154,6 +154,8 @@ def _whole(record: Record) -> Iterator[_Thing]:
             yield "controller", record.controller_id, ""
         case records.FeatureLevel():
             yield "feature", record.name, ""
+        case records.ZkMigrationState():
+            yield "zk_migration", ZkMigration.STATE, ""
         case records.ProducerIds():
             yield "producer_ids", ProducerIds.NEXT, ""
         case records.AccessControlEntry() | records.RemoveAccessControlEntry():

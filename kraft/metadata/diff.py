@@ -31,8 +31,8 @@ from kraft.records import Uuid
 
 #: The kinds of difference in the order in which they are told.
 KINDS = (
-    *("feature", "broker", "controller", "topic", "partition", "config", "client_quota"),
-    *("producer_ids", "acl", "scram_credential", "delegation_token", "quorum"),
+    *("feature", "zk_migration", "broker", "controller", "topic", "partition", "config"),
+    *("client_quota", "producer_ids", "acl", "scram_credential", "delegation_token", "quorum"),
 )
 
 _PARTITION_FIELDS = tuple(

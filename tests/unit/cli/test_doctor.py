@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kraft.cli import doctor
-from kraft.cli.exits import OK, REFUSED
+from kraft.cli.exits import FAILED, OK
 from tests.unit.cli.conftest import Ran, Run
 
 JAVA = '#!/bin/sh\necho "    java.home = $0" >&2; echo \'openjdk version "%s"\' >&2\n'
@@ -100,7 +100,7 @@ def test_an_old_java_home_beside_a_new_one_is_a_warning(
 @pytest.mark.usefixtures("bare")
 def test_asked_for_spark_a_missing_java_is_required(kraft: Run) -> None:
     ran = kraft("doctor", "--spark", "--json")
-    assert ran.code == REFUSED
+    assert ran.code == FAILED
     assert ran.json["ready"] is False
     assert "required and missing: Java" in ran.err
 
@@ -129,7 +129,7 @@ def test_a_port_that_is_taken_is_named(kraft: Run, monkeypatch: pytest.MonkeyPat
 
 def test_a_directory_that_cannot_be_written_to_fails(kraft: Run, tmp_path: Path) -> None:
     ran = kraft("doctor", "--dir", tmp_path / "nowhere")
-    assert ran.code == REFUSED
+    assert ran.code == FAILED
     assert ran.err.strip().endswith("error: required and missing: disk")
     assert "name a directory that can be written to" in ran.out
 
@@ -138,7 +138,7 @@ def test_a_core_that_does_not_import_fails(kraft: Run, monkeypatch: pytest.Monke
     # None in sys.modules is how Python says that a module is known not to be there.
     monkeypatch.setitem(sys.modules, "kraft._core.placement", None)
     ran = kraft("doctor", "--json")
-    assert ran.code == REFUSED
+    assert ran.code == FAILED
     found = checks(ran)["compiled core"]
     assert found["status"] == "missing"
     assert "placement" in found["found"]
@@ -177,5 +177,5 @@ def test_help_names_every_check_of_the_exit_code() -> None:
         text=True,
         check=True,
     ).stdout
-    for word in ("--spark", "--dir", "--json", "Exit code 1"):
+    for word in ("--spark", "--dir", "--json", "Exit code 4"):
         assert word in said

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -218,3 +221,24 @@ def test_a_path_where_nothing_lies_is_refused(kraft: Run, tmp_path: Path) -> Non
     ran = kraft("log", "dump", tmp_path)
     assert ran.code == 1
     assert ran.err.startswith(f"error: {tmp_path} holds no metadata log")
+
+
+def test_characters_are_printed_as_kafkas_tool_prints_them(kraft: Run, tmp_path: Path) -> None:
+    value = '☃ é 𝄞 \u2028 \x1f\n\x7f"\\ \\u001f'
+    write_log(tmp_path, [Config(2, "orders", "remark", value)])
+    ran = kraft("log", "dump", tmp_path)
+    # Jackson escapes control characters only, with capital digits.
+    shown = '"value":"☃ é 𝄞 \u2028 \\u001F\\n\x7f\\"\\\\ \\\\u001f"'
+    assert shown in ran.out
+    (line,) = kraft("log", "dump", tmp_path, "--json").lines
+    assert line.isascii()
+    assert json.loads(line)["data"]["value"] == value
+
+
+def test_a_terminal_without_the_character_shows_a_question_mark(tmp_path: Path) -> None:
+    write_log(tmp_path, [Config(2, "orders", "remark", "☃")])
+    command = [sys.executable, "-m", "kraft", "log", "dump", str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b'"value":"?"' in done.stdout

@@ -90,8 +90,9 @@ def test_a_flipped_bit_anywhere_is_found(kraft: Run, tmp_path: Path) -> None:
         copy.write_bytes(damaged)
         ran = kraft("snapshot", "verify", copy, "--json")
         # Twelve bytes of each batch lie outside of its CRC, but every one of them is checked too.
-        assert ran.code == 1, position
+        assert ran.code == 4, position
         assert ran.json[0]["result"] != "ok"
+        assert ran.err == f"error: {copy}: {ran.json[0]['result']}\n"
 
 
 def test_a_snapshot_that_was_cut_short_is_found(kraft: Run, tmp_path: Path) -> None:
@@ -99,8 +100,9 @@ def test_a_snapshot_that_was_cut_short_is_found(kraft: Run, tmp_path: Path) -> N
     copy = tmp_path / snapshot.name
     copy.write_bytes(snapshot.read_bytes()[:-1])
     ran = kraft("snapshot", "verify", tmp_path)
-    assert ran.code == 1
+    assert ran.code == 4
     assert str(copy) in ran.out
+    assert ran.err.startswith(f"error: {copy}: ")
 
 
 def test_columns_of_another_snapshot_are_told_and_do_no_harm(kraft: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``kraft sweep outages``: what it shows, and when it ends with 1."""
+"""``kraft sweep outages``: what it shows, and with which exit code it ends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_outage_beyond_a_limit_ends_with_1(
     kraft: Run, limit: str, value: float, said: str | None
 ) -> None:
     ran = kraft("sweep", "outages", "--from", CONTROLLER, limit, value, "--top", 1)
-    assert ran.code == (0 if said is None else 1)
+    assert ran.code == (0 if said is None else 4)
     assert (said or "") in ran.err
 
 
@@ -54,3 +54,9 @@ def test_a_list_that_names_no_brokers_is_wrong_usage(kraft: Run) -> None:
     assert kraft("sweep", "outages", "--from", CONTROLLER, "--lose", "one").code == 2
     ran = kraft("sweep", "outages", "--from", CONTROLLER, "--lose", "77")
     assert (ran.code, "broker 77 is not registered" in ran.err) == (1, True)
+
+
+def test_a_directory_that_is_not_there_is_no_threshold_that_is_exceeded(kraft: Run) -> None:
+    ran = kraft("sweep", "outages", "--from", CONTROLLER / "nowhere", "--max-unavailable", 0)
+    assert ran.code == 1
+    assert ran.err.startswith("error: no such file or directory")

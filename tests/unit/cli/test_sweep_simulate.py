@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.exits import INTERRUPTED, OK, REFUSED
+from kraft.cli.exits import FAILED, INTERRUPTED, OK
 from tests.e2e.signals import heed_interrupts
 from tests.unit.cli.conftest import Run
 from tests.unit.simulation.planted import the_high_watermark_is_one_too_high
@@ -43,7 +43,7 @@ def test_whole_clusters(kraft: Run) -> None:
 def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> None:
     with the_high_watermark_is_one_too_high():
         ran = kraft("sweep", "simulate", "--seeds", "5..9", "--events", "300", "--jobs", "1")
-        assert ran.code == REFUSED
+        assert ran.code == FAILED
         assert "seed 7, shrunk by" in ran.out
         assert "majority_holds_committed: " in ran.out
         assert "error: 4 of 4 seeds failed" in ran.err
@@ -51,7 +51,7 @@ def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> No
         command = line.split()[2:]
 
         again = kraft(*command)
-        assert again.code == REFUSED
+        assert again.code == FAILED
         assert "majority_holds_committed: " in again.lines[-1]
         document = kraft(*command, "--json", "--whole").json
         assert document["violation"].startswith("majority_holds_committed: ")
@@ -69,7 +69,7 @@ def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> No
 def test_a_whole_seed_is_made_small_on_request(kraft: Run) -> None:
     with the_high_watermark_is_one_too_high():
         ran = kraft("sweep", "simulate", "--replay", "quorum:7:300")
-    assert ran.code == REFUSED
+    assert ran.code == FAILED
     assert "again: kraft sweep simulate --no-shrink --replay quorum:7:" in ran.out
 
 
@@ -81,7 +81,7 @@ def test_what_is_not_understood_is_refused(given: tuple[str, str]) -> None:
         text=True,
         timeout=60,
     )
-    assert done.returncode == REFUSED
+    assert done.returncode == FAILED
     assert done.stderr.startswith(f"error: {given[1]!r} ")
 
 

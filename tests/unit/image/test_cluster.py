@@ -7,7 +7,7 @@ import pytest
 from kraft import records
 from kraft.errors import OffsetOutOfRangeError, ReplayError, UnsupportedVersionError
 from kraft.image import BrokerRegistration, ClusterState, VersionRange, quota_entity
-from kraft.records import Record, Uuid, control
+from kraft.records import MetadataVersion, Record, Uuid, control
 
 DIR_1, DIR_2, DIR_3 = (Uuid(bytes([first, *range(15)])) for first in (0x10, 0x20, 0xF0))
 
@@ -469,12 +469,40 @@ def test_what_is_read_cannot_be_written_to() -> None:
         state.brokers[1].fenced = False  # type: ignore[misc]
 
 
+def test_the_state_of_a_migration_from_zookeeper_is_kept_and_written_back() -> None:
+    level = MetadataVersion.IBP_3_4_IV0
+    state = applied(
+        records.FeatureLevel("metadata.version", level),
+        records.ZkMigrationState(zk_migration_state=2),
+    )
+    state.start_journal(2)
+    state.apply(records.ZkMigrationState(zk_migration_state=3), 2)
+    written = list(state.snapshot_records_before_topics())
+    # Kafka 3.9's FeaturesImage writes it behind the levels, before the brokers.
+    assert written[1] == records.ZkMigrationState(zk_migration_state=3, version=0)
+    assert applied(*written) == state
+    assert state.delta(2) == {"zk_migration": {"state": (2, 3)}}
+    state.revert(2)
+    assert state.zk_migration == {"state": 2}
+    state.apply(records.ZkMigrationState(zk_migration_state=0), 2)
+    assert state.zk_migration == {}
+    assert len(list(state.snapshot_records_before_topics())) == 1
+
+
+def test_a_metadata_version_before_the_migration_cannot_tell_its_state() -> None:
+    state = applied(
+        records.FeatureLevel("metadata.version", MetadataVersion.IBP_3_3_IV3),
+        records.ZkMigrationState(zk_migration_state=1),
+    )
+    with pytest.raises(UnsupportedVersionError, match="ZkMigrationState"):
+        list(state.snapshot_records_before_topics())
+
+
 def test_topics_partitions_and_transactions_are_passed_over_but_nothing_unknown_is() -> None:
     state = applied(
         records.BeginTransaction(),
         records.Topic("orders", uuid(1)),
         records.EndTransaction(),
-        records.ZkMigrationState(zk_migration_state=3),
     )
     assert state == ClusterState()
 

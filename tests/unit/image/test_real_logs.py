@@ -81,7 +81,7 @@ def test_the_replayed_log_makes_the_snapshot_that_kafka_wrote(
         logged.record
         for logged in written
         if not logged.is_control
-        # 3.9 writes its migration state too; 4.x does not.
+        # 3.9 writes that there is no migration, too; 4.x does not.
         and not isinstance(
             logged.record, records.Topic | records.Partition | records.ZkMigrationState
         )
