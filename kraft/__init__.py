@@ -42,6 +42,7 @@ from kraft.metadata.facade import Metadata, open_metadata
 if TYPE_CHECKING:
     from kraft.metadata.diff import diff
     from kraft.metadata.salvage import salvage
+    from kraft.metadata.verification import verify
 
 __version__ = "0.1.0"
 
@@ -57,9 +58,14 @@ __all__ = [
     "diff",
     "open_metadata",
     "salvage",
+    "verify",
 ]
 
-_LATE = {"diff": "kraft.metadata.diff", "salvage": "kraft.metadata.salvage"}
+_LATE = {
+    "diff": "kraft.metadata.diff",
+    "salvage": "kraft.metadata.salvage",
+    "verify": "kraft.metadata.verification",
+}
 
 
 def __getattr__(name: str) -> Any:

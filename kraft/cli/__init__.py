@@ -32,6 +32,7 @@ _COMMANDS: dict[str, str] = {
     "topics": "kraft.cli.topics",
     "brokers": "kraft.cli.brokers",
     "snapshot": "kraft.cli.snapshot",
+    "verify": "kraft.cli.verify",
     "salvage": "kraft.cli.salvage",
     "storage": "kraft.cli.storage",
     "server": "kraft.cli.server",

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
-from kraft._core.batch import scan, split
 from kraft._core.batch_records import iterate
 from kraft._core.disk import OsDisk
 from kraft._core.log import Log
@@ -36,11 +35,11 @@ from kraft.metadata.directory import (
     reason_of,
 )
 from kraft.metadata.properties import property_line
+from kraft.metadata.runs import Run, pieces_of, runs_of
 from kraft.metadata.snapshots import load_snapshot
-from kraft.metadata.source import MetadataSource, Slice
+from kraft.metadata.source import MetadataSource
 from kraft.records import Uuid
 
-_PIECE_BYTES = 16 << 20
 _MOST_SEGMENT_BYTES = (1 << 31) - 1
 _FOR_EVER_MS = (1 << 63) - 1
 
@@ -61,16 +60,6 @@ class Salvaged:
     segments: int
     snapshots: tuple[str, ...]
     left_out: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Run:
-    """Slices of the log whose offsets are dense and whose epochs do not fall."""
-
-    slices: list[Slice]
-    first_offset: int
-    end_offset: int
-    last_epoch: int
 
 
 def salvage(
@@ -147,7 +136,7 @@ class _Kept:
         self._source = source
         self.left_out: list[str] = []
         cluster, base = source.load_base()
-        runs = list(_runs(source))
+        runs = list(runs_of(source))
         began = cluster.next_offset
         self._run = next(
             (run for run in runs if run.first_offset <= began <= run.end_offset),
@@ -173,9 +162,9 @@ class _Kept:
         ]
         self._quorum = cluster.state.quorum
 
-    def _replay(self, cluster: Cluster, run: _Run) -> None:
+    def _replay(self, cluster: Cluster, run: Run) -> None:
         """Finds out how far the run can be replayed."""
-        for path, position, data in _pieces(run.slices):
+        for path, position, data in pieces_of(run.slices):
             for batch in iterate(data, verify_crc=False):
                 start = batch.position
                 if batch.last_offset < cluster.next_offset:
@@ -197,7 +186,7 @@ class _Kept:
                 self.epoch = batch.partition_leader_epoch
         self.end_offset = max(run.end_offset, self.end_offset)
 
-    def _note_lost(self, runs: list[_Run]) -> None:
+    def _note_lost(self, runs: list[Run]) -> None:
         for run in runs:
             if run is not self._run and run.first_offset >= self.end_offset:
                 self.left_out.append(
@@ -235,7 +224,7 @@ class _Kept:
             if self.first_offset > 0:
                 log.truncate_fully_and_start_at(self.first_offset)
             before, done = "", 0
-            for path, _, data in _pieces([] if self._run is None else self._run.slices):
+            for path, _, data in pieces_of([] if self._run is None else self._run.slices):
                 if path != before:
                     log.roll()
                     before = path
@@ -277,43 +266,6 @@ class _Kept:
             if voter.id == node_id and voter.directory_id != Uuid(bytes(16)):
                 fields["directory.id"] = str(voter.directory_id)
         return "".join(property_line(name, value) for name, value in fields.items()).encode("ascii")
-
-
-def _runs(source: MetadataSource) -> Iterator[_Run]:
-    """The slices of the log, joined where one goes on where the one before it ends."""
-    current: _Run | None = None
-    for each in source.slices():
-        run: _Run | None = None
-        for piece in split(each.data, _PIECE_BYTES):
-            headers = scan(piece, verify_crc=False)
-            epoch, end = int(headers.partition_leader_epochs[-1]), int(headers.last_offsets[-1]) + 1
-            if run is None:
-                run = _Run([each], int(headers.base_offsets[0]), end, epoch)
-                first_epoch = int(headers.partition_leader_epochs[0])
-            run.end_offset, run.last_epoch = end, epoch
-        if run is None:
-            continue
-        if (
-            current is not None
-            and current.end_offset == run.first_offset
-            and current.last_epoch <= first_epoch
-        ):
-            current.slices += run.slices
-            current.end_offset, current.last_epoch = run.end_offset, run.last_epoch
-            continue
-        if current is not None:
-            yield current
-        current = run
-    if current is not None:
-        yield current
-
-
-def _pieces(slices: list[Slice]) -> Iterator[tuple[str, int, memoryview]]:
-    """Whole batches of a few MiB: path, position in the file, bytes."""
-    for data, path, position in slices:
-        for piece in split(data, _PIECE_BYTES):
-            yield path, position, piece
-            position += len(piece)
 
 
 def _copy(source: Path, target: Path) -> None:

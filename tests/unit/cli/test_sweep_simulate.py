@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.exits import FAILED, INTERRUPTED, OK
+from kraft.cli.exits import FAILED, INTERRUPTED, OK, REFUSED
 from tests.e2e.signals import heed_interrupts
 from tests.unit.cli.conftest import Run
 from tests.unit.simulation.planted import the_high_watermark_is_one_too_high
@@ -81,7 +81,7 @@ def test_what_is_not_understood_is_refused(given: tuple[str, str]) -> None:
         text=True,
         timeout=60,
     )
-    assert done.returncode == FAILED
+    assert done.returncode == REFUSED
     assert done.stderr.startswith(f"error: {given[1]!r} ")
 
 
