@@ -6,7 +6,8 @@ that lose nothing, and what switching ELR on asks of min.insync.replicas (KIP-96
 ``ConfigurationControlManager.maybeGenerateElrSafetyRecords`` (4.3.1).
 
 Invariant: a request takes effect whole or not at all. The level of ``kraft.version`` belongs to the
-raft layer: here it is only checked, and the response says what is to be asked of that layer.
+raft layer: here it is only checked, and the response says what is to be asked of that layer, which
+``requests.finalize`` does before anything is written.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ function that decides; it is run on the tip of the log, when its turn has come. 
 
 - a ``Decision``: records that take effect at once, and an answer for when they are committed; with
   ``is_partial`` the function is asked again once they have taken effect, other events in between;
+- or `KRaftVersionUpgrade`: the raft layer is asked first;
 - or `InPieces`: what is too large for one batch, as one metadata transaction (KIP-868).
 """
 
@@ -60,7 +61,20 @@ class InPieces(Generic[Response]):
     pieces: Generator[Records, None, Response]
 
 
-Outcome = Decision[Any] | InPieces[Any]
+@dataclass(slots=True)
+class KRaftVersionUpgrade:
+    """An operation that needs kraft.version at ``level``, which only the raft layer can raise.
+
+    Its answer is the raft layer's error; without one ``then`` decides what follows, on the tip
+    that holds the new level. ``validate_only``: the raft layer only checks.
+    """
+
+    level: int
+    validate_only: bool
+    then: Callable[[Tip], Decision[Any]]
+
+
+Outcome = Decision[Any] | InPieces[Any] | KRaftVersionUpgrade
 
 
 @dataclass(slots=True)
@@ -89,6 +103,18 @@ class Answer:
 
 
 @dataclass(slots=True)
+class UpgradeToAsk:
+    """An upgrade of kraft.version to be asked of the raft node under this driver.
+
+    `QuorumController.kraft_version_answered` takes the node's answer, with ``number``.
+    """
+
+    number: int
+    level: int
+    validate_only: bool
+
+
+@dataclass(slots=True)
 class Ready:
     """What one call of the controller brought forth, to be carried out in this order.
 
@@ -102,5 +128,6 @@ class Ready:
     base_offset: int = -1
     epoch: int = -1
     answers: list[Answer] = field(default_factory=list)
+    kraft_version_upgrades: list[UpgradeToAsk] = field(default_factory=list)
     resign_epoch: int | None = None
     wake_at_ms: float = _NEVER

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kraft._core.batch import assign_offsets
@@ -32,7 +33,17 @@ from kraft._core.placement import ReplicaPlacer
 from kraft.controller.bootstrap import activation_records
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
 from kraft.controller.event_queue import EventQueue, Times, Waiting
-from kraft.controller.operations import OWN, Answer, InPieces, Operation, Outcome, Ready, Tip
+from kraft.controller.operations import (
+    OWN,
+    Answer,
+    InPieces,
+    KRaftVersionUpgrade,
+    Operation,
+    Outcome,
+    Ready,
+    Tip,
+    UpgradeToAsk,
+)
 from kraft.controller.periodic import PeriodicTasks
 from kraft.controller.sessions import BrokerSessions
 from kraft.controller.settings import ControllerSettings
@@ -92,6 +103,9 @@ class QuorumController:
         self._transaction: Transaction | None = None
         #: Control batches that the raft layer appended and that are not committed yet.
         self._control_batches: deque[tuple[int, memoryview]] = deque()
+        #: Operations that wait for the raft layer's answer about kraft.version, by number.
+        self._upgrades: dict[int, tuple[Operation, KRaftVersionUpgrade]] = {}
+        self._last_upgrade = 0
         self._ready = Ready()
 
     @property
@@ -164,6 +178,16 @@ class QuorumController:
         if isinstance(outcome, InPieces):
             self._transaction = Transaction(operation, outcome, self.tip.now_ms)
             return
+        if isinstance(outcome, KRaftVersionUpgrade):
+            if not may_write:
+                self.queue.hold(waiting)
+                return
+            self._last_upgrade += 1
+            number = self._last_upgrade
+            self._upgrades[number] = operation, outcome
+            asked = UpgradeToAsk(number, outcome.level, outcome.validate_only)
+            self._ready.kraft_version_upgrades.append(asked)
+            return
         if len(outcome.records) and not may_write:
             self.queue.hold(waiting)
             return
@@ -214,6 +238,22 @@ class QuorumController:
         self._ready.to_append = batches
         self._ready.base_offset, self._ready.epoch = tip.next_offset, self.epoch
         tip.next_offset = end_offset
+
+    def kraft_version_answered(self, number: int, error: KraftError | None, now_ms: float) -> Ready:
+        """Take the raft layer's answer to an `UpgradeToAsk`; None is success.
+
+        The records of the upgrade are committed by then. An answer that comes after leadership was
+        lost is ignored: the operation has been answered.
+        """
+        waiting = self._upgrades.pop(number, None)
+        if waiting is not None:
+            operation, upgrade = waiting
+            if error is not None:
+                self._answer(operation, error=error)
+            else:
+                following = replace(operation, decide=upgrade.then)
+                self.queue.prepend(following, now_ms, deadline_ms=operation.deadline_ms)
+        return self._take_ready(now_ms)
 
     # -- a metadata transaction
 
@@ -344,6 +384,9 @@ class QuorumController:
         for pending in self._pending:
             self._ready.answers.append(Answer(pending.answer.token, error=_not_controller()))
         self._pending.clear()
+        for operation, _ in self._upgrades.values():
+            self._answer(operation, error=_not_controller())
+        self._upgrades.clear()
         for waiting in self.queue.take_all():
             if waiting.event.token != OWN:
                 self._answer(waiting.event, error=_not_controller())

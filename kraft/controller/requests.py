@@ -10,6 +10,7 @@ deadline. ``QuorumController.submit`` takes them all but `heartbeat`, which goes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from kraft._core.creation import topic_size
 from kraft.controller.arguments import find_topic
@@ -32,7 +33,12 @@ from kraft.controller.deletion import (
 )
 from kraft.controller.directories import DirectoryAssignment, assign_replicas_to_directories
 from kraft.controller.elections import ElectionType, LeaderElection
-from kraft.controller.features import FeatureUpdate, LocalFeatures, update_features
+from kraft.controller.features import (
+    FeatureUpdate,
+    LocalFeatures,
+    UpdatedFeatures,
+    update_features,
+)
 from kraft.controller.growth import (
     NewPartitions,
     create_partitions,
@@ -43,7 +49,7 @@ from kraft.controller.heartbeats import (
     heartbeat_applied,
     process_heartbeat,
 )
-from kraft.controller.operations import InPieces, Operation, Outcome, Tip
+from kraft.controller.operations import InPieces, KRaftVersionUpgrade, Operation, Outcome, Tip
 from kraft.controller.producer_ids import allocate_producer_ids
 from kraft.controller.quotas import (
     QuotaAlteration,
@@ -62,6 +68,7 @@ from kraft.controller.topics import (
     partitions_asked,
 )
 from kraft.image.configs import ConfigResource
+from kraft.image.features import KRAFT_VERSION
 from kraft.records.versions import MetadataVersion
 
 #: What takes longer than a few milliseconds at once goes in pieces.
@@ -314,13 +321,31 @@ def allocate_ids(broker_id: int, broker_epoch: int) -> Operation:
 def finalize(
     updates: Sequence[FeatureUpdate], local: LocalFeatures, *, validate_only: bool = False
 ) -> Operation:
-    """UpdateFeatures."""
-    return Operation(
-        "update features",
-        lambda tip: update_features(
+    """UpdateFeatures; the response is an `UpdatedFeatures`.
+
+    Every update is checked first. An upgrade of kraft.version is then asked of the raft layer,
+    whose refusal is the answer. The other levels are written once it has succeeded, and are checked
+    against the state of that moment.
+    """
+
+    def others(tip: Tip, kraft_version: int) -> Decision[UpdatedFeatures]:
+        left = [update for update in updates if update.name != KRAFT_VERSION]
+        decision = update_features(
+            tip.cluster, left, local, tip.settings, validate_only=validate_only
+        )
+        response = UpdatedFeatures(decision.response.levels, kraft_version)
+        return replace(decision, response=response)
+
+    def decide(tip: Tip) -> Outcome:
+        decision = update_features(
             tip.cluster, updates, local, tip.settings, validate_only=validate_only
-        ),
-    )
+        )
+        level = decision.response.kraft_version
+        if level is None:
+            return decision
+        return KRaftVersionUpgrade(level, validate_only, lambda tip: others(tip, level))
+
+    return Operation("update features", decide)
 
 
 def limit_clients(

@@ -28,15 +28,29 @@ from kraft._core.placement import JavaRandom, StripedPlacer
 from kraft._core.snapshot_file import SnapshotReader
 from kraft.controller.bootstrap import default_bootstrap, read_bootstrap
 from kraft.controller.config_schema import is_supported_config
-from kraft.controller.operations import Operation, Ready
+from kraft.controller.operations import Operation, Ready, UpgradeToAsk
 from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
-from kraft.errors import StorageError
+from kraft.errors import (
+    InvalidUpdateVersionError,
+    KraftError,
+    NotControllerError,
+    RequestTimedOutError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from kraft.image.replay import Cluster
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT
 from kraft.metadata.identifiers import random_uuid
-from kraft.raft.messages import LogSlice, OffsetAndEpoch
+from kraft.raft.messages import (
+    NOT_LEADER_OR_FOLLOWER,
+    LogSlice,
+    OffsetAndEpoch,
+    Response,
+    UpdateKRaftVersionRequest,
+    UpdateKRaftVersionResponse,
+)
 from kraft.raft.ready import Resign, Role, RoleChange
 from kraft.records import MetadataVersion, Record
 from kraft.server.disk.store import MetadataStore
@@ -312,12 +326,35 @@ class ControllerRunner:
                 future.set_result(answer.response)
             else:
                 future.set_exception(answer.error)
+        for upgrade in ready.kraft_version_upgrades:
+            self._ask_upgrade(upgrade)
         if ready.resign_epoch is not None:
             assert self._driver is not None
             logger.error(
                 "the controller resigns from epoch %d: it is ahead of its log", ready.resign_epoch
             )
             self._driver.deliver(Resign(ready.resign_epoch))
+
+    def _ask_upgrade(self, upgrade: UpgradeToAsk) -> None:
+        """Ask the raft node of this process to raise kraft.version, and pass its answer on."""
+        assert self._driver is not None
+        request = UpdateKRaftVersionRequest(upgrade.level, validate_only=upgrade.validate_only)
+
+        def answered(asked: asyncio.Future[Response]) -> None:
+            if self._is_closed or asked.cancelled():
+                return
+            error: KraftError | None = None
+            if asked.exception() is not None:
+                error = NotControllerError("the node stopped before kraft.version was raised")
+            else:
+                response = asked.result()
+                assert isinstance(response, UpdateKRaftVersionResponse)
+                error = _error_of(response)
+            answer = self.controller.kraft_version_answered(upgrade.number, error, now_ms())
+            self._carry_out(answer)
+            self._take_turn_soon()
+
+        self._driver.ask(request).add_done_callback(answered)
 
     def _append(self, ready: Ready) -> None:
         assert self._driver is not None
@@ -339,6 +376,21 @@ class ControllerRunner:
             self._timer.cancel()
         self._carry_out(self.controller.renounce(now_ms()))
         self.publishing.close()
+
+
+def _error_of(response: UpdateKRaftVersionResponse) -> KraftError | None:
+    """Return the raft layer's refusal as an exception, None for success."""
+    if response.error == 0:
+        return None
+    message = response.message or f"the raft layer refused with error {response.error}"
+    for kind in (InvalidUpdateVersionError, RequestTimedOutError, UnsupportedVersionError):
+        if kind.kafka_code == response.error:
+            return kind(message)
+    if response.error == NOT_LEADER_OR_FOLLOWER:
+        return NotControllerError(message)
+    error = KraftError(message)
+    error.kafka_code = response.error
+    return error
 
 
 def load_latest(store: MetadataStore) -> Cluster:

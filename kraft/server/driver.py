@@ -26,7 +26,7 @@ from kraft.errors import (
     ThrottlingQuotaExceededError,
 )
 from kraft.raft.accumulator import is_control
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.messages import OffsetAndEpoch, Request, Response
 from kraft.raft.node import Node
 from kraft.raft.ready import (
     Append,
@@ -34,9 +34,11 @@ from kraft.raft.ready import (
     Appended,
     Event,
     Ready,
+    RequestReceived,
     Role,
     RoleChange,
     Send,
+    SendResponse,
     Shutdown,
     SnapshotsCleaned,
     SnapshotStored,
@@ -99,6 +101,9 @@ class Driver:
         #: committed.
         self._asked: dict[int, asyncio.Future[int]] = {}
         self._accepted: deque[tuple[int, asyncio.Future[int]]] = deque()
+        #: Requests of this process, under negative numbers.
+        self._own_requests: dict[int, asyncio.Future[Response]] = {}
+        self._last_own = 0
         self._leader_epoch = -1
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = float("inf")
@@ -139,7 +144,12 @@ class Driver:
             if self.node.role is Role.LEADER:
                 self._tell_control_batches(ready.to_write)
         for send in ready.to_send:
-            self._send(send)
+            if type(send) is SendResponse and send.reply_to in self._own_requests:
+                asked = self._own_requests.pop(send.reply_to)
+                if not asked.done():
+                    asked.set_result(send.response)
+            else:
+                self._send(send)
         for appended in ready.appended:
             self._answer(appended)
         if ready.committed is not None:
@@ -171,6 +181,20 @@ class Driver:
             self.deliver(None)
         else:
             self._set_timer()
+
+    # -- requests from within the process
+
+    def ask(self, request: Request) -> asyncio.Future[Response]:
+        """Step the node with a request of this process; the future holds the node's response.
+
+        It raises NotControllerError where the node stops before it answers.
+        """
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        # The listener numbers its requests from 0 up.
+        self._last_own -= 1
+        self._own_requests[self._last_own] = future
+        self.deliver(RequestReceived(request, self._last_own))
+        return future
 
     # -- appends
 
@@ -251,6 +275,10 @@ class Driver:
             self._timer.cancel()
         self._timer_at_ms = float("-inf")
         self._give_up("the node stopped")
+        for asked in self._own_requests.values():
+            if not asked.done():
+                asked.set_exception(NotControllerError("the node stopped before it answered"))
+        self._own_requests.clear()
 
 
 _ORIGIN_MS = time.time() * 1000 - time.monotonic() * 1000

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraft import records
 from kraft._core.batch_records import iterate
+from kraft.controller.decision import Decision
 from kraft.controller.operations import Answer, InPieces, Operation, Outcome, Ready, Tip
 from kraft.image.diff import diff
 from kraft.image.publishing import Image
@@ -382,7 +383,7 @@ def guarded(operation: Operation, guard: Guard) -> Operation:
 
     def decide_and_look(tip: Tip) -> Outcome:
         outcome = decide(tip)
-        guard(tip, None if isinstance(outcome, InPieces) else outcome.response)
+        guard(tip, outcome.response if isinstance(outcome, Decision) else None)
         return outcome
 
     operation.decide = decide_and_look

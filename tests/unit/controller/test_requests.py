@@ -10,17 +10,24 @@ from kraft.controller import (
     AclFilter,
     ConfigChange,
     ElectionType,
+    FeatureUpdate,
+    LocalFeatures,
     NewPartitions,
     Principal,
     QuotaAlteration,
     ScramUpsertion,
     TokenSettings,
     TopicToDelete,
+    UpdatedFeatures,
     access_requests,
     requests,
 )
-from kraft.controller.operations import Operation
-from kraft.errors import DelegationTokenNotFoundError
+from kraft.controller.operations import Operation, Ready
+from kraft.errors import (
+    DelegationTokenNotFoundError,
+    InvalidUpdateVersionError,
+    NotControllerError,
+)
 from kraft.image import AccessControl
 from kraft.image.configs import GROUP, TOPIC
 from tests.unit.controller.controllers import Log
@@ -148,3 +155,74 @@ def test_a_token_is_issued_prolonged_and_ended(log: Log) -> None:
     token = log.submit(access_requests.prolong_token(ALICE, issued.hmac, TOKENS))
     log.settle()
     assert isinstance(log.answers[token].error, DelegationTokenNotFoundError)
+
+
+def leading() -> Log:
+    """A controller without brokers, whose features would have a say."""
+    made = Log()
+    made.lead()
+    made.settle()
+    return made
+
+
+def upgrade(log: Log, *more: FeatureUpdate, validate_only: bool = False) -> tuple[int, Ready]:
+    """UpdateFeatures of kraft.version, decided: its token and what the driver is to ask."""
+    updates = [FeatureUpdate("kraft.version", 1), *more]
+    token = log.submit(requests.finalize(updates, LocalFeatures(100), validate_only=validate_only))
+    return token, log.run_once()
+
+
+def test_kraft_version_is_asked_of_the_raft_layer_before_anything_is_written() -> None:
+    log = leading()
+    since = log.end_offset
+    token, ready = upgrade(log, FeatureUpdate("eligible.leader.replicas.version", 1))
+    (asked,) = ready.kraft_version_upgrades
+    assert (asked.level, asked.validate_only) == (1, False)
+    assert token not in log.answers
+    assert log.end_offset == since
+    log.take(log.controller.kraft_version_answered(asked.number, None, log.now_ms))
+    log.settle()
+    assert log.response(token) == UpdatedFeatures({"eligible.leader.replicas.version": 1}, 1)
+    assert "FeatureLevel" in log.names(since)
+
+
+def test_a_refusal_of_the_raft_layer_is_the_answer_to_update_features() -> None:
+    log = leading()
+    since = log.end_offset
+    token, ready = upgrade(log, FeatureUpdate("eligible.leader.replicas.version", 1))
+    refusal = InvalidUpdateVersionError("voter 3 has not said that it supports it")
+    (asked,) = ready.kraft_version_upgrades
+    log.take(log.controller.kraft_version_answered(asked.number, refusal, log.now_ms))
+    log.settle()
+    assert log.answers[token].error is refusal
+    assert log.names(since) == []
+
+
+def test_an_upgrade_that_is_only_checked_writes_nothing() -> None:
+    log = leading()
+    since = log.end_offset
+    elr = FeatureUpdate("eligible.leader.replicas.version", 1)
+    token, ready = upgrade(log, elr, validate_only=True)
+    (asked,) = ready.kraft_version_upgrades
+    assert asked.validate_only
+    log.take(log.controller.kraft_version_answered(asked.number, None, log.now_ms))
+    log.settle()
+    assert log.response(token).kraft_version == 1
+    assert log.names(since) == []
+
+
+def test_an_update_that_cannot_be_never_reaches_the_raft_layer() -> None:
+    log = leading()
+    token, ready = upgrade(log, FeatureUpdate("metadata.version", 999))
+    assert ready.kraft_version_upgrades == []
+    assert isinstance(log.answers[token].error, InvalidUpdateVersionError)
+
+
+def test_who_waits_for_kraft_version_hears_that_leadership_was_lost() -> None:
+    log = leading()
+    token, ready = upgrade(log)
+    log.take(log.controller.renounce(log.now_ms))
+    assert isinstance(log.answers[token].error, NotControllerError)
+    (asked,) = ready.kraft_version_upgrades
+    late = log.controller.kraft_version_answered(asked.number, None, log.now_ms)
+    assert late.answers == []

@@ -50,11 +50,17 @@ class Quorum:
     """
 
     def __init__(
-        self, home: Path, count: int = 1, *, settings: Mapping[str, str] | None = None
+        self,
+        home: Path,
+        count: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        is_static: bool = False,
     ) -> None:
         given = {**QUICK, **(settings or {})}
         self.layout: dict[int, LocalNode] = {
-            node.id: node for node in LocalQuorum(home / "quorum", count, given).nodes
+            node.id: node
+            for node in LocalQuorum(home / "quorum", count, given, is_static=is_static).nodes
         }
         self.running: dict[int, QuorumNode] = {}
         self.ended: list[tuple[str, BaseException]] = []

@@ -15,9 +15,17 @@ import pytest
 from kraft import records
 from kraft._core.batch_records import iterate
 from kraft._core.snapshot_file import SnapshotReader
-from kraft.controller import TopicToDelete, requests
+from kraft.controller import (
+    FeatureUpdate,
+    LocalFeatures,
+    TopicToDelete,
+    UpdatedFeatures,
+    requests,
+)
+from kraft.controller.operations import Operation
 from kraft.controller.settings import ControllerSettings
 from kraft.errors import (
+    InvalidUpdateVersionError,
     KraftError,
     NotControllerError,
     ReplayError,
@@ -641,3 +649,60 @@ def test_a_snapshot_that_cannot_be_loaded_ends_the_process(
         store.close()
 
     asyncio.run(story())
+
+
+def finalize(*updates: FeatureUpdate, validate_only: bool = False) -> Operation:
+    local = LocalFeatures(1)
+    return requests.finalize(updates, local, validate_only=validate_only)
+
+
+def test_update_features_raises_kraft_version_by_way_of_the_raft_layer(
+    tell: Story, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path, is_static=True)
+
+    async def story() -> None:
+        await quorum.start()
+        await quorum.active()
+        raise_it = FeatureUpdate("kraft.version", 1)
+        node = quorum.running[1].driver.node
+        checked = await quorum.ask(finalize(raise_it, validate_only=True))
+        assert checked == UpdatedFeatures({}, 1)
+        assert node.log.kraft_version == 0
+        with pytest.raises(InvalidUpdateVersionError, match="supports 0 to 1"):
+            await quorum.ask(finalize(FeatureUpdate("kraft.version", 2)))
+        both = await quorum.ask(finalize(raise_it, FeatureUpdate("group.version", 0, 2)))
+        assert both == UpdatedFeatures({"group.version": 0}, 1)
+        assert node.log.kraft_version == 1
+        state = quorum.cluster(1).state
+        assert state.quorum.kraft_version == 1
+        assert [voter.id for voter in state.quorum.voters] == [1]
+        assert "group.version" not in state.features
+        assert await quorum.ask(finalize(raise_it)) == UpdatedFeatures({}, 1)
+        with pytest.raises(InvalidUpdateVersionError, match="downgrade"):
+            await quorum.ask(finalize(FeatureUpdate("kraft.version", 0, 3)))
+        await quorum.stop()
+        await quorum.start()
+        await quorum.active()
+        assert quorum.running[1].driver.node.log.kraft_version == 1
+
+    tell(story, quorum)
+
+
+def test_the_raft_layers_refusal_of_kraft_version_is_the_answer(
+    tell: Story, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path, 3, is_static=True)
+
+    async def story() -> None:
+        await quorum.start(1, 2)
+        active = await quorum.active()
+        with pytest.raises(
+            InvalidUpdateVersionError, match=r"has not said that it supports kraft\.version 1"
+        ):
+            await quorum.ask(
+                finalize(FeatureUpdate("kraft.version", 1), FeatureUpdate("group.version", 0, 2))
+            )
+        assert quorum.cluster(active).state.features["group.version"] == 1
+
+    tell(story, quorum)
