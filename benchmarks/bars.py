@@ -226,6 +226,13 @@ ROWS = (
         (),
     ),
     Row(
+        "kraft.diff of two states, beside the replay between them",
+        "diff",
+        None,
+        (at_most_times(2, "diff_replay"),),
+        floor="diff_replay",
+    ),
+    Row(
         "one partition changed and published",
         "change_one",
         None,

@@ -8,7 +8,7 @@ was asked for by name; a snapshot never replaces a file. What a difference means
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ from kraft.cli.exits import EPILOG, FAILED, FOUND
 from kraft.cli.options import AtOption, FromOption, JsonOption, MetadataPath
 
 if TYPE_CHECKING:
-    from kraft.metadata.diff import Difference
+    from kraft.metadata.diff import Difference, Differences
     from kraft.metadata.directory import SnapshotFile
     from kraft.metadata.source import MetadataSource
 
@@ -185,15 +185,15 @@ def diff(
     size = len(before.partitions) + abs(after.next_offset - before.next_offset)
     with progress("comparing", None, shown=size >= _MANY):
         differences = diff_metadata(before, after, log=_log(log, b or a, a))
-    counts = Counter(each.kind for each in differences)
+        counts = differences.counts()
     output = Output(as_json=as_json)
     if as_json:
         output.document(
             {
                 "a": {"path": str(a), "offset": before.next_offset},
                 "b": {"path": str(b or a), "offset": after.next_offset},
-                "counts": dict(counts),
-                "differences": [_document(each) for each in differences],
+                "counts": counts,
+                "differences": _Documents(differences),
             }
         )
     else:
@@ -289,6 +289,20 @@ def _log(named: Path | None, b: Path, a: Path) -> MetadataSource | None:
         if source.log is not None:
             return source
     return None
+
+
+class _Documents(list[dict[str, Any]]):
+    """The documents of differences, each made when ``json`` comes to it, which takes only lists."""
+
+    def __init__(self, differences: Differences) -> None:
+        super().__init__()
+        self._differences = differences
+
+    def __len__(self) -> int:
+        return len(self._differences)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(_document, self._differences)
 
 
 def _document(change: Difference) -> dict[str, Any]:

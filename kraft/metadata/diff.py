@@ -1,30 +1,38 @@
 """The difference of two clusters' metadata by meaning, and the records that made it.
 
-Owns the comparison of topics and partitions (over columns: a row is spread out only where
-something in it differs) and the search for causes: the last record of the log, between the two
-states, that set what is different. Everything else is compared by ``kraft.image.diff``. Fed by
-two ``Metadata``; read by library users and ``kraft snapshot diff``.
+Owns the comparison of topics, the order of differences and the search for causes: the last record
+of the log, between the two states, that set what is different. Partitions are compared as columns
+by ``kraft.metadata.partition_diff``, everything else by ``kraft.image.diff``. Fed by two
+``Metadata``; read by library users and ``kraft snapshot diff``.
 
 Invariants: swapping the two states swaps ``before`` and ``after`` of every difference and changes
 nothing else but the causes; records of an aborted or open metadata transaction are nobody's
-cause.
+cause; a difference stays what it was when the states change later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.table import PartitionTable
+from kraft.errors import InvalidRequestError
 from kraft.image.diff import Change
 from kraft.image.diff import diff as diff_states
 from kraft.metadata.arguments import instance_of
 from kraft.metadata.causes import Cause, Causes
 from kraft.metadata.facade import Metadata
-from kraft.metadata.partitions import IRREGULAR, PartitionInfo
+from kraft.metadata.partition_diff import (
+    PARTITION_FIELDS,
+    PartitionDifferences,
+    topic_numbers_by_id,
+)
 from kraft.metadata.reading import LogRecord, read_records
 from kraft.metadata.source import MetadataSource
 from kraft.records import Uuid
@@ -35,11 +43,8 @@ KINDS = (
     *("client_quota", "producer_ids", "acl", "scram_credential", "delegation_token", "quorum"),
 )
 
-_PARTITION_FIELDS = tuple(
-    each.name for each in fields(PartitionInfo) if each.name not in ("topic", "partition")
-)
-_SCALARS = ("leader", "leader_epoch", "partition_epoch", "leader_recovery_state")
-_PACKED = ("isr", "elr", "last_known_elr")
+_PARTITION = KINDS.index("partition")
+_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,40 +71,168 @@ class TopicShape:
     partition_count: int
 
 
-def diff(
-    before: Metadata, after: Metadata, *, log: MetadataSource | None = None
-) -> list[Difference]:
-    """Every difference from ``before`` to ``after``, by kind, then by key.
+class Differences(Sequence[Difference]):
+    """Differences by kind, then by key. Those of partitions are made when they are asked for.
+
+    ``partitions`` holds them as columns. Reads like a list: length, indexes, slices (lists),
+    iteration, equality with lists.
+    """
+
+    def __init__(self, before: Metadata, after: Metadata, log: MetadataSource | None) -> None:
+        self.partitions = PartitionDifferences(before.cluster.table, after.cluster.table)
+        changes = [
+            Difference(each.kind, each.key, each.field, each.before, each.after)
+            for each in diff_states(before.state, after.state)
+        ]
+        changes.extend(_diff_topics(before, after))
+        changes.sort(key=lambda change: KINDS.index(change.kind))
+        #: How many differences come before those of partitions.
+        self._leading = sum(KINDS.index(each.kind) < _PARTITION for each in changes)
+        self._others = changes
+        self._of_partitions = int(self.partitions.counts().sum(dtype=np.int64))
+        self._offsets = before.next_offset, after.next_offset
+        self._log = log
+        self._causes: Causes | None = None
+        # The two states, until they change: then every difference is in the list.
+        self._sides: tuple[Metadata, Metadata] | None = before, after
+        self._made: list[Difference] = []
+        for side in self._sides:
+            side._keep_differences(self)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of differences of each kind that has any, in the order of kinds."""
+        found = Counter(each.kind for each in self._others)
+        found["partition"] = self._of_partitions
+        return {kind: found[kind] for kind in KINDS if found[kind]}
+
+    def settle(self) -> None:
+        """Make every difference now, as one of the states is about to change."""
+        if self._sides is not None:
+            self._made = list(self)
+            self._sides = None
+
+    def __len__(self) -> int:
+        return len(self._others) + self._of_partitions
+
+    @overload
+    def __getitem__(self, index: int) -> Difference: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Difference]: ...
+    def __getitem__(self, index: int | slice) -> Difference | list[Difference]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return list(islice(self._since(start), max(stop - start, 0)))
+            return [self[each] for each in range(start, stop, step)]
+        # As of a list: negative from the end, IndexError behind it.
+        return next(self._since(range(len(self))[index]))
+
+    def __iter__(self) -> Iterator[Difference]:
+        return self._since(0)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (list, Differences)):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        if len(self) <= _MOST_SHOWN:
+            return repr(list(self))
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.counts().items())
+        return f"Differences({kinds})"
+
+    def _since(self, position: int) -> Iterator[Difference]:
+        """Yield the differences from the one at ``position`` on."""
+        for made in self._unsettled(position):
+            if self._sides is None:
+                # The states have changed since the last one was asked for.
+                break
+            yield made
+            position += 1
+        yield from islice(self._made, position, None)
+
+    def _unsettled(self, position: int) -> Iterator[Difference]:
+        if self._sides is None:
+            return
+        before, after = self._sides
+        for change in self._others[position : self._leading]:
+            yield self._with_cause(change)
+        skipped = max(position - self._leading, 0)
+        row = int(np.searchsorted(self._starts, skipped, side="right")) - 1
+        skipped_in_row = skipped - int(self._starts[row])
+        while row < len(self.partitions):
+            for change in islice(self._of_partition(before, after, row), skipped_in_row, None):
+                yield self._with_cause(change)
+            row, skipped_in_row = row + 1, 0
+        for change in self._others[self._leading + max(skipped - self._of_partitions, 0) :]:
+            yield self._with_cause(change)
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """How many differences of partitions come before each row, and in all."""
+        counts = self.partitions.counts()
+        starts = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=starts[1:])
+        return starts
+
+    def _of_partition(self, before: Metadata, after: Metadata, row: int) -> Iterator[Difference]:
+        if (before.next_offset, after.next_offset) != self._offsets:
+            raise InvalidRequestError(
+                "the compared states have changed by another way than apply and revert: "
+                "ask for the differences before"
+            )
+        old_row, new_row = self.partitions.before_rows[row], self.partitions.after_rows[row]
+        old = before.partitions.row(old_row) if old_row >= 0 else None
+        new = after.partitions.row(new_row) if new_row >= 0 else None
+        some = old or new
+        assert some is not None
+        key = (some.topic, some.partition)
+        if old is None or new is None:
+            yield Difference("partition", key, "", old, new)
+            return
+        changed = int(self.partitions.fields[row])
+        for bit, name in enumerate(PARTITION_FIELDS):
+            if changed >> bit & 1:
+                yield Difference("partition", key, name, getattr(old, name), getattr(new, name))
+
+    def _with_cause(self, change: Difference) -> Difference:
+        if self._log is None:
+            return change
+        if self._causes is None:
+            assert self._sides is not None
+            self._causes = _causes_between(self._log, *self._sides)
+        return replace(change, cause=self._causes.of(change))
+
+
+def diff(before: Metadata, after: Metadata, *, log: MetadataSource | None = None) -> Differences:
+    """Return every difference from ``before`` to ``after``, by kind, then by key.
 
     A topic that only one side has is one difference, not one a partition; a topic that was
-    deleted and made anew under its name is two. Where ``before`` is the older state, the records
-    between the two are looked up in ``log`` (by default the log that ``after`` or ``before`` was
-    opened from, if it covers them and both are of one cluster), and each difference names the
-    last record that set it. Costs one pass over the columns and what differs; with causes, one
-    pass over those records.
+    deleted and made anew under its name is two. Costs one pass over the columns; a partition's
+    differences become objects when they are asked for (``Differences.partitions`` has the columns).
+
+    Where ``before`` is the older state, each difference names the last record that set it: the
+    records between the two are read from ``log`` when the first difference is asked for. The
+    default is the log that ``after`` or ``before`` was opened from, if it covers these records and
+    both are of one cluster. Raises :class:`InvalidArgumentError`.
     """
     instance_of(before, Metadata, "before")
     instance_of(after, Metadata, "after")
     if log is not None:
         instance_of(log, MetadataSource, "log")
-    changes = [
-        Difference(each.kind, each.key, each.field, each.before, each.after)
-        for each in diff_states(before.state, after.state)
-    ]
-    changes.extend(_diff_topics(before, after))
-    changes.extend(_diff_partitions(before, after))
-    changes.sort(key=lambda change: KINDS.index(change.kind))
     source = log if log is not None else _log_between(before, after)
-    if source is None or not changes:
-        return changes
-    return _with_causes(changes, source, before, after)
+    if source is not None and not _covers(source, before.next_offset, after.next_offset):
+        source = None
+    return Differences(before, after, source)
 
 
-# -- topics and partitions
+# -- topics
 
 
 def _diff_topics(before: Metadata, after: Metadata) -> Iterator[Difference]:
-    old, new = _topic_numbers(before.cluster.table), _topic_numbers(after.cluster.table)
+    old, new = (topic_numbers_by_id(side.cluster.table) for side in (before, after))
     gone = [(before, number, True) for topic_id, number in old.items() if topic_id not in new]
     come = [(after, number, False) for topic_id, number in new.items() if topic_id not in old]
     found = []
@@ -115,104 +248,6 @@ def _diff_topics(before: Metadata, after: Metadata) -> Iterator[Difference]:
             yield Difference("topic", name, "", shape, None)
 
 
-def _diff_partitions(before: Metadata, after: Metadata) -> Iterator[Difference]:
-    """The partitions of topics that both sides have."""
-    old_rows, new_rows = _rows_of_common_topics(before.cluster.table, after.cluster.table)
-    differ = (old_rows < 0) | (new_rows < 0)
-    both = np.flatnonzero(~differ)
-    differ[both] = _rows_that_differ(
-        before.cluster.table, old_rows[both], after.cluster.table, new_rows[both]
-    )
-    for place in map(int, np.flatnonzero(differ)):
-        old = before.partitions.row(int(old_rows[place])) if old_rows[place] >= 0 else None
-        new = after.partitions.row(int(new_rows[place])) if new_rows[place] >= 0 else None
-        some = old or new
-        assert some is not None
-        key = (some.topic, some.partition)
-        if old is None or new is None:
-            yield Difference("partition", key, "", old, new)
-            continue
-        for name in _PARTITION_FIELDS:
-            was, now = getattr(old, name), getattr(new, name)
-            if was != now:
-                yield Difference("partition", key, name, was, now)
-
-
-def _topic_numbers(table: PartitionTable) -> dict[bytes, int]:
-    return {bytes(table.topic_id_of(number)): number for number in table.topic_numbers()}
-
-
-def _rows_of_common_topics(
-    before: PartitionTable, after: PartitionTable
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of every partition of common topics, by topic name; -1 where a side lacks it."""
-    old, new = _topic_numbers(before), _topic_numbers(after)
-    common = sorted(old.keys() & new.keys(), key=lambda each: before.topic_name(old[each]))
-    pairs = [
-        _paired(before, before.topic_rows(old[each]), after, after.topic_rows(new[each]))
-        for each in common
-    ]
-    if not pairs:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    return (
-        np.concatenate([olds for olds, _ in pairs]),
-        np.concatenate([news for _, news in pairs]),
-    )
-
-
-def _paired(
-    before: PartitionTable,
-    old_rows: NDArray[np.int32],
-    after: PartitionTable,
-    new_rows: NDArray[np.int32],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """One topic's rows side by side, by partition id."""
-    old_ids = before.column("partition")[old_rows]
-    new_ids = after.column("partition")[new_rows]
-    if len(old_ids) == len(new_ids) and bool((old_ids == new_ids).all()):
-        return old_rows.astype(np.int64), new_rows.astype(np.int64)
-    ids = np.union1d(old_ids, new_ids)
-    olds, news = np.full(len(ids), -1, np.int64), np.full(len(ids), -1, np.int64)
-    olds[np.searchsorted(ids, old_ids)] = old_rows
-    news[np.searchsorted(ids, new_ids)] = new_rows
-    return olds, news
-
-
-def _rows_that_differ(
-    before: PartitionTable,
-    old_rows: NDArray[np.int64],
-    after: PartitionTable,
-    new_rows: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """Marks each pair of rows in which something may differ; whether it does, the rows tell."""
-    differ = np.zeros(len(old_rows), np.bool_)
-    for name in _SCALARS + _PACKED:
-        differ |= before.column(name)[old_rows] != after.column(name)[new_rows]
-    # The lists of an irregular row lie elsewhere.
-    differ |= before.column("isr")[old_rows] == IRREGULAR
-    differ |= after.column("isr")[new_rows] == IRREGULAR
-    old, new = before.column("replicas"), after.column("replicas")
-    common = min(old.shape[1], new.shape[1])
-    differ |= (old[old_rows, :common] != new[new_rows, :common]).any(axis=1)
-    differ |= (old[old_rows, common:] >= 0).any(axis=1)
-    differ |= (new[new_rows, common:] >= 0).any(axis=1)
-    numbers = _directory_numbers(before, after)
-    old, new = before.column("directories"), after.column("directories")
-    holds = before.column("replicas")[old_rows, :common] >= 0
-    mapped = numbers[old[old_rows, :common]]
-    differ |= ((mapped != new[new_rows, :common]) & holds).any(axis=1)
-    return differ
-
-
-def _directory_numbers(before: PartitionTable, after: PartitionTable) -> NDArray[np.int64]:
-    """For each directory number in ``before`` the one in ``after``, or -1."""
-    used = np.unique(before.column("directories"))
-    numbers = np.full(int(used.max(initial=0)) + 1, -1, np.int64)
-    for number in used.tolist():
-        numbers[number] = after.directory_number(before.directory_id(number))
-    return numbers
-
-
 # -- causes
 
 
@@ -222,7 +257,13 @@ def _log_between(before: Metadata, after: Metadata) -> MetadataSource | None:
         return None
     for side in (after, before):
         source = side.source
-        if source is not None and _covers(source, before.next_offset, after.next_offset):
+        # From the offset on where a state was opened, applied records may differ from the log's.
+        is_of_log = not side.has_applied or after.next_offset <= side.opened_offset
+        if (
+            source is not None
+            and is_of_log
+            and _covers(source, before.next_offset, after.next_offset)
+        ):
             return source
     return None
 
@@ -231,15 +272,11 @@ def _covers(source: MetadataSource, since: int, until: int) -> bool:
     return 0 <= source.log_start_offset <= since < until <= source.log_end_offset
 
 
-def _with_causes(
-    changes: list[Difference], source: MetadataSource, before: Metadata, after: Metadata
-) -> list[Difference]:
-    if not _covers(source, before.next_offset, after.next_offset):
-        return changes
+def _causes_between(source: MetadataSource, before: Metadata, after: Metadata) -> Causes:
     causes = Causes({bytes(topic.id): name for name, topic in before.topics.items()})
     for record in _records_between(source, before.next_offset, after.next_offset):
         causes.add(record)
-    return [replace(change, cause=causes.of(change)) for change in changes]
+    return causes
 
 
 def _records_between(source: MetadataSource, since: int, until: int) -> Iterator[LogRecord]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from kraft._core.batch import assign_offsets
 from kraft.errors import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kraft._core.log import Log
+    from kraft.metadata.diff import Differences
 
 
 def open_metadata(
@@ -100,9 +102,11 @@ class Metadata(Decisions):
         self.first_offset = whole_number(first_offset, "first_offset")
         self.partitions = Partitions(self.cluster.table)
         self.topics = Topics(self.cluster.table)
-        # The source holds the records below, and no revert goes there.
-        self._opened_at = self.cluster.next_offset
-        self._applied = AppliedBatches(self._opened_at)
+        #: The offset as of which the state was opened: the source holds the records below.
+        self.opened_offset = self.cluster.next_offset
+        self._applied = AppliedBatches(self.opened_offset)
+        # A list, as differences are compared by value and so have no hash.
+        self._differences: list[ref[Differences]] = []
 
     # -- the state
 
@@ -199,7 +203,7 @@ class Metadata(Decisions):
         if self.source is None:
             cluster, began = Cluster(journaling=True), 0
         else:
-            cluster, began = self.source.load(min(offset, self._opened_at))
+            cluster, began = self.source.load(min(offset, self.opened_offset))
         past = Metadata(cluster, source=self.source, first_offset=began)
         past._applied = self._applied.copy_below(offset)
         for _, batches in past._applied.since(0):
@@ -216,6 +220,7 @@ class Metadata(Decisions):
         """
         offset = whole_number(offset, "offset")
         self._applied.check_revert(offset)
+        self._settle_differences()
         self.cluster.revert(offset)
         self._applied.cut(offset)
 
@@ -237,7 +242,7 @@ class Metadata(Decisions):
                 for record in read_records(
                     data, record_type=wanted, since=start, path=path, base_position=position
                 ):
-                    if len(self._applied) and record.offset >= self._opened_at:
+                    if len(self._applied) and record.offset >= self.opened_offset:
                         # An earlier state was opened: the applied records took these offsets.
                         break
                     yield record
@@ -258,6 +263,7 @@ class Metadata(Decisions):
         if len(batches) == 0:
             return first
         assign_offsets(batches, first, self.epoch)
+        self._settle_differences()
         try:
             self.cluster.apply(batches, verify_crc=False)
         except KraftError:
@@ -285,6 +291,23 @@ class Metadata(Decisions):
             # Before the first FeatureLevel nothing says which versions are meant: the newest are.
             metadata_version=self.metadata_version if METADATA_VERSION in self.features else None,
         )
+
+    @property
+    def has_applied(self) -> bool:
+        """True where records were applied since opening, written or not."""
+        return len(self._applied) > 0
+
+    def _keep_differences(self, differences: Differences) -> None:
+        """Have ``differences``, made from this state, settled before the state changes."""
+        self._differences = [each for each in self._differences if each() is not None]
+        self._differences.append(ref(differences))
+
+    def _settle_differences(self) -> None:
+        for each in self._differences:
+            differences = each()
+            if differences is not None:
+                differences.settle()
+        self._differences.clear()
 
     @property
     def pending(self) -> int:
@@ -357,7 +380,7 @@ class Metadata(Decisions):
         """
         opened = -1
         if self.source is not None:
-            opened = self.source.timestamp_ms_before(self._opened_at)
+            opened = self.source.timestamp_ms_before(self.opened_offset)
         if opened < 0:
             opened = self.quorum.last_contained_log_timestamp_ms
         return max(opened, self._applied.newest_timestamp_ms(), 0)

@@ -210,3 +210,57 @@ def test_records_of_an_aborted_transaction_are_nobodys_cause(tmp_path: Path) -> 
 def test_states_of_two_clusters_have_no_causes(kafka: Metadata, tmp_path: Path) -> None:
     other = written(tmp_path, [Topic("orders", ORDERS), partition(0)])
     assert not any(each.cause for each in kraft.diff(other, kafka))
+
+
+def test_differences_stay_what_they_were_when_a_state_changes() -> None:
+    start: list[Record] = [Topic("orders", ORDERS), partition(0), partition(1)]
+    before = made(start)
+    after = made(start, [PartitionChange(0, ORDERS, leader=2), PartitionChange(1, ORDERS, isr=[1])])
+    expected = list(kraft.diff(before, after))
+    at_once, under_way = kraft.diff(before, after), kraft.diff(before, after)
+    position = iter(under_way)
+    begun = [next(position)]
+    offset = after.apply([PartitionChange(0, ORDERS, leader=1)])
+    assert list(at_once) == expected
+    assert begun + list(position) == expected
+    newest = kraft.diff(before, after)
+    length, columns = len(newest), newest.partitions
+    after.revert(offset)
+    assert len(newest) == length == len(list(newest))
+    assert newest != expected
+    assert len(columns) == 2
+    assert kraft.diff(before, after) == expected
+
+
+def test_columns_say_which_rows_and_which_fields() -> None:
+    start: list[Record] = [Topic("orders", ORDERS), partition(0), partition(1), partition(2)]
+    before = made(start)
+    after = made(start, [PartitionChange(1, ORDERS, leader=2), partition(3)])
+    columns = kraft.diff(before, after).partitions
+    assert columns.before_rows.tolist() == [1, -1]
+    assert columns.after_rows.tolist() == [1, 3]
+    assert columns.where("leader").tolist() == [True, False]
+    assert columns.where("isr").tolist() == [False, False]
+    assert columns.counts().tolist() == [3, 1]
+    moved = columns.after_rows[columns.where("leader")]
+    assert after.partitions.leader[moved].tolist() == [2]
+    with pytest.raises(kraft.KraftError, match="field must be one of leader"):
+        columns.where("rack")
+    with pytest.raises(ValueError, match="read-only"):
+        columns.fields[0] = 0
+
+
+def test_what_was_applied_to_an_earlier_state_is_not_looked_up_in_the_log(kafka: Metadata) -> None:
+    earlier = kraft.open_metadata(DATA / "controller-101", at=1000)
+    earlier.apply([Config(2, "payments", "made.up", str(each)) for each in range(300)])
+    (only,) = kraft.diff(earlier.at(1000), earlier)
+    assert (only.field, only.after, only.cause) == ("made.up", "299", None)
+    assert kraft.diff(earlier.at(900), earlier.at(1000))[0].cause is not None
+
+
+def test_a_comparison_changes_neither_state(tmp_path: Path) -> None:
+    before = made([Topic("orders", ORDERS), partition(0)])
+    after = made([Topic("orders", ORDERS), partition(0, directories=[D2, D2])])
+    assert len(kraft.diff(before, after)) == 1
+    with pytest.raises(IndexError):
+        after.cluster.table.directory_id(4)
