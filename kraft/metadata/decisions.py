@@ -8,10 +8,11 @@ imported when the first of them is called, so that opening and reading costs not
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from kraft.errors import InvalidArgumentError, TopicAlreadyExistsError
+from kraft.errors import InvalidArgumentError, PolicyViolationError, TopicAlreadyExistsError
 from kraft.image.configs import RESOURCE_TYPES
 from kraft.image.replay import Cluster
 from kraft.metadata.arguments import (
@@ -80,6 +81,9 @@ class Decisions:
         """A new topic, placed as Kafka's striped placer does, or by ``assignments`` or another
         ``placer``.
 
+        A decision writes at most 10,000 records (:class:`PolicyViolationError`): of a larger topic
+        create a part, apply it, and add the rest by :meth:`create_partitions`.
+
         A random ``topic_id`` and a placer with a random seed stand in where none is given. Raises
         the error that Kafka would answer with, such as :class:`TopicAlreadyExistsError`.
         """
@@ -95,7 +99,8 @@ class Decisions:
             assignments={} if assignments is None else _assignments(assignments),
             configs={} if configs is None else _settings(configs, "configs"),
         )
-        return create_topic(self.cluster, topic, placer=_placer(placer)).records
+        with _advising("create fewer partitions, apply, and add the rest by create_partitions"):
+            return create_topic(self.cluster, topic, placer=_placer(placer)).records
 
     def _free_topic_id(self, topic_id: bytes | str) -> Uuid:
         uuid = uuid_of(topic_id, "topic_id")
@@ -118,19 +123,16 @@ class Decisions:
         """A topic grows to ``count`` partitions."""
         from kraft.controller import grow_topic
 
-        decision = grow_topic(
-            self.cluster,
-            text(name, "name"),
-            whole_number(count, "count", low=-(1 << 31), high=INT32_MAX),
-            None
-            if assignments is None
-            else [
+        text(name, "name")
+        count = whole_number(count, "count", low=-(1 << 31), high=INT32_MAX)
+        placed = None
+        if assignments is not None:
+            placed = [
                 broker_ids(each, "an assignment")
                 for each in sequence(assignments, "assignments", "lists of broker ids")
-            ],
-            placer=_placer(placer),
-        )
-        return decision.records
+            ]
+        with _advising("add fewer at a time, and apply each decision before the next"):
+            return grow_topic(self.cluster, name, count, placed, placer=_placer(placer)).records
 
     def delete_topic(self, name: str) -> Records:
         """A topic goes, with its partitions and its configuration."""
@@ -173,7 +175,8 @@ class Decisions:
                 targets, "targets", "(topic, partition) to broker ids or None"
             ).items()
         }
-        decision = alter_reassignments(self.cluster, checked)
+        with _advising("reassign fewer partitions at a time"):
+            decision = alter_reassignments(self.cluster, checked)
         for error in decision.response.values():
             if error is not None:
                 raise error
@@ -185,25 +188,35 @@ class Decisions:
         """
         from kraft.controller import ConfigChange, incremental_alter_configs
 
-        decision = incremental_alter_configs(
-            self.cluster,
-            [
-                (
-                    _resource(resource),
-                    [
-                        ConfigChange(name, value)
-                        for name, value in _settings(values, "settings", deletes=True).items()
-                    ],
-                )
-                for resource, values in mapping(
-                    changes, "changes", "(resource type, name) to settings"
-                ).items()
-            ],
-        )
+        with _advising("alter fewer settings at a time"):
+            decision = incremental_alter_configs(
+                self.cluster,
+                [
+                    (
+                        _resource(resource),
+                        [
+                            ConfigChange(name, value)
+                            for name, value in _settings(values, "settings", deletes=True).items()
+                        ],
+                    )
+                    for resource, values in mapping(
+                        changes, "changes", "(resource type, name) to settings"
+                    ).items()
+                ],
+            )
         for error in decision.response.values():
             if error is not None:
                 raise error
         return decision.records
+
+
+@contextmanager
+def _advising(advice: str) -> Iterator[None]:
+    """Say in a refusal for too many records what to do instead."""
+    try:
+        yield
+    except PolicyViolationError as error:
+        raise PolicyViolationError(f"{error}: {advice}") from None
 
 
 def _broker(broker_id: Any) -> int:

@@ -17,6 +17,7 @@ from kraft._core.snapshot_file import SnapshotReader
 from kraft.errors import (
     BrokerIdNotRegisteredError,
     InvalidRequestError,
+    PolicyViolationError,
     ReplayError,
     TopicAlreadyExistsError,
 )
@@ -29,6 +30,7 @@ from kraft.records import (
     FeatureLevel,
     PartitionChange,
     Record,
+    RegisterBroker,
     Topic,
     Uuid,
     encode_value,
@@ -36,6 +38,7 @@ from kraft.records import (
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 CONTROLLER = DATA / "controller-101"
+SESSION = {"consumer.session.timeout.ms": "50000"}
 STATIC_QUORUM = DATA.parent / "kafka-3.9" / "controller-101"
 
 
@@ -447,3 +450,25 @@ def test_topics_are_compared_by_value(metadata: Metadata) -> None:
     before = metadata.topics["payments"]
     metadata.apply(metadata.create_partitions("payments", 6))
     assert metadata.topics["payments"] != before
+
+
+def broker(broker_id: int) -> RegisterBroker:
+    directories = [Uuid(b"\x65" * 16)]
+    return RegisterBroker(broker_id, broker_epoch=0, fenced=False, log_dirs=directories)
+
+
+def test_a_decision_of_too_many_records_says_what_to_do_instead() -> None:
+    metadata = Metadata()
+    metadata.apply([FeatureLevel("metadata.version", 30), *map(broker, (1, 2))])
+    with pytest.raises(PolicyViolationError, match="add the rest by create_partitions"):
+        metadata.create_topic("large", 20_000, 1)
+    metadata.apply(metadata.create_topic("large", 9_999, 1))
+    with pytest.raises(PolicyViolationError, match="add fewer at a time"):
+        metadata.create_partitions("large", 20_000)
+    metadata.apply(metadata.create_partitions("large", 19_999))
+    assert len(metadata.partitions) == 19_999
+    leaders = metadata.partitions.leader[metadata.topics["large"].rows[:10_001]].tolist()
+    with pytest.raises(PolicyViolationError, match="reassign fewer partitions"):
+        metadata.reassign({("large", each): [3 - led] for each, led in enumerate(leaders)})
+    with pytest.raises(PolicyViolationError, match="alter fewer settings"):
+        metadata.alter_configs({(32, f"group-{each}"): SESSION for each in range(10_001)})
