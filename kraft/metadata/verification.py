@@ -17,9 +17,10 @@ from pathlib import Path
 
 from kraft._core.batch_records import RecordBatch, iterate
 from kraft._core.column_checkpoint import ColumnsRejected, columns_path, load_columns
-from kraft.errors import KraftError
+from kraft.errors import InvalidArgumentError, KraftError
 from kraft.image.configs import TOPIC
 from kraft.image.replay import Cluster
+from kraft.metadata.arguments import disk_errors, path_of, shown
 from kraft.metadata.diff import Difference, diff
 from kraft.metadata.directory import MetadataDirectory, SnapshotFile, reason_of
 from kraft.metadata.facade import Metadata
@@ -90,9 +91,15 @@ def verify(
     """
     if isinstance(paths, (str, PathLike)):
         paths = (paths,)
+    if not isinstance(paths, Iterable):
+        raise InvalidArgumentError(f"paths must be a path or several, not {shown(paths)}")
+    named = [path_of(each, "each of paths") for each in paths]
     result = Verification()
     progress = _Progress(advance)
-    sources = [MetadataSource(path, salvage=True) for path in paths]
+    sources = []
+    for path in named:
+        with disk_errors(path):
+            sources.append(MetadataSource(path, salvage=True))
     for source in sources:
         properties = source.directory.meta_properties
         verified = Verified(

@@ -69,6 +69,7 @@ _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "salvage": (
         kraft.salvage, {"path": CONTROLLER, "to": None, "cluster_id": None, "node_id": None}
     ),
+    "verify": (kraft.verify, {"paths": CONTROLLER}),
     "diff": (kraft.diff, {"before": BEFORE, "after": METADATA, "log": None}),
     "Metadata": (Metadata, {"cluster": None, "source": None, "first_offset": 0}),
     "at": (METADATA.at, {"offset": 1300}),
