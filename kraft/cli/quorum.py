@@ -33,6 +33,10 @@ REPLICATION_COLUMNS = (
     *("LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"),
 )
 
+#: How long a command waits for an election to end; with the default settings one takes 2 to 4 s.
+LEADER_WAIT_S = 5.0
+_DUPLICATE_VOTER = 126
+
 ControllersOption = Annotated[
     str,
     typer.Option(
@@ -146,11 +150,39 @@ def add_controller(
         )
     if not dry_run:
         with _client(servers, None) as client:
-            client.add_voter(voter, endpoints)
+            _add_voter(client, voter, endpoints, servers)
     print(
         f"{'DRY RUN of adding' if dry_run else 'Added'} controller {voter.id} with directory id "
         f"{voter.directory_id!s} and endpoints: {', '.join(map(_endpoint_text, endpoints))}"
     )
+
+
+def _add_voter(
+    client: QuorumClient,
+    voter: ReplicaKey,
+    endpoints: tuple[Endpoint, ...],
+    servers: list[Address],
+) -> None:
+    """Add the voter. Where its id is a voter's, raise with the way to remove the old one."""
+    from kraft.server.network.quorum_client import QuorumRefusedError
+
+    try:
+        client.add_voter(voter, endpoints)
+    except QuorumRefusedError as error:
+        if error.kafka_code == _DUPLICATE_VOTER:
+            for old in (state.key for state in client.describe_quorum().voters):
+                if old == voter:
+                    error.add_note("it is this very directory: nothing is left to do")
+                elif old.id == voter.id:
+                    bootstrap = ",".join(f"{host}:{port}" for host, port in servers)
+                    error.add_note(
+                        f"the voter has the directory id {old.directory_id!s}, this controller "
+                        f"{voter.directory_id!s}. If the old directory is lost, remove it first: "
+                        f"kraft quorum remove-controller --controller-id {old.id} "
+                        f"--controller-directory-id {old.directory_id!s} "
+                        f"--bootstrap-controller {bootstrap}"
+                    )
+        raise
 
 
 @app.command("remove-controller", epilog=EPILOG)
@@ -322,7 +354,7 @@ def _client(servers: list[Address], config: Path | None) -> QuorumClient:
     from kraft.server.network.quorum_client import QuorumClient
 
     if config is None:
-        return QuorumClient(servers)
+        return QuorumClient(servers, leader_wait_s=LEADER_WAIT_S)
     from kraft.metadata.properties import read_properties
 
     try:
@@ -336,8 +368,15 @@ def _client(servers: list[Address], config: Path | None) -> QuorumClient:
     timeout = given.get("request.timeout.ms", "30000")
     if not timeout.isdigit() or not 0 < int(timeout) < 1 << 31:
         raise InvalidConfigError(f"{config}: request.timeout.ms is {timeout!r}")
+    # Who sets the time wants to wait that long.
+    leader_wait_s = None if "request.timeout.ms" in given else LEADER_WAIT_S
     client_id = given.get("client.id", "kraft-quorum")
-    return QuorumClient(servers, timeout_s=int(timeout) / 1000, client_id=client_id)
+    return QuorumClient(
+        servers,
+        timeout_s=int(timeout) / 1000,
+        leader_wait_s=leader_wait_s,
+        client_id=client_id,
+    )
 
 
 def _controller_of(

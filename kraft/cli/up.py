@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,12 +20,15 @@ from kraft.cli.options import JsonOption, MaxTransactionOption
 
 if TYPE_CHECKING:
     from kraft.raft.messages import DescribeQuorumResponse
-    from kraft.server.local_quorum import LocalQuorum
+    from kraft.server.local_quorum import LocalNode, LocalQuorum
 
 app = typer.Typer(add_completion=False, epilog=EPILOG)
 
 _LEADER_TIMEOUT_S = 30.0
 _LOOK_EVERY_S = 0.5
+_COMMANDS = "stop N, kill N, start N, status"
+_LONGEST_LINE = 1000
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @app.command(epilog=EPILOG)
@@ -50,9 +56,21 @@ def up(
         ),
     ] = None,
     max_transaction_ms: MaxTransactionOption = None,
+    exit_with_node: Annotated[
+        bool,
+        typer.Option(
+            "--exit-with-node/--keep-going",
+            help="Stop the whole quorum, with exit code 1, when a node ends by itself; or report "
+            "it and keep the others running.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a whole quorum on loopback, as separate processes; Ctrl-C stops it.
+
+    While it runs, it reads commands from its standard input, one a line: [bold]stop N[/bold] stops
+    controller N in good order, [bold]kill N[/bold] ends it as kill -9 does, [bold]start N[/bold]
+    starts it again, [bold]status[/bold] shows who runs and who leads.
 
     [bold]Examples[/bold]
 
@@ -68,16 +86,25 @@ def up(
         if not equals:
             raise typer.BadParameter(f"{text!r} is not of the form K=V", param_hint="--setting")
         settings[name.strip()] = value.strip()
-    # SIGTERM ends the quorum as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # SIGTERM, and a terminal that is closed, end the quorum as Ctrl-C does.
+    for number in _INTERRUPTS[1:]:
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="kraft-up-") as temporary:
         home = Path(temporary) if directory is None else directory
-        with LocalQuorum(
-            home, controllers, settings, max_transaction_ms=max_transaction_ms
-        ) as quorum:
-            with _interrupts_held():
-                quorum.start()
-            _watch(quorum, as_json=as_json)
+        quorum = None
+        try:
+            with LocalQuorum(
+                home, controllers, settings, max_transaction_ms=max_transaction_ms
+            ) as quorum:
+                with _interrupts_held():
+                    quorum.start()
+                _Foreground(quorum, as_json=as_json, exit_with_node=exit_with_node).run()
+        finally:
+            # Ctrl-C again and again must leave neither a process nor a temporary directory.
+            for number in _INTERRUPTS:
+                signal.signal(number, signal.SIG_IGN)
+            if quorum is not None:
+                quorum.kill()
 
 
 @contextmanager
@@ -86,7 +113,7 @@ def _interrupts_held() -> Iterator[None]:
     came: list[int] = []
     before = {
         number: signal.signal(number, lambda number, frame: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in _INTERRUPTS
     }
     try:
         yield
@@ -97,88 +124,219 @@ def _interrupts_held() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _watch(quorum: LocalQuorum, *, as_json: bool) -> None:
-    """Shows the endpoints once there is a leader, then each change of it, until Ctrl-C."""
-    from kraft.server.network.quorum_client import QuorumClient
+class _Foreground:
+    """The command while its quorum runs: shows what changes, and does what is typed."""
 
-    addresses = [("127.0.0.1", node.port) for node in quorum.nodes]
-    shown = None
-    deadline = time.monotonic() + _LEADER_TIMEOUT_S
-    while True:
-        for node in quorum.nodes:
-            if node.process is not None and not node.is_running:
-                tail = node.log_path.read_text(errors="replace").splitlines()[-5:]
-                typer.echo(
-                    f"error: controller {node.id} ended with exit code {node.process.returncode}; "
-                    f"its log is {node.log_path}:\n  " + "\n  ".join(tail),
-                    err=True,
+    def __init__(self, quorum: LocalQuorum, *, as_json: bool, exit_with_node: bool) -> None:
+        self._quorum = quorum
+        self._as_json = as_json
+        self._exit_with_node = exit_with_node
+        self._typed = _Typed()
+        #: (epoch, leader) as they were shown last; None before there was a leader.
+        self._shown: tuple[int, int] | None = None
+        self._reported: set[int] = set()
+
+    def run(self) -> None:
+        """Show the endpoints once there is a leader, then each change, until Ctrl-C."""
+        deadline = time.monotonic() + _LEADER_TIMEOUT_S
+        while True:
+            self._report_ended()
+            state = self._describe()
+            if state is not None and (state.epoch, state.leader_id) != self._shown:
+                if self._shown is None:
+                    self._announce(state)
+                elif not self._as_json:
+                    print(f"controller {state.leader_id} leads epoch {state.epoch}", flush=True)
+                self._shown = state.epoch, state.leader_id
+            elif self._shown is None and time.monotonic() > deadline:
+                _complain(
+                    f"no leader within {_LEADER_TIMEOUT_S:.0f} s; see "
+                    f"{self._quorum.nodes[0].log_path}"
                 )
                 raise typer.Exit(REFUSED)
-        state = _describe(QuorumClient, addresses)
-        if state is not None and (state.epoch, state.leader_id) != shown:
-            if shown is None:
-                _announce(quorum, state, as_json=as_json)
-            elif not as_json:
-                print(f"controller {state.leader_id} leads epoch {state.epoch}", flush=True)
-            shown = (state.epoch, state.leader_id)
-        elif shown is None and time.monotonic() > deadline:
-            typer.echo(
-                f"error: no leader within {_LEADER_TIMEOUT_S:.0f} s; see "
-                f"{quorum.nodes[0].log_path}",
-                err=True,
+            for line in self._typed.lines(_LOOK_EVERY_S if self._shown is not None else 0.1):
+                self._obey(line)
+
+    def _report_ended(self) -> None:
+        """Say which nodes ended by themselves since the last look. Raises Exit where none runs
+        before there was a leader, and with --exit-with-node.
+        """
+        ended = [
+            node
+            for node in self._quorum.nodes
+            if node.process is not None and not node.is_running and node.id not in self._reported
+        ]
+        for node in ended:
+            assert node.process is not None
+            self._reported.add(node.id)
+            tail = node.log_path.read_text(errors="replace").splitlines()[-5:]
+            _complain(
+                f"controller {node.id} ended with exit code {node.process.returncode}; "
+                f"its log is {node.log_path}:\n  " + "\n  ".join(tail)
             )
+        if ended and self._exit_with_node:
             raise typer.Exit(REFUSED)
-        time.sleep(_LOOK_EVERY_S if shown is not None else 0.1)
+        if self._shown is None and not any(node.is_running for node in self._quorum.nodes):
+            raise typer.Exit(REFUSED)
+        if ended:
+            again = ", ".join(f"start {node.id}" for node in ended)
+            print(f"The others go on. To start it again, type: {again}", file=sys.stderr)
 
+    def _describe(self) -> DescribeQuorumResponse | None:
+        """Ask the nodes that run; None where nobody leads, or none answers in a second."""
+        from kraft.errors import KraftError
+        from kraft.server.local_quorum import LOOPBACK
+        from kraft.server.network.quorum_client import QuorumClient
 
-def _describe(client: Any, addresses: list[tuple[str, int]]) -> DescribeQuorumResponse | None:
-    from kraft.errors import KraftError
+        addresses = [(LOOPBACK, node.port) for node in self._quorum.nodes if node.is_running]
+        if not addresses:
+            return None
+        try:
+            with QuorumClient(addresses, timeout_s=1.0) as client:
+                return client.describe_quorum()
+        except (KraftError, OSError):
+            return None
 
-    try:
-        with client(addresses, timeout_s=1.0) as quorum:
-            described: DescribeQuorumResponse = quorum.describe_quorum()
-            return described
-    except (KraftError, OSError):
-        return None
+    # -- what is typed
 
+    def _obey(self, line: str) -> None:
+        match line.split():
+            case []:
+                return
+            case ["status"]:
+                self._show_status()
+            case [("stop" | "kill" | "start") as command, id] if id.isdigit():
+                node = next((one for one in self._quorum.nodes if one.id == int(id)), None)
+                if node is None:
+                    _complain(
+                        f"there is no controller {id}: they are 1 to {len(self._quorum.nodes)}"
+                    )
+                elif node.is_running == (command == "start"):
+                    _complain(f"controller {id} {'runs' if node.is_running else 'does not run'}")
+                else:
+                    self._change(command, node)
+            case _:
+                _complain(f"{line!r} is not understood; commands are {_COMMANDS}")
 
-def _announce(quorum: LocalQuorum, state: DescribeQuorumResponse, *, as_json: bool) -> None:
-    from kraft.cli.output import Output
+    def _change(self, command: str, node: LocalNode) -> None:
+        if command == "start":
+            with _interrupts_held():
+                self._quorum.start_node(node)
+            self._reported.discard(node.id)
+            told = "started"
+        else:
+            # It is not to be reported as one that ended by itself.
+            self._reported.add(node.id)
+            if command == "stop":
+                self._quorum.stop(node)
+            else:
+                self._quorum.kill(node)
+            told = "stopped" if command == "stop" else "killed"
+        if not self._as_json:
+            print(f"controller {node.id} {told}", flush=True)
 
-    out = Output(as_json=as_json)
-    bootstrap = ",".join(node.endpoint for node in quorum.nodes)
-    if as_json:
-        out.document(
-            {
-                "bootstrapControllers": bootstrap,
-                "leaderId": state.leader_id,
-                "leaderEpoch": state.epoch,
-                "controllers": [
-                    {
-                        "nodeId": node.id,
-                        "endpoint": node.endpoint,
-                        "config": str(node.config_path),
-                        "log": str(node.log_path),
-                        "pid": node.process.pid if node.process is not None else None,
-                    }
-                    for node in quorum.nodes
-                ],
-            }
-        )
-    else:
+    # -- what is shown
+
+    def _announce(self, state: DescribeQuorumResponse) -> None:
+        self._show(state)
+        if self._as_json:
+            return
+        bootstrap = self._bootstrap()
+        print("Look at it from another terminal; Ctrl-C here stops it:")
+        print(f"  kraft quorum describe --status --bootstrap-controller {bootstrap}")
+        print(f"Commands that can be typed here: {_COMMANDS}", flush=True)
+
+    def _show_status(self) -> None:
+        state = self._describe()
+        self._show(state)
+        if state is None and not self._as_json:
+            running = sum(node.is_running for node in self._quorum.nodes)
+            print(
+                f"nobody leads: {running} of {len(self._quorum.nodes)} controllers run", flush=True
+            )
+
+    def _bootstrap(self) -> str:
+        return ",".join(node.endpoint for node in self._quorum.nodes)
+
+    def _show(self, state: DescribeQuorumResponse | None) -> None:
+        from kraft.cli.output import Output
+
+        out, quorum = Output(as_json=self._as_json), self._quorum
+        leader_id = -1 if state is None else state.leader_id
+        pids = {
+            node.id: node.process.pid
+            for node in quorum.nodes
+            if node.is_running and node.process is not None
+        }
+        if self._as_json:
+            out.document(
+                {
+                    "bootstrapControllers": self._bootstrap(),
+                    "leaderId": leader_id,
+                    "leaderEpoch": -1 if state is None else state.epoch,
+                    "controllers": [
+                        {
+                            "nodeId": node.id,
+                            "endpoint": node.endpoint,
+                            "config": str(node.config_path),
+                            "log": str(node.log_path),
+                            "pid": pids.get(node.id),
+                        }
+                        for node in quorum.nodes
+                    ],
+                }
+            )
+            return
+
+        def role(node: LocalNode) -> str:
+            if node.id not in pids:
+                return "Down"
+            return "Leader" if node.id == leader_id else "Follower" if state else "Running"
+
         out.table(
             f"quorum of {len(quorum.nodes)} controllers in {quorum.directory}",
             ("NodeId", "Endpoint", "Status", "Process"),
-            [
-                (
-                    node.id,
-                    node.endpoint,
-                    "Leader" if node.id == state.leader_id else "Follower",
-                    node.process.pid if node.process is not None else "",
-                )
-                for node in quorum.nodes
-            ],
+            [(node.id, node.endpoint, role(node), pids.get(node.id, "")) for node in quorum.nodes],
             numbers=("NodeId", "Process"),
         )
-        print("Look at it from another terminal; Ctrl-C here stops it:")
-        print(f"  kraft quorum describe --status --bootstrap-controller {bootstrap}", flush=True)
+        sys.stdout.flush()
+
+
+class _Typed:
+    """Lines of standard input as they come, without waiting for more than is there."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+        self._is_open = True
+
+    def lines(self, wait_s: float) -> list[str]:
+        """Wait up to ``wait_s`` for input; return the whole lines that came, if any."""
+        if not self._may_read():
+            time.sleep(wait_s)
+            return []
+        try:
+            if not select.select([0], [], [], wait_s)[0]:
+                return []
+            came = os.read(0, 4096)
+        except OSError:
+            came = b""
+        if not came:
+            # Without input, or at its end (/dev/null, a closed pipe), the quorum runs on.
+            self._is_open = False
+            return []
+        *whole, self._begun = (self._begun + came).split(b"\n")
+        self._begun = self._begun[:_LONGEST_LINE]
+        return [line.decode("utf-8", "replace").strip() for line in whole]
+
+    def _may_read(self) -> bool:
+        """A job in the background that reads from its terminal would be stopped by the shell."""
+        if not self._is_open:
+            return False
+        try:
+            return not os.isatty(0) or os.tcgetpgrp(0) == os.getpgrp()
+        except OSError:
+            return False
+
+
+def _complain(text: str) -> None:
+    typer.echo(f"error: {text}", err=True)

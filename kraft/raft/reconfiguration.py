@@ -130,8 +130,13 @@ class Reconfiguration(Leading):
                 f"the new voter's endpoints lack the listener {self.config.listener}",
             )
         error, message = self._change_gate(1)
-        if error == NONE and request.voter.id in self.voters.ids:
-            return DUPLICATE_VOTER, f"node {request.voter.id} is a voter already"
+        voter = self.voters.get(request.voter.id)
+        if error == NONE and voter is not None:
+            return (
+                DUPLICATE_VOTER,
+                f"node {voter.id} is a voter already, with the directory id "
+                f"{voter.key.directory_id!s}",
+            )
         return error, message
 
     def handle_api_versions_response(

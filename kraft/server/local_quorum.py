@@ -8,7 +8,9 @@ however its parent ends.
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from kraft.errors import StorageError
 from kraft.metadata.identifiers import random_uuid
 from kraft.metadata.properties import property_line
 from kraft.server.config.loading import ServerConfig
+from kraft.server.disk.directory_lock import DirectoryLock
 from kraft.server.storage.format import FormatRequest, format_storage
 
 LISTENER = "CONTROLLER"
@@ -85,6 +88,15 @@ class LocalQuorum:
             self._lay_out(count, settings or {}, is_static)
 
     def _lay_out(self, count: int, settings: Mapping[str, str], is_static: bool) -> None:
+        """Make the files of a new quorum; none is left where that fails or is interrupted."""
+        try:
+            self._write_nodes(count, settings, is_static)
+        except BaseException:
+            for home in self.directory.glob("controller-*"):
+                shutil.rmtree(home, ignore_errors=True)
+            raise
+
+    def _write_nodes(self, count: int, settings: Mapping[str, str], is_static: bool) -> None:
         ports = free_ports(count)
         voters = ",".join(f"{id}@{LOOPBACK}:{port}" for id, port in enumerate(ports, 1))
         directories = [random_uuid() for _ in ports]
@@ -134,6 +146,11 @@ class LocalQuorum:
     # -- processes
 
     def start(self) -> None:
+        """Start every node. Raises StorageError, before any starts, where a directory is in use."""
+        for node in self.nodes:
+            for directory in ServerConfig.load(node.config_path).directories:
+                if os.path.isdir(directory):
+                    DirectoryLock(directory).release()
         for node in self.nodes:
             self.start_node(node)
 
@@ -154,21 +171,31 @@ class LocalQuorum:
                 start_new_session=True,
             )
 
-    def stop(self) -> None:
-        """Stops every node in good order, and with force what does not stop in time."""
-        running = [node.process for node in self.nodes if node.process is not None]
-        for process in running:
+    def stop(self, *nodes: LocalNode) -> None:
+        """Stop these nodes, all by default, in good order; kill what does not stop in time.
+
+        Ctrl-C while it waits kills what still runs.
+        """
+        started = [node.process for node in nodes or self.nodes if node.process is not None]
+        for process in started:
             if process.poll() is None:
                 process.terminate()
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        for process in running:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+        try:
+            for process in started:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            self.kill(*nodes)
+
+    def kill(self, *nodes: LocalNode) -> None:
+        """Kill these nodes, all by default, and wait for their end."""
+        for node in nodes or self.nodes:
+            if node.process is not None:
+                node.process.kill()
+                node.process.wait()
+                if node.process.stdin is not None:
+                    node.process.stdin.close()
 
     def __enter__(self) -> Self:
         return self

@@ -78,11 +78,12 @@ class Foreground:
         output: Path,
         *,
         preexec: Callable[[], None] = heed_interrupts,
+        is_typed: bool = False,
     ) -> None:
         self.output = output
         self.process = subprocess.Popen(
             [*KRAFT, *map(str, command)],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if is_typed else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=output.open("ab"),
             env=PLAIN,
@@ -113,6 +114,8 @@ class Foreground:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
 
 @dataclass
@@ -246,6 +249,7 @@ class Controllers:
 
     def status(self) -> dict[str, Any]:
         """``kraft quorum describe --status --json``; waits for a leader."""
+        self.described()
         text = printed(
             *("quorum", "describe", "--status", "--json"), "--bootstrap-controller", self.bootstrap
         )

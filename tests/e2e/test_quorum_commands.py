@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from kraft.server.local_quorum import free_ports
@@ -154,6 +156,7 @@ def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
         twice = kraft("quorum", "add-controller", "-c", newcomer.file, *bootstrap)
         assert twice.returncode == 1
         assert "DUPLICATE_VOTER" in twice.stderr
+        assert "it is this very directory: nothing is left to do" in twice.stderr
 
         removal = ("quorum", "remove-controller", "-i", "4", "-d", match[1], *bootstrap)
         assert printed(*removal) == f"Removed KRaft controller 4 with directory id {match[1]}\n"
@@ -166,6 +169,42 @@ def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
             assert node.running is not None
             assert "Traceback" not in node.running.told
             assert node.stop(signal.SIGTERM) == 0
+
+
+def test_a_lost_disk_and_a_lost_majority_are_told_with_what_to_do(tmp_path: Path) -> None:
+    with Controllers(tmp_path, 3, {"controller.quorum.fetch.timeout.ms": "1000"}) as quorum:
+        quorum.form(quorum.all)
+        leader = quorum.described().leader_id
+        first, second = (node for node in quorum.all if node.id != leader)
+        bootstrap = ("--bootstrap-controller", quorum.bootstrap)
+        old = next(v for v in quorum.described().voters if v.key.id == first.id).key.directory_id
+        cluster_id = quorum.status()["ClusterId"]
+
+        # The disk of one is lost: its new directory cannot be added before the old one is removed.
+        assert first.stop(signal.SIGTERM) == 0
+        shutil.rmtree(first.data)
+        first.format(cluster_id, "--no-initial-controllers")
+        first.start()
+        eventually(lambda: first.id in [one.key.id for one in quorum.described().observers])
+        refused = kraft("quorum", "add-controller", "-c", first.file, *bootstrap)
+        assert refused.returncode == 1
+        (removal,) = re.findall(r"kraft (quorum remove-controller .*)\)$", refused.stderr, re.M)
+        assert f"--controller-directory-id {old!s}" in removal
+        assert printed(*removal.split()).startswith(f"Removed KRaft controller {first.id}")
+        printed("quorum", "add-controller", "-c", first.file, *bootstrap)
+        assert voter_ids(quorum) == [1, 2, 3]
+
+        for node in (first, second):
+            node.stop(signal.SIGKILL)
+        # The leader resigns soon, as nobody fetches.
+        describe = ("quorum", "describe", "--status", *bootstrap)
+        eventually(lambda: kraft(*describe).returncode == 1)
+        began = time.monotonic()
+        lost = kraft(*describe)
+        assert "1 of 3 controllers answered" in lost.stderr
+        assert "nobody leads" in lost.stderr
+        assert "the time is over" not in lost.stderr
+        assert time.monotonic() - began < 15
 
 
 def voter_ids(quorum: Controllers) -> list[int]:

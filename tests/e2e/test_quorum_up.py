@@ -31,8 +31,8 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Foregro
     place.mkdir()
     monkeypatch.setitem(PLAIN, "TMPDIR", str(place))
 
-    def start(*arguments: object) -> Foreground:
-        return Foreground(["up", *arguments], tmp_path / "up.err")
+    def start(*arguments: object, is_typed: bool = False) -> Foreground:
+        return Foreground(["up", *arguments], tmp_path / "up.err", is_typed=is_typed)
 
     return start
 
@@ -97,11 +97,12 @@ def test_a_directory_keeps_its_quorum(up: Callable[..., Foreground], tmp_path: P
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_five_survive_two_that_are_lost_and_one_that_is_lost_ends_it(
+def test_five_survive_two_that_are_lost_and_one_that_is_lost_ends_it_where_that_is_wanted(
     up: Callable[..., Foreground],
 ) -> None:
     setting = "controller.quorum.fetch.timeout.ms=500"
-    with up("--controllers", 5, "--json", "--setting", setting) as quorum:
+    options = ("--controllers", 5, "--json", "--setting", setting, "--exit-with-node")
+    with up(*options) as quorum:
         document = announced(quorum.process)
         assert len(document["controllers"]) == 5
         pids = process_ids(document)
@@ -121,6 +122,142 @@ def test_five_survive_two_that_are_lost_and_one_that_is_lost_ends_it(
         assert quorum.process.wait(PATIENCE_S) == 1
         assert "error: controller 3 ended with exit code -9" in quorum.told
         assert all_gone(pids)
+
+
+QUICK = ("--setting", "controller.quorum.fetch.timeout.ms=500")
+
+
+def told_within_patience(quorum: Foreground, text: str) -> None:
+    eventually(lambda: text in quorum.told)
+
+
+def typed(quorum: Foreground, line: str) -> None:
+    assert quorum.process.stdin is not None
+    quorum.process.stdin.write(line + "\n")
+    quorum.process.stdin.flush()
+
+
+def test_nodes_are_stopped_killed_and_started_by_what_is_typed(
+    up: Callable[..., Foreground], tmp_path: Path
+) -> None:
+    with up(*QUICK, is_typed=True) as quorum:
+        assert quorum.process.stdout is not None
+        lines = iter(quorum.process.stdout.readline, "")
+
+        def until(part: str) -> list[str]:
+            seen = []
+            for line in lines:
+                seen.append(line)
+                if part in line:
+                    return seen
+            raise AssertionError(seen)
+
+        rows = [line.split() for line in until("Commands that can be typed here: stop N, kill N")]
+        pids = {row[0]: int(row[3]) for row in rows[2:5]}
+        leader = next(row[0] for row in rows[2:5] if row[2] == "Leader")
+        typed(quorum, f"kill {leader}")
+        until(f"controller {leader} killed")
+        assert is_gone(pids[leader])
+        until("leads epoch")
+        other = next(id for id in pids if id != leader)
+        typed(quorum, f"stop {other}")
+        until(f"controller {other} stopped")
+        typed(quorum, "status")
+        states = [line.split() for line in until("nobody leads: 1 of 3 controllers run")][-4:-1]
+        assert sorted(row[2] for row in states) == ["Down", "Down", "Running"]
+        for id in (leader, other):
+            typed(quorum, f"start {id}")
+            until(f"controller {id} started")
+        until("leads epoch")
+        for wrong in ("stop 7", "start 1", "stop", "explode 1", "status 1"):
+            typed(quorum, wrong)
+        told_within_patience(quorum, "there is no controller 7: they are 1 to 3")
+        told_within_patience(quorum, "controller 1 runs")
+        told_within_patience(quorum, "'explode 1' is not understood; commands are stop N, kill N")
+        typed(quorum, "status")
+        states = [line.split() for line in until("  3  ")][-3:]
+        assert [row[0] for row in states] == ["1", "2", "3"]
+        now = [int(row[3]) for row in states]
+        typed(quorum, f"stop {other}")
+        until(f"controller {other} stopped")
+        assert quorum.end(signal.SIGINT) == 130
+        assert all_gone([*pids.values(), *now])
+    assert "ended with exit code" not in quorum.told
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_node_that_dies_is_reported_and_the_others_go_on(
+    up: Callable[..., Foreground], tmp_path: Path
+) -> None:
+    with up("--json", *QUICK, is_typed=True) as quorum:
+        document = announced(quorum.process)
+        pids = process_ids(document)
+        lost = document["leaderId"]
+        os.kill(pids[lost - 1], signal.SIGKILL)
+        told_within_patience(quorum, f"error: controller {lost} ended with exit code -9")
+        told_within_patience(quorum, f"To start it again, type: start {lost}")
+        assert quorum.process.poll() is None
+        rest = [
+            one["endpoint"].split(":") for one in document["controllers"] if one["nodeId"] != lost
+        ]
+        with QuorumClient([(host, int(port)) for host, port in rest]) as client:
+            assert client.describe_quorum().leader_id != lost
+        typed(quorum, f"start {lost}")
+
+        def is_back() -> bool:
+            typed(quorum, "status")
+            return announced(quorum.process)["controllers"][lost - 1]["pid"] is not None
+
+        eventually(is_back)
+        # All are lost: nothing is left to stop, and Ctrl-C still ends the command.
+        typed(quorum, "status")
+        for pid in process_ids(announced(quorum.process)):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: quorum.told.count("ended with exit code -9") == 4)
+        assert quorum.end(signal.SIGINT) == 130
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_ctrl_c_twice_does_not_wait_for_a_node_that_stands_still(
+    up: Callable[..., Foreground], tmp_path: Path
+) -> None:
+    with up("--json") as quorum:
+        pids = process_ids(announced(quorum.process))
+        os.kill(pids[0], signal.SIGSTOP)
+        quorum.process.send_signal(signal.SIGINT)
+        eventually(lambda: all_gone(pids[1:]))
+        for _ in range(5):
+            quorum.process.send_signal(signal.SIGINT)
+        assert quorum.process.wait(5) == 130
+        assert all_gone(pids)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert "Traceback" not in quorum.told
+
+
+def test_a_running_quorum_is_not_started_again(
+    up: Callable[..., Foreground], tmp_path: Path
+) -> None:
+    """The error comes before any process and any table."""
+    home = tmp_path / "home"
+    with up("--json", "--dir", home) as quorum:
+        pids = process_ids(announced(quorum.process))
+        again = kraft("up", "--dir", home)
+        assert (again.returncode, again.stdout) == (1, "")
+        assert again.stderr.startswith("error: ")
+        assert f"{home / 'controller-1' / 'data'} is in use" in again.stderr
+        assert len(again.stderr.splitlines()) == 1
+        assert quorum.end(signal.SIGINT) == 130
+        assert all_gone(pids)
+
+
+def test_a_closed_terminal_leaves_nothing_behind(
+    up: Callable[..., Foreground], tmp_path: Path
+) -> None:
+    with up("--json") as quorum:
+        pids = process_ids(announced(quorum.process))
+        assert quorum.end(signal.SIGHUP) == 130
+        assert all_gone(pids)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_a_killed_command_leaves_no_orphan(up: Callable[..., Foreground]) -> None:
@@ -151,6 +288,9 @@ def test_what_up_does_not_understand_is_said(tmp_path: Path) -> None:
     refused = kraft("up", "--dir", tmp_path)
     assert refused.returncode == 1
     assert "is not empty and holds no quorum of kraft up" in refused.stderr
-    wrong = kraft("up", "--setting", "controller.quorum.append.linger.ms=soon")
+    home = tmp_path / "home"
+    wrong = kraft("up", "--dir", home, "--setting", "controller.quorum.append.linger.ms=soon")
     assert wrong.returncode == 1
     assert "controller.quorum.append.linger.ms" in wrong.stderr
+    # A directory that was begun would be taken for a quorum of one the next time.
+    assert list(home.iterdir()) == []

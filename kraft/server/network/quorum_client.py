@@ -2,7 +2,8 @@
 
 Owns finding the leader: a node that does not lead says who does, in its answer to DescribeQuorum
 (ours), to DescribeCluster, or to a Fetch (any); while nobody leads, the client asks on until its
-time is over. Every error says in words what was asked, of whom, and what came back.
+time is over. Then it asks every controller that it knows of once more, and the error says how many
+answered. Every error says in words what was asked, of whom, and what came back.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ NOT_CONTROLLER = 41
 
 _MAX_RESPONSE_SIZE = 100 * 1024 * 1024
 _RETRY_PAUSE_S = 0.1
+# How long a server may take to shake hands while there are others to be asked.
+_CONNECT_S = 3.0
+# What asking every controller once more takes at most, after nobody led for the whole time.
+_SURVEY_S = 2.0
 # The listener's name does not matter to a client: it only names endpoints in answers.
 _LISTENER = "CONTROLLER"
 
@@ -202,12 +207,15 @@ class QuorumClient:
         servers: Sequence[Address],
         *,
         timeout_s: float = 30.0,
+        leader_wait_s: float | None = None,
         client_id: str = "kraft-quorum",
     ) -> None:
         if not servers:
             raise ValueError("no controller to ask")
         self._servers = list(servers)
         self._timeout_s = timeout_s
+        #: How long a leader is waited for while nobody leads.
+        self._leader_wait_s = timeout_s if leader_wait_s is None else min(leader_wait_s, timeout_s)
         self._client_id = client_id
         self._connection: _Connection | None = None
 
@@ -282,7 +290,10 @@ class QuorumClient:
         failures = []
         for place, server in enumerate(self._servers):
             # A server that swallows everything must not take the others' time.
-            share = (deadline - time.monotonic()) / (len(self._servers) - place)
+            others = len(self._servers) - place - 1
+            share = (deadline - time.monotonic()) / (others + 1)
+            if others:
+                share = min(share, _CONNECT_S)
             failure = self._connect(server, time.monotonic() + share)
             if self._connection is not None:
                 self._connection.until(deadline)
@@ -301,19 +312,20 @@ class QuorumClient:
 
     def _ask_leader(self, request: Request, asked: str) -> Response:
         deadline = time.monotonic() + self._timeout_s
+        give_up = time.monotonic() + self._leader_wait_s
         failure = ""
         while True:
             try:
-                connection = self._any(deadline)
+                connection = self._any(max(give_up, _soon()))
             except QuorumUnreachableError as error:
                 # Where none has ever answered, it is not an election that is waited for.
                 if not failure:
                     raise QuorumUnreachableError(f"{asked}: {error}") from error
                 failure = str(error)
-                self._pause(deadline, asked, failure)
+                self._pause(give_up, asked, failure)
                 continue
-            if isinstance(request, DescribeQuorumRequest):
-                connection.until(_part_of_time(deadline))
+            is_quick = isinstance(request, DescribeQuorumRequest)
+            connection.until(_part_of_time(deadline) if is_quick else deadline)
             try:
                 response = connection.request(request)
                 if response.error not in (
@@ -334,20 +346,59 @@ class QuorumClient:
             except (OSError, CorruptRecordError) as error:
                 self.close()
                 failure = f"the connection failed: {error}"
-            self._pause(deadline, asked, failure)
+            self._pause(give_up, asked, failure)
         if response.error != NONE:
             message = getattr(response, "message", None)
             raise QuorumRefusedError(response.error, asked, message)
         return response
 
-    def _pause(self, deadline: float, asked: str, failure: str) -> None:
-        if time.monotonic() + _RETRY_PAUSE_S >= deadline:
-            raise QuorumUnreachableError(f"{asked}: {failure}")
+    def _pause(self, give_up: float, asked: str, failure: str) -> None:
+        if time.monotonic() + _RETRY_PAUSE_S >= give_up:
+            raise QuorumUnreachableError(f"{asked}: {self._survey()} (last: {failure})")
         time.sleep(_RETRY_PAUSE_S)
         # Whoever was asked knows no better: begin again with those that were given, and with
         # another of them.
         self._servers.append(self._servers.pop(0))
         self.close()
+
+    def _survey(self) -> str:
+        """Ask every controller that is known once, and say how many answered and who leads."""
+        self.close()
+        waiting = [*self._servers]
+        answered: list[str] = []
+        failed: list[str] = []
+        leader_ids: set[int] = set()
+        end = time.monotonic() + _SURVEY_S
+        for place, server in enumerate(waiting):
+            share = max(end - time.monotonic(), 0.1) / (len(waiting) - place)
+            name = f"{server[0]}:{server[1]}"
+            try:
+                failure = self._connect(server, time.monotonic() + share)
+                if self._connection is not None and DESCRIBE_CLUSTER.key in (
+                    self._connection.peer.ranges
+                ):
+                    cluster = self._connection.describe_cluster()
+                    leader_ids.add(cluster.leader_id)
+                    # The loop goes on over those that are found here.
+                    found = dict.fromkeys(cluster.controllers.values())
+                    waiting += [address for address in found if address not in waiting]
+            except (OSError, KraftError) as error:
+                failure = f"{name}: {error}"
+            if failure:
+                failed.append(failure)
+            else:
+                answered.append(name)
+        self.close()
+        text = f"{len(answered)} of {len(waiting)} controllers answered"
+        if answered:
+            text += f" ({', '.join(answered)})"
+        leader_ids -= {-1}
+        if leader_ids:
+            named = ", ".join(map(str, sorted(leader_ids)))
+            text += f" and named controller {named} as the leader"
+        else:
+            text += ", and nobody leads: a majority of the voters must run and reach each other"
+        return "; ".join((text, *failed))
 
     def _leader_named_by(self, connection: _Connection, response: Response) -> Address | None:
         if not isinstance(response, DescribeQuorumResponse):
@@ -370,6 +421,11 @@ class QuorumClient:
         for endpoint in fetched.leader_endpoints:
             return endpoint.host, endpoint.port
         return None
+
+
+def _soon() -> float:
+    """As long as a connection that is refused, or made at once, takes."""
+    return time.monotonic() + _RETRY_PAUSE_S
 
 
 def _part_of_time(deadline: float) -> float:

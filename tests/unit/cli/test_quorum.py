@@ -127,6 +127,32 @@ def test_a_controller_is_added_from_its_own_configuration(kraft: Run, tmp_path: 
     assert request.endpoints == (Endpoint("CONTROLLER", "127.0.0.1", 9999),)
 
 
+def test_a_duplicate_voter_is_told_with_the_old_directory_and_how_to_remove_it(
+    kraft: Run, tmp_path: Path
+) -> None:
+    def refuse(request: m.Request) -> m.Response:
+        if isinstance(request, m.DescribeQuorumRequest):
+            return nodes.description()
+        return m.AddRaftVoterResponse(m.DUPLICATE_VOTER, "4 is a voter already")
+
+    with RunningNodes(answer=refuse) as nodes:
+        old = nodes.description()
+        old.voters += (m.ReplicaState(ReplicaKey(4, DIRECTORIES[0]), 1, 1, 1),)
+        nodes.description = lambda: old  # type: ignore[method-assign]
+        path, key = formatted_controller(tmp_path, nodes.ports[1])
+        ran = kraft("quorum", "add-controller", "-c", path)
+    assert ran.code == REFUSED
+    assert "DUPLICATE_VOTER (4 is a voter already)" in ran.err
+    assert (
+        f"the voter has the directory id {DIRECTORIES[0]!s}, this controller {key.directory_id!s}"
+        in ran.err
+    )
+    assert (
+        "kraft quorum remove-controller --controller-id 4 --controller-directory-id "
+        f"{DIRECTORIES[0]!s} --bootstrap-controller 127.0.0.1:{nodes.ports[1]}"
+    ) in ran.err
+
+
 def test_a_voter_is_removed_by_its_id_and_directory(kraft: Run) -> None:
     voter = ReplicaKey(2, DIRECTORIES[2])
     words = ("--controller-id", 2, "--controller-directory-id", str(DIRECTORIES[2]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 
 import pytest
 
@@ -119,6 +120,41 @@ def test_while_nobody_leads_it_asks_on_and_then_says_so() -> None:
         elected.start()
         assert client.describe_quorum().leader_id == 2
         elected.join()
+
+
+def test_a_dead_majority_is_told_within_seconds_with_how_many_answered() -> None:
+    """It was "the time is over" after 31 s. The voters are known by the one that answers."""
+    with RunningNodes(leader_id=-1) as nodes:
+        asked = nodes.addresses(0)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            dead = taken.getsockname()[1]
+        nodes.ports[1] = nodes.ports[2] = dead
+        begun = time.monotonic()
+        with (
+            QuorumClient(asked, timeout_s=30, leader_wait_s=0.5) as client,
+            pytest.raises(QuorumUnreachableError) as refused,
+        ):
+            client.describe_quorum()
+        assert time.monotonic() - begun < 5
+        assert "DescribeQuorum: 1 of 2 controllers answered (127.0.0.1:" in str(refused.value)
+        assert "nobody leads: a majority of the voters must run" in str(refused.value)
+        assert f"127.0.0.1:{dead}: " in str(refused.value)
+        assert "refused" in str(refused.value)
+
+
+def test_a_controller_that_swallows_all_does_not_take_the_others_time() -> None:
+    with (
+        RunningNodes(leader_id=-1) as nodes,
+        socket.create_server(("127.0.0.1", 0)) as mute,
+    ):
+        begun = time.monotonic()
+        servers = [mute.getsockname()[:2], *nodes.addresses(0)]
+        with (
+            QuorumClient(servers, timeout_s=30, leader_wait_s=0.5) as client,
+            pytest.raises(QuorumUnreachableError, match="3 of 4 controllers answered"),
+        ):
+            client.describe_quorum()
+        assert time.monotonic() - begun < 5
 
 
 def test_nobody_there_is_told_at_once_with_the_address() -> None:
