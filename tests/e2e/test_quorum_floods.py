@@ -1,0 +1,165 @@
+"""A running quorum while strangers take all they can get: connections, observers, log lines.
+
+The nodes run under ``ulimit -n 1024``, as many a shell and container has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.raft import messages as m
+from kraft.raft.messages import FetchRequest
+from kraft.raft.voters import ReplicaKey
+from kraft.server.descriptors import raise_soft_limit
+from kraft.server.local_quorum import LOOPBACK
+from kraft.server.network.quorum_client import QuorumClient
+from tests.e2e.quorum_intruder import Intruder, frame_of
+from tests.e2e.quorum_shell import Foreground, eventually, is_gone
+from tests.e2e.signals import heed_interrupts
+from tests.e2e.test_quorum_up import announced
+
+DESCRIPTORS = 1024
+CROWD = 1000
+
+
+def with_few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, DESCRIPTORS))
+    heed_interrupts()
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[tuple[Foreground, Any]]:
+    raise_soft_limit()
+    settings = ("--setting", "controller.quorum.fetch.timeout.ms=1000")
+    command = ["up", "--json", "--dir", tmp_path / "home", *settings]
+    with Foreground(command, tmp_path / "up.err", preexec=with_few_descriptors) as quorum:
+        document = announced(quorum.process)
+        yield quorum, document
+        quorum.end(signal.SIGINT)
+
+
+def ports_of(document: Any) -> list[int]:
+    return [int(one["endpoint"].rpartition(":")[2]) for one in document["controllers"]]
+
+
+def described(ports: list[int]) -> m.DescribeQuorumResponse:
+    with QuorumClient([(LOOPBACK, port) for port in ports]) as client:
+        return client.describe_quorum()
+
+
+@pytest.mark.parametrize("what", ["silent", "known"])
+def test_a_crowd_of_connections_neither_ends_nodes_nor_keeps_voters_out(
+    what: str, crowded: tuple[Foreground, Any]
+) -> None:
+    quorum, document = crowded
+    ports = ports_of(document)
+    lost = document["leaderId"]
+    rest = [port for id, port in enumerate(ports, 1) if id != lost]
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        for port in rest:
+            for _ in range(CROWD):
+                intruder = stack.enter_context(Intruder(port))
+                if what == "known":
+                    with contextlib.suppress(ConnectionError):
+                        intruder.ask(m.DescribeQuorumRequest())
+        # A vote writes quorum-state: it opens a file, and a connection to the other voter.
+        os.kill(document["controllers"][lost - 1]["pid"], signal.SIGKILL)
+        now = described(rest)
+        assert now.leader_id not in (-1, lost)
+        eventually(lambda: described(rest).high_watermark > 0)
+    took = time.monotonic() - began
+    assert quorum.process.poll() is None
+    for one in document["controllers"]:
+        if one["nodeId"] == lost:
+            continue
+        log = Path(one["log"]).read_text()
+        assert not is_gone(one["pid"]), log
+        assert "Too many open files" not in log
+        assert f"the limit of open files is {DESCRIPTORS}" in log
+        # A line a second, and the counts are of all that were closed.
+        path = Path(one["log"])
+        eventually(lambda path=path: closed_in(path) >= CROWD - 600)
+        assert closed_in(path) <= CROWD
+        assert path.read_text().count("closed one of 127.0.0.2") <= took + 4
+
+
+def closed_in(log: Path) -> int:
+    """How many connections a node closed for others, as it says itself."""
+    lines = [line for line in log.read_text().splitlines() if "closed one of 127.0.0.2" in line]
+    return sum(
+        int(line.split("too many connections: ")[1].split()[0]) if " more, " in line else 1
+        for line in lines
+    )
+
+
+def test_a_thousand_brokers_of_one_host_connect_five_times_each(tmp_path: Path) -> None:
+    if raise_soft_limit() < 8000:
+        pytest.skip("the hard limit of open files is too low for 5,000 connections")
+    command = ["up", "--json", "--controllers", "1"]
+    with Foreground(command, tmp_path / "up.err") as quorum, contextlib.ExitStack() as stack:
+        document = announced(quorum.process)
+        (port,) = ports_of(document)
+        epoch = document["leaderEpoch"]
+        for first in range(1000, 2000, 20):
+            # As many at once as the system's backlog holds.
+            brokers = [stack.enter_context(Intruder(port)) for _ in range(100)]
+            for place, broker in enumerate(brokers):
+                key = ReplicaKey(first + place // 5)
+                broker.send(frame_of(FetchRequest(None, key, epoch, 0, 0)))
+            for broker in brokers:
+                broker.frame()
+        observers = {state.key.id for state in described([port]).observers}
+        assert observers == set(range(1000, 2000))
+        assert quorum.end(signal.SIGINT) == 130
+
+
+def test_made_up_observers_take_neither_memory_nor_leadership(
+    crowded: tuple[Foreground, Any],
+) -> None:
+    _, document = crowded
+    ports = ports_of(document)
+    leader = document["controllers"][document["leaderId"] - 1]
+    before = resident_mib(leader["pid"])
+    with Intruder(ports[document["leaderId"] - 1]) as intruder:
+        for first in range(100_000, 120_000, 100):
+            ids = range(first, first + 100)
+            intruder.send(
+                b"".join(
+                    frame_of(FetchRequest(None, ReplicaKey(id), document["leaderEpoch"], 0, 0))
+                    for id in ids
+                )
+            )
+            for _ in ids:
+                intruder.frame()
+        asked = time.monotonic()
+        assert isinstance(intruder.ask(m.DescribeQuorumRequest()), m.DescribeQuorumResponse)
+        assert time.monotonic() - asked < 1
+    now = described(ports)
+    assert (now.leader_id, now.epoch) == (document["leaderId"], document["leaderEpoch"])
+    assert len(now.observers) <= 1000
+    assert resident_mib(leader["pid"]) - before < 16
+
+
+def resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / (1 << 20)
+
+
+def test_with_next_to_no_descriptors_a_node_says_so_and_does_not_start(tmp_path: Path) -> None:
+    def hardly_any() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+
+    command = ["up", "--controllers", "1"]
+    with Foreground(command, tmp_path / "up.err", preexec=hardly_any) as quorum:
+        assert quorum.process.wait(30) == 1
+        assert "the limit of open files is 300, and this node needs at least" in quorum.told
