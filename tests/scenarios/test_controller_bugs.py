@@ -421,3 +421,39 @@ def test_row_28_kafka_14735_an_update_of_the_image_names_what_changed_only() -> 
     assert len(delta.rows_changed) == 0
     assert not delta.changes
     assert table.row_count == 300 * 4 + 3
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_kafka_20839_the_next_controller_finishes_a_bootstrap_that_was_lost(kept: int) -> None:
+    """The first active controller dies; ``kept`` records of its bootstrap are in the log.
+
+    Kafka takes an open transaction with a FeatureLevel in it for a log that has begun, aborts it,
+    and the metadata.version stays at the lowest level for ever.
+    """
+    first = Log()
+    first.take(first.controller.claim(1, first.now_ms, first.end_offset))
+    bootstrap = first.written()
+    assert [type(record).__name__ for record in bootstrap] == [
+        "BeginTransaction",
+        "FeatureLevel",
+        "EndTransaction",
+    ]
+    left = Records.of(bootstrap[:kept], LEVEL).batches
+    second = Log()
+    if kept:
+        second.end_offset = assign_offsets(left, second.end_offset, 1)
+        second.batches.append((1, bytes(left)))
+        second.controller.apply_committed(left, second.now_ms)
+    second.controller.cluster.next_offset = second.end_offset
+    second.lead(epoch=2)
+    second.settle()
+    for cluster in (second.controller.cluster, replayed(second)):
+        assert cluster.state.metadata_version == bootstrap[1].feature_level  # type: ignore[attr-defined]
+        assert cluster.transaction_start is None
+        assert "metadata.version" in cluster.state.features
+    names = second.names(1 if kept == 0 else second.batches[0][0])
+    assert names.count("FeatureLevel") == (2 if kept == 2 else 1)
+    second.brokers(1, 2)
+    second.create("works", 2, 2)
+    second.settle()
+    assert second.controller.cluster.table.partition_count == 2

@@ -147,3 +147,14 @@ def test_stale_brokers_and_old_levels_are_refused() -> None:
         lab.assign(0)
     with pytest.raises(UnsupportedVersionError, match="log directories"):
         controller.take_directories_offline(lab.cluster, 0, [])
+
+
+def test_every_directory_that_fails_takes_its_replicas_out_of_the_isrs() -> None:
+    lab = Directories()
+    topic = lab.create("t", [0, 1], [0, 2])
+    both = [directory(0, 0), directory(0, 1)]
+    lab.do(lab.assign(0, *(DirectoryAssignment(both[id], topic, [id]) for id in (0, 1))))
+    lab.do(controller.take_directories_offline(lab.cluster, 0, both))
+    for id, other in ((0, 1), (1, 2)):
+        partition = lab.partition("t", id)
+        assert (partition["leader"], partition["isr"]) == (other, [other])

@@ -162,3 +162,27 @@ def test_a_large_cluster_is_looked_up_in_a_turn_of_its_own(
     assert results is not None
     assert sorted(set(results.errors.tolist())) == [0, 84]
     assert int((results.errors == 84).sum()) == 2
+
+
+def test_no_more_unclean_elections_are_held_at_a_time_than_the_limit() -> None:
+    lab = Lab(2)
+    lab.create("t", *([[0, 1]] * 5), unclean_leader_election_enable="true")
+    lab.do(controller.fence_broker(lab.cluster, 1))
+    lab.do(controller.fence_broker(lab.cluster, 0))
+    lab.do(lab_without_election(lab, 1))
+    sizes = []
+    while True:
+        decision = controller.elect_unclean_leaders(lab.cluster, 2)
+        sizes.append(len(decision.records))
+        if not lab.do(decision):
+            break
+    assert sizes == [2, 2, 1]
+    assert leaders(lab) == [1] * 5
+
+
+def lab_without_election(lab: Lab, broker: int) -> controller.Decision[None]:
+    """The broker is unfenced, and its leaderless partitions are left as they are."""
+    change = records.BrokerRegistrationChange(
+        broker_id=broker, broker_epoch=lab.cluster.state.brokers[broker].epoch, fenced=-1
+    )
+    return controller.Decision(controller.Records.of([change], 30), None)

@@ -140,3 +140,15 @@ def test_times_tell_the_worst_and_bound_a_percentile_within_a_factor_of_two() ->
     assert times.worst_ms == 4.0
     assert 0.1 <= times.percentile_ms(50) <= 0.2
     assert times.percentile_ms(100) == 4.0
+
+
+def test_what_is_held_comes_in_the_order_in_which_it_was_held() -> None:
+    queue: EventQueue[str] = EventQueue()
+    for event in ("first", "second", "third"):
+        queue.append_heartbeat(event, 0)
+        waiting = queue.take_heartbeat()
+        assert waiting is not None
+        queue.hold(waiting)
+    queue.append_heartbeat("later", 1)
+    queue.release_held()
+    assert taken(queue) == ["first", "second", "third", "later"]

@@ -337,3 +337,38 @@ def test_an_image_of_the_state_refuses_every_change() -> None:
         image.configs.replay(records.Config(2, "a", "k", "1"), 9)
     with pytest.raises(OffsetOutOfRangeError):
         image.changes_since(Cluster(journaling=True).state.image(0))
+
+
+def test_an_image_keeps_a_row_that_is_reassigned_after_its_isr_has_changed() -> None:
+    """The second change makes the row irregular; the image has kept it from the first one on."""
+    lab = Lab()
+    lab.append(*BASE)
+    image = lab.publish().image
+    before = dict(image.table.partition("a", 0))
+    lab.append(records.PartitionChange(partition_id=0, topic_id=TOPIC, isr=[1]))
+    lab.append(
+        records.PartitionChange(
+            partition_id=0,
+            topic_id=TOPIC,
+            replicas=[1, 2, 3],
+            adding_replicas=[3],
+            removing_replicas=[2],
+        )
+    )
+    assert image.table.partition("a", 0) == before
+    assert (before["replicas"], before["isr"]) == ([1, 2], [1, 2])
+    second = lab.publish()
+    moving = dict(second.image.table.partition("a", 0))
+    assert (moving["replicas"], moving["isr"], moving["adding_replicas"]) == ([1, 2, 3], [1], [3])
+    lab.append(
+        records.PartitionChange(
+            partition_id=0,
+            topic_id=TOPIC,
+            isr=[1, 3],
+            replicas=[1, 3],
+            adding_replicas=[],
+            removing_replicas=[],
+        )
+    )
+    assert image.table.partition("a", 0) == before
+    assert dict(second.image.table.partition("a", 0)) == moving
