@@ -357,6 +357,9 @@ class Reconfiguration(Leading):
     def _end_change(self, leadership: Leadership, error: int, message: str | None) -> None:
         change, leadership.change = leadership.change, None
         assert change is not None
+        if isinstance(change.request, AddRaftVoterRequest):
+            # Anybody may name any id here.
+            self.forget_connection(change.request.voter.id)
         self._answer_change(change, error, message)
 
     def _answer_change(self, change: VoterChange, error: int, message: str | None) -> None:

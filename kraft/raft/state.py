@@ -350,6 +350,13 @@ class NodeState(ABC):
             not connection.in_flight and connection.backoff_until_ms <= self.now_ms
         )
 
+    def forget_connection(self, destination: int) -> None:
+        """Forget the way to a node that is no voter, unless a request is in flight there."""
+        connection = self._connections.get(destination)
+        is_free = connection is not None and not connection.in_flight
+        if is_free and destination not in self.voters.ids:
+            del self._connections[destination]
+
     def take_in_flight(self, correlation: int) -> InFlight | None:
         """The request that ``correlation`` answers; None where it has been given up."""
         in_flight = self._in_flight.pop(correlation, None)

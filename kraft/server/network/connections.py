@@ -191,8 +191,10 @@ class Peer:
             )
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host that is no name at all.
-            level = logging.DEBUG if self._is_absence_told else logging.INFO
-            log.log(level, "no connection to %r: %s", self.endpoint, error)
+            if not self._is_absence_told:
+                self.warnings.warn(
+                    "nodes were not reached", f"no connection to {self.endpoint!r}: {error}"
+                )
             self._is_absence_told = True
             self._connecting = None
             self._fail_all()

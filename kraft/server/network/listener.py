@@ -14,8 +14,8 @@ time that is too long. Everything is finite by default.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,8 +34,6 @@ from kraft.server.rpc.handler import Handler
 from kraft.server.rpc.requests import Refused, decode_request
 from kraft.server.rpc.responses import encode_response
 from kraft.server.rpc.wire import API_VERSIONS, RAFT_APIS, RequestHeader, response_header
-
-log = logging.getLogger(__name__)
 
 #: Connections that the system completes before the event loop accepts them.
 BACKLOG = 128
@@ -437,7 +435,10 @@ class ServerConnection(FrameProtocol):
         except KraftError as error:
             self.frame_refused(f"a {header.api.name} request that was refused ({error})")
         except Exception:
-            log.exception("%s failed; the connection is closed", header.api.name)
+            self._owner.warnings.warn(
+                "requests failed",
+                f"{header.api.name} failed; the connection is closed\n{traceback.format_exc()}",
+            )
             self.close()
         else:
             self._task = None

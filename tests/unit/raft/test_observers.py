@@ -2,7 +2,14 @@
 
 import time
 
-from kraft.raft.messages import DescribeQuorumRequest, FetchRequest, RemoveRaftVoterRequest
+from kraft.raft.messages import (
+    REQUEST_TIMED_OUT,
+    AddRaftVoterRequest,
+    ApiVersionsRequest,
+    DescribeQuorumRequest,
+    FetchRequest,
+    RemoveRaftVoterRequest,
+)
 from kraft.raft.observers import (
     ESTABLISHED_AFTER_MS,
     MAX_ESTABLISHED,
@@ -10,10 +17,10 @@ from kraft.raft.observers import (
     SILENT_AFTER_MS,
     Observers,
 )
-from kraft.raft.ready import RequestAbandoned
+from kraft.raft.ready import RequestAbandoned, RequestFailed, SendResponse
 from kraft.raft.voters import ReplicaKey
 from kraft.server.rpc.responses import encode_response
-from tests.unit.raft.nodes import Driver, dynamic, fetched_by, key, leader
+from tests.unit.raft.nodes import Driver, dynamic, endpoint, fetched_by, key, leader
 
 SESSION_MS = 300_000
 
@@ -213,3 +220,17 @@ def test_a_fetch_whose_sender_is_gone_waits_no_more() -> None:
     assert not node.requests() or node.answer(node._reply_to) is None
     # A request that is not known any more is no matter.
     node.step(RequestAbandoned(node._reply_to))
+
+
+def test_made_up_voters_leave_no_connections_behind() -> None:
+    """Each had an entry of its own until the epoch's end."""
+    node = leader(voters=dynamic(1, 2, 3), kraft_version=1)
+    fetched_by(node, 2)
+    before = len(node.node._connections)
+    for id in range(100, 200):
+        assert node.ask(AddRaftVoterRequest("cluster", 1000, key(id), (endpoint(id),))) is None
+        (send,) = node.requests(ApiVersionsRequest)
+        node.step(RequestFailed(send.correlation))
+        (answer,) = (sent.response for sent in node.sent if isinstance(sent, SendResponse))
+        assert answer.error == REQUEST_TIMED_OUT
+    assert len(node.node._connections) == before

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -377,6 +379,24 @@ def test_a_node_that_stays_away_is_told_of_once(
         play(loop, hang_up, story)
     said = [record.getMessage().split(" CONTROLLER")[0] for record in caplog.records]
     assert said == ["no connection to", "connected to"]
+
+
+def test_made_up_destinations_that_are_absent_fill_no_log(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(sender: Sender) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            sender.peer = sender.peer._replace(port=taken.getsockname()[1])
+        for id in range(200):
+            sender.request(destination=id)
+            assert isinstance(await sender.told.get(), RequestFailed)
+
+    began = time.monotonic()
+    play(loop, hang_up, story)
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0].startswith("no connection to CONTROLLER://127.0.0.1:")
+    assert 2 <= len(told) <= 2 + time.monotonic() - began
+    assert sum(int(line.split()[4]) for line in told[1:]) == 199
 
 
 def test_a_destination_that_moves_is_followed(loop: str) -> None:
