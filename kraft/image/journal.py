@@ -173,7 +173,8 @@ class Touched(set[Any]):
 class JournaledMap(Mapping[K, V], Generic[K, V]):
     """A read-only mapping that its own module changes, each change noted in the journal.
 
-    ``kind`` is the name of the map in deltas and differences.
+    ``kind`` is the name of the map in deltas and differences. The order of the keys says nothing: a
+    key that a revert puts back comes last, as keeping its place would cost the size of the map.
     """
 
     __slots__ = ("_entries", "_journal", "_number", "_watchers")

@@ -181,7 +181,10 @@ class _Kept:
                         f"the records from offset {batch.base_offset} on contradict those before: "
                         f"{error}"
                     )
-                    self.end_offset = batch.base_offset
+                    if batch.base_offset < self.end_offset:
+                        # The snapshot ends inside this batch: it is kept, and the log begins anew.
+                        self._run, self.first_offset = None, self.end_offset
+                    self.end_offset = max(batch.base_offset, self.end_offset)
                     return
                 self.epoch = batch.partition_leader_epoch
         self.end_offset = max(run.end_offset, self.end_offset)

@@ -10,6 +10,7 @@ at a time, the state that it makes as a whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from os import PathLike
@@ -18,7 +19,6 @@ from pathlib import Path
 from kraft._core.batch_records import RecordBatch, iterate
 from kraft._core.column_checkpoint import ColumnsRejected, columns_path, load_columns
 from kraft.errors import InvalidArgumentError, KraftError
-from kraft.image.configs import TOPIC
 from kraft.image.replay import Cluster
 from kraft.metadata.arguments import disk_errors, path_of, shown
 from kraft.metadata.diff import Difference, diff
@@ -26,21 +26,14 @@ from kraft.metadata.directory import MetadataDirectory, SnapshotFile, reason_of
 from kraft.metadata.facade import Metadata
 from kraft.metadata.file_checks import check_indexes, check_leader_epochs, check_text_files
 from kraft.metadata.findings import Finding, Severity
+from kraft.metadata.known_contradictions import KnownContradictions
 from kraft.metadata.node_comparison import compare_nodes
-from kraft.metadata.reading import batch_records
 from kraft.metadata.runs import Piece, Run, pieces_of, runs_of
 from kraft.metadata.snapshots import load_snapshot
 from kraft.metadata.source import MetadataSource
-from kraft.records import RemoveTopic, Topic
 
-#: Differences of one snapshot that are told one by one.
+#: Differences of one snapshot and severity that are listed one by one.
 MOST_TOLD = 20
-
-_KEPT_SETTINGS = (
-    "Kafka keeps the settings of a topic that was created and deleted within one load of its "
-    "metadata: ConfigurationsDelta forgets only settings that were there before the load"
-)
-_NO_MIGRATION = "Kafka 4.0 and later drop the state of a migration from ZooKeeper"
 
 
 @dataclass(slots=True)
@@ -274,19 +267,23 @@ class _SnapshotCheck:
             return replayed
         self._verified.snapshots += 1
         found = diff(Metadata(replayed), Metadata(loaded))
-        deleted = self._deleted_topics(end) if any(map(_is_setting, found)) else frozenset()
-        for number, each in enumerate(found):
-            if number == MOST_TOLD:
-                more = f"and {len(found) - number} more differences from the replayed log"
-                self._find(Severity.CONTRADICTION, snapshot.path, more, end)
-                break
-            severity, reason = Severity.CONTRADICTION, None
-            if _is_setting(each) and each.key[1] in deleted:
-                severity, reason = Severity.KNOWN, _KEPT_SETTINGS
-            elif each.kind == "zk_migration" and each.after is None:
-                severity, reason = Severity.KNOWN, _NO_MIGRATION
-            self._find(severity, snapshot.path, _told(each), end, reason)
+        if found:
+            self._tell(found, snapshot.path, end)
         return replayed
+
+    def _tell(self, found: list[Difference], path: Path, end: int) -> None:
+        known = KnownContradictions(self._source, end)
+        counts: Counter[Severity] = Counter()
+        for each in found:
+            reason = known.reason(each)
+            severity = Severity.CONTRADICTION if reason is None else Severity.KNOWN
+            counts[severity] += 1
+            if counts[severity] <= MOST_TOLD:
+                self._find(severity, path, _told(each), end, reason)
+        for severity, count in counts.items():
+            if count > MOST_TOLD:
+                more = f"and {count - MOST_TOLD} more differences from the replayed log"
+                self._find(severity, path, more, end)
 
     def _check_epoch(self, snapshot: SnapshotFile) -> None:
         log = self._source.log
@@ -300,29 +297,6 @@ class _SnapshotCheck:
                 f"is of epoch {snapshot.epoch}; the last record before its end is of epoch {epoch}",
                 snapshot.end_offset,
             )
-
-    def _deleted_topics(self, end_offset: int) -> frozenset[str]:
-        """The names of topics that the log deletes below an offset."""
-        names: dict[bytes, str] = {}
-        deleted: set[str] = set()
-        for piece in pieces_of(self._source.slices()):
-            for batch in iterate(piece.data, verify_crc=False):
-                if batch.base_offset >= end_offset:
-                    return frozenset(deleted)
-                if batch.is_control:
-                    continue
-                for made in batch_records(batch, record_type=Topic, path=piece.path):
-                    assert isinstance(made.record, Topic)
-                    names[made.record.topic_id] = made.record.name
-                for gone in batch_records(batch, record_type=RemoveTopic, path=piece.path):
-                    assert isinstance(gone.record, RemoveTopic)
-                    deleted.add(names.get(gone.record.topic_id, ""))
-        return frozenset(deleted)
-
-
-def _is_setting(change: Difference) -> bool:
-    """A setting of a topic that only the snapshot has."""
-    return change.kind == "config" and change.key[0] == TOPIC and change.before is None
 
 
 def _told(change: Difference) -> str:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kraft import records
-from kraft._core.batch import split
+from kraft._core.batch import scan, split
 from kraft._core.batch_records import iterate
-from kraft.records import Uuid
+from kraft.records import Uuid, decode_value
+from kraft.records.batches import encode_records
 from kraft.records.values import encode_value
 from tests.reference.random_tables import batches_of, random_records
 
@@ -49,6 +50,51 @@ def small_logs() -> Iterator[bytes]:
     for seed in range(8):
         log = random_records(seed, topics=4)
         yield bytes(batches_of([encode_value(record) for record in log + changes_of(log)]))
+
+
+def clusters() -> Iterator[tuple[int, bytes]]:
+    """The state of every recorded cluster, with SCRAM users and several settings a resource, and
+    records behind it that take things away and put them back: how many batches the state is, and
+    all of them.
+    """
+    for path in files("*-*.checkpoint"):
+        content = path.read_bytes()
+        headers = scan(content)
+        made = [
+            decode_value(record.value)
+            for batch in iterate(content)
+            for record in batch
+            if record.value is not None and not batch.is_control
+        ]
+        end = int(headers.last_offsets[-1]) + 1
+        if changes := list(_removals_of(made)):
+            again = [record for record in made if isinstance(record, _REMOVABLE)]
+            behind = encode_records(changes + again[::-1], base_offset=end)
+            yield len(headers), content + bytes(behind)
+
+
+_REMOVABLE = (
+    records.Config,
+    records.UserScramCredential,
+    records.ClientQuota,
+    records.AccessControlEntry,
+    records.DelegationToken,
+)
+
+
+def _removals_of(made: list[records.Record]) -> Iterator[records.Record]:
+    for record in made:
+        match record:
+            case records.Config():
+                yield record.replace(value=None)
+            case records.UserScramCredential():
+                yield records.RemoveUserScramCredential(record.name, record.mechanism)
+            case records.ClientQuota():
+                yield record.replace(value=0.0, remove=True)
+            case records.AccessControlEntry():
+                yield records.RemoveAccessControlEntry(record.id)
+            case records.DelegationToken():
+                yield records.RemoveDelegationToken(record.token_id)
 
 
 def changes_of(log: list[records.Record]) -> list[records.Record]:

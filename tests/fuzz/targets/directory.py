@@ -24,6 +24,7 @@ HOLDS_BATCHES = True
 _SALVAGE = 1
 _FILE = 2
 _RECORDS_BY_TYPE = 4
+_VERIFY = 8
 
 
 def seeds() -> Iterator[bytes]:
@@ -33,7 +34,9 @@ def seeds() -> Iterator[bytes]:
         yield bytes((number % 8, 0, 0)) + log
         for snapshot in snapshots[number::5]:
             content = snapshot.read_bytes()
-            yield bytes((number % 2,)) + len(content).to_bytes(2, "big") + content + log
+            # Salvaging syncs what it writes: few seeds, so that the others stay fast.
+            for flags in (number % 2, _VERIFY | _SALVAGE) if number == 0 else (number % 2,):
+                yield bytes((flags,)) + len(content).to_bytes(2, "big") + content + log
 
 
 def run(data: bytes) -> None:
@@ -48,6 +51,8 @@ def run(data: bytes) -> None:
     if cut:
         (directory / _name(content[:cut])).write_bytes(content[:cut])
     before = _content(directory)
+    if flags & _VERIFY:
+        _verify_and_salvage(directory)
     try:
         metadata = kraft.open_metadata(
             log if flags & _FILE else directory, salvage=bool(flags & _SALVAGE)
@@ -94,6 +99,21 @@ def _ask(metadata: Metadata, flags: int) -> None:
     for record in metadata.records(type=record_type):
         assert record.offset > offset
         offset = record.offset
+
+
+def _verify_and_salvage(directory: Path) -> None:
+    """Damage is a finding; what is salvaged is sound."""
+    try:
+        for finding in kraft.verify(directory).findings:
+            str(finding)
+        salvaged = scratch("salvaged") / "sound"
+        done = kraft.salvage(directory, salvaged)
+    except KraftError:
+        return
+    again = kraft.open_metadata(salvaged)
+    assert again.source is not None
+    assert not again.source.damage
+    assert again.next_offset == done.end_offset
 
 
 def _past(metadata: Metadata) -> None:

@@ -6,7 +6,7 @@ as snapshot records makes a cluster that equals it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kraft._core.batch import BatchBuilder, scan
@@ -27,6 +27,8 @@ def seeds() -> Iterator[bytes]:
     for log in samples.small_logs():
         yield b"\x01\x03" + log
         yield b"\x00\x00" + log
+    for count, log in samples.clusters():
+        yield bytes((_JOURNALING, count)) + log
     for piece in samples.log_pieces():
         yield b"\x01\x00" + piece
 
@@ -71,10 +73,18 @@ def said(cluster: Cluster) -> dict[str, Any]:
     quorum = cluster.state.quorum
     return {
         "topics": meaning(cluster.table),
-        "maps": [repr(dict(each)) for each in cluster.state.journaled_maps()],
+        "maps": [_entries(each) for each in cluster.state.journaled_maps()],
         "quorum": repr(quorum),
         "offsets": (cluster.next_offset, cluster.stable_offset, cluster.transaction_name),
     }
+
+
+def _entries(entries: Mapping[Any, Any]) -> list[tuple[str, str]]:
+    """A map without its order: what a revert puts back comes last, which no snapshot shows."""
+    return sorted(
+        (repr(key), repr(_entries(value) if isinstance(value, Mapping) else value))
+        for key, value in entries.items()
+    )
 
 
 def _apply(cluster: Cluster, buffer: bytes) -> bool:

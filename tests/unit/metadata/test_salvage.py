@@ -12,10 +12,13 @@ import pytest
 
 import kraft
 from kraft._core.batch import scan
+from kraft._core.log import Log
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 from kraft.metadata.directory import METADATA_LOG, MetadataDirectory
 from kraft.metadata.facade import Metadata
 from kraft.metadata.salvage import salvage
+from kraft.records import FeatureLevel, NoOp, RemoveTopic, Uuid
+from kraft.records.batches import encode_records
 
 DATA = Path(__file__).parents[2] / "data"
 NODES = (
@@ -386,3 +389,18 @@ def test_what_is_salvaged_from_has_the_same_bytes_afterwards(tmp_path: Path) -> 
     for path in (tmp_path / "new").rglob("*"):
         if path.suffix in (".log", ".checkpoint") or path.name in ("quorum-state",):
             assert path.read_bytes() == before[directory / path.relative_to(tmp_path / "new")]
+
+
+def test_a_snapshot_inside_a_batch_that_contradicts_it_is_salvaged_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "node"
+    level = FeatureLevel("metadata.version", 21)
+    with Log.open(directory / METADATA_LOG) as log:
+        log.append(encode_records([level]))
+        unknown = RemoveTopic(Uuid(b"no such topic---"))
+        log.append(encode_records([NoOp(), NoOp(), unknown], base_offset=1))
+    with Log.open(tmp_path / "other" / METADATA_LOG) as log:
+        log.append(encode_records([level, NoOp()]))
+    kraft.open_metadata(tmp_path / "other").write_snapshot(directory / METADATA_LOG, columns=False)
+    done = salvage(directory, tmp_path / "new")
+    assert (done.log_start_offset, done.end_offset) == (2, 2)
+    assert kraft.open_metadata(tmp_path / "new").next_offset == 2

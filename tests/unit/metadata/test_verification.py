@@ -15,8 +15,11 @@ from kraft.errors import StorageError
 from kraft.metadata.directory import METADATA_LOG
 from kraft.metadata.facade import Metadata
 from kraft.metadata.findings import Finding, Severity
+from kraft.metadata.known_contradictions import KEPT_TRANSACTION
 from kraft.metadata.verification import MOST_TOLD, verify, work_of
 from kraft.records import (
+    AbortTransaction,
+    BeginTransaction,
     Config,
     FeatureLevel,
     NoOp,
@@ -126,6 +129,19 @@ def test_settings_that_kafka_keeps_of_a_topic_deleted_in_the_same_load_are_known
     assert "retention.ms is only in the snapshot" in finding.message
     assert "ConfigurationsDelta" in str(finding)
     assert verify(tmp_path / "node").is_sound
+
+
+def test_what_kafka_keeps_of_an_aborted_transaction_is_known(tmp_path: Path) -> None:
+    setting = Config(2, "orders", "retention.ms", "1")
+    aborted = (BeginTransaction(), Topic("orders", ORDERS), setting, AbortTransaction(), NoOp())
+    written(tmp_path / "node", LEVEL, *aborted)
+    with_snapshot(
+        tmp_path / "node", LEVEL, Topic("orders", ORDERS), setting, NoOp(), NoOp(), NoOp()
+    )
+    found = verify(tmp_path / "node")
+    assert found.is_sound
+    assert [each.reason for each in found.findings] == [KEPT_TRANSACTION] * 2
+    assert [each.message.split()[0] for each in found.findings] == ["topic", "config"]
 
 
 def test_a_setting_of_a_topic_that_was_not_deleted_is_a_contradiction(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""``kraft.verify`` on a snapshot of Kafka's that contradicts its log."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kraft
+from kraft._core.log import Log
+from kraft.metadata.findings import Severity
+from kraft.metadata.known_contradictions import KEPT_SETTINGS, KEPT_TRANSACTION
+from kraft.records import Config, RemoveTopic, Topic, Uuid
+from tests.interop import keep
+from tests.interop.cluster import Cluster, wait_for
+from tests.interop.kafka_jars import kafka
+
+pytestmark = pytest.mark.interop
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+CLUSTER_ID = "Q0vYpQe8T9C3p1dB8mYxXg"
+ORDERS = Uuid(b"orders----------")
+
+
+def test_what_kafkas_snapshot_keeps_against_its_log_is_known(tmp_path: Path) -> None:
+    """A lone controller loads a log that creates, configures and deletes a topic, behind a metadata
+    transaction that was aborted: both stay in the snapshot.
+    """
+    cluster = Cluster(kafka(), tmp_path, CLUSTER_ID)
+    cluster.reserve_controllers(201)
+    node = cluster.add_controller(201, metadata__log__max__snapshot__interval__ms="1000")
+    node.write_properties()
+    shutil.copytree(DATA / "kafka-4.3-transaction" / "controller-201", node.metadata_directory)
+    metadata = kraft.open_metadata(node.metadata_directory)
+    metadata.apply(
+        [Topic("orders", ORDERS), Config(2, "orders", "retention.ms", "1"), RemoveTopic(ORDERS)]
+    )
+    directory = node.metadata_directory / keep.METADATA_LOG
+    with Log.open(directory) as log:
+        metadata.append(log)
+    assert metadata.configs.topic("orders") == {}
+    try:
+        node.start()
+        node.wait_until_listening()
+        end = metadata.next_offset
+        wait_for(
+            "a snapshot",
+            lambda: [each for each in directory.glob("*.checkpoint") if int(each.name[:20]) >= end],
+        )
+        node.stop()
+    finally:
+        cluster.kill()
+
+    found = kraft.verify(node.metadata_directory)
+
+    assert {each.severity for each in found.findings} == {Severity.KNOWN}
+    assert {each.path.suffix for each in found.findings} == {".checkpoint"}
+    reasons = {each.message.partition(" is ")[0]: each.reason for each in found.findings}
+    assert reasons == {
+        "topic never-committed": KEPT_TRANSACTION,
+        "config (2, 'never-committed') retention.ms": KEPT_TRANSACTION,
+        "config (2, 'orders') retention.ms": KEPT_SETTINGS,
+    }
