@@ -11,7 +11,7 @@ at a time, the state that it makes as a whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -271,7 +271,7 @@ class _SnapshotCheck:
             self._tell(found, snapshot.path, end)
         return replayed
 
-    def _tell(self, found: list[Difference], path: Path, end: int) -> None:
+    def _tell(self, found: Sequence[Difference], path: Path, end: int) -> None:
         known = KnownContradictions(self._source, end)
         counts: Counter[Severity] = Counter()
         for each in found:
