@@ -14,18 +14,20 @@ from tests.unit.metadata.test_diff import slow_partition_differences
 
 TOPICS = {name: Uuid(bytes([10 + place]) * 16) for place, name in enumerate(("b", "a", "c"))}
 DIRECTORIES = [Uuid(bytes([100 + place]) * 16) for place in range(4)]
-BROKERS = st.lists(st.integers(1, 5), min_size=1, max_size=5, unique=True)
+BROKERS = st.lists(st.integers(1, 4), min_size=1, max_size=3, unique=True)
 
 
 @st.composite
 def partitions(draw: st.DrawFn, topic: Uuid, number: int) -> Partition:
     replicas = draw(BROKERS)
     within = st.lists(st.sampled_from(replicas), max_size=3, unique=True)
+    # Most rows fit into the columns, so that these are compared and not single rows.
+    moving = within if draw(st.integers(0, 5)) == 5 else st.just([])
     return Partition(
         number, topic, replicas,
         draw(within),
-        adding_replicas=draw(st.just([]) | within),
-        removing_replicas=draw(st.just([]) | within),
+        adding_replicas=draw(moving),
+        removing_replicas=draw(moving),
         leader=draw(st.sampled_from([-1, *replicas])),
         leader_recovery_state=draw(st.integers(0, 1)),
         leader_epoch=draw(st.integers(0, 2)),
@@ -75,13 +77,13 @@ def check(before: Metadata, after: Metadata) -> None:
         assert differences[cut] == objects[cut]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=clusters(), after=clusters())
 def test_any_two_clusters(before: Metadata, after: Metadata) -> None:
     check(before, after)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=clusters(), data=st.data())
 def test_a_cluster_and_what_became_of_it(before: Metadata, data: st.DataObject) -> None:
     after = before.at(before.next_offset)

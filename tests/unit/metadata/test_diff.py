@@ -264,3 +264,18 @@ def test_a_comparison_changes_neither_state(tmp_path: Path) -> None:
     assert len(kraft.diff(before, after)) == 1
     with pytest.raises(IndexError):
         after.cluster.table.directory_id(4)
+
+
+def test_lists_are_compared_by_broker_where_the_replicas_are_in_another_order() -> None:
+    topic = Topic("orders", ORDERS)
+    before = made([topic, partition(0, isr=[1]), partition(1, isr=[2], leader=2)])
+    turned = {"replicas": [2, 1], "directories": [D2, D1]}
+    after = made(
+        [topic, partition(0, isr=[2], **turned), partition(1, isr=[2], leader=2, **turned)]
+    )
+    found = {(each.key[1], each.field, each.after) for each in kraft.diff(before, after)}
+    assert found == {
+        *((number, "replicas", (2, 1)) for number in (0, 1)),
+        *((number, "directories", (D2, D1)) for number in (0, 1)),
+        (0, "isr", (2,)),
+    }
