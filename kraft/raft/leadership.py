@@ -43,6 +43,9 @@ from kraft.raft.transitions import Cause
 from kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kraft.records import Record, control
 
+#: How often the observers whose session is over are forgotten.
+_FORGET_INTERVAL_MS = 10_000
+
 
 class Leading(NodeState):
     """The duties of the leader, and of one that has resigned."""
@@ -260,9 +263,6 @@ class Leading(NodeState):
             evicted = leadership.observers.note_fetch(key, self.now_ms)
             if evicted is not None:
                 self._forget_observer(leadership, evicted)
-        else:
-            # An observer that became a voter has its place as a voter.
-            leadership.observers.forget(key)
         progress = leadership.replicas.get(key)
         if progress is None:
             progress = leadership.replicas[key] = ReplicaProgress(key)
@@ -439,6 +439,7 @@ class Leading(NodeState):
                 int(progress.last_caught_up_ms),
             )
 
+        self.forget_silent_observers(leadership)
         voter_keys = {voter.key for voter in self.voters}
         observers = [key for key in leadership.replicas if key not in voter_keys]
         if not self.is_voter:
@@ -459,11 +460,13 @@ class Leading(NodeState):
         self.respond(reply_to, response, is_leaders=True)
 
     def forget_silent_observers(self, leadership: Leadership) -> None:
-        """Forget the observers whose session is over; cheap where none is."""
+        """Forget the observers whose session is over."""
+        leadership.forget_observers_at_ms = self.now_ms + _FORGET_INTERVAL_MS
         for key in leadership.observers.expire(self.now_ms):
             self._forget_observer(leadership, key)
 
     def _forget_observer(self, leadership: Leadership, key: ReplicaKey) -> None:
+        # An observer that became a voter keeps its progress.
         if not self.voters.is_voter(key):
             leadership.replicas.pop(key, None)
 

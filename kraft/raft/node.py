@@ -321,8 +321,10 @@ class Node(Elections, Following, Reconfiguration):
         self.expire_change(leadership)
         if leadership.accumulator.drain_at_ms <= self.now_ms:
             self.drain()
-        self.answer_late_fetches(leadership)
-        self.forget_silent_observers(leadership)
+        if leadership.waiting_deadlines:
+            self.answer_late_fetches(leadership)
+        if leadership.forget_observers_at_ms <= self.now_ms:
+            self.forget_silent_observers(leadership)
         self.send_begin_quorum_epochs(leadership)
 
     def _poll_follower(self) -> None:

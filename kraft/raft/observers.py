@@ -72,11 +72,6 @@ class Observers:
         self._newcomers.pop(key, None)
         self._established[key] = now_ms
 
-    def forget(self, key: ReplicaKey) -> None:
-        """Forget a replica that votes now; nothing happens for unknown keys."""
-        self._newcomers.pop(key, None)
-        self._established.pop(key, None)
-
     def expire(self, now_ms: float) -> list[ReplicaKey]:
         """Forget the observers whose session is over, and return them."""
         oldest_ms = now_ms - self._session_ms
@@ -90,5 +85,6 @@ class Observers:
                 break
             expired.append(key)
         for key in expired:
-            self.forget(key)
+            self._newcomers.pop(key, None)
+            self._established.pop(key, None)
         return expired

@@ -133,6 +133,7 @@ class Leadership:
     check_quorum_deadline_ms: float
     begin_epoch_at_ms: float
     observers: Observers
+    forget_observers_at_ms: float = 0.0
     #: Voters and observers other than this node, by id and directory.
     replicas: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     #: Who fetched since the check-quorum timer was set.
