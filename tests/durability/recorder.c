@@ -3,7 +3,8 @@
  * Each call is made, and then recorded with its result; both happen under one lock, so that the
  * order of the records is the order of the calls. A sync has two records, one before the call and
  * one behind it: it covers exactly the changes that were recorded before the first. Every record is
- * appended to the recording by one system call, so that a killed process leaves whole records.
+ * appended to the recording by one system call. SIGUSR2 kills the process, but never between a call
+ * and its record.
  *
  *   RECORD_UNDER    the directory, as an absolute path without symbolic links
  *   RECORD_TO       the file of the recording, outside of it
@@ -23,6 +24,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,6 +68,8 @@ static char fail_call, drop_call;
 static char fail_name[256], drop_name[256];
 static long fail_count;
 static __thread char last_name[PATH_MAX];
+static volatile sig_atomic_t is_killed;
+static void killed(int number);
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -78,7 +82,7 @@ __attribute__((constructor)) static void begin(void)
     /* Out of the way of a program that closes the first descriptors. */
     output = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 500);
     syscall(SYS_close, fd);
-    if (output < 0)
+    if (output < 0 || signal(SIGUSR2, killed) == SIG_ERR)
         abort();
     if ((text = getenv("RECORD_SHORTEN")) != NULL
         && sscanf(text, "%lu:%zu", &dice, &least_shortened) != 2)
@@ -88,6 +92,21 @@ __attribute__((constructor)) static void begin(void)
         abort();
     if ((text = getenv("RECORD_DROP")) != NULL && sscanf(text, "%c:%255s", &drop_call, drop_name) < 1)
         abort();
+}
+
+/* A kill that falls between no call and its record. */
+static void killed(int number)
+{
+    is_killed = true;
+    if (number == SIGUSR2 && pthread_mutex_trylock(&lock) == 0)
+        _exit(128 + SIGKILL);
+}
+
+static void unlock(void)
+{
+    if (is_killed)
+        _exit(128 + SIGKILL);
+    pthread_mutex_unlock(&lock);
 }
 
 static void put(enum kind kind, uint64_t inode, int64_t at, int64_t of, const struct iovec *data,
@@ -226,7 +245,7 @@ static int opened(int fd, bool is_new, bool is_cut, const char *path)
         pthread_mutex_lock(&lock); \
         bool is_new = ((flags) & O_CREAT) != 0 && stat(whole, &status) != 0; \
         fd = opened(call, is_new, ((flags) & O_TRUNC) != 0, whole); \
-        pthread_mutex_unlock(&lock); \
+        unlock(); \
         return fd; \
     } while (0)
 
@@ -343,7 +362,7 @@ static ssize_t sent(int fd, const struct iovec *data, int count, ssize_t done)
 #define UNDER_LOCK(type, call) do { \
         pthread_mutex_lock(&lock); \
         type result = (call); \
-        pthread_mutex_unlock(&lock); \
+        unlock(); \
         return result; \
     } while (0)
 
@@ -423,7 +442,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
             if (failed == 0) \
                 put(TRUNCATE, inode_of(fd), size, 0, NULL, 0, 0); \
         } \
-        pthread_mutex_unlock(&lock); \
+        unlock(); \
         return failed < 0 ? -1 : 0; \
     }
 TRUNCATE_TO(ftruncate)
@@ -445,13 +464,13 @@ static int synced(int fd, int (*real)(int))
     bool failed = fails(call, status.st_ino, name), dropped = !failed && is_dropped(call, name);
     if (!failed && !dropped)
         put(SYNC_BEGIN, status.st_ino, 0, 0, NULL, 0, 0);
-    pthread_mutex_unlock(&lock);
+    unlock();
     if (failed || dropped)
         return failed ? -1 : 0;
     int result = real(fd);
     pthread_mutex_lock(&lock);
     put(SYNC_END, status.st_ino, result, 0, NULL, 0, 0);
-    pthread_mutex_unlock(&lock);
+    unlock();
     return result;
 }
 
@@ -474,7 +493,7 @@ int sync_file_range(int fd, off64_t at, off64_t size, unsigned flags)
     int failed = real(fd, at, size, flags);
     if (output >= 0 && is_watched(fd))
         put(RANGE, inode_of(fd), at, size, NULL, 0, 0);
-    pthread_mutex_unlock(&lock);
+    unlock();
     return failed;
 }
 
@@ -565,63 +584,4 @@ int mkdirat(int directory, const char *path, mode_t mode)
     UNDER_LOCK(int, made(directory, path, mode));
 }
 
-/* -- what the replay has no rules for: recorded, so that it can refuse */
-
-static void unknown_of(int fd, const char *call)
-{
-    if (output >= 0 && is_watched(fd))
-        put_path(UNKNOWN, inode_of(fd), call);
-}
-
-#define UNKNOWN_NAME(name, parameters, arguments, path) \
-    int name parameters \
-    { \
-        REAL(name); \
-        char buffer[PATH_MAX]; \
-        if (is_under(absolute(AT_FDCWD, path, buffer))) \
-            put_path(UNKNOWN, 0, #name); \
-        return real arguments; \
-    }
-UNKNOWN_NAME(link, (const char *old, const char *new), (old, new), new)
-UNKNOWN_NAME(truncate, (const char *path, off_t size), (path, size), path)
-UNKNOWN_NAME(remove, (const char *path), (path), path)
-
-#define UNKNOWN_FD(type, name, parameters, arguments, fd) \
-    type name parameters \
-    { \
-        REAL(name); \
-        unknown_of(fd, #name); \
-        return real arguments; \
-    }
-UNKNOWN_FD(int, fallocate, (int fd, int mode, off_t at, off_t size), (fd, mode, at, size), fd)
-UNKNOWN_FD(int, fallocate64, (int fd, int mode, off64_t at, off64_t size), (fd, mode, at, size), fd)
-UNKNOWN_FD(int, posix_fallocate, (int fd, off_t at, off_t size), (fd, at, size), fd)
-UNKNOWN_FD(int, posix_fallocate64, (int fd, off64_t at, off64_t size), (fd, at, size), fd)
-UNKNOWN_FD(ssize_t, pwritev2, (int fd, const struct iovec *data, int count, off_t at, int flags),
-           (fd, data, count, at, flags), fd)
-UNKNOWN_FD(ssize_t, copy_file_range,
-           (int in, off64_t *in_at, int out, off64_t *out_at, size_t size, unsigned flags),
-           (in, in_at, out, out_at, size, flags), out)
-UNKNOWN_FD(ssize_t, sendfile, (int out, int in, off_t *at, size_t size), (out, in, at, size), out)
-UNKNOWN_FD(ssize_t, sendfile64, (int out, int in, off64_t *at, size_t size), (out, in, at, size),
-           out)
-
-static void mapped(int fd, int protection, int flags)
-{
-    if (fd >= 0 && (protection & PROT_WRITE) && (flags & MAP_SHARED))
-        unknown_of(fd, "mmap");
-}
-
-void *mmap(void *address, size_t size, int protection, int flags, int fd, off_t at)
-{
-    REAL(mmap);
-    mapped(fd, protection, flags);
-    return real(address, size, protection, flags, fd, at);
-}
-
-void *mmap64(void *address, size_t size, int protection, int flags, int fd, off64_t at)
-{
-    REAL(mmap64);
-    mapped(fd, protection, flags);
-    return real(address, size, protection, flags, fd, at);
-}
+#include "recorder_unknown.h"

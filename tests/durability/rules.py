@@ -93,7 +93,7 @@ class Rules:
         else:
             return
         noted = max(self._offsets_a_crash_may_leave(inode), default=-1)
-        end = self._durable_end() if noted >= 0 else -1
+        end = self.durable_log_end() if noted >= 0 else -1
         self._hold(rule, noted <= end, call, f"{noted} is noted, the log may end at {end}")
 
     def _hold(self, rule: str, holds: bool, call: Call, detail: str = "") -> None:
@@ -127,7 +127,7 @@ class Rules:
             for start in _SLOTS:
                 yield _noted(bytes(content[start : start + 512]))
 
-    def _durable_end(self) -> int:
+    def durable_log_end(self) -> int:
         """Where the log ends at least, whatever a crash leaves."""
         directory = self._disk.directories[self._log]
         end: int | None = None

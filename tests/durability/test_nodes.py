@@ -1,0 +1,249 @@
+"""Real nodes of a quorum, recorded under load and killed: what they sent was on their disks."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kraft.metadata.directory import METADATA_LOG
+from kraft.raft.election_state import FILE_NAME as QUORUM_STATE
+from kraft.server.disk.store import MetadataStore
+from tests.durability.promises import Promise, Promises, election_in, noted, requests_in
+from tests.durability.recording import DROP, Call, Kind, Recording, recorded
+from tests.durability.replayed_disk import ReplayedDisk
+from tests.durability.rules import BrokenRuleError, Rules
+from tests.e2e.quorum_audit import StoredLog, read_log
+from tests.e2e.quorum_shell import PATIENCE_S, Controller, Controllers, eventually
+from tests.simulation.disk import Loss
+
+LOAD, CONTROLLER = "tests.e2e.quorum_load_node", "tests.e2e.quorum_controller_node"
+SETTINGS = {
+    "controller.quorum.append.linger.ms": "0",
+    "metadata.log.max.record.bytes.between.snapshots": "20000",
+}
+#: Of values without a controller; a controller's batches are larger.
+SMALL_SEGMENTS = {"internal.metadata.log.segment.bytes": "30000"}
+#: Changes of a node's disk between two crashes.
+BETWEEN_CRASHES = 40
+
+
+class NodeProof:
+    """Replays the recording of one node, holds it against its promises, and crashes it."""
+
+    def __init__(self, node: Controller, replayed: ReplayedDisk, promises: Promises) -> None:
+        self._node = node
+        self._disk = replayed
+        self._directory = f"{replayed.root}/{METADATA_LOG}"
+        self._rules = Rules(replayed, self._directory)
+        self._promises = promises
+        self._random = Random(node.id)
+        self._acknowledged = 0
+        self._epoch = 0
+        self._votes: dict[int, int] = {}
+        self.counts: Counter[str] = Counter()
+
+    def run(self, calls: list[Call], best: StoredLog | None) -> None:
+        """``best`` is the log of the quorum in the end, where it holds what was acknowledged."""
+        changes = 0
+        for call in calls:
+            self._rules.check(call)
+            self._disk.take(call)
+            self._rules.check_after(call)
+            if call.kind is Kind.SEND:
+                for promise in self._promises.of(call):
+                    self._hold(promise, "sent")
+            elif call.kind is Kind.WRITE and self._is_notes(call):
+                for promise in noted(call.data):
+                    self._hold(promise, "acknowledged")
+                    self._acknowledged = max(self._acknowledged, promise.end_offset)
+            elif call.kind is not Kind.SYNC_BEGIN:
+                changes += 1
+                if changes % BETWEEN_CRASHES == 0:
+                    self._crash(best)
+        self._crash(best)
+        assert self._disk.differences() == []
+
+    def _is_notes(self, call: Call) -> bool:
+        root = self._disk.directories[self._disk.root]
+        return self._disk.inodes.get(call.inode) is root.names.get("notes")
+
+    def _hold(self, promise: Promise, what: str) -> None:
+        if promise.epoch >= 0:
+            self._epoch = max(self._epoch, promise.epoch)
+            epoch, voted_id = self._durable_election()
+            self.counts["epochs"] += 1
+            assert epoch >= promise.epoch, f"epoch {promise.epoch} was {what}, {epoch} is durable"
+            if promise.voted_id is not None:
+                self.counts["votes"] += 1
+                self._votes[promise.epoch] = promise.voted_id
+                assert (epoch, voted_id) == (promise.epoch, promise.voted_id), what
+        if promise.end_offset >= 0:
+            end = self._rules.durable_log_end()
+            self.counts[what] += 1
+            assert end >= promise.end_offset, f"{promise.end_offset} was {what}, {end} is durable"
+
+    def _durable_election(self) -> tuple[int, int]:
+        directory = self._disk.directories.get(self._directory)
+        inode = None if directory is None else directory.durable.get(QUORUM_STATE)
+        return election_in(b"" if inode is None else inode.durable)
+
+    def _crash(self, best: StoredLog | None) -> None:
+        for loss in Loss:
+            left = self._disk.after_crash(loss, self._random)
+            store = MetadataStore.open(self._disk.root, disk=left)
+            election, log = store.election, store.log
+            assert election.epoch >= self._epoch
+            voted = self._votes.get(election.epoch)
+            assert voted is None or (election.voted is not None and election.voted.id == voted)
+            assert log.log_end_offset >= self._acknowledged
+            if best is not None:
+                found = b"".join(
+                    bytes(log.fetch(segment.base_offset, 1 << 40))
+                    for segment in log.segments
+                    if segment.size
+                )
+                wanted = best.data[: best.position_of(self._acknowledged)].tobytes()
+                assert found.startswith(wanted)
+            self.counts["crashes"] += 1
+            store.close()
+
+
+class RecordedQuorum:
+    """Three nodes that make their own load; see ``tests.e2e``."""
+
+    def __init__(self, place: Path, recorder: Path, program: str, **settings: str) -> None:
+        self.place = place
+        self._recorder = recorder
+        self._program = program
+        self._settings = settings
+        self._lives = 0
+        small = SMALL_SEGMENTS if program == LOAD else {}
+        self.controllers = Controllers(place, 3, {**SETTINGS, **small})
+        self.nodes = self.controllers.all
+        self.controllers.lay_out(self.nodes)
+        self.disks = {node.id: ReplayedDisk(str(node.data)) for node in self.nodes}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, node: Controller) -> None:
+        # No two lives of any node make the same numbers.
+        self._lives += 1
+        self.processes[node.id] = subprocess.Popen(
+            [sys.executable, "-m", self._program, node.file, node.data / "notes", str(self._lives)],
+            stdin=subprocess.PIPE,
+            stderr=node.output.open("ab"),
+            env=recorded(self._recorder, node.data, self.calls(node), **self._settings),
+        )
+
+    def calls(self, node: Controller) -> Path:
+        return self.place / f"calls-{node.id}"
+
+    def notes(self, kind: bytes) -> int:
+        """How many lines of a kind all nodes have noted."""
+        return sum(
+            line.startswith(kind)
+            for node in self.nodes
+            if (node.data / "notes").exists()
+            for line in (node.data / "notes").read_bytes().splitlines()
+        )
+
+    def leader(self) -> Controller:
+        """The node that noted the latest epoch as its own."""
+        epochs = {}
+        for node in self.nodes:
+            lines = (node.data / "notes").read_bytes().splitlines()
+            epochs[node.id] = max((int(at[2:-1]) for at in lines if at[:2] == b"L "), default=-1)
+        return max(self.nodes, key=lambda node: epochs[node.id])
+
+    def kill(self, node: Controller) -> None:
+        """The recorder ends the process at once, and loses no call."""
+        with self.processes.pop(node.id) as process:
+            process.send_signal(signal.SIGUSR2)
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGKILL
+
+    def end(self) -> None:
+        for node in self.nodes:
+            if node.id in self.processes:
+                self.kill(node)
+
+    def prove(self, best: StoredLog | None) -> Counter[str]:
+        calls = {node.id: list(Recording(self.calls(node)).new()) for node in self.nodes}
+        ports = {node.port for node in self.nodes}
+        asked = {}
+        for each in calls.values():
+            asked.update(requests_in(each, ports))
+        total: Counter[str] = Counter()
+        for node in self.nodes:
+            promises = Promises(node.id, node.port, asked)
+            proof = NodeProof(node, self.disks[node.id], promises)
+            proof.run(calls[node.id], best)
+            total += proof.counts
+        return total
+
+
+@contextmanager
+def quorum(place: Path, recorder: Path, program: str, **settings: str) -> Iterator[RecordedQuorum]:
+    made = RecordedQuorum(place, recorder, program, **settings)
+    try:
+        yield made
+    finally:
+        for process in made.processes.values():
+            with process:
+                process.kill()
+
+
+def work(quorum: RecordedQuorum, kind: bytes, count: int) -> None:
+    """Load, the leader killed under it, started again, and load."""
+    for node in quorum.nodes:
+        quorum.start(node)
+    eventually(lambda: quorum.notes(kind), until=lambda many: many >= count)
+    leader = quorum.leader()
+    quorum.kill(leader)
+    quorum.start(leader)
+    done = quorum.notes(kind)
+    eventually(lambda: quorum.notes(kind), until=lambda many: many >= done + count)
+    quorum.end()
+
+
+def test_what_nodes_sent_and_acknowledged_was_on_their_disks(place: Path, recorder: Path) -> None:
+    with quorum(place, recorder, LOAD) as nodes:
+        work(nodes, b"A", 200)
+        logs = [read_log(node.id, node.metadata_log) for node in nodes.nodes]
+        counts = nodes.prove(max(logs, key=lambda log: (log.last_epoch, log.end_offset)))
+    assert counts["votes"] >= 4
+    assert counts["sent"] > 100
+    assert counts["acknowledged"] >= 400
+    assert counts["crashes"] > 100
+
+
+def test_controllers_that_make_snapshots_keep_what_they_sent(place: Path, recorder: Path) -> None:
+    with quorum(place, recorder, CONTROLLER) as nodes:
+        work(nodes, b"C", 60)
+        snapshots = [
+            path for node in nodes.nodes for path in node.metadata_log.glob("*.checkpoint")
+        ]
+        assert len(snapshots) > 3
+        counts = nodes.prove(None)
+    assert counts["votes"] >= 4
+    assert counts["sent"] > 50
+    assert counts["crashes"] > 100
+
+
+@pytest.mark.parametrize("dropped", ["s:.log", "s:quorum-state", "d:quorum-state"])
+def test_the_proof_of_nodes_finds_what_is_left_out(
+    dropped: str, place: Path, recorder: Path
+) -> None:
+    with quorum(place, recorder, LOAD, **{DROP: dropped}) as nodes:
+        for node in nodes.nodes:
+            nodes.start(node)
+        eventually(lambda: nodes.notes(b"A"), until=lambda many: many >= 20)
+        nodes.end()
+        with pytest.raises((AssertionError, BrokenRuleError)):
+            nodes.prove(None)
