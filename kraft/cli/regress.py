@@ -20,6 +20,7 @@ from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from kraft.regression.findings import Analysis, Comparison
+    from kraft.regression.lineage import Scope
     from kraft.regression.settings import Settings
 
 #: A regression was found, by ``compare`` or with ``--fail``.
@@ -65,6 +66,34 @@ MasterOption = Annotated[
         show_default=False,
     ),
 ]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option(metavar="GLOB", help="Only these projects. Default: all.", show_default=False),
+]
+BranchOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GLOB",
+        help="Only runs of these branches; '*' is all of them. Default: each project's main "
+        "branch (main, master, trunk, develop, else the one with most runs).",
+        show_default=False,
+    ),
+]
+RepositoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="A git repository that knows the commits; runs are then ordered by its history. "
+        "Default: by the parents that results name, commit time, run time.",
+        show_default=False,
+    ),
+]
+DirtyOption = Annotated[
+    bool,
+    typer.Option(
+        "--include-dirty", help="Take runs of trees with uncommitted changes into histories."
+    ),
+]
 MarkdownOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write a comment for a pull request.", show_default=False),
@@ -82,6 +111,10 @@ def regress(
     ] = None,
     benchmark: BenchmarkOption = None,
     machine: MachineOption = None,
+    project: ProjectOption = None,
+    branch: BranchOption = None,
+    repository: RepositoryOption = None,
+    include_dirty: DirtyOption = False,
     since: Annotated[
         str | None,
         typer.Option(
@@ -158,7 +191,7 @@ def regress(
 ) -> None:
     """Finds where benchmarks became slower or faster, by how much, and between which commits.
 
-    Looks at the history of each benchmark, its parameters and its machine by itself (machines are never mixed): change points by E-divisive, the ratio of both levels with its interval, corrected for as many tests as there are; and at how time grows with size, where a benchmark has sizes. Docs: docs/regressions.md.
+    Looks at the history of each benchmark, its parameters and its machine by itself (machines, projects and branches are never mixed): change points by E-divisive, the ratio of both levels with its interval, corrected for as many tests as there are; and at how time grows with size, where a benchmark has sizes. Docs: docs/regressions.md.
 
     [bold]Examples[/bold]
 
@@ -195,9 +228,12 @@ def regress(
             since=since,
             size_param=size_param,
             kept_runs=0 if html is None else _DRAWN_RUNS,
+            scope=_scope(project, branch, repository, include_dirty),
         )
         if not found.series:
-            _refuse_nothing(store, benchmark, machine)
+            _refuse_nothing(
+                store, benchmark=benchmark, machine=machine, project=project, branch=branch
+            )
         if html is not None:
             from kraft.regression.html import page
 
@@ -269,6 +305,10 @@ def compare(
             "of a CI service are.",
         ),
     ] = False,
+    project: ProjectOption = None,
+    branch: BranchOption = None,
+    repository: RepositoryOption = None,
+    include_dirty: DirtyOption = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse where anything is wrong with any file.")
     ] = False,
@@ -278,7 +318,7 @@ def compare(
 ) -> None:
     """Compares a candidate with its baseline; exit code 1 where it is slower.
 
-    A regression is a change beyond the threshold that is significant as well: several runs on both sides are tested run against run, one run by its rounds (--benchmark-save-data), and all tests are corrected together. With a store, last:N is the N runs before the candidate, of each benchmark on its machine.
+    A regression is a change beyond the threshold that is significant as well: several runs on both sides are tested run against run, one run by its rounds (--benchmark-save-data), and all tests are corrected together. With a store, last:N is the last N runs of the main branch up to where the candidate left it, of each benchmark on its machine.
 
     [bold]Examples[/bold]
 
@@ -297,7 +337,15 @@ def compare(
         settings = _settings(statistic=statistic, false_discovery_rate=false_discovery_rate)
         allowed = _share(threshold)
         compared, problems = _compared(
-            base, candidate, store, settings, allowed, strict, ignore_node, master
+            base,
+            candidate,
+            store,
+            settings,
+            allowed,
+            strict,
+            ignore_node,
+            master,
+            _scope(project, branch, repository, include_dirty),
         )
         if markdown is not None:
             from kraft.regression.markdown import comparison
@@ -331,14 +379,18 @@ def _analysis(store: Path, settings: Settings, master: str | None, **asked: Any)
         return analyse_store(spark, store, settings, **asked)
 
 
-def _refuse_nothing(store: Path, benchmark: str | None, machine: str | None) -> None:
+def _scope(
+    project: str | None, branch: str | None, repository: Path | None, include_dirty: bool
+) -> Scope:
+    from kraft.regression.lineage import Scope
+
+    return Scope(project, branch, include_dirty, repository)
+
+
+def _refuse_nothing(store: Path, **given: str | None) -> None:
     from kraft.errors import InvalidRequestError
 
-    asked = [
-        f"{name} {text!r}"
-        for name, text in (("benchmark", benchmark), ("machine", machine))
-        if text is not None
-    ]
+    asked = [f"{name} {text!r}" for name, text in given.items() if text is not None]
     what = f"nothing of {' and '.join(asked)}" if asked else "no runs"
     raise InvalidRequestError(f"{store}: the store holds {what}")
 
@@ -352,6 +404,7 @@ def _compared(
     strict: bool,
     ignore_node: bool,
     master: str | None,
+    scope: Scope,
 ) -> tuple[list[Comparison], list[str]]:
     """The comparison, and what was skipped. Only files are ever too large for this process: what
     is taken of a store are a few runs."""
@@ -383,7 +436,7 @@ def _compared(
     def side(name: str, before: Any = None) -> Any:
         if name not in files:
             assert store is not None, "without a store everything is a file"
-            return Runs.parse(name).read(store, columns, before)
+            return Runs.parse(name).read(store, columns, before, scope)
         table, skipped = runs_of(
             [path for path, _ in files[name]], strict=strict, ignore_node=ignore_node
         )

@@ -42,6 +42,9 @@ RANKED_ROUNDS = 10
 #: Rounds beyond this many are thinned out, evenly over the run.
 MAX_ROUNDS = 10_000
 
+#: What a comparison goes by: a candidate is of another branch than its baseline.
+KEY = [name for name in SeriesKey._fields if name != "branch"]
+
 ROUNDS_ONLY = "one run on each side: how much runs differ is not known"
 NOT_VARYING = "does not vary, compared as it is"
 TOO_LITTLE = "one run on each side, without rounds: nothing to tell noise by"
@@ -78,6 +81,7 @@ def compare(
     if not threshold >= 0:
         raise InvalidRequestError(f"threshold is {threshold}, has to be 0 or more")
     old, new = _sides(base, settings.statistic), _sides(candidate, settings.statistic)
+    old, new = _named_alike(old, new), _named_alike(new, old)
     compared = [
         _compared(key, old.get(key, _Side()), new.get(key, _Side()), settings, threshold)
         for key in sorted(old.keys() | new.keys())
@@ -107,7 +111,7 @@ def correct(
 
 def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
     """The usable runs of a table, benchmark by benchmark."""
-    names = [*SeriesKey._fields, "run_id", statistic, "mean", "stddev", "rounds"]
+    names = [*KEY, "run_id", statistic, "mean", "stddev", "rounds"]
     missing = [name for name in (*names, "values") if name not in table.column_names]
     if missing:
         raise InvalidRequestError(f"no table of points: without {', '.join(missing)}")
@@ -115,10 +119,11 @@ def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
     rounds = _rounds(table)
     columns = [table.column(name).to_pylist() for name in names]
     sides: dict[SeriesKey, _Side] = {}
-    for at, (suite, benchmark, params, machine, run_id, value, *rest) in enumerate(
+    for at, (suite, benchmark, params, machine, project, run_id, value, *rest) in enumerate(
         zip(*columns, strict=True)
     ):
-        side = sides.setdefault(SeriesKey(suite, benchmark, params, machine), _Side())
+        key = SeriesKey(suite, benchmark, params, machine, project or "")
+        side = sides.setdefault(key, _Side())
         if run_id in side.run_ids:
             continue
         side.run_ids.add(run_id)
@@ -130,6 +135,25 @@ def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
         side.means.append((mean, stddev, 0 if isnan(count) else int(count)))
         side.rounds.append(_NO_ROUNDS if statistic == "instructions" else rounds[at])
     return sides
+
+
+def _named_alike(
+    side: dict[SeriesKey, _Side], other: dict[SeriesKey, _Side]
+) -> dict[SeriesKey, _Side]:
+    """The side under the other's project where one of the two does not know its project.
+
+    Versions of pytest-benchmark up to 3.0 write no project; its name is that of the other side if
+    there is only one.
+    """
+    found: dict[tuple[str, ...], set[str]] = {}
+    for key in other:
+        found.setdefault(key[:4], set()).add(key.project)
+    alike = {}
+    for key, runs in side.items():
+        projects = found.get(key[:4], set())
+        (only,) = projects if len(projects) == 1 else (key.project,)
+        alike[key._replace(project=only) if not key.project else key] = runs
+    return alike
 
 
 def _is_usable(value: float | None, statistic: str) -> bool:
@@ -183,7 +207,7 @@ def _compared(
     p_value, note = _p_value(before, after, old, new)
     if p_value is None:
         return replace(result, note=_joined(result.note, note))
-    ratio = bootstrap.ratio(before, after, old.rounds, new.rounds, settings, *key)
+    ratio = bootstrap.ratio(before, after, old.rounds, new.rounds, settings, *key[:4])
     return replace(result, ratio=ratio, p_value=p_value, note=_joined(result.note, note))
 
 
@@ -302,6 +326,12 @@ def _other_machines(
         ("candidate", result.runs_candidate, new),
     ):
         machines = sorted(key.machine for key in side if key[:3] == result.key[:3])
+        projects = sorted(
+            key.project for key in side if key[:4] == result.key[:4] and key != result.key
+        )
+        if not own and projects:
+            named = ", ".join(project or "unknown" for project in projects)
+            notes.append(f"the {name} is of another project ({named})")
         if not own and machines and result.key.machine not in machines:
             notes.append(f"the {name} was measured on another machine ({', '.join(machines)})")
     return replace(result, note=_joined(*notes))

@@ -8,18 +8,22 @@ An analysis:
 ``settings``           what was asked, by the names of `settings.Settings`
 ``summary``            ``series``, ``changed``, ``too_little_data``, ``regressions``,
                        ``improvements``, ``drifts``, ``variance_changes``, ``scaling_changed``,
-                       ``machines``, ``problems``: counts
+                       ``ended``, ``machines``, ``problems``: counts
 ``change_points``      all of them, worst regression first; see below
 ``drifts``             slow drifts, worst first; see below
 ``variance_changes``   changes of how much runs scatter, the noisier ones first; see below
 ``series``             ``suite``, ``benchmark``, ``params``, ``machine``, ``outcome`` ("stable",
                        "changed", "too little data"), ``runs``, ``first_time``, ``last_time``,
-                       ``last_value``, ``noise``, ``change_points``, ``drifts``,
+                       ``last_value``, ``noise``, ``ended`` (newer runs of its suite are
+                       without it), ``renamed_to`` (or null), ``change_points``, ``drifts``,
                        ``variance_changes`` (how many)
 ``scaling``            ``suite``, ``benchmark``, ``params``, ``machine``, ``size_param``, ``sizes``,
                        ``values``, ``exponent``, ``low``, ``high``, ``runs``, ``change_points``
 ``machines``           machine -> its description
 ``problems``           what was skipped, and why: texts
+
+Beside ``machine``, all that has a series names its ``project`` and ``branch``, null if they are not
+known.
 
 A change point: ``suite``, ``benchmark``, ``params``, ``machine``, ``statistic``, ``kind``
 ("regression" or "improvement"), ``index``, ``time``, ``run_before``, ``run_after``,
@@ -82,6 +86,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
             "drifts": len(analysis.drifts),
             "variance_changes": len(analysis.variance_changes),
             "scaling_changed": sum(bool(law.change_points) for law in analysis.scaling),
+            "ended": sum(each.ended for each in analysis.series),
             "machines": len({each.key.machine for each in analysis.series}),
             "problems": len(analysis.problems),
         },
@@ -116,6 +121,8 @@ def _key(key: SeriesKey) -> dict[str, Any]:
         "benchmark": key.benchmark,
         "params": _parsed(key.params),
         "machine": key.machine,
+        "project": key.project or None,
+        "branch": key.branch or None,
     }
 
 
@@ -192,6 +199,8 @@ def _series(finding: SeriesFinding) -> dict[str, Any]:
         "last_time": wording.iso_time(finding.last_time_us) if finding.run_count else None,
         "last_value": _number(finding.last_value),
         "noise": _number(finding.noise),
+        "ended": finding.ended,
+        "renamed_to": finding.renamed_to,
         "change_points": len(finding.change_points),
         "drifts": len(finding.drifts),
         "variance_changes": len(finding.variance_changes),

@@ -135,6 +135,10 @@ class SeriesFinding:
     change_points: tuple[ChangePoint, ...] = ()
     drifts: tuple[Drift, ...] = ()
     variance_changes: tuple[VarianceChange, ...] = ()
+    first_run: str | None = None  # in the order of the history
+    last_run: str | None = None
+    ended: bool = False  # newer runs of its suite are without it
+    renamed_to: str | None = None  # the series that begins where it ended, as people call it
     series: Series | None = None  # kept where a report draws it
 
     @property

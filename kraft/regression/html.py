@@ -394,9 +394,11 @@ class _Page:
     def series_row(self, finding: SeriesFinding) -> str:
         name = self.names(finding.key)
         noise = wording.noise_text(finding.noise)
+        ended = f", ended: {wording.end_text(finding)}" if finding.ended else ""
+        said = f"{finding.outcome.value}{ended}"
         cells = [
             self.name_cell(finding.key),
-            _cell(finding.outcome.value, key=finding.outcome.value),
+            _cell(_text(said), key=said),
             _cell(f"{finding.run_count:,}", key=finding.run_count),
             _cell(wording.value_text(finding.last_value, self.statistic), key=finding.last_value),
             _cell(noise, key=finding.noise),

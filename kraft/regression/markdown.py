@@ -97,6 +97,15 @@ def _comment(analysis: Analysis, repository: wording.Repository | None, most: in
         wording.counted(len(steady), "scaling law that holds", "scaling laws that hold"),
         _scaling_laws(steady, names, most),
     )
+    ended = [each for each in analysis.series if each.ended]
+    blocks += _folded(
+        f"{len(ended):,} series ended",
+        _table(
+            ["benchmark", "end"],
+            [[_code(names(each.key)), _escaped(wording.end_text(each))] for each in ended],
+            most,
+        ),
+    )
     silent = [each for each in analysis.series if each.outcome is Outcome.TOO_LITTLE_DATA]
     rows = [[_code(names(each.key)), f"{each.run_count:,}"] for each in silent]
     blocks += _folded(

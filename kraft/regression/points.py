@@ -5,7 +5,8 @@ statistics (`SeriesKey`, `Series`). Fed by `results` and, through Spark, by the 
 `history`, `comparison` and `scaling`.
 
 A *run* is one execution of a suite: one pytest-benchmark JSON file. A *series* is the history of
-one benchmark with one set of parameters on one machine; points of two machines never meet in one.
+one benchmark with one set of parameters on one machine, of one project and branch; points of two
+machines, projects or branches never meet in one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ POINTS = pa.schema(
         pa.field("commit", pa.string()),
         pa.field("commit_time", pa.timestamp("us", tz="UTC")),
         pa.field("dirty", pa.bool_()),
+        pa.field("parents", pa.list_(pa.string())),  # of the commit; where commit_info names them
         pa.field("version", pa.string()),  # pytest-benchmark's
         pa.field("rounds", pa.int64()),
         pa.field("iterations", pa.int64()),
@@ -65,6 +67,8 @@ class SeriesKey(NamedTuple):
     benchmark: str
     params: str
     machine: str
+    project: str = ""  # "" is not known
+    branch: str = ""
 
     @property
     def name(self) -> str:
@@ -76,10 +80,11 @@ class SeriesKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """The history of one benchmark, parameters and machine, oldest run first.
+    """The history of one benchmark, parameters, machine, project and branch, in order.
 
-    All arrays have one entry a run. `value` is the statistic that is looked at and holds no NaN.
-    `rounds` holds each run's round values, or None where they were not saved.
+    All arrays have one entry a run. `place` orders the runs of several series (`lineage.ordered`);
+    without it they are ordered by time. `value` is the statistic that is looked at and holds no
+    NaN. `rounds` holds each run's round values, or None where they were not saved.
     """
 
     key: SeriesKey
@@ -88,6 +93,7 @@ class Series:
     commit: NDArray[np.object_]  # str or None
     value: NDArray[np.float64]
     rounds: list[NDArray[np.float64]] | None = None
+    place: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.value)
@@ -96,7 +102,8 @@ class Series:
             lengths.add(len(self.rounds))
         assert lengths == {count}, f"{self.key.name}: columns of different lengths, {lengths}"
         assert not np.isnan(self.value).any(), f"{self.key.name}: NaN in a series"
-        assert (np.diff(self.time_us) >= 0).all(), f"{self.key.name}: runs out of order"
+        order = self.time_us if self.place is None else self.place
+        assert (np.diff(order) >= 0).all(), f"{self.key.name}: runs out of order"
 
     def __len__(self) -> int:
         return len(self.value)

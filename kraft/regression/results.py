@@ -136,6 +136,7 @@ def _run(data: bytes, source: str, ignore_node: bool) -> Run:
         commit=commit.id,
         commit_time_us=commit.time_us,
         dirty=commit.dirty,
+        parents=commit.parents,
         version=document.version,
         suite=[name.suite for name in names],
         benchmark=[name.benchmark for name in names],
@@ -282,6 +283,7 @@ class _Commit(NamedTuple):
     dirty: bool | None
     project: str | None
     branch: str | None
+    parents: list[str] | None  # pytest_benchmark_update_commit_info may add them
 
 
 def _commit(raw: msgspec.Raw) -> _Commit:
@@ -301,7 +303,17 @@ def _commit(raw: msgspec.Raw) -> _Commit:
         dirty if isinstance(dirty, bool) else None,
         text("project"),
         text("branch", _NO_BRANCH),
+        _parents(info.get("parents")),
     )
+
+
+def _parents(given: object) -> list[str] | None:
+    """A list of commits, or one text of them, as ``git log --format=%P`` prints it."""
+    if isinstance(given, str):
+        given = given.split()
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        return None
+    return given
 
 
 def _time_us(text: str) -> int | None:

@@ -80,6 +80,7 @@ class Run:
     values: list[list[float] | None]
     extra_info: list[str]
     problems: tuple[Problem, ...] = ()
+    parents: list[str] | None = None
 
     def __post_init__(self) -> None:
         assert self.statistics.shape == (len(self), len(STATISTIC_COLUMNS))
@@ -131,6 +132,7 @@ def points_table(runs: Sequence[Run], *, plain: bool = False) -> pa.Table:
         "commit": [run.commit for run in runs],
         "commit_time": [run.commit_time_us for run in runs],
         "dirty": [run.dirty for run in runs],
+        "parents": [run.parents for run in runs],
         "version": [run.version for run in runs],
         "machine_info": [run.machine_info for run in runs],
         "source": [run.source for run in runs],

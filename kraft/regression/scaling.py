@@ -121,6 +121,7 @@ def _law(
 class _Run:
     """One run of all sizes that it has, in the order of the sizes."""
 
+    place: int
     time_us: int
     run_id: str
     commit: str | None
@@ -137,11 +138,12 @@ def _runs(sized: dict[float, Series]) -> list[_Run]:
     found: dict[str, _Run] = {}
     for size, series in sized.items():
         for at, run_id in enumerate(series.run_id):
-            run = _Run(int(series.time_us[at]), run_id, series.commit[at], {})
+            order = series.time_us if series.place is None else series.place
+            run = _Run(int(order[at]), int(series.time_us[at]), run_id, series.commit[at], {})
             value = float(series.value[at])
             if value > 0:
                 found.setdefault(run_id, run).values[size] = value
-    return sorted(found.values(), key=lambda run: (run.time_us, run.run_id))
+    return sorted(found.values(), key=lambda run: (run.place, run.run_id))
 
 
 def _changes(
@@ -160,6 +162,7 @@ def _changes(
         time_us=np.array([run.time_us for run in runs], dtype=np.int64),
         commit=np.array([run.commit for run in runs], dtype=object),
         value=10**exponents,
+        place=np.array([run.place for run in runs], dtype=np.int64),
     )
     points = history.find(growth, settings)
     levels = np.split(exponents, [point.index for point in points])

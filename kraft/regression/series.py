@@ -3,9 +3,9 @@
 Owns the order of a history and what is left out of it. Fed by `kraft.spark.analysis` with groups
 of a store of any size, in whatever order Spark hands out rows.
 
-The order is that of time; runs of the same microsecond are ordered by their ids, so that a history
-is the same wherever and however often it is put together. A machine whose clock went back has runs
-where its clock said: nothing else is known of them.
+The order is that of the column ``place`` (`lineage.ordered`), or of time where it is missing; runs
+of the same microsecond are ordered by their ids, so that a history is the same wherever and however
+often it is put together.
 
 A run whose value is missing, NaN or infinite says nothing, nor does a time of zero, which was not
 measured; it is left out, and counted.
@@ -28,7 +28,9 @@ COLUMNS = ("run_id", "time", "commit", "value", "rounds")
 def gather(key: SeriesKey, rows: pa.Table, statistic: str) -> tuple[Series, int]:
     """The history in ``rows`` (`COLUMNS`, any order; ``value`` is the ``statistic``), and how many
     runs were left out of it."""
-    rows = rows.sort_by([("time", "ascending"), ("run_id", "ascending"), ("value", "ascending")])
+    has_places = "place" in rows.column_names
+    names = ["place" if has_places else "time", "run_id", "value"]
+    rows = rows.sort_by([(name, "ascending") for name in names])
     value = rows["value"].to_numpy().astype(np.float64)  # null becomes NaN
     # Nothing takes no time; but nothing may well be counted.
     good = np.isfinite(value) & ((value >= 0) if statistic == "instructions" else (value > 0))
@@ -42,6 +44,7 @@ def gather(key: SeriesKey, rows: pa.Table, statistic: str) -> tuple[Series, int]
         commit=_objects(rows["commit"]),
         value=value,
         rounds=_rounds(rows["rounds"]) if "rounds" in rows.column_names else None,
+        place=rows["place"].to_numpy().astype(np.int64) if has_places else None,
     )
     return series, left_out
 

@@ -37,6 +37,8 @@ _NUMBERS = frozenset(
     {"runs", "old", "new", "base", "candidate", "change %", "interval", "p", "q"}
     | {"least", "most", "exponent", "10x the size", "a run", "noise before", "noise after"}
 )
+#: Series that are listed in a line each; the others are counted.
+_MOST_LINES = 10
 #: Wider than any row: what a table would take if it could.
 _NO_EDGE = 100_000
 
@@ -65,6 +67,7 @@ def show(analysis: Analysis, console: Console) -> None:
         names,
     )
     _scaling_laws(console, analysis.scaling, names)
+    _ended(console, analysis, names)
     _too_little_data(console, analysis, names)
     _problems(console, analysis.problems)
 
@@ -185,6 +188,19 @@ def _scaling_laws(console: Console, laws: Sequence[ScalingLaw], names: wording.N
     _table(console, "Scaling laws: time ~ size ^ exponent", columns, rows, "")
 
 
+def _ended(console: Console, analysis: Analysis, names: wording.Names) -> None:
+    """Those that newer runs of their suites are without, in a line each."""
+    ended = [each for each in analysis.series if each.ended]
+    if not ended:
+        return
+    console.print()
+    _say(console, f"Ended: {wording.counted(len(ended), 'series', 'series')}", "bold")
+    for each in ended[:_MOST_LINES]:
+        _say(console, f"  {names(each.key)}: {wording.end_text(each)}", "")
+    if len(ended) > _MOST_LINES:
+        _say(console, f"  and {len(ended) - _MOST_LINES:,} more", "dim")
+
+
 def _too_little_data(console: Console, analysis: Analysis, names: wording.Names) -> None:
     """Those of which nothing can be said, in a line each; many of them as a number."""
     silent = [each for each in analysis.series if each.outcome is Outcome.TOO_LITTLE_DATA]
@@ -193,11 +209,10 @@ def _too_little_data(console: Console, analysis: Analysis, names: wording.Names)
     console.print()
     few = f"fewer than {analysis.settings.min_runs} runs"
     _say(console, f"Too little data, {few}: {wording.counted(len(silent), 'series', 'series')}", "")
-    most = 10
-    for each in silent[:most]:
+    for each in silent[:_MOST_LINES]:
         _say(console, f"  {names(each.key)}: {wording.counted(each.run_count, 'run')}", "dim")
-    if len(silent) > most:
-        _say(console, f"  and {len(silent) - most:,} more", "dim")
+    if len(silent) > _MOST_LINES:
+        _say(console, f"  and {len(silent) - _MOST_LINES:,} more", "dim")
 
 
 def _problems(console: Console, problems: Sequence[str]) -> None:

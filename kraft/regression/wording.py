@@ -23,6 +23,7 @@ from kraft.regression.findings import (
     Outcome,
     Ratio,
     ScalingLaw,
+    SeriesFinding,
     VarianceChange,
 )
 from kraft.regression.points import SeriesKey
@@ -197,6 +198,14 @@ def variance_cells(change: VarianceChange) -> list[str]:
     ]
 
 
+def end_text(finding: SeriesFinding) -> str:
+    """``last run 2026-11-21``, and what it is called since if it was renamed."""
+    text = f"last run {date_text(finding.last_time_us)}"
+    if finding.renamed_to is not None:
+        text += f", since then {printable(finding.renamed_to)}"
+    return text
+
+
 def slope_text(drift: Drift) -> str:
     """``+0.2 % a run``: relative to the level at the start of the drift."""
     return f"{drift.slope * 100:+.2g} %"
@@ -245,6 +254,8 @@ class Names:
     def __init__(self, keys: Iterable[SeriesKey]) -> None:
         suites: dict[tuple[str, str], set[str]] = {}
         self.machines: set[str] = set()
+        keys = list(keys)
+        self._lines = {(key.project, key.branch) for key in keys}
         for key in keys:
             suites.setdefault((key.benchmark, key.params), set()).add(key.suite)
             self.machines.add(key.machine)
@@ -262,6 +273,8 @@ class Names:
             if (key.benchmark, key.params) in self._shared
             else key.name[len(key.suite) + 2 :]
         )
+        if len(self._lines) > 1:
+            name += f" ({key.project or 'unknown project'}, {key.branch or 'unknown branch'})"
         return printable(name)
 
 

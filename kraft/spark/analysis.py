@@ -21,9 +21,12 @@ from datetime import UTC, datetime
 from math import inf, log
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+
 from kraft.errors import InvalidRequestError
 from kraft.regression import multiplicity
 from kraft.regression.findings import Analysis, ChangePoint, Outcome, ScalingLaw, SeriesFinding
+from kraft.regression.lineage import RunLike, Scope, chosen, graph_of, ordered, with_ends
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.settings import Settings
 from kraft.spark.looking import Benchmark, Looked, sized
@@ -32,18 +35,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: The main branch of every project.
+MAIN = Scope()
+
+
 class Source(Protocol):
     """Points, looked at by whoever is near them."""
 
-    def looked(self, settings: Settings) -> Iterable[Looked]:
-        """Every series looked at by itself, in any order."""
+    def runs(self) -> Sequence[RunLike]:
+        """All runs, in any order."""
+
+    def looked(self, settings: Settings, order: pa.Array) -> Iterable[Looked]:
+        """Every series of the runs in ``order`` (ids, oldest first), in any order."""
 
     def laws(
-        self, of: dict[Benchmark, list[SeriesKey]], settings: Settings, size_param: str | None
+        self,
+        of: dict[Benchmark, list[SeriesKey]],
+        settings: Settings,
+        size_param: str | None,
+        order: pa.Array,
     ) -> Iterable[ScalingLaw]:
         """The laws of these benchmarks, in any order."""
 
-    def histories(self, keys: Sequence[SeriesKey], settings: Settings) -> dict[SeriesKey, Series]:
+    def histories(
+        self, keys: Sequence[SeriesKey], settings: Settings, order: pa.Array
+    ) -> dict[SeriesKey, Series]:
         """The histories of these series, on the driver."""
 
     def machines(self) -> dict[str, str]:
@@ -62,6 +78,7 @@ def analyse(
     since: datetime | str | None = None,
     size_param: str | None = None,
     kept_runs: int = 0,
+    scope: Scope = MAIN,
 ) -> Analysis:
     """Every history in a DataFrame of points: where it changed, by how much, how certain that is.
 
@@ -70,12 +87,13 @@ def analyse(
     out change points before it; the runs before it are looked at all the same, as without them
     nothing could be said of the first ones after it. ``size_param`` names the parameter that
     scaling laws go by. ``kept_runs`` is how many runs' histories may come to the driver for a
-    report that draws them, largest changes first.
+    report that draws them, largest changes first. ``scope`` says which projects and branches are
+    looked at, and by which commits they are ordered: each project's main branch by default.
     """
     from kraft.spark.point_frames import FrameSource
 
     source = FrameSource(points, benchmark=benchmark, machine=machine)
-    return analyse_source(source, settings, since, size_param, kept_runs)
+    return analyse_source(source, settings, since, size_param, kept_runs, scope)
 
 
 def analyse_store(
@@ -88,6 +106,7 @@ def analyse_store(
     since: datetime | str | None = None,
     size_param: str | None = None,
     kept_runs: int = 0,
+    scope: Scope = MAIN,
 ) -> Analysis:
     """`analyse` of a store, bucket by bucket and without a shuffle; the same findings.
 
@@ -99,7 +118,7 @@ def analyse_store(
     from kraft.spark.point_buckets import StoreSource
 
     source = StoreSource(spark, store, benchmark=benchmark, machine=machine)
-    return analyse_source(source, settings, since, size_param, kept_runs)
+    return analyse_source(source, settings, since, size_param, kept_runs, scope)
 
 
 def analyse_source(
@@ -108,15 +127,20 @@ def analyse_source(
     since: datetime | str | None,
     size_param: str | None,
     kept_runs: int,
+    scope: Scope,
 ) -> Analysis:
     """What `analyse` says, of any source."""
     if isinstance(since, str):
         since = time_of(source, since)
-    looked = sorted(source.looked(settings), key=lambda each: each.finding.key)
+    runs, left_out = chosen(source.runs(), scope)
+    order = ordered(runs, graph_of(runs, scope.repository))
+    ids = pa.array(order, pa.string())
+    looked = sorted(source.looked(settings, ids), key=lambda each: each.finding.key)
     findings = multiplicity.correct([each.finding for each in looked], settings)
+    findings = with_ends(findings, order, runs)
     of = sized([each.key for each in findings], size_param)
     laws = sorted(
-        source.laws(of, settings, size_param) if of else [],
+        source.laws(of, settings, size_param, ids) if of else [],
         key=lambda each: (each.key, each.size_param),
     )
     laws = multiplicity.correct_laws(laws, settings)
@@ -126,10 +150,10 @@ def analyse_source(
     machines = source.machines()
     return Analysis(
         settings=settings,
-        series=_with_histories(source, findings, settings, kept_runs),
+        series=_with_histories(source, findings, settings, kept_runs, ids),
         scaling=tuple(laws),
         machines={name: machines[name] for name in sorted({each.key.machine for each in findings})},
-        problems=tuple(_problems(looked, settings)),
+        problems=(*left_out, *_problems(looked, settings)),
     )
 
 
@@ -187,7 +211,11 @@ def _problems(looked: Sequence[Looked], settings: Settings) -> Iterable[str]:
 
 
 def _with_histories(
-    source: Source, findings: tuple[SeriesFinding, ...], settings: Settings, kept_runs: int
+    source: Source,
+    findings: tuple[SeriesFinding, ...],
+    settings: Settings,
+    kept_runs: int,
+    order: pa.Array,
 ) -> tuple[SeriesFinding, ...]:
     """The findings, the worst of them with their histories: ``kept_runs`` runs in all."""
     wanted: list[SeriesKey] = []
@@ -195,7 +223,7 @@ def _with_histories(
         if 0 < each.run_count <= kept_runs:
             kept_runs -= each.run_count
             wanted.append(each.key)
-    kept = source.histories(wanted, settings) if wanted else {}
+    kept = source.histories(wanted, settings, order) if wanted else {}
     return tuple(
         replace(each, series=kept[each.key]) if each.key in kept else each for each in findings
     )

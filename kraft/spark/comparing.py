@@ -30,7 +30,17 @@ def compare(
 
     The order in which runs of a benchmark are read is that of time and run id.
     """
-    needed = [*_BENCHMARK, "machine", "run_id", "time", "mean", "stddev", "rounds", "values"]
+    needed = [
+        *_BENCHMARK,
+        "machine",
+        "project",
+        "run_id",
+        "time",
+        "mean",
+        "stddev",
+        "rounds",
+        "values",
+    ]
     columns = dict.fromkeys([*needed, settings.statistic])
 
     def side(points: pa.Table) -> pa.Table:

@@ -7,13 +7,13 @@ Spark. Called in Spark's workers by `analysis`, or in the process itself where a
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kraft.regression import history, scaling
 from kraft.regression.findings import ScalingLaw, SeriesFinding
@@ -40,23 +40,45 @@ class Looked:
     left_out: int  # runs without a usable value
 
 
-def look(rows: pa.Table, settings: Settings) -> list[Looked]:
-    """Every series in ``rows``, each of which has to be there whole."""
+def look(rows: pa.Table, settings: Settings, order: pa.Array | None = None) -> list[Looked]:
+    """Every series in ``rows``, each of which has to be there whole.
+
+    ``order`` holds the ids of the runs that are looked at, oldest first; None takes all by time.
+    """
     looked = []
-    for key, group in series_rows(rows):
+    for key, group in series_rows(placed(rows, order)):
         series, left_out = gather(key, group, settings.statistic)
         looked.append(Looked(history.analyse(series, settings), left_out))
     return looked
 
 
-def fit(rows: pa.Table, settings: Settings, size_param: str | None) -> list[ScalingLaw]:
+def fit(
+    rows: pa.Table, settings: Settings, size_param: str | None, order: pa.Array | None = None
+) -> list[ScalingLaw]:
     """The laws of the benchmarks in ``rows``, each of which has to be there with all its sizes."""
-    return scaling.laws(histories(rows, settings).values(), settings, size_param)
+    return scaling.laws(histories(rows, settings, order).values(), settings, size_param)
 
 
-def histories(rows: pa.Table, settings: Settings) -> dict[SeriesKey, Series]:
+def histories(
+    rows: pa.Table, settings: Settings, order: pa.Array | None = None
+) -> dict[SeriesKey, Series]:
     """Every series in ``rows``."""
-    return {key: gather(key, group, settings.statistic)[0] for key, group in series_rows(rows)}
+    return {
+        key: gather(key, group, settings.statistic)[0]
+        for key, group in series_rows(placed(rows, order))
+    }
+
+
+def placed(rows: pa.Table, order: pa.Array | None) -> pa.Table:
+    """The rows of the runs in ``order`` with their ``place`` in it, and "" for projects and
+    branches that are not known."""
+    for name in ("project", "branch"):
+        column = pc.fill_null(rows[name].cast(pa.string()), "")
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    if order is None:
+        return rows
+    rows = rows.append_column("place", pc.index_in(rows["run_id"].cast(pa.string()), order))
+    return rows.filter(pc.is_valid(rows["place"]))
 
 
 def series_rows(rows: pa.Table) -> Iterator[tuple[SeriesKey, pa.Table]]:
@@ -127,13 +149,3 @@ def _has_sizes(keys: Sequence[SeriesKey], size_param: str | None) -> bool:
         for name, values in sizes.items()
         if size_param in (None, name)
     )
-
-
-def glob_pattern(glob: str) -> str:
-    """A glob as a regular expression, the same to Python, Java and Arrow.
-
-    ``*`` is any text, ``?`` one character; everything else is itself, brackets included, as they
-    are part of parametrised names.
-    """
-    special = {"*": ".*", "?": "."}
-    return "^" + "".join(special.get(each) or re.escape(each) for each in glob) + "$"

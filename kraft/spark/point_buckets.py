@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft.regression.findings import ScalingLaw
+from kraft.regression.lineage import RunLike, glob_pattern
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.settings import Settings
 from kraft.spark.finding_rows import from_rows, schema_of, to_rows
@@ -29,7 +30,6 @@ from kraft.spark.looking import (
     Looked,
     columns,
     fit,
-    glob_pattern,
     histories,
     look,
     prepared,
@@ -64,18 +64,25 @@ class StoreSource:
         self._files = msgspec.structs.replace(self._state, runs={}, removed={})
         self._filter = _chosen(benchmark, machine)
 
-    def looked(self, settings: Settings) -> list[Looked]:
+    def runs(self) -> list[RunLike]:
+        return list(self._state.runs.values())
+
+    def looked(self, settings: Settings, order: pa.Array) -> list[Looked]:
         state, chosen = self._files, self._filter
         names = [*KEY, *columns(settings)]
 
         def work(bucket: int) -> list[Looked]:
             rows = read_files(state, columns=names, filters=chosen, bucket=bucket)
-            return look(prepared(rows, settings), settings)
+            return look(prepared(rows, settings), settings, order)
 
         return self._each(Looked, work, range(state.buckets))
 
     def laws(
-        self, of: dict[Benchmark, list[SeriesKey]], settings: Settings, size_param: str | None
+        self,
+        of: dict[Benchmark, list[SeriesKey]],
+        settings: Settings,
+        size_param: str | None,
+        order: pa.Array,
     ) -> list[ScalingLaw]:
         state = self._files
         names = [*KEY, *columns(settings, rounds=False)]
@@ -88,21 +95,24 @@ class StoreSource:
             ]
             rows = [
                 read_files(state, columns=names, filters=_all(wanted), bucket=bucket)
-                for bucket in sorted({bucket_of(*key, buckets=state.buckets) for key in keys})
+                for bucket in sorted({bucket_of(*key[:4], buckets=state.buckets) for key in keys})
             ]
-            return fit(prepared(pa.concat_tables(rows), settings), settings, size_param)
+            return fit(prepared(pa.concat_tables(rows), settings), settings, size_param, order)
 
         return self._each(ScalingLaw, work, tasks)
 
-    def histories(self, keys: Sequence[SeriesKey], settings: Settings) -> dict[SeriesKey, Series]:
+    def histories(
+        self, keys: Sequence[SeriesKey], settings: Settings, order: pa.Array
+    ) -> dict[SeriesKey, Series]:
         state = self._files
         of_bucket: dict[int, list[SeriesKey]] = {}
         for key in keys:
-            of_bucket.setdefault(bucket_of(*key, buckets=state.buckets), []).append(key)
+            of_bucket.setdefault(bucket_of(*key[:4], buckets=state.buckets), []).append(key)
         found: dict[SeriesKey, Series] = {}
         for bucket, inside in of_bucket.items():
             wanted = [
-                _all([pc.field(name) == text for name, text in zip(KEY, key, strict=True)])
+                # The other names of a key may be null in the store; they are looked at below.
+                _all([pc.field(name) == text for name, text in zip(KEY[:4], key[:4], strict=True)])
                 for key in inside
             ]
             rows = read_files(
@@ -111,8 +121,8 @@ class StoreSource:
                 filters=reduce(or_, wanted),
                 bucket=bucket,
             )
-            found |= histories(prepared(rows, settings), settings)
-        return found
+            found |= histories(prepared(rows, settings), settings, order)
+        return {key: found[key] for key in keys if key in found}
 
     def machines(self) -> dict[str, str]:
         newest = {}

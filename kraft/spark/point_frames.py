@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  (its name everywhere)
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kraft.regression.findings import ScalingLaw
+from kraft.regression.lineage import RunInfo, RunLike, glob_pattern
 from kraft.regression.points import Series, SeriesKey
 from kraft.regression.settings import Settings
 from kraft.spark.finding_rows import from_rows, schema_of, to_rows
@@ -26,7 +27,6 @@ from kraft.spark.looking import (
     Looked,
     columns,
     fit,
-    glob_pattern,
     histories,
     look,
 )
@@ -45,11 +45,31 @@ class FrameSource:
             points = points.where(F.col("benchmark").rlike(pattern) | full.rlike(pattern))
         if machine is not None:
             points = points.where(F.col("machine").rlike(glob_pattern(machine)))
+        for name in ("project", "branch"):
+            points = points.withColumn(name, F.coalesce(F.col(name), F.lit("")))
         self._points = points
 
-    def looked(self, settings: Settings) -> list[Looked]:
+    def runs(self) -> list[RunLike]:
+        names = [
+            "run_id",
+            "machine",
+            "project",
+            "branch",
+            "commit",
+            "commit_time",
+            "time",
+            "dirty",
+            "parents",
+        ]
+        rows = self._all.select(*names).dropDuplicates(["run_id"]).toArrow()
+        for name in ("commit_time", "time"):
+            column = rows[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+            rows = rows.set_column(rows.column_names.index(name), f"{name}_us", column)
+        return [RunInfo(**row) for row in rows.to_pylist()]
+
+    def looked(self, settings: Settings, order: pa.Array) -> list[Looked]:
         def work(group: pa.Table) -> pa.Table:
-            return to_rows(Looked, look(group, settings))
+            return to_rows(Looked, look(group, settings, order))
 
         rows = (
             _selected(self._points, settings)
@@ -60,10 +80,14 @@ class FrameSource:
         return from_rows(Looked, rows)
 
     def laws(
-        self, of: dict[Benchmark, list[SeriesKey]], settings: Settings, size_param: str | None
+        self,
+        of: dict[Benchmark, list[SeriesKey]],
+        settings: Settings,
+        size_param: str | None,
+        order: pa.Array,
     ) -> list[ScalingLaw]:
         def work(group: pa.Table) -> pa.Table:
-            return to_rows(ScalingLaw, fit(group, settings, size_param))
+            return to_rows(ScalingLaw, fit(group, settings, size_param, order))
 
         rows = (
             _selected(self._only(BENCHMARK, list(of)), settings, rounds=False)
@@ -73,9 +97,11 @@ class FrameSource:
         )
         return from_rows(ScalingLaw, rows)
 
-    def histories(self, keys: Sequence[SeriesKey], settings: Settings) -> dict[SeriesKey, Series]:
+    def histories(
+        self, keys: Sequence[SeriesKey], settings: Settings, order: pa.Array
+    ) -> dict[SeriesKey, Series]:
         rows = _selected(self._only(KEY, [tuple(key) for key in keys]), settings).toArrow()
-        return histories(rows, settings)
+        return histories(rows, settings, order)
 
     def machines(self) -> dict[str, str]:
         newest = F.max(F.struct("time", "run_id", "machine_info")).alias("newest")

@@ -12,19 +12,30 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import has_magic
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kraft.errors import BenchmarkFileError, InvalidRequestError
-from kraft.regression.points import SeriesKey
+from kraft.regression import comparison
+from kraft.regression.lineage import (
+    RunLike,
+    Scope,
+    ancestors,
+    chosen,
+    graph_of,
+    ordered,
+)
 from kraft.regression.results import read_run
 from kraft.regression.runs import Run, points_table
 from kraft.spark.result_files import find_files
 from kraft.spark.store import list_runs, read_table
 
-_KEY = list(SeriesKey._fields)
+_KEY = comparison.KEY
+_BENCHMARK_KEY = [name for name in _KEY if name != "project"]
+_MAIN = Scope()
 
 
 def is_path(name: str) -> bool:
@@ -104,32 +115,56 @@ class Runs:
         )
 
     def read(
-        self, store: str | os.PathLike[str], columns: Sequence[str], before: pa.Table | None = None
+        self,
+        store: str | os.PathLike[str],
+        columns: Sequence[str],
+        before: pa.Table | None = None,
+        scope: Scope = _MAIN,
     ) -> pa.Table:
-        """The points that are meant, with their keys, ``run_id``, ``time`` and ``columns``, oldest
-        first.
+        """The points that are meant, with their keys, ``run_id``, ``time``, what is known of their
+        commits, and ``columns``, oldest first.
 
         ``before`` is the candidate, where its baseline is looked for: of each series the last runs
-        are those that are older than all of the candidate's, and a run of the candidate is never
-        its own baseline.
+        of ``scope`` are those where the candidate left them (`_until`), and a run of the candidate
+        is never its own baseline.
 
         Raises InvalidRequestError where no run is meant, or the digits fit several commits.
         """
-        light = [*_KEY, "run_id", "time"]
-        if self.last:
-            run_ids = self._of_last(read_table(store, columns=light), before)["run_id"]
-        else:
-            run_ids = pa.array(self._named(store), pa.string())
+        light = [*_KEY, "run_id", "time", "commit", "commit_time", "parents"]
+        order = self._order(store, before, scope) if self.last else None
+        wanted = pa.array(self._named(store), pa.string()) if order is None else order
+        if order is not None:
+            there = pc.field("run_id").isin(order)
+            light_points = read_table(store, columns=[*_KEY, "run_id"], filters=there)
+            wanted = self._of_last(light_points, before, order)["run_id"]
         points = read_table(
             store,
             columns=list(dict.fromkeys([*light, *columns])),
-            filters=pc.field("run_id").isin(pc.unique(run_ids)),
+            filters=pc.field("run_id").isin(pc.unique(wanted)),
         )
-        points = self._of_last(points, before) if self.last else _without(points, before)
+        points = _without(points, before)
+        if order is not None:
+            points = self._of_last(points, before, order)
         if not points.num_rows:
             than = " beside the candidate" if before is not None else ""
             raise InvalidRequestError(f"{self.text}: the store holds no such runs{than}")
         return points.sort_by([("time", "ascending"), ("run_id", "ascending")])
+
+    def _order(
+        self, store: str | os.PathLike[str], before: pa.Table | None, scope: Scope
+    ) -> pa.Array:
+        """The ids of the runs that the last ones are taken of, oldest first."""
+        runs: Sequence[RunLike] = list_runs(store)
+        if before is not None:
+            projects = {each for each in before["project"].to_pylist() if each}
+            runs = [
+                run for run in runs if not projects or not run.project or run.project in projects
+            ]
+        kept, _ = chosen(runs, scope)
+        graph = dict(graph_of(runs, scope.repository))
+        if before is not None:
+            kept = _until(kept, before, graph)
+        return pa.array(ordered(kept, graph), pa.string())
 
     def _named(self, store: str | os.PathLike[str]) -> list[str]:
         """The ids of the runs that the digits mean."""
@@ -144,19 +179,22 @@ class Runs:
         of_run = [each.run_id for each in runs if each.run_id.startswith(self.text)]
         return [each.run_id for each in of_commit] + of_run
 
-    def _of_last(self, points: pa.Table, before: pa.Table | None) -> pa.Table:
-        """The rows of the last runs of each series."""
-        points = _without(points, before)
-        rows = points.select([*_KEY, "run_id", "time"])
-        rows = rows.append_column("row", pa.array(np.arange(points.num_rows)))
+    def _of_last(self, points: pa.Table, before: pa.Table | None, order: pa.Array) -> pa.Table:
+        """The rows of the last runs in ``order`` of each series that ``before`` has."""
+        names = [*_KEY, "run_id"]
+        rows = _plain(points.select(names)).append_column(
+            "row", pa.array(np.arange(points.num_rows))
+        )
+        rows = rows.append_column("place", pc.index_in(rows["run_id"], order))
+        rows = rows.filter(pc.is_valid(rows["place"]))
+        filled = pc.fill_null(rows["project"], "")
+        rows = rows.set_column(rows.column_names.index("project"), "project", filled)
         if before is not None:
-            oldest = before.group_by(_KEY).aggregate([("time", "min")])
-            rows = rows.join(_plain(oldest), _KEY, join_type="inner")
-            rows = rows.filter(pc.less(rows["time"], rows["time_min"]))
+            there = _plain(before.select(_BENCHMARK_KEY)).group_by(_BENCHMARK_KEY).aggregate([])
+            rows = rows.join(there, _BENCHMARK_KEY, join_type="left semi")
         if not rows.num_rows:
             return points.slice(0, 0)
-        newest = [("time", "descending"), ("run_id", "descending")]
-        rows = rows.sort_by([*((name, "ascending") for name in _KEY), *newest])
+        rows = rows.sort_by([*((name, "ascending") for name in _KEY), ("place", "descending")])
         begins = np.zeros(rows.num_rows, dtype=bool)
         begins[0] = True
         for name in _KEY:
@@ -165,6 +203,52 @@ class Runs:
         places = np.arange(rows.num_rows)
         since = places - np.maximum.accumulate(np.where(begins, places, 0))
         return points.take(pa.array(np.sort(rows["row"].to_numpy()[since < self.last])))
+
+
+def _until(
+    runs: Sequence[RunLike], candidate: pa.Table, graph: dict[str, Sequence[str]]
+) -> list[RunLike]:
+    """The runs up to where the candidate left them, without its own.
+
+    By the commit graph, those are the runs of the candidate's commit and its ancestors: what was
+    merged into the base since is no part of the candidate. Where the graph does not know its
+    commit, they are those of commits that are not younger; without commits, the older runs.
+    """
+    rows = _plain(candidate.select(["run_id", "commit"]))
+    own = set(rows["run_id"].to_pylist())
+    commits = sorted({each for each in rows["commit"].to_pylist() if each})
+    named = (
+        candidate.select(["commit", "parents"]).to_pylist()
+        if "parents" in (candidate.column_names)
+        else []
+    )
+    graph |= {
+        each["commit"]: each["parents"] for each in named if each["commit"] and each["parents"]
+    }
+    runs = [run for run in runs if run.run_id not in own]
+    before = [found for each in commits if (found := ancestors(each, graph)) is not None]
+    if before and len(before) == len(commits):
+        common = set.intersection(*before)
+        known = [run for run in runs if run.commit in common]
+        if known:
+            return known
+    began = _first(candidate, "time")
+    committed = _first(candidate, "commit_time")
+    return [
+        run
+        for run in runs
+        if (
+            run.time_us < began
+            if committed is None or run.commit_time_us is None
+            else run.commit_time_us <= committed and run.commit not in commits
+        )
+    ]
+
+
+def _first(table: pa.Table, name: str) -> Any:
+    """The least time of a column in microseconds since 1970, None without any."""
+    column = table[name].combine_chunks().cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    return pc.min(column).as_py()
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -194,6 +194,7 @@ def _entry(run: Run, digest: str, target: str) -> RunEntry:
         commit=run.commit,
         commit_time_us=run.commit_time_us,
         dirty=run.dirty,
+        parents=run.parents,
     )
 
 

@@ -57,6 +57,7 @@ class RunEntry(msgspec.Struct, frozen=True):
     commit: str | None = None
     commit_time_us: int | None = None
     dirty: bool | None = None
+    parents: list[str] | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -218,3 +218,20 @@ def test_the_documents_of_json_are_json(kraft: Run, planted: tuple[Path, list[St
     ran = kraft("regress", "--store", planted[0] / "store", "--json")
     assert json.dumps(ran.json, allow_nan=False)
     assert ran.json["summary"]["series"] == 20
+
+
+def test_projects_branches_and_repositories_are_chosen(
+    kraft: Run, planted: tuple[Path, list[Step]], tmp_path: Path
+) -> None:
+    store = planted[0] / "store"
+    (project, branch), *others = {(run.project, run.branch) for run in list_runs(store)}
+    assert not others
+    given = ["--project", project or "", "--branch", branch or ""]
+    assert kraft("regress", "--store", store, *given).lines[0].startswith("20 series, 2 changed")
+    for name, text in (("project", "nobody's"), ("branch", "nowhere")):
+        ran = kraft("regress", "--store", store, f"--{name}", text)
+        assert ran.code == 2
+        assert f"{name} {text!r}" in ran.err
+    ran = kraft("regress", "--store", store, "--repository", tmp_path)
+    assert ran.code == 2
+    assert "git cannot list the commits of this repository" in ran.err

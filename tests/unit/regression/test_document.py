@@ -55,6 +55,7 @@ def test_a_change_point_says_all_there_is() -> None:
         "improvements": 2,
         "drifts": 1,
         "variance_changes": 1,
+        "ended": 0,
         "scaling_changed": 1,
         "machines": 2,
         "problems": 1,
