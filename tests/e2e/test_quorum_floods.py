@@ -72,6 +72,10 @@ def test_a_crowd_of_connections_neither_ends_nodes_nor_keeps_voters_out(
                 if what == "known":
                     with contextlib.suppress(ConnectionError):
                         intruder.ask(m.DescribeQuorumRequest())
+        for one in document["controllers"]:
+            # It was 1,021: one file more than three ended the node.
+            open_now = len(os.listdir(f"/proc/{one['pid']}/fd"))
+            assert open_now <= DESCRIPTORS - 256, one
         # A vote writes quorum-state: it opens a file, and a connection to the other voter.
         os.kill(document["controllers"][lost - 1]["pid"], signal.SIGKILL)
         now = described(rest)
