@@ -39,7 +39,8 @@ class Loss(Enum):
     #: Each file ends its work somewhere, at any byte of any write; all names are as they should be.
     TORN = "torn"
     #: Each sector is as it was after any of its writes, whatever became of the others; files have
-    #: grown or not; each change of a name is there or not.
+    #: grown or not; each change of a name is there or not. One sector that is overwritten in place
+    #: may be torn, of a small file.
     SECTORS = "sectors"
     #: Each file and each directory fares in a way of its own.
     MIXED = "mixed"
@@ -78,7 +79,10 @@ class Inode:
                     put(left, position, data[: random.randrange(len(data) + 1)])
             return left
         stale: set[int] = set()
-        for position, data in self.pending:
+        # The device was in the middle of one sector at most; logs take each as written or not.
+        is_in_place = len(self.content) == len(self.durable) <= 2 * SECTOR
+        torn = random.randrange(2 * len(self.pending)) if is_in_place else -1
+        for index, (position, data) in enumerate(self.pending):
             if data is None:
                 if random.random() < 0.5:
                     put(left, position, None)
@@ -91,7 +95,10 @@ class Inode:
                     stale.add(start)
                     continue
                 first = max(start, position)
-                put(left, first, data[first - position : start + SECTOR - position])
+                sector = data[first - position : start + SECTOR - position]
+                if index == torn:
+                    sector = sector[: random.randrange(len(sector) + 1)]
+                put(left, first, sector)
         return left
 
 

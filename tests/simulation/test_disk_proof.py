@@ -56,12 +56,37 @@ def remove_all_but_the_log(self: SnapshotFiles, id: Any) -> None:
         self._disk.remove(self.path(old))
 
 
+def lower_one_slot(self: SyncedOffset, offset: int, epoch: int) -> None:
+    if offset < self.offset:
+        self._write(offset, epoch)
+        assert self.file is not None
+        self.file.sync()
+
+
+def rename_without_sync(self: SnapshotFiles, id: Any) -> Any:
+    """The download has its name, and a crash may take that back."""
+    sync_directory = self._disk.sync_directory
+    self._disk.sync_directory = nothing  # type: ignore[method-assign]
+    try:
+        return finish_download(self, id)
+    finally:
+        self._disk.sync_directory = sync_directory  # type: ignore[method-assign]
+
+
+finish_download = SnapshotFiles.finish_download
+
 FAULTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "no sync of the log": (MetadataStore, "sync", acknowledge_without_sync),
     "no sync of any file": (CrashFile, "sync", nothing),
     "no sync of a directory": (CrashDisk, "sync_directory", nothing),
     "the synced offset is not lowered": (SyncedOffset, "lower_to", nothing),
     "the synced offset is one too high": (SyncedOffset, "raise_to", claim_one_too_many),
+    "the synced offset is lowered in one slot": (SyncedOffset, "lower_to", lower_one_slot),
+    "the rename of a snapshot is not synced": (
+        SnapshotFiles,
+        "finish_download",
+        rename_without_sync,
+    ),
     "the log goes before its snapshot is there": (
         MetadataStore,
         "_install",
