@@ -149,7 +149,7 @@ class Elections(NodeState):
             return
         if candidacy.is_pre_vote != request.is_pre_vote:
             return
-        if response.error == UNSUPPORTED_VERSION and request.is_pre_vote:
+        if response.error == UNSUPPORTED_VERSION and request.is_pre_vote and self.is_voter:
             self.skip_pre_vote()
             return
         if response.error != NONE:
@@ -165,8 +165,12 @@ class Elections(NodeState):
             self.return_from_pre_vote(Cause.LOST)
 
     def skip_pre_vote(self) -> None:
-        """A voter knows no pre-vote: then there is none, as before KIP-996."""
-        if self.role is Role.PROSPECTIVE:
+        """Stand without a pre-vote, as before KIP-996: a peer does not know it.
+
+        A removed voter does not, as in Kafka: its elections would take its peers into epochs that
+        the leader, which it may not know, never hears of.
+        """
+        if self.role is Role.PROSPECTIVE and self.is_voter:
             self.become_candidate()
 
     def return_from_pre_vote(self, cause: Cause) -> None:

@@ -83,6 +83,11 @@ class Reconfiguration(Leading):
     def _append_voters(self, change: VoterChange, voters: VoterSet) -> None:
         before = self.voters
         assert voters.has_overlapping_majority(before), (voters, before)
+        assert self.leadership is not None
+        if len(before) == 1:
+            # Nobody's fetches renewed it: the second voter has a whole period to be heard from.
+            timeout_ms = self.config.check_quorum_timeout_ms
+            self.leadership.check_quorum_deadline_ms = self.now_ms + timeout_ms
         self._append_change(change, [voters.to_record()])
         self.note_removed_voters(before)
 

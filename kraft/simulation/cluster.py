@@ -49,6 +49,7 @@ from kraft.raft.ready import (
 )
 from kraft.raft.voters import Endpoint
 from kraft.simulation import trace
+from kraft.simulation.damage import damaged, failed
 from kraft.simulation.history import Entry, History, Violation
 from kraft.simulation.invariants import Checks
 from kraft.simulation.machine import Asked, Job, Machine, Origin
@@ -58,8 +59,6 @@ from kraft.simulation.weather import NOTHING, SNAPSHOT_DAMAGE, Suppressed, Weath
 
 LIVENESS_MS = 10_000.0
 NEVER = float("inf")
-#: Of a batch: base offset, length, epoch, magic and the CRC itself lie before.
-CRC_COVERS_FROM = 21
 
 
 def _whose(thing: Any) -> Hashable:
@@ -218,6 +217,8 @@ class Cluster:
                     self._send_request(machine, send)
                 elif type(send) is SendResponse:
                     self._send_response(machine, send.reply_to, send.response)
+        if node.following is not None:
+            checks.gives_up_a_silent_leader(machine, event, self.now)
         wake_at = ready.wake_at_ms
         if wake_at != NEVER:
             # A little later, so that no rounding wakes the node before its own clock says so.
@@ -253,6 +254,7 @@ class Cluster:
             self.step(machine, None)
             if machine.role is Role.LEADER:
                 self.checks.is_heard(machine, self.now)
+            self.checks.answers_in_time(machine, self.now)
         elif machine.wake_at != NEVER:
             machine.timer_at = machine.wake_at
             self.at(machine.wake_at, self._wake, machine, life, machine.wake_at)
@@ -369,7 +371,7 @@ class Cluster:
                 self.at(self.now + 1.0, self._fail, origin, False)
             return
         if not machine.is_up:
-            if self.draw() < 0.7:
+            if not machine.is_silent:
                 self.at(self.now + self.weather.latency_ms, self._fail, origin, False)
             return
         if machine.paused_until > self.now:
@@ -384,7 +386,7 @@ class Cluster:
             return
         self._last_reply += 1
         reply_to = self._last_reply
-        machine.asked[reply_to] = Asked(origin, request)
+        machine.asked[reply_to] = Asked(origin, request, self.now)
         if source is not None and machine.role is Role.LEADER:
             machine.heard[source.id] = self.now
         if type(request) is ApiVersionsRequest:
@@ -409,7 +411,7 @@ class Cluster:
             raise Violation(
                 "one_answer_a_request", f"{machine} answers {reply_to} twice or unasked"
             )
-        self.checks.response(machine, asked.request, response)
+        self.checks.response(machine, asked.request, response, asked.at)
         if type(response) is FetchSnapshotResponse and type(response.data) is SnapshotSlice:
             part = response.data
             snapshot = machine.storage.snapshots.get(part.snapshot_id)
@@ -420,33 +422,24 @@ class Cluster:
             if damage and response.data and self.draw() < damage:
                 at = int(self.draw() * len(response.data))
                 response.data = response.data[:at] + DAMAGED_BYTE + response.data[at + 1 :]
-        elif (
-            self.weather.damage
-            and type(response) is FetchResponse
-            and len(response.records)
-            and self.draw() < self.weather.damage
-        ):
-            self._damage(response)
+        elif type(response) is FetchResponse:
+            response = self._spoil(machine, asked.request, response)
         origin = asked.origin
         if origin.machine is None:
             self.counts[f"{type(response).__name__}_{response.error}"] += 1
             return
         self._travel(origin, self._answer, origin, response, machine.id)
 
-    def _damage(self, response: FetchResponse) -> None:
-        """Flips a bit that the last batch's CRC covers, or cuts it; TCP lets some through."""
-        self.counts["damaged_records"] += 1
-        records = bytearray(response.records)
-        position, end = 0, 0
-        while end < len(records):
-            position = end
-            end += 12 + int.from_bytes(records[position + 8 : position + 12], "big")
-        if self.draw() < 0.5:
-            at = position + CRC_COVERS_FROM + int(self.draw() * (end - position - CRC_COVERS_FROM))
-            records[at] ^= 1 << int(self.draw() * 8)
-        else:
-            del records[position + int(self.draw() * (end - position)) :]
-        response.records = bytes(records)
+    def _spoil(self, machine: Machine, request: Request, response: FetchResponse) -> FetchResponse:
+        """Damage the records now and then; all answers of a node that is out of order."""
+        is_sick = machine.sick_until > self.now
+        if is_sick and machine.answers_errors:
+            return failed(response, self.counts)
+        if len(response.records) and (
+            is_sick or (self.weather.damage and self.draw() < self.weather.damage)
+        ):
+            return damaged(response, request, self.draw, self.counts)
+        return response
 
     def _answer(self, origin: Origin, response: Response, source: int) -> None:
         machine = origin.machine
@@ -493,8 +486,11 @@ class Cluster:
 
     def _down(self, machine: Machine) -> None:
         machine.is_up = False
+        # The host is gone, or only the process: then its host refuses connections at once.
+        machine.is_silent = self.draw() < 0.4
+        self.counts["silent_hosts" if machine.is_silent else "refusing_hosts"] += 1
         for asked in machine.asked.values():
-            if asked.origin.machine is not None and self.draw() < 0.7:
+            if asked.origin.machine is not None and not machine.is_silent:
                 delay = self.weather.latency_ms + self.draw()
                 self.at(self.now + delay, self._fail, asked.origin, False)
         machine.begin_life()

@@ -23,7 +23,7 @@ from kraft.raft.messages import (
     VoteRequest,
 )
 from kraft.raft.ready import Resign, Role, Shutdown, SnapshotsCleaned, SnapshotStored
-from kraft.raft.voters import Endpoint, ReplicaKey
+from kraft.raft.voters import Endpoint, ReplicaKey, VoterSet
 from kraft.simulation.cluster import Cluster
 from kraft.simulation.history import Violation
 from kraft.simulation.machine import Machine, new_directory
@@ -44,6 +44,7 @@ class Faults:
         self._phase = 0
         self._mean_ms = 0.0
         self._has_moved = self._is_on = False
+        self._last_removal_at = float("-inf")
         table: list[tuple[int, Callable[[], None]]] = [
             (14, self.crash_one),
             (8, self.crash_leader),
@@ -62,6 +63,8 @@ class Faults:
             (3, self.resign),
             (4, self.shut_down),
             (4, self.wipe_observer),
+            (5, self.replace_disk),
+            (4, self.fall_sick),
             (1, self.describe),
             (4, self.strange_request),
         ]
@@ -116,7 +119,7 @@ class Faults:
             self.absent = []
         cluster.counts["absent_nodes"] += len(self.absent)
         for machine in cluster.machines.values():
-            machine.slow_until = 0.0
+            machine.slow_until = machine.sick_until = 0.0
             machine.is_disk_full = False
             machine.paused_until = 0.0
             if machine in self.absent:
@@ -130,20 +133,39 @@ class Faults:
         absent: list[Machine] = []
         if self.random.random() < 0.7:
             return absent
-        voter_sets = [machine.config.static_voters.ids for machine in machines]
-        for machine in machines:
-            voter_sets += [voters.ids for voters in machine.storage.voters_in_force()]
-            if machine.is_up:
-                voter_sets.append(machine.node.log.voters.ids)
+        voter_sets = self._voter_sets()
         self.random.shuffle(machines)
         for machine in machines[:2]:
             if machine.config.auto_join or machine.may_become_voter_until >= self.cluster.now:
                 # A request to make it a voter may still be on its way.
                 continue
-            down = {machine.id, *(other.id for other in absent)}
-            if all(2 * len(ids & down) < len(ids) for ids in voter_sets if ids):
+            if self._is_majority_left(voter_sets, [machine, *absent]):
                 absent.append(machine)
         return absent
+
+    def _voter_sets(self) -> list[VoterSet]:
+        """Return all sets of voters that any node acts by, or may act by after a truncation."""
+        voter_sets = []
+        for machine in self.cluster.machines.values():
+            voter_sets.append(machine.config.static_voters)
+            voter_sets += machine.storage.voters_in_force()
+            if machine.is_up:
+                voter_sets.append(machine.node.log.voters)
+        return voter_sets
+
+    def _is_majority_left(self, voter_sets: list[VoterSet], without: list[Machine]) -> bool:
+        """Whether each set keeps a majority that has its disks, without these machines."""
+        machines = self.cluster.machines
+        return all(
+            2
+            * sum(
+                voters.is_voter(machines[id].config.replica) and machines[id] not in without
+                for id in voters.ids
+            )
+            > len(voters)
+            for voters in voter_sets
+            if voters.ids
+        )
 
     def _restart(self, machine: Machine, _b: None = None, _c: None = None) -> None:
         """Starts what is down, and ends what takes too long to shut down."""
@@ -213,21 +235,54 @@ class Faults:
             if machine.id not in voting and machine.may_become_voter_until < cluster.now
         ]
         if idle:
-            machine = self.random.choice(idle)
-            cluster.crash(machine)
-            machine.wipe(
-                self.new_storage(machine.id, cluster.history, machine.config.static_voters),
-                new_directory(self.random),
-            )
+            self._wipe(self.random.choice(idle))
             cluster.counts["wiped_disks"] += 1
-            self._restart_later(machine)
+
+    def replace_disk(self) -> None:
+        """A voter comes back on an empty disk, as a new replica; operators replace the old one.
+
+        One that the others can do without: a majority of every set of voters has its disks.
+        """
+        cluster = self.cluster
+        machines = list(cluster.machines.values())
+        if any(machine.config.static_voters.ids for machine in machines):
+            return
+        if self._last_removal_at > cluster.now - 10_000.0:
+            return
+        voter_sets = self._voter_sets()
+        spare = [
+            machine
+            for machine in machines
+            if machine.may_become_voter_until < cluster.now
+            and any(voters.is_voter(machine.config.replica) for voters in voter_sets)
+            and self._is_majority_left(voter_sets, [machine])
+        ]
+        if spare:
+            self._wipe(self.random.choice(spare))
+            cluster.counts["replaced_disks"] += 1
+
+    def _wipe(self, machine: Machine) -> None:
+        cluster = self.cluster
+        cluster.crash(machine)
+        machine.wipe(
+            self.new_storage(machine.id, cluster.history, machine.config.static_voters),
+            new_directory(self.random),
+        )
+        self._restart_later(machine)
+
+    def fall_sick(self) -> None:
+        """All that others fetch of a node arrives damaged, or is an error; it knows nothing."""
+        machine = self.cluster.leader() if self.random.random() < 0.7 else self._any_up()
+        if machine is not None:
+            machine.answers_errors = self.random.random() < 0.5
+            machine.sick_until = self.cluster.now + self.random.random() * 6000.0
 
     def pause(self) -> None:
         """A node stands still, as in a long collection or a suspended machine."""
         machine = self.cluster.leader() if self.random.random() < 0.4 else self._any_up()
         if machine is not None:
             self.cluster.counts["pauses"] += 1
-            machine.paused_until = self.cluster.now + 50.0 + self.random.random() ** 2 * 6000.0
+            machine.pause(self.cluster.now + 50.0 + self.random.random() ** 2 * 6000.0)
 
     # -- disks
 
@@ -261,8 +316,13 @@ class Faults:
         if machine is None:
             return
         ways = self.random.randrange(3)
+        # Now and then with others, which are too few to lead.
+        voters = list(machine.node.log.voters.ids - {machine.id})
+        voters.sort()
+        self.random.shuffle(voters)
+        count = self.random.randrange(max(1, machine.node.log.voters.majority - 1))
         for other in self.cluster.machines:
-            if other != machine.id:
+            if other != machine.id and other not in voters[:count]:
                 if ways != 1:
                     self.cluster.blocked.add((machine.id, other))
                 if ways != 2:
@@ -352,7 +412,15 @@ class Faults:
             for machine in cluster.machines.values()
             if machine.id not in voters.ids and machine.config.can_vote
         ]
-        if others and len(voters) < MOST_VOTERS and random.random() < 0.6:
+        stale = [
+            voter
+            for voter in voters
+            if not voters.is_voter(cluster.machines[voter.id].config.replica)
+        ]
+        if stale:
+            # Its disk was replaced: nobody else may go before the old replica has.
+            cluster.ask(leader, RemoveRaftVoterRequest(cluster_id, stale[0].key))
+        elif others and len(voters) < MOST_VOTERS and random.random() < 0.6:
             machine = random.choice(others)
             machine.may_become_voter_until = cluster.now + 30_000.0
             cluster.ask(
@@ -369,6 +437,10 @@ class Faults:
             voter = random.choice(list(voters))
             if random.random() < 0.25:
                 voter = voters.get(leader.id) or voter
+            if not all(cluster.machines[id].knows_pre_vote for id in voters.ids - {voter.id}):
+                # Where it alone has that record, it can lead only by a pre-vote; nor in Kafka.
+                return
+            self._last_removal_at = cluster.now
             cluster.ask(leader, RemoveRaftVoterRequest(cluster_id, voter.key))
 
     def upgrade(self) -> None:
@@ -396,7 +468,9 @@ class Faults:
         """Somebody asks what makes no sense: it is refused, and changes nothing."""
         machine, random = self._any_up(), self.random
         now = self.cluster.now
-        if machine is None or machine.paused_until > now or machine.wake_at <= now:
+        # The simulation wakes a node a little late (`Cluster.step`): a timer that is due by the
+        # node's clock would be taken for the request's work.
+        if machine is None or machine.paused_until > now or machine.wake_at <= now + 0.01:
             return
         node, stranger = machine.node, ReplicaKey(random.choice((-1, 77)), new_directory(random))
         epoch, cluster_id = node.epoch, machine.config.cluster_id

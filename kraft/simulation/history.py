@@ -15,7 +15,7 @@ from struct import Struct
 
 from kraft._core.batch_records import iterate
 from kraft.raft.voters import VoterSet
-from kraft.records import control
+from kraft.records import ZERO_UUID, control
 
 #: base offset, batch length, epoch, magic, CRC, attributes, last offset delta.
 _HEADER = Struct(">qiibIhi")
@@ -156,6 +156,12 @@ class History:
 
     def _change_voters(self, entry: Entry, voters: VoterSet) -> None:
         """One voter at a time, and only where the change before is committed (KIP-853)."""
+        for voter in voters:
+            is_complete = voter.key.directory_id not in (None, ZERO_UUID)
+            if entry.level not in voter.kraft_versions or not is_complete:
+                raise Violation(
+                    "voters_say_what_they_support", f"{voter!r} in {entry} of level {entry.level}"
+                )
         before = entry.voters
         entry.voters = voters
         if before is None:

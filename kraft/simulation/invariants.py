@@ -10,8 +10,9 @@ majority_holds_committed, committed_never_lost_or_changed, acknowledged_is_commi
 durable_before_visible, leader_never_loads_a_snapshot, snapshot_at_log_start, snapshot_is_whole,
 one_voter_change_at_a_time, an_isolated_leader_resigns, voters_are_those_of_the_log,
 the_log_keeps_its_word, strange_requests_change_nothing, one_answer_a_request,
-commit_within_10_seconds, everyone_catches_up_within_10_seconds, no_assertion_fails,
-no_exception_escapes.
+a_leader_that_is_heard_leads_on, a_follower_gives_up_a_silent_leader, every_request_is_answered,
+voters_say_what_they_support, commit_within_10_seconds, everyone_catches_up_within_10_seconds,
+no_assertion_fails, no_exception_escapes.
 
 Fed by `cluster`, which calls it before anything leaves a machine.
 """
@@ -21,8 +22,11 @@ from __future__ import annotations
 from collections import Counter
 
 from kraft.raft.messages import (
+    NONE,
+    SNAPSHOT_NOT_FOUND,
     AddRaftVoterResponse,
     BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -34,15 +38,24 @@ from kraft.raft.messages import (
 )
 from kraft.raft.ready import (
     DropSnapshotDownload,
+    Event,
     InstallSnapshot,
+    RequestReceived,
+    ResponseReceived,
     Role,
     RoleChange,
+    SnapshotRefused,
+    SnapshotStored,
     StoreSnapshotChunk,
     Write,
 )
 from kraft.raft.voters import ReplicaKey
+from kraft.simulation.damage import DamagedFetchResponse
 from kraft.simulation.history import Entry, History, Violation
 from kraft.simulation.machine import Machine
+
+#: A change of voters is answered within the request timeout (2 s), a slow disk adds seconds.
+MOST_OF_AN_ANSWER_MS = 6_000.0
 
 
 class Checks:
@@ -92,6 +105,7 @@ class Checks:
             counts["elections"] += 1
             machine.led_since = now
             machine.heard.clear()
+            machine.served.clear()
         elif change.role is not machine.role:
             counts["became_" + change.role.name.lower()] += 1
         if machine.role is Role.LEADER and change.role is not Role.LEADER:
@@ -102,6 +116,7 @@ class Checks:
                 voters = machine.node.log.voters
                 is_voter = voters.is_voter(machine.config.replica)
                 counts["check_quorum_resignations" if is_voter else "removed_leaders"] += 1
+                self._had_to_resign(machine, now)
             machine.is_asked_to_leave = False
         machine.role, machine.epoch, machine.leader_id = change.role, epoch, change.leader_id
 
@@ -117,6 +132,65 @@ class Checks:
                 f"{machine} leads, its log ends with {voter_sets[0]}, committed are "
                 f"{voter_sets[1]} up to {committed}",
             )
+
+    def _had_to_resign(self, machine: Machine, now: float) -> None:
+        """A leader leads on while voters fetch from it, until its removal is committed."""
+        voters, config = machine.node.log.voters, machine.config
+        changed = machine.storage.last.voters_entry
+        if not voters.is_voter(config.replica) and changed is not None and changed.is_committed:
+            return
+        since = now - config.check_quorum_timeout_ms / 2 / machine.clock_rate
+        needed = voters.majority - voters.is_voter(config.replica)
+        if machine.served_voters is voters and needed > 0:
+            served = sum(machine.served.get(id, since) > since for id in voters.ids)
+            if served >= needed:
+                raise Violation(
+                    "a_leader_that_is_heard_leads_on",
+                    f"{machine} resigns in epoch {machine.epoch}, served {served} of {voters} in "
+                    f"the last moments, its removal {changed} is not committed",
+                )
+
+    def gives_up_a_silent_leader(self, machine: Machine, event: Event, now: float) -> None:
+        """A follower stands for election once nothing good came from its leader for the timeout.
+
+        Errors and records that are damaged are nothing good. Held against what the network brought.
+        """
+        node = machine.node
+        following, download = node.following, node.download
+        end_offset = node.log.end_offset
+        is_news = following is not machine.followed or end_offset != machine.followed_end
+        if type(event) is ResponseReceived:
+            response = event.response
+            if type(response) is DamagedFetchResponse:
+                # What was asked for before the log grew says only that the leader is there.
+                is_news |= response.asked_offset != machine.followed_end
+            else:
+                is_news |= getattr(response, "error", -1) in (NONE, SNAPSHOT_NOT_FOUND)
+        elif type(event) is RequestReceived:
+            is_news |= type(event.request) is EndQuorumEpochRequest
+        elif type(event) in (SnapshotStored, SnapshotRefused):
+            is_news = True
+        if is_news or not node.is_electable or (download is not None and download.is_installing):
+            machine.followed, machine.followed_end = following, end_offset
+            machine.good_news_at = now
+            return
+        silent_ms = (now - machine.good_news_at) * machine.clock_rate
+        if silent_ms > machine.config.fetch_timeout_ms + 1.0 and not machine.is_shutting_down:
+            raise Violation(
+                "a_follower_gives_up_a_silent_leader",
+                f"{machine} follows {node.leader_id} in epoch {machine.epoch}, of which nothing "
+                f"good came for {silent_ms:.0f} ms",
+            )
+
+    def answers_in_time(self, machine: Machine, now: float) -> None:
+        """Every request is answered, a change of voters too, which waits longest (2 s)."""
+        for asked in machine.asked.values():
+            if max(asked.at, machine.paused_until_at_most) < now - MOST_OF_AN_ANSWER_MS:
+                raise Violation(
+                    "every_request_is_answered",
+                    f"{machine} has not answered {asked.request!r} of {asked.at:.0f} at {now:.0f}",
+                )
+            return
 
     def is_heard(self, machine: Machine, now: float) -> None:
         """A leader that no majority has fetched from for two periods leads no more (KAFKA-15489).
@@ -216,11 +290,11 @@ class Checks:
             other = self.machines.get(voter.key.id)
             if other is None:
                 continue
-            directory_id = voter.key.directory_id
-            if directory_id is not None and directory_id != other.config.directory_id:
+            disk = other.disk_of(voter.key)
+            if disk is None:
                 continue
             # Who has not heard of this epoch may still be told by an older leader to cut it off.
-            holding += other.storage.election.epoch >= machine.epoch and other.storage.holds(entry)
+            holding += disk.election.epoch >= machine.epoch and disk.holds(entry)
         if holding * 2 <= len(voters):
             raise Violation(
                 "majority_holds_committed",
@@ -270,7 +344,17 @@ class Checks:
         ) and request.epoch > storage.election.epoch:
             self._not_durable(machine, request)
 
-    def response(self, machine: Machine, request: Request, response: Response) -> None:
+    def _note_served(self, machine: Machine, replica: ReplicaKey, asked_at: float) -> None:
+        voters = machine.node.log.voters
+        if machine.served_voters is not voters:
+            machine.served_voters = voters
+            machine.served.clear()
+        if replica.id != machine.id and voters.is_voter(replica):
+            machine.served[replica.id] = max(machine.served.get(replica.id, 0.0), asked_at)
+
+    def response(
+        self, machine: Machine, request: Request, response: Response, asked_at: float = 0.0
+    ) -> None:
         storage = machine.storage
         if type(response) is FetchResponse:
             if response.epoch > storage.election.epoch:
@@ -287,6 +371,9 @@ class Checks:
                 self.counts["diverging_fetches"] += 1
             elif response.snapshot_id is not None:
                 self.counts["snapshot_fetches"] += 1
+            elif response.error == NONE and machine.role is Role.LEADER:
+                assert type(request) is FetchRequest
+                self._note_served(machine, request.replica, asked_at)
         elif type(response) is VoteResponse:
             if response.epoch > storage.election.epoch:
                 self._not_durable(machine, response)

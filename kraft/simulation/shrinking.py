@@ -5,6 +5,10 @@ invariant is still violated. First whole phases of trouble go, then all faults o
 by one (Zeller's ddmin over the numbers of the faults), and nodes before and after. Each try is a
 run by the seed's tape. The search is bounded by a number of runs, not by time: one seed shrinks to
 the same replay everywhere.
+
+A history of less must fail no later than the seed does. Of a safety violation that is counted in
+events. Of a liveness violation it is the simulated time: with fewer nodes or faults the nodes that
+wait for something often take more steps in the same ten seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +25,20 @@ from kraft.simulation.weather import NUMBERS_OF_A_PHASE, Suppressed
 
 #: How often a history is run again at most.
 MOST_RUNS = 400
+#: A cluster that commits nothing and a node that catches up with nothing fail in the same way.
+PROGRESS = "no progress"
+PROGRESS_INVARIANTS = ("commit_within_10_seconds", "everyone_catches_up_within_10_seconds")
+#: These say that something did not happen in time.
+LIVENESS_INVARIANTS = frozenset(
+    {
+        *PROGRESS_INVARIANTS,
+        "an_isolated_leader_resigns",
+        "a_follower_gives_up_a_silent_leader",
+        "every_request_is_answered",
+        "a_dead_broker_is_fenced",
+        "a_living_broker_is_unfenced",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +104,17 @@ class _Search:
         self._most_runs = most_runs
         assert first.violation is not None
         self._wanted = kind_of(first.violation)
-        self._most_events = first.events
+        self._is_liveness = first.violation.invariant in LIVENESS_INVARIANTS
+        self._longest = self._length(first)
         self._tape, recorded = replay.record()
         assert recorded.digest == first.digest, "a tape changes nothing"
         kept = frozenset(number for number, _ in first.injected)
         self.replay = replace(replay, suppressed=Suppressed(kept=kept))
         self.outcome = first
         self.runs = 0
+
+    def _length(self, outcome: Outcome) -> float:
+        return outcome.simulated_ms if self._is_liveness else outcome.events
 
     def _attempt(self, replay: Replay) -> bool:
         """Takes a replay that fails in the same way, and no later than the seed does."""
@@ -102,7 +124,7 @@ class _Search:
         outcome = replay.run_by(self._tape)
         if outcome.violation is None or kind_of(outcome.violation) != self._wanted:
             return False
-        if outcome.events > self._most_events:
+        if self._length(outcome) > self._longest:
             return False
         # What did not come to happen is not needed.
         kept = frozenset(number for number, _ in outcome.injected)
@@ -112,11 +134,11 @@ class _Search:
 
     def hurry(self) -> bool:
         """Leaves out the time in which nothing happens any more."""
-        events = self.outcome.events
+        length = self._length(self.outcome)
         suppressed = self.replay.suppressed._replace(is_hurried=True)
         was = self.replay, self.outcome
         if self._attempt(replace(self.replay, suppressed=suppressed)):
-            if self.outcome.events < events:
+            if self._length(self.outcome) < length:
                 return True
             self.replay, self.outcome = was
         return False
@@ -155,7 +177,12 @@ class _Search:
 
 
 def kind_of(violation: Violation) -> tuple[str, str]:
-    """What makes two violations the same: the invariant; of an exception its type, and where."""
+    """Return what makes two violations the same: the invariant, of an exception its type and place.
+
+    Both invariants of progress are one.
+    """
+    if violation.invariant in PROGRESS_INVARIANTS:
+        return PROGRESS, ""
     if violation.invariant not in (
         "no_assertion_fails",
         "no_exception_escapes",

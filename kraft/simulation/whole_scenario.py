@@ -98,6 +98,8 @@ class WholeFaults(Faults):
             (8, self.resign),
             (4, self.shut_down),
             (3, self.wipe_observer),
+            (3, self.replace_disk),
+            (3, self.fall_sick),
             (16, self.kill_broker),
             (8, self.stop_broker),
             (4, self.lose_directory),
@@ -178,7 +180,7 @@ class WholeFaults(Faults):
             self.cluster.step(machine, Resign(machine.epoch))
 
     def _pause_it(self, machine: Machine) -> None:
-        machine.paused_until = self.cluster.now + 1_000.0 + self.random.random() * 5_000.0
+        machine.pause(self.cluster.now + 1_000.0 + self.random.random() * 5_000.0)
 
     def _die_in_a_failover(self) -> None:
         """The last fault: a broker dies with the controller that knew it (KAFKA-18138)."""

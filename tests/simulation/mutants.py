@@ -16,7 +16,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -38,7 +40,9 @@ from kraft.simulation.log_storage import CrashingFile
 from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay
 from kraft.simulation.shrinking import Shrunk, shrink
 from kraft.simulation.storage import Storage
+from tests.scenarios.script import Scenario, ScenarioFailedError
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
+from tests.simulation.quorum_mutants import QUORUM_MUTANTS, SHOWN_BY_SCENARIOS
 
 SEED_LIMIT = 300
 #: A seed of a whole cluster goes through more.
@@ -476,7 +480,24 @@ def any_candidate_is_told_what_is_not_committed() -> None:
     Leading._answer_fetch = boasting  # type: ignore[method-assign]
 
 
+MUTANTS |= QUORUM_MUTANTS
+
+
 # -- the command
+
+
+SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
+
+
+def scenario_that_fails() -> str | None:
+    """Run every script of `tests/scenarios`; return the name of the first that fails."""
+    for path in sorted(SCENARIOS.glob("*.txt")):
+        with TemporaryDirectory() as workspace:
+            try:
+                Scenario(path, Path(workspace)).run()
+            except ScenarioFailedError:
+                return path.stem
+    return None
 
 
 class Caught(NamedTuple):
@@ -505,11 +526,17 @@ class Caught(NamedTuple):
 
 
 def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
-    """Plants the fault in this process, and runs seeds until an invariant speaks."""
+    """Plant the fault in this process, and run seeds until an invariant is violated.
+
+    What no seed is likely to show in this time is shown by a scenario.
+    """
     is_of_the_quorum = name in MUTANTS
     kind = QUORUM if is_of_the_quorum else CONTROLLERS
     (MUTANTS if is_of_the_quorum else CONTROLLER_MUTANTS)[name]()
     start = perf_counter()
+    if name in SHOWN_BY_SCENARIOS:
+        failing = scenario_that_fails()
+        return Caught(name, failing and f"scenario {failing}", 0, 0, perf_counter() - start)
     limit = SEED_LIMIT if is_of_the_quorum else WHOLE_SEED_LIMIT
     for seed in range(first, first + limit):
         outcome = kind.run_seed(seed, EVENT_LIMIT)
@@ -550,7 +577,9 @@ def main() -> int:
         )
     else:
         for found in caught:
-            how = f"{found.invariant} (seed {found.seed}, event {found.event})"
+            how = f"{found.invariant}"
+            if found.event:
+                how += f" (seed {found.seed}, event {found.event})"
             print(f"{found.name:55} {how if found.invariant else 'SURVIVES'}")
             if found.shrunk is not None:
                 print(f"{'':55} {found.shrunk}")

@@ -6,6 +6,8 @@ from kraft.raft.config import RaftConfig
 from kraft.raft.election_state import ElectionState
 from kraft.raft.log_view import LogView
 from kraft.raft.messages import (
+    AddRaftVoterRequest,
+    ApiVersionsResponse,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -180,6 +182,25 @@ def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None
     assert removed.node.role is Role.RESIGNED
 
 
+def test_a_removed_voter_does_not_stand_without_a_pre_vote() -> None:
+    """Its elections would take others into epochs that the leader of its voters never hears of."""
+    log = LogView()
+    log.load_snapshot_voters(voters(1, 3), 1)
+    log.append(0, 1, 3)
+    log.replay_control_batch(encode_control_records([voters(3).to_record()], epoch=3))
+    log.durable_end_offset = 1
+    removed = Story(1, log, ElectionState(3))
+    removed.wait(1000)
+    (ask,) = removed.sent
+    assert ask.request.is_pre_vote
+    removed.step(RequestFailed(ask.correlation, is_unsupported=True))
+    assert removed.node.role is Role.PROSPECTIVE
+    removed.wait(100)
+    (ask,) = removed.sent
+    removed.step(ResponseReceived(ask.correlation, VoteResponse(35)))
+    assert (removed.node.role, removed.node.epoch) == (Role.PROSPECTIVE, 3)
+
+
 def test_a_node_whose_removal_is_committed_does_not_stand() -> None:
     log = LogView()
     log.load_snapshot_voters(voters(1, 3), 1)
@@ -296,3 +317,27 @@ def test_an_unattached_node_asks_each_bootstrap_server_in_turn() -> None:
         observer.step(RequestReceived(vote, epoch))
         asked += [send.destination for send in observer.sent if isinstance(send, SendRequest)]
     assert sorted(asked) == [-4, -3, -2]
+
+
+def test_a_second_voter_has_a_whole_period_to_be_heard() -> None:
+    """A sole voter's own check-quorum period, which nobody renews, was all but over."""
+    log = LogView()
+    log.load_snapshot_voters(voters(1), 1)
+    leader = Story(1, log, ElectionState())
+    leader.step()
+    assert leader.node.role is Role.LEADER
+    end_offset, epoch = log.end_offset, leader.node.epoch
+    second = ReplicaKey(2, directory(2))
+    leader.wait(2990)
+    fetch = FetchRequest("c", second, epoch, end_offset, epoch, max_wait_ms=500)
+    leader.step(RequestReceived(fetch, 1))
+    (endpoint,) = (endpoint for voter in voters(2) for endpoint in voter.endpoints)
+    leader.step(RequestReceived(AddRaftVoterRequest("c", 100, second, (endpoint,)), 2))
+    (ask,) = (send for send in leader.sent if isinstance(send, SendRequest))
+    leader.step(ResponseReceived(ask.correlation, ApiVersionsResponse(0, VersionRange(0, 1))))
+    assert set(log.voters.ids) == {1, 2}
+
+    leader.wait(400)
+    assert leader.node.role is Role.LEADER
+    leader.wait(2600)
+    assert leader.node.role is Role.RESIGNED

@@ -41,3 +41,16 @@ def the_high_watermark_is_one_too_high() -> Iterator[None]:
         yield
     finally:
         NodeState.commit = commit  # type: ignore[method-assign]
+
+
+@contextmanager
+def a_lost_request_is_waited_for() -> Iterator[None]:
+    """Nothing goes wrong but that something does not happen: a liveness invariant speaks."""
+    from kraft.raft.state import NodeState
+
+    give_up = NodeState.give_up_late_requests
+    NodeState.give_up_late_requests = lambda self: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        NodeState.give_up_late_requests = give_up  # type: ignore[method-assign]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
 from kraft.simulation.history import Violation
 from kraft.simulation.replays import QUORUM, Replay, parse
 from kraft.simulation.seeds import Failure, Finding, shrink_failure
-from kraft.simulation.shrinking import kind_of, shrink
+from kraft.simulation.shrinking import PROGRESS, kind_of, shrink
 from tests.unit.simulation.planted import (
+    a_lost_request_is_waited_for,
     the_high_watermark_is_one_too_high,
     voters_that_were_truncated_stay,
 )
@@ -34,7 +36,11 @@ def failing_seeds(invariant: str, event_limit: int, *, faults: int) -> Iterator[
 @functools.cache
 def seed_of_truncated_voters() -> int:
     with voters_that_were_truncated_stay():
-        return next(failing_seeds("voters_are_those_of_the_log", 3000, faults=20))
+        for seed in islice(failing_seeds("voters_are_those_of_the_log", 3000, faults=20), 4):
+            shrunk = shrink(Replay(QUORUM, seed, 3000))
+            if shrunk is not None and shrunk.after.faults <= 5:
+                return seed
+    raise AssertionError("four seeds need more than five of their faults each")
 
 
 @functools.cache
@@ -102,6 +108,21 @@ def test_what_was_shrunk_stays_as_it_is() -> None:
     assert again.lines == found.lines
 
 
+def test_a_history_in_which_nothing_happens_any_more_gets_small_too() -> None:
+    """Fewer faults may take more events: the nodes that still work go on for the same 10 s."""
+    with a_lost_request_is_waited_for():
+        seed = next(failing_seeds("everyone_catches_up_within_10_seconds", 1500, faults=20))
+        shrunk = shrink(Replay(QUORUM, seed, 1500))
+        assert shrunk is not None
+        again = parse(str(shrunk.replay)).run()
+    assert shrunk.before.faults > 20
+    assert shrunk.after.faults <= 5
+    assert again.violation is not None
+    assert kind_of(again.violation) == (PROGRESS, "")
+    assert again.digest == shrunk.outcome.digest
+    assert parse(str(shrunk.replay)).run().violation is None, "the fault is gone"
+
+
 def test_the_search_ends_with_its_runs() -> None:
     seed = seed_of_truncated_voters()
     with voters_that_were_truncated_stay():
@@ -117,6 +138,7 @@ def test_the_search_ends_with_its_runs() -> None:
     [
         (("logs_match", "here"), ("logs_match", "there"), True),
         (("logs_match", "here"), ("vote_once_per_epoch", "here"), False),
+        (("commit_within_10_seconds", "a"), ("everyone_catches_up_within_10_seconds", ""), True),
         (("KeyError: 3", "step"), ("KeyError: 8", "step"), True),
         (("KeyError: 3", "step"), ("ValueError: 3", "step"), False),
         (("KeyError: 3", "step"), ("KeyError: 3", "poll"), False),
