@@ -36,11 +36,11 @@ def failing_seeds(invariant: str, event_limit: int, *, faults: int) -> Iterator[
 @functools.cache
 def seed_of_truncated_voters() -> int:
     with voters_that_were_truncated_stay():
-        for seed in islice(failing_seeds("voters_are_those_of_the_log", 3000, faults=20), 4):
+        for seed in islice(failing_seeds("voters_are_those_of_the_log", 3000, faults=20), 12):
             shrunk = shrink(Replay(QUORUM, seed, 3000))
             if shrunk is not None and shrunk.after.faults <= 5:
                 return seed
-    raise AssertionError("four seeds need more than five of their faults each")
+    raise AssertionError("twelve seeds need more than five of their faults each")
 
 
 @functools.cache
