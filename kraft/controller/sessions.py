@@ -266,12 +266,15 @@ class BrokerSessions:
     # -- what took effect
 
     def follow(self, cluster: Cluster, broker_id: int) -> None:
-        """A registration, or its end, took effect: the broker's state begins anew, or ends."""
+        """A registration, or its end, took effect: the broker's state begins anew, or ends.
+
+        Like Kafka's, a broker that registers again goes behind those of its bucket
+        (ClusterControlManager.replay removes it from the heartbeat manager first).
+        """
+        self._brokers.pop(broker_id, None)
+        self.order_version += 1
         registration = cluster.state.brokers.get(broker_id)
-        if registration is None:
-            self._brokers.pop(broker_id, None)
-            self.order_version += 1
-        else:
+        if registration is not None:
             self._begin(registration)
 
     def fence(self, broker_id: int) -> None:

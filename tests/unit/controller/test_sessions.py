@@ -124,3 +124,15 @@ def test_nothing_is_left_when_another_controller_leads() -> None:
     assert sessions.lowest_active_offset() == NO_ACTIVE_OFFSET
     sessions.activate(lab.cluster, 5.0)
     assert sessions.is_alive(lab.cluster, 1, 5.0)
+
+
+def test_a_broker_that_registers_again_goes_behind_the_others_of_its_bucket() -> None:
+    lab = Lab(0)
+    ids = (4, 20, 36)
+    for broker in ids:
+        lab.do(controller.register_broker(lab.cluster, registration(broker), next_offset=broker))
+    sessions = active(lab)
+    first, second, third = sessions.placement_order()
+    assert sorted((first, second, third)) == [4, 20, 36]
+    sessions.follow(lab.cluster, first)
+    assert sessions.placement_order() == [second, third, first]
