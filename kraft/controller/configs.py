@@ -28,6 +28,7 @@ from kraft.errors import (
     InvalidRequestError,
     KraftError,
     PolicyViolationError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -143,14 +144,16 @@ def config_records(
     resource: ConfigResource,
     values: Mapping[str, str | None],
     settings: Settings = DEFAULTS,
+    policy: AlterConfigPolicy | None = None,
 ) -> list[Record]:
     """The records that set ``values`` on a resource that is about to be: Config before ClearElr.
 
-    Raises what `check_configs` does, and InvalidConfigError for a value that is too long.
+    Raises what `check_configs` and the policy do, and InvalidConfigError for a value that is too
+    long.
     """
     if not values:
         return []
-    writer = _Writer(cluster, settings, is_forwarded=True, policy=None)
+    writer = _Writer(cluster, settings, is_forwarded=True, policy=policy)
     made = writer.changed(
         resource, [ConfigChange(name, value) for name, value in values.items()], is_new=True
     )
@@ -311,7 +314,23 @@ class _Writer:
         if not is_new:
             check_resource_exists(self.cluster, resource, self.settings)
         if self.policy is not None:
-            self.policy(resource, altered)
+            self._ask_policy(self.policy, resource, altered)
+
+    @staticmethod
+    def _ask_policy(
+        policy: AlterConfigPolicy, resource: ConfigResource, altered: Mapping[str, str | None]
+    ) -> None:
+        """Turn whatever else a policy raises into the error of this resource alone, as Kafka does
+        (ConfigurationControlManager.validateAlterConfig).
+        """
+        try:
+            policy(resource, altered)
+        except KraftError:
+            raise
+        except Exception as error:
+            raise UnknownServerError(
+                f"the policy for configurations failed on {resource[1]!r}: {error}"
+            ) from error
 
     def _check_of_broker(
         self, broker: str, name: str, value: str | None, present: Mapping[str, str]

@@ -16,6 +16,7 @@ from kraft._core.creation import topic_size
 from kraft.controller.arguments import find_topic
 from kraft.controller.brokers import RegistrationRequest, register_broker, unregister_broker
 from kraft.controller.configs import (
+    AlterConfigPolicy,
     ConfigChange,
     alter_configs,
     alter_configs_in_pieces,
@@ -266,16 +267,25 @@ def configure(
     resources: Iterable[tuple[ConfigResource, Sequence[ConfigChange]]],
     *,
     validate_only: bool = False,
+    is_forwarded: bool = False,
+    policy: AlterConfigPolicy | None = None,
 ) -> Operation:
-    """IncrementalAlterConfigs."""
+    """IncrementalAlterConfigs; ``is_forwarded`` as in `incremental_alter_configs`."""
     wanted = list(resources)
 
     def decide(tip: Tip) -> Outcome:
         if len(wanted) > _RESOURCES_AT_ONCE and not validate_only and has_transactions(tip):
-            pieces = incremental_alter_configs_in_pieces(tip.cluster, wanted, tip.settings)
+            pieces = incremental_alter_configs_in_pieces(
+                tip.cluster, wanted, tip.settings, is_forwarded=is_forwarded, policy=policy
+            )
             return InPieces("incremental alter configs", pieces)
         return incremental_alter_configs(
-            tip.cluster, wanted, tip.settings, validate_only=validate_only
+            tip.cluster,
+            wanted,
+            tip.settings,
+            validate_only=validate_only,
+            is_forwarded=is_forwarded,
+            policy=policy,
         )
 
     return Operation("incremental alter configs", decide)
@@ -285,15 +295,26 @@ def replace_configs(
     resources: Iterable[tuple[ConfigResource, Mapping[str, str | None]]],
     *,
     validate_only: bool = False,
+    is_forwarded: bool = False,
+    policy: AlterConfigPolicy | None = None,
 ) -> Operation:
-    """AlterConfigs, the one of old."""
+    """AlterConfigs, the one of old; ``is_forwarded`` as in `incremental_alter_configs`."""
     wanted = list(resources)
 
     def decide(tip: Tip) -> Outcome:
         if len(wanted) > _RESOURCES_AT_ONCE and not validate_only and has_transactions(tip):
-            pieces = alter_configs_in_pieces(tip.cluster, wanted, tip.settings)
+            pieces = alter_configs_in_pieces(
+                tip.cluster, wanted, tip.settings, is_forwarded=is_forwarded, policy=policy
+            )
             return InPieces("alter configs", pieces)
-        return alter_configs(tip.cluster, wanted, tip.settings, validate_only=validate_only)
+        return alter_configs(
+            tip.cluster,
+            wanted,
+            tip.settings,
+            validate_only=validate_only,
+            is_forwarded=is_forwarded,
+            policy=policy,
+        )
 
     return Operation("alter configs", decide)
 

@@ -29,7 +29,7 @@ from kraft._core.placement import PlacementSpec, ReplicaPlacer, UsableBrokers
 from kraft._core.table import PartitionTable
 from kraft.controller.arguments import MAX_INT16, MAX_INT32, check_uuid, find_topic, is_integer
 from kraft.controller.config_validation import check_topic_name
-from kraft.controller.configs import config_records
+from kraft.controller.configs import AlterConfigPolicy, config_records
 from kraft.controller.decision import (
     MAX_RECORDS_PER_BATCH,
     NO_RECORDS,
@@ -121,10 +121,13 @@ class CreationRules:
     """What a request is held against, beside the cluster.
 
     ``is_authorized`` says of a name whether whoever asks may create it; None: everything.
+    ``config_policy`` sees the configurations of a new topic before ``policy`` sees the topic
+    (ReplicationControlManager.createTopics).
     """
 
     is_authorized: Callable[[str], bool] | None = None
     policy: CreateTopicPolicy | None = None
+    config_policy: AlterConfigPolicy | None = None
     quota: MutationQuota | None = None
 
 
@@ -310,7 +313,11 @@ class _Creation:
                         f"a configuration of topic {topic.name!r} has no value"
                     )
                 configs = config_records(
-                    self._cluster, (TOPIC, topic.name), topic.configs, self._settings
+                    self._cluster,
+                    (TOPIC, topic.name),
+                    topic.configs,
+                    self._settings,
+                    self._rules.config_policy,
                 )
                 if len(configs) >= MAX_RECORDS_PER_BATCH:
                     raise PolicyViolationError(f"a topic with {len(configs)} configurations")

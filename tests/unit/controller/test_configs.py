@@ -14,6 +14,7 @@ from kraft.errors import (
     InvalidRequestError,
     KraftError,
     PolicyViolationError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -213,6 +214,22 @@ def test_a_policy_sees_what_is_altered_and_may_refuse_it() -> None:
     assert isinstance(decision.response[TOPIC, "t"], PolicyViolationError)
     assert seen == [{"flush.ms": "13"}]
     assert len(decision.records) == 0
+
+
+def test_a_policy_that_fails_is_the_error_of_the_resource_that_it_failed_on() -> None:
+    lab = Lab()
+    lab.create("t", [0])
+
+    def policy(resource: tuple[int, str], altered: Mapping[str, str | None]) -> None:
+        if resource[0] == TOPIC:
+            raise ZeroDivisionError
+
+    change = [ConfigChange("log.cleaner.threads", "2")]
+    asked = [((TOPIC, "t"), [ConfigChange("flush.ms", "1")]), ((BROKER, ""), change)]
+    decision = controller.incremental_alter_configs(lab.cluster, asked, policy=policy)
+    assert isinstance(decision.response[TOPIC, "t"], UnknownServerError)
+    assert decision.response[BROKER, ""] is None
+    assert len(decision.records) == 1
 
 
 def test_more_records_than_a_batch_may_have_are_refused() -> None:

@@ -4,7 +4,7 @@ pieces.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TypeVar
 
 import pytest
@@ -29,6 +29,7 @@ from kraft.errors import (
     ThrottlingQuotaExceededError,
     TopicDeletionDisabledError,
 )
+from kraft.image.configs import TOPIC, ConfigResource
 from kraft.records import Uuid
 from tests.unit.controller.clusters import Lab
 
@@ -129,6 +130,32 @@ def test_a_policy_is_asked_last_and_whatever_it_raises_is_the_topics_error() -> 
         TopicMetadata("fine", 1, 1, None, {"retention.ms": "5"}),
         TopicMetadata("manual", None, None, {0: [1, 2]}, {}),
     ]
+
+
+def test_the_policy_for_configurations_sees_those_of_new_topics_before_placement() -> None:
+    lab = Lab()
+    seen: list[tuple[ConfigResource, dict[str, str | None]]] = []
+
+    def policy(resource: ConfigResource, altered: Mapping[str, str | None]) -> None:
+        seen.append((resource, dict(altered)))
+        if resource[1] == "refused":
+            raise PolicyViolationError("not here")
+        if resource[1] == "broken":
+            raise ZeroDivisionError
+
+    topics = [
+        NewTopic("refused", id_of(1), 1, 9, configs={"retention.ms": "5"}),
+        NewTopic("broken", id_of(2), 1, 1, configs={"retention.ms": "5"}),
+        NewTopic("plain", id_of(3), 1, 1),
+        NewTopic("fine", id_of(4), 1, 1, configs={"retention.ms": "6"}),
+        NewTopic("wrong", id_of(5), 1, 1, configs={"retention.ms": "soon"}),
+    ]
+    decision = controller.create_topics(
+        lab.cluster, topics, placer=lab.placer, rules=CreationRules(config_policy=policy)
+    )
+    assert [code(decision.response[topic.name]) for topic in topics] == [44, -1, 0, 0, 40]
+    assert [resource[1] for resource, _ in seen] == ["refused", "broken", "fine"]
+    assert seen[2] == ((TOPIC, "fine"), {"retention.ms": "6"})
 
 
 def test_the_mutation_quota_hears_what_comes_and_goes_and_may_refuse() -> None:
