@@ -101,7 +101,7 @@ performance-page: build
 interop: build
 	$(BIN)/python -m pytest tests/interop tests/differential -m interop
 
-# A case of the pure functions each, and a sequence of 50 operations for every hundred of them.
+# Cases of the pure functions; for every hundred a sequence for the managers and one for whole controllers.
 differential: CASES ?= 20000
 differential: SEED ?= 1
 differential: build

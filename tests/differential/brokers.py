@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kraft import controller
-from kraft.controller import Decision, RegistrationRequest
+from kraft.controller import Decision, RegistrationRequest, operations, requests
 from kraft.image import Endpoint, VersionRange
-from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.setups import FEATURES
 from tests.differential.world import (
     CLUSTER_ID,
     UNKNOWN_BROKER,
+    View,
     World,
     drawn_id,
     id_of,
@@ -28,7 +29,7 @@ class Advance(Operation):
     name = "advance"
     weight = 6
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         return {"ms": dice.choice((1, 1_000, 8_999, 9_000, 9_001, 20_000))}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
@@ -36,13 +37,13 @@ class Advance(Operation):
         return Decided(None)
 
 
-class RegisterBroker(Operation):
+class RegisterBroker(Request):
     """A new broker, a restart (clean, unclean, of the same incarnation), a bad request."""
 
     name = "register_broker"
     weight = 20
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         brokers = world.cluster.state.brokers
         known = world.brokers()
         restarting = [id for id in known if dice.random() < 0.2 or not world.has_live_session(id)]
@@ -113,11 +114,10 @@ class RegisterBroker(Operation):
             },
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         asked = arguments["request"]
-        broker = asked["brokerId"]
         request = RegistrationRequest(
-            broker_id=broker,
+            broker_id=asked["brokerId"],
             incarnation_id=id_of(asked["incarnationId"]),
             endpoints=[
                 Endpoint(point["name"], point["host"], point["port"], point["securityProtocol"])
@@ -135,15 +135,10 @@ class RegisterBroker(Operation):
             cluster_id=asked["clusterId"],
             is_migrating_zk_broker=asked["isMigratingZkBroker"],
         )
-        decision = controller.register_broker(
-            world.cluster,
-            request,
-            next_offset=world.cluster.next_offset,
-            has_live_session=world.has_live_session(broker),
-            cluster_id=CLUSTER_ID,
-            settings=world.settings,
-        )
-        return Decided(decision, decision.response)
+        return requests.register(request, CLUSTER_ID)
+
+    def answer(self, response: Any) -> Any:
+        return response
 
 
 class _OfBroker(Operation):
@@ -151,7 +146,7 @@ class _OfBroker(Operation):
 
     function: Callable[..., Decision[Any]]
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         return {"broker": world.some_broker(dice)}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
@@ -174,7 +169,7 @@ class UnfenceBroker(_OfBroker):
     weight = 30
     function = staticmethod(controller.unfence_broker)
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         # A broker that shuts down asks for nothing else until it registers anew.
         able = [
             broker.id
@@ -191,7 +186,7 @@ class BeginControlledShutdown(_OfBroker):
     weight = 8
     function = staticmethod(controller.begin_controlled_shutdown)
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         unfenced = [b.id for b in world.cluster.state.brokers.values() if not b.fenced]
         return {"broker": dice.choice(sorted(unfenced))} if unfenced else None
 
@@ -206,12 +201,17 @@ class BeginControlledShutdown(_OfBroker):
         return Decided(decided.decision, decided.answer, applied=applied)
 
 
-class UnregisterBroker(_OfBroker):
+class UnregisterBroker(Request):
     """It is removed for good."""
 
     name = "unregister_broker"
     weight = 4
-    function = staticmethod(controller.unregister_broker)
+
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
+        return {"broker": world.some_broker(dice)}
+
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return requests.unregister(arguments["broker"])
 
 
 class DirectoriesOffline(Operation):
@@ -220,7 +220,7 @@ class DirectoriesOffline(Operation):
     name = "directories_offline"
     weight = 8
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         if world.level < 17:
             return None
         broker = world.some_broker(dice)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from kraft import controller
-from kraft.controller import ConfigChange, ConfigOperation, Decision
+from kraft.controller import ConfigChange, ConfigOperation, operations, requests
 from kraft.controller.config_schema import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from kraft.errors import KraftError
 from kraft.image.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from tests.differential.operation import Arguments, Decided, Operation
-from tests.differential.world import World
+from tests.differential.operation import Arguments, Operation, Request
+from tests.differential.world import View
 
 _SET, _DELETE, _APPEND, _SUBTRACT = (int(operation) for operation in ConfigOperation)
 Resource = tuple[int, str]
@@ -68,7 +67,7 @@ def _key(dice: random.Random, kind: int) -> tuple[str, str]:
     return name, dice.choice(_VALUES)
 
 
-def _resource(dice: random.Random, world: World) -> Resource:
+def _resource(dice: random.Random, world: View) -> Resource:
     drawn = dice.random()
     if drawn < 0.5:
         return TOPIC, world.some_topic(dice)
@@ -83,21 +82,20 @@ def _resource(dice: random.Random, world: World) -> Resource:
     )
 
 
-def _answered(decision: Decision[dict[Resource, KraftError | None]]) -> Decided:
-    answer = [
+def _codes(response: dict[Resource, KraftError | None]) -> list[Any]:
+    return sorted(
         [*resource, 0 if error is None else error.kafka_code]
-        for resource, error in decision.response.items()
-    ]
-    return Decided(decision, sorted(answer))
+        for resource, error in response.items()
+    )
 
 
-class AlterConfigs(Operation):
+class AlterConfigs(Request):
     """Values are set and deleted, entries added to lists and taken from them."""
 
     name = "incremental_alter_configs"
     weight = 15
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         changes: dict[Resource, list[Any]] = {}
         for _ in range(dice.choice((1, 1, 2, 3))):
             resource = _resource(dice, world)
@@ -113,9 +111,10 @@ class AlterConfigs(Operation):
         return {
             "changes": [[*resource, named] for resource, named in changes.items()],
             "forwarded": dice.random() < 0.5,
+            "validate_only": dice.random() < 0.1,
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         changes = [
             (
                 (type, name),
@@ -123,23 +122,27 @@ class AlterConfigs(Operation):
             )
             for type, name, named in arguments["changes"]
         ]
-        return _answered(
-            controller.incremental_alter_configs(
-                world.cluster, changes, world.settings, is_forwarded=arguments["forwarded"]
-            )
+        return requests.configure(
+            changes,
+            validate_only=arguments["validate_only"],
+            is_forwarded=arguments["forwarded"],
+            policy=world.config_policy,
         )
+
+    def answer(self, response: Any) -> Any:
+        return _codes(response)
 
     def understood(self, response: Any) -> Any:
         return sorted([type, name, code] for type, name, code, _ in response)
 
 
-class LegacyAlterConfigs(Operation):
+class LegacyAlterConfigs(Request):
     """All that a resource has is replaced."""
 
     name = "legacy_alter_configs"
     weight = 5
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         configs: dict[Resource, dict[str, str | None]] = {}
         for _ in range(dice.choice((1, 1, 2))):
             resource = _resource(dice, world)
@@ -156,15 +159,20 @@ class LegacyAlterConfigs(Operation):
         return {
             "configs": [[*resource, values] for resource, values in configs.items()],
             "forwarded": dice.random() < 0.5,
+            "validate_only": dice.random() < 0.1,
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         configs = [((type, name), values) for type, name, values in arguments["configs"]]
-        return _answered(
-            controller.alter_configs(
-                world.cluster, configs, world.settings, is_forwarded=arguments["forwarded"]
-            )
+        return requests.replace_configs(
+            configs,
+            validate_only=arguments["validate_only"],
+            is_forwarded=arguments["forwarded"],
+            policy=world.config_policy,
         )
+
+    def answer(self, response: Any) -> Any:
+        return _codes(response)
 
     def understood(self, response: Any) -> Any:
         return sorted([type, name, code] for type, name, code, _ in response)

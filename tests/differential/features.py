@@ -6,18 +6,17 @@ import random
 from typing import Any
 
 from kraft import controller
-from kraft.controller import FeatureUpdate, LocalFeatures, UpgradeType
-from kraft.errors import InvalidUpdateVersionError
+from kraft.controller import FeatureUpdate, UpgradeType, operations, requests
+from kraft.errors import InvalidUpdateVersionError, KraftError
 from kraft.records import KRaftVersion
 from kraft.records.versions import METADATA_VERSION, SUPPORTED_FEATURES
-from tests.differential.operation import Arguments, Decided, Operation
-from tests.differential.world import NODE_ID, World
+from tests.differential.operation import Arguments, Decided, Operation, Request
+from tests.differential.world import View, World
 
-_LOCAL = LocalFeatures(NODE_ID, (NODE_ID,))
 _KRAFT_VERSION = "kraft.version"
 
 
-class UpdateFeatures(Operation):
+class UpdateFeatures(Request):
     """One or several levels at once; that of kraft.version only alone: Kafka raises it even where
     another feature of the request is refused.
     """
@@ -25,7 +24,7 @@ class UpdateFeatures(Operation):
     name = "update_features"
     weight = 4
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         finalized = controller.finalized_features(world.cluster)
         updates: dict[str, list[int]] = {}
         for name in dice.sample(sorted(SUPPORTED_FEATURES), dice.choice((1, 1, 1, 2))):
@@ -42,12 +41,25 @@ class UpdateFeatures(Operation):
             updates = {_KRAFT_VERSION: updates[_KRAFT_VERSION]}
         return {"updates": updates, "validate_only": dice.random() < 0.1}
 
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return requests.finalize(
+            [FeatureUpdate(name, *asked) for name, asked in arguments["updates"].items()],
+            world.local_features,
+            validate_only=arguments["validate_only"],
+        )
+
+    def answer(self, response: Any) -> Any:
+        return 0
+
+    def refusal(self, error: KraftError) -> Any:
+        return error.kafka_code if isinstance(error, InvalidUpdateVersionError) else None
+
     def decide(self, world: World, arguments: Arguments) -> Decided:
         try:
             decision = controller.update_features(
                 world.cluster,
                 [FeatureUpdate(name, *asked) for name, asked in arguments["updates"].items()],
-                _LOCAL,
+                world.local_features,
                 world.settings,
                 validate_only=arguments["validate_only"],
             )

@@ -12,22 +12,23 @@ from kraft.controller import (
     ControllerRegistrationRequest,
     DirectoryAssignment,
     Heartbeat,
-    HeartbeatAnswer,
+    operations,
+    requests,
 )
 from kraft.controller.directories import LOST, MIGRATING, UNASSIGNED
 from kraft.image import Endpoint, VersionRange
-from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.setups import FEATURES
-from tests.differential.world import NODE_ID, World, drawn_id, id_of, text_of
+from tests.differential.world import NODE_ID, View, World, drawn_id, id_of, text_of
 
 
-class SendHeartbeat(Operation):
+class SendHeartbeat(Request):
     """Mostly of a broker that is registered; what it wants and has reached is mostly plausible."""
 
     name = "heartbeat"
     weight = 60
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         broker = world.some_broker(dice)
         registration = world.cluster.state.brokers.get(broker)
         end = world.cluster.next_offset - 1
@@ -56,10 +57,11 @@ class SendHeartbeat(Operation):
             request["cordonedLogDirs"] = [text_of(each) for each in cordoned]
         return {"version": version, "request": request}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def beat(self, arguments: Arguments) -> Heartbeat:
+        """Return the heartbeat itself."""
         asked = arguments["request"]
         cordoned = asked.get("cordonedLogDirs")
-        heartbeat = Heartbeat(
+        return Heartbeat(
             asked["brokerId"],
             asked["brokerEpoch"],
             asked["currentMetadataOffset"],
@@ -68,25 +70,22 @@ class SendHeartbeat(Operation):
             offline_log_dirs=[id_of(each) for each in asked["offlineLogDirs"]],
             cordoned_log_dirs=None if cordoned is None else [id_of(each) for each in cordoned],
         )
-        cluster, sessions = world.cluster, world.sessions
-        sessions.touch(heartbeat.broker_id, heartbeat.broker_epoch, world.now_ms)
-        decision = controller.process_heartbeat(cluster, sessions, heartbeat, world.settings)
-        answer = decision.response
 
-        def applied() -> None:
-            end_offset = cluster.next_offset - 1
-            controller.heartbeat_applied(cluster, sessions, heartbeat, answer, end_offset)
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return requests.heartbeat(self.beat(arguments))
 
-        return Decided(decision, _told(answer), applied=applied)
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        beat = self.beat(arguments)
+        world.sessions.touch(beat.broker_id, beat.broker_epoch, world.now_ms)
+        return super().decide(world, arguments)
 
-
-def _told(answer: HeartbeatAnswer) -> list[bool]:
-    return [
-        answer.is_caught_up,
-        answer.is_fenced,
-        answer.in_controlled_shutdown,
-        answer.should_shut_down,
-    ]
+    def answer(self, response: Any) -> Any:
+        return [
+            response.is_caught_up,
+            response.is_fenced,
+            response.in_controlled_shutdown,
+            response.should_shut_down,
+        ]
 
 
 class Silence(Operation):
@@ -95,7 +94,7 @@ class Silence(Operation):
     name = "silence"
     weight = 12
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         heard = list(world.sessions._contacts)
         if heard:
             heard.remove(dice.choice(heard))
@@ -118,7 +117,7 @@ class Failover(Operation):
     name = "failover"
     weight = 5
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         brokers = world.cluster.state.brokers.values()
         is_leaving = any(one.in_controlled_shutdown and not one.fenced for one in brokers)
         return None if is_leaving else {}
@@ -134,7 +133,7 @@ class FenceStaleBroker(Operation):
     name = "fence_stale_broker"
     weight = 16
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         sessions = world.sessions
         silent = [
             session
@@ -156,7 +155,7 @@ class ShutDownBroker(Operation):
     name = "shut_down_broker"
     weight = 4
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         return {"broker": world.some_broker(dice), "clean": dice.random() < 0.5}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
@@ -170,13 +169,13 @@ class ShutDownBroker(Operation):
         )
 
 
-class RegisterController(Operation):
+class RegisterController(Request):
     """Its listeners are sound: what is not, Kafka answers by an unexpected error."""
 
     name = "register_controller"
     weight = 3
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         features = [feature for feature in FEATURES if dice.random() < 0.9]
         return {
             "request": {
@@ -195,7 +194,7 @@ class RegisterController(Operation):
             }
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         asked = arguments["request"]
         request = ControllerRegistrationRequest(
             asked["controllerId"],
@@ -212,33 +211,33 @@ class RegisterController(Operation):
             },
             asked["zkMigrationReady"],
         )
-        return Decided(controller.register_controller(world.cluster, request))
+        return requests.register_other_controller(request)
 
 
-class AllocateProducerIds(Operation):
+class AllocateProducerIds(Request):
     """A block for a broker, at times of a stale epoch."""
 
     name = "allocate_producer_ids"
     weight = 4
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         broker = world.some_broker(dice)
         return {"broker": broker, "epoch": _epoch(dice, world, broker)}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
-        decision = controller.allocate_producer_ids(
-            world.cluster, arguments["broker"], arguments["epoch"]
-        )
-        return Decided(decision, list(decision.response))
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return requests.allocate_ids(arguments["broker"], arguments["epoch"])
+
+    def answer(self, response: Any) -> Any:
+        return list(response)
 
 
-class AssignDirectories(Operation):
+class AssignDirectories(Request):
     """Replicas of any broker into its own directories, failed ones, another's, or none at all."""
 
     name = "assign_directories"
     weight = 20
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         broker = world.some_broker(dice)
         registration = world.cluster.state.brokers.get(broker)
         own = list(registration.log_dirs) if registration else []
@@ -258,7 +257,7 @@ class AssignDirectories(Operation):
             }
         }
 
-    def _topics(self, dice: random.Random, world: World, broker: int) -> list[dict[str, Any]]:
+    def _topics(self, dice: random.Random, world: View, broker: int) -> list[dict[str, Any]]:
         made = []
         for name in {world.some_topic(dice) for _ in range(2)}:
             ids = [
@@ -272,7 +271,7 @@ class AssignDirectories(Operation):
             made.append({"topicId": text_of(world.topic_id(name)), "partitions": partitions})
         return sorted(made, key=lambda topic: str(topic["topicId"]))
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         asked = arguments["request"]
         assignments = [
             DirectoryAssignment(
@@ -283,10 +282,10 @@ class AssignDirectories(Operation):
             for directory in asked["directories"]
             for topic in directory["topics"]
         ]
-        decision = controller.assign_replicas_to_directories(
-            world.cluster, asked["brokerId"], asked["brokerEpoch"], assignments, world.settings
-        )
-        return Decided(decision, [codes.tolist() for codes in decision.response])
+        return requests.assign_directories(asked["brokerId"], asked["brokerEpoch"], assignments)
+
+    def answer(self, response: Any) -> Any:
+        return [codes.tolist() for codes in response]
 
     def understood(self, response: Any) -> Any:
         return [
@@ -296,7 +295,7 @@ class AssignDirectories(Operation):
         ]
 
 
-def _epoch(dice: random.Random, world: World, broker: int) -> int:
+def _epoch(dice: random.Random, world: View, broker: int) -> int:
     registration = world.cluster.state.brokers.get(broker)
     return (registration.epoch if registration else 1) + (dice.random() < 0.03)
 

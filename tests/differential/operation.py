@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from kraft.controller import Decision
-from tests.differential.world import World
+from kraft.controller import Decision, operations
+from kraft.errors import KraftError
+from tests.differential.world import View, World
 
 Arguments = dict[str, Any]
 
@@ -45,7 +46,7 @@ class Operation(ABC):
     weight: ClassVar[int] = 10
 
     @abstractmethod
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         """Arguments for a case, as JSON; None where the world has nothing to draw them from."""
 
     @abstractmethod
@@ -55,3 +56,52 @@ class Operation(ABC):
     def understood(self, response: Any) -> Any:
         """Kafka's answer in the form of ``Decided.answer``."""
         return response
+
+
+class Request(Operation):
+    """An operation that a client or broker sends: a `QuorumController` takes it as well."""
+
+    @abstractmethod
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        """Return the request of ``kraft.controller.requests`` with these arguments."""
+
+    def answer(self, response: Any) -> Any:
+        """Return the JSON of the response that the request was answered with."""
+        return None
+
+    def refusal(self, error: KraftError) -> Any:
+        """Return the answer that Kafka puts this error in; None if the whole request fails."""
+        return None
+
+    def random(self, world: View, response: Any, drawn: bytes) -> bytes:
+        """Return the bytes that Kafka draws.
+
+        ``response`` is None if the request was rejected, ``drawn`` is what this side drew.
+        """
+        return drawn
+
+    def decide(self, world: World, arguments: Arguments) -> Decided:
+        tip, drawn = world.tip(arguments)
+        asked = self.asked(world, arguments)
+        try:
+            # Only the last of several decisions has records.
+            while isinstance(outcome := asked.decide(tip), Decision) and outcome.is_partial:
+                assert not len(outcome.records)
+        except KraftError as error:
+            answer = self.refusal(error)
+            if answer is None:
+                raise
+            return Decided(None, answer, self.random(world, None, b"".join(drawn)))
+        assert isinstance(outcome, Decision)
+
+        def applied() -> None:
+            if asked.applied is not None:
+                tip.next_offset = world.cluster.next_offset
+                asked.applied(tip, outcome.response)
+
+        return Decided(
+            outcome,
+            self.answer(outcome.response),
+            self.random(world, outcome.response, b"".join(drawn)),
+            applied=applied,
+        )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from kraft import controller
-from kraft.controller import QuotaAlteration
-from tests.differential.operation import Arguments, Decided, Operation
-from tests.differential.world import World
+from kraft.controller import QuotaAlteration, operations, requests
+from tests.differential.operation import Arguments, Operation, Request
+from tests.differential.world import View
 
 _USER_KEYS = (
     *("consumer_byte_rate", "producer_byte_rate", "request_percentage"),
@@ -41,13 +40,13 @@ def _entity(dice: random.Random) -> dict[str, str | None]:
     return {entity_type: dice.choice(names) for entity_type in types}
 
 
-class AlterClientQuotas(Operation):
+class AlterClientQuotas(Request):
     """Quotas are set and removed."""
 
     name = "alter_client_quotas"
     weight = 6
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         alterations: list[Any] = []
         for _ in range(dice.choice((1, 1, 2, 3))):
             entity = _entity(dice)
@@ -57,21 +56,23 @@ class AlterClientQuotas(Operation):
                 for _ in range(dice.choice((0, 1, 1, 1, 2, 3)))
             ]
             alterations.append([entity, operations])
-        return {"alterations": alterations}
+        return {"alterations": alterations, "validate_only": dice.random() < 0.1}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
-        decision = controller.alter_client_quotas(
-            world.cluster,
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return requests.limit_clients(
             [
                 QuotaAlteration(entity, [(key, value) for key, value in operations])
                 for entity, operations in arguments["alterations"]
             ],
+            validate_only=arguments["validate_only"],
         )
+
+    def answer(self, response: Any) -> Any:
         answer = [
             [dict(entity), 0 if error is None else error.kafka_code]
-            for entity, error in decision.response.items()
+            for entity, error in response.items()
         ]
-        return Decided(decision, sorted(answer, key=str))
+        return sorted(answer, key=str)
 
     def understood(self, response: Any) -> Any:
         named = ([dict(sorted(entity.items())), code] for entity, code in response)

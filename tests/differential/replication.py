@@ -7,18 +7,18 @@ import struct
 from typing import Any
 
 from kraft import controller
-from kraft.controller import ElectionType
+from kraft.controller import ElectionType, operations, requests
 from kraft.errors import KraftError
-from tests.differential.operation import Arguments, Decided, Operation
+from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.topics import drawn_replicas
-from tests.differential.world import UNKNOWN_BROKER, World, id_of, text_of
+from tests.differential.world import UNKNOWN_BROKER, View, World, id_of, text_of
 
 
 def _code(result: object) -> int:
     return result.kafka_code if isinstance(result, KraftError) else 0
 
 
-class AlterPartitions(Operation):
+class AlterPartitions(Request):
     """A leader's ISRs, from the bytes of a request to those of the answer: mostly what is true, at
     times stale, or with members that cannot be.
     """
@@ -26,7 +26,7 @@ class AlterPartitions(Operation):
     name = "alter_partitions"
     weight = 60
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         name, partition, state = world.some_partition(dice)
         brokers = world.cluster.state.brokers
         leader = state["leader"] if state else 0
@@ -54,7 +54,7 @@ class AlterPartitions(Operation):
         }
 
     def _partition(
-        self, dice: random.Random, world: World, number: int, state: dict[str, Any], leader: int
+        self, dice: random.Random, world: View, number: int, state: dict[str, Any], leader: int
     ) -> dict[str, Any]:
         brokers = world.cluster.state.brokers
         replicas = state["replicas"]
@@ -90,11 +90,12 @@ class AlterPartitions(Operation):
             "partitionEpoch": state["partition_epoch"] + dice.choice((0,) * 40 + (1, -1)),
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         body = _alter_partition_body(arguments["request"])
-        decision = controller.AlterPartitions(body, 3).decide(world.cluster, world.settings)
-        assert decision.response is not None
-        return Decided(decision, decision.response.hex())
+        return requests.change_isrs_by(controller.AlterPartitions(body, 3))
+
+    def answer(self, response: Any) -> Any:
+        return response.hex()
 
 
 def _alter_partition_body(request: dict[str, Any]) -> bytes:
@@ -114,13 +115,13 @@ def _alter_partition_body(request: dict[str, Any]) -> bytes:
     return out + bytes(1)
 
 
-class ElectLeaders(Operation):
+class ElectLeaders(Request):
     """By request: preferred or unclean, some partitions or all."""
 
     name = "elect_leaders"
     weight = 12
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         topics: dict[str, list[int]] = {}
         for _ in range(dice.randrange(1, 4)):
             name, partition, _state = world.some_partition(dice)
@@ -135,17 +136,16 @@ class ElectLeaders(Operation):
             }
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
         asked = request["topicPartitions"]
-        decision = controller.elect_leaders(
-            world.cluster,
+        return requests.elect(
             ElectionType(request["electionType"]),
             None if asked is None else {one["topic"]: one["partitions"] for one in asked},
-            settings=world.settings,
         )
-        answer = [[*name, _code(result)] for name, result in decision.response.items()]
-        return Decided(decision, sorted(answer))
+
+    def answer(self, response: Any) -> Any:
+        return sorted([name, partition, code] for name, partition, code in response)
 
     def understood(self, response: Any) -> Any:
         return sorted(
@@ -161,7 +161,7 @@ class BalanceLeaders(Operation):
     name = "balance_leaders"
     weight = 8
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         return {}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
@@ -184,13 +184,13 @@ class ElectUncleanLeaders(BalanceLeaders):
         return Decided(decision, decision.response)
 
 
-class AlterReassignments(Operation):
+class AlterReassignments(Request):
     """New replicas for partitions, or the end of a reassignment that is under way."""
 
     name = "alter_reassignments"
     weight = 25
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         topics: dict[str, dict[int, list[int] | None]] = {}
         for _ in range(dice.randrange(1, 4)):
             name, partition, state = world.some_partition(dice)
@@ -216,20 +216,19 @@ class AlterReassignments(Operation):
             }
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
-        decision = controller.alter_reassignments(
-            world.cluster,
+        return requests.reassign(
             {
                 (topic["name"], one["partitionIndex"]): one["replicas"]
                 for topic in request["topics"]
                 for one in topic["partitions"]
             },
             allow_replication_factor_change=request["allowReplicationFactorChange"],
-            settings=world.settings,
         )
-        answer = [[*name, _code(result)] for name, result in decision.response.items()]
-        return Decided(decision, sorted(answer))
+
+    def answer(self, response: Any) -> Any:
+        return sorted([*name, _code(result)] for name, result in response.items())
 
     def understood(self, response: Any) -> Any:
         return sorted(
@@ -245,7 +244,7 @@ class ListReassignments(Operation):
     name = "list_reassignments"
     weight = 3
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         return {}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:

@@ -6,12 +6,16 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.differential.kafka import Kafka
+from tests.differential import quorum_sequences
+from tests.differential import sequences as manager_sequences
+from tests.differential.kafka import PACKAGE, Kafka
 from tests.differential.pure import FUNCTIONS, run_function
 from tests.differential.registry import OPERATIONS
-from tests.differential.sequences import LENGTH, Report, run_case, run_sequences, shrunk
+from tests.differential.sequences import LENGTH, Report, run_sequences
 from tests.interop.kafka_jars import MissingToolError, javac, kafka
 
 _SHOWN_CASES = 3
@@ -21,7 +25,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="cases of the pure functions")
     parser.add_argument("--sequences", type=int, help="only these many sequences")
-    parser.add_argument("--length", type=int, default=LENGTH)
+    parser.add_argument("--quorums", type=int, help="only these many sequences of a quorum")
+    parser.add_argument("--length", type=int, help="operations, or rounds of a quorum")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first sequence")
     parser.add_argument("--only", nargs="*", default=(), choices=sorted(OPERATIONS))
@@ -34,30 +39,77 @@ def main() -> int:
         kafka()
     except MissingToolError as missing:
         parser.exit(2, f"{missing}\n")
-    sequences = options.cases // 100 if options.sequences is None else options.sequences
+    if options.case:
+        return _run_again(json.loads(options.case.read_text()))
+    is_all = options.sequences is None and options.quorums is None
+    sequences = options.cases // 100 if is_all else options.sequences or 0
+    quorums = options.cases // 100 if is_all else options.quorums or 0
     differing = 0
-    if not options.case and options.sequences is None:
+    if is_all:
         differing += _run_functions(options.seed, options.cases)
+    if sequences:
+        differing += _run_sequences(options, sequences)
+    if quorums:
+        differing += _run_quorums(options, quorums)
+    return int(differing > 0)
+
+
+def _run_again(case: list[dict[str, Any]]) -> int:
+    is_quorum = "nodes" in case[0]
+    module = quorum_sequences if is_quorum else manager_sequences
+    with Kafka(PACKAGE + "Quorum") if is_quorum else Kafka() as kafka:
+        found = module.run_case(kafka, case)
+        print(module.shrunk(kafka, found) if found else "no difference")  # type: ignore[arg-type]
+    return int(found is not None)
+
+
+def _run_sequences(options: argparse.Namespace, sequences: int) -> int:
     with Kafka() as managers:
-        if options.case:
-            found = run_case(managers, json.loads(options.case.read_text()))
-            print(shrunk(managers, found) if found else "no difference")
-            return int(found is not None)
         began = time.perf_counter()
         report = run_sequences(
             managers,
             options.seed,
             range(options.first, options.first + sequences),
-            length=options.length,
+            length=options.length or LENGTH,
             only=options.only,
             shown=options.shown,
         )
         _print(report, time.perf_counter() - began)
-        if options.keep:
-            options.keep.mkdir(parents=True, exist_ok=True)
-            for number, found in enumerate(report.differences):
-                (options.keep / f"case-{number}.json").write_text(json.dumps(found.case))
-    return int(differing + report.differing > 0)
+    _keep(options, "case", [found.case for found in report.differences])
+    return report.differing
+
+
+def _run_quorums(options: argparse.Namespace, quorums: int) -> int:
+    with Kafka(PACKAGE + "Quorum") as kafka:
+        began = time.perf_counter()
+        report = quorum_sequences.run_quorums(
+            kafka,
+            options.seed,
+            range(options.first, options.first + quorums),
+            length=options.length or quorum_sequences.LENGTH,
+            only=options.only,
+            shown=options.shown,
+        )
+    for found in report.differences:
+        print(found, end="\n\n")
+    for name, count in sorted(report.steps.items()):
+        print(f"quorum: {name:28} {count:8} steps {report.succeeded[name]:8} answered")
+    for known, count in sorted(report.known.items()):
+        print(f"{count} sequences of a quorum end at a known difference: {known}")
+    print(
+        f"{report.sequences} sequences of a quorum, {report.steps.total()} steps, "
+        f"{report.records} records ({report.by_tasks} of periodic tasks), "
+        f"{time.perf_counter() - began:.0f} s: {report.differing} sequences differ"
+    )
+    _keep(options, "quorum", [found.case for found in report.differences])
+    return report.differing
+
+
+def _keep(options: argparse.Namespace, name: str, cases: Sequence[list[dict[str, Any]]]) -> None:
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        for number, case in enumerate(cases):
+            (options.keep / f"{name}-{number}.json").write_text(json.dumps(case))
 
 
 def _run_functions(seed: int, cases: int) -> int:

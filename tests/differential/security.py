@@ -5,27 +5,27 @@ from __future__ import annotations
 import base64
 import hmac
 import random
-from collections.abc import Callable
 from typing import Any
 
 from kraft import controller, records
 from kraft._core.batch_records import iterate
 from kraft.controller import (
     AclFilter,
-    Decision,
     Principal,
     ScramDeletion,
     ScramUpsertion,
     Settings,
     TokenSettings,
+    access_requests,
+    operations,
 )
 from kraft.errors import KraftError
 from kraft.image.replay import Cluster
 from kraft.image.security import AccessControl
 from kraft.records import MINIMUM_VERSION, MetadataVersion, Record, Uuid, decode_value, encode_value
 from kraft.records.batches import encode_records
-from tests.differential.operation import Arguments, Decided, Operation
-from tests.differential.world import World, drawn_id
+from tests.differential.operation import Arguments, Decided, Operation, Request
+from tests.differential.world import View, World
 
 _PRINCIPALS = ("User:alice", "User:bob", "User:*", "Group:g", "nobody", "")
 _HOSTS = ("*", "10.0.0.1")
@@ -54,13 +54,13 @@ def _drawn_acl(dice: random.Random) -> list[Any]:
     ]
 
 
-class CreateAcls(Operation):
+class CreateAcls(Request):
     """ACLs are created, some of them again."""
 
     name = "create_acls"
     weight = 12
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         acls = [_drawn_acl(dice) for _ in range(dice.choice((1, 1, 2, 5)))]
         present = list(world.cluster.state.acls.values())
         if present and dice.random() < 0.3:
@@ -69,25 +69,20 @@ class CreateAcls(Operation):
             acls.append(dice.choice(acls))
         return {"acls": acls, "seed": dice.randrange(1 << 40)}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
-        dice, drawn = random.Random(arguments["seed"]), []
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return access_requests.allow_or_deny([AccessControl(*acl) for acl in arguments["acls"]])
 
-        def random_uuid() -> Uuid:
-            drawn.append(drawn_id(dice))
-            return drawn[-1]
-
-        acls = [AccessControl(*acl) for acl in arguments["acls"]]
-        decision = controller.create_acls(world.cluster, acls, random_uuid=random_uuid)
-        return Decided(decision, list(map(_code, decision.response)), b"".join(drawn))
+    def answer(self, response: Any) -> Any:
+        return list(map(_code, response))
 
 
-class DeleteAcls(Operation):
+class DeleteAcls(Request):
     """ACLs are deleted by filters of every kind."""
 
     name = "delete_acls"
     weight = 8
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         present = list(world.cluster.state.acls.values())
         filters = []
         for _ in range(dice.choice((1, 1, 2))):
@@ -103,29 +98,28 @@ class DeleteAcls(Operation):
             filters.append(acl)
         return {"filters": filters}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         filters = [AclFilter(*wanted) for wanted in arguments["filters"]]
-        decision = controller.delete_acls(world.cluster, filters)
-        return Decided(
-            decision,
-            [
-                one.kafka_code if isinstance(one, KraftError) else [list(acl) for acl in one]
-                for one in decision.response
-            ],
-        )
+        return access_requests.remove_acls(filters)
+
+    def answer(self, response: Any) -> Any:
+        return [
+            one.kafka_code if isinstance(one, KraftError) else sorted(list(acl) for acl in one)
+            for one in response
+        ]
 
     def understood(self, response: Any) -> Any:
         # Out of a hash table by id.
         return [one if isinstance(one, int) else sorted(one) for one in response]
 
 
-class AlterScramCredentials(Operation):
+class AlterScramCredentials(Request):
     """Credentials are set and deleted, some users twice in one request."""
 
     name = "alter_scram_credentials"
     weight = 12
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         def user() -> str:
             return dice.choice(("alice", "bob", "carol")) if dice.random() < 0.95 else ""
 
@@ -147,14 +141,11 @@ class AlterScramCredentials(Operation):
         ]
         return {"request": {"deletions": deletions, "upsertions": upsertions}}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
-        decision = controller.alter_scram_credentials(
-            world.cluster,
-            deletions=[
-                ScramDeletion(one["name"], one["mechanism"]) for one in request["deletions"]
-            ],
-            upsertions=[
+        return access_requests.change_credentials(
+            [ScramDeletion(one["name"], one["mechanism"]) for one in request["deletions"]],
+            [
                 ScramUpsertion(
                     one["name"],
                     one["mechanism"],
@@ -165,15 +156,15 @@ class AlterScramCredentials(Operation):
                 for one in request["upsertions"]
             ],
         )
-        return Decided(
-            decision, sorted([user, _code(error)] for user, error in decision.response.items())
-        )
+
+    def answer(self, response: Any) -> Any:
+        return sorted([user, _code(error)] for user, error in response.items())
 
     def understood(self, response: Any) -> Any:
         return sorted(response)
 
 
-def _settings(world: World) -> TokenSettings:
+def _settings(world: View) -> TokenSettings:
     secret = world.setup["token_secret"]
     return TokenSettings(
         None if secret is None else secret.encode(),
@@ -182,21 +173,23 @@ def _settings(world: World) -> TokenSettings:
     )
 
 
-def _part(decide: Callable[[], Decided]) -> Decided:
+class _TokenRequest(Request):
     """Kafka puts the errors of tokens into the response."""
-    try:
-        return decide()
-    except KraftError as error:
-        return Decided(None, [error.kafka_code])
+
+    def refusal(self, error: KraftError) -> Any:
+        return [error.kafka_code]
+
+    def answer(self, response: Any) -> Any:
+        return [0, response]
 
 
-class CreateToken(Operation):
+class CreateToken(_TokenRequest):
     """A token, for oneself or somebody else, with renewers who can be and who cannot."""
 
     name = "create_token"
     weight = 12
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         owner = dice.choice(_PEOPLE) if dice.random() < 0.4 else (None, dice.choice((None, "")))
         renewers = [
             dice.choice(_PEOPLE[:3]) if dice.random() < 0.95 else ("Group", "g")
@@ -215,39 +208,31 @@ class CreateToken(Operation):
             "seed": dice.randrange(1 << 40),
         }
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
         owner = request["ownerPrincipalType"], request["ownerPrincipalName"]
-        token_id = drawn_id(random.Random(arguments["seed"]))
-        settings = _settings(world)
+        return access_requests.issue_token(
+            Principal(*arguments["requester"]),
+            _settings(world),
+            owner=Principal(*owner) if owner[1] else None,
+            renewers=[
+                Principal(one["principalType"], one["principalName"]) for one in request["renewers"]
+            ],
+            max_lifetime_ms=request["maxLifetimeMs"],
+        )
 
-        def decide() -> Decided:
-            decision = controller.create_token(
-                world.cluster,
-                Principal(*arguments["requester"]),
-                settings,
-                now_ms=world.now_ms,
-                token_id=token_id,
-                owner=Principal(*owner) if owner[1] else None,
-                renewers=[
-                    Principal(one["principalType"], one["principalName"])
-                    for one in request["renewers"]
-                ],
-                max_lifetime_ms=request["maxLifetimeMs"],
-            )
-            made = decision.response
-            token = made.token
-            answer = [0, made.token_id, made.hmac.hex(), token.owner, token.issue_timestamp_ms]
-            answer += [token.expiration_timestamp_ms, token.max_timestamp_ms]
-            return Decided(decision, answer, token_id)
+    def answer(self, response: Any) -> Any:
+        token = response.token
+        answer = [0, response.token_id, response.hmac.hex(), token.owner, token.issue_timestamp_ms]
+        return [*answer, token.expiration_timestamp_ms, token.max_timestamp_ms]
 
-        made = _part(decide)
-        # Kafka draws the id before it looks at the renewers.
-        is_drawn = settings.secret_key is not None and world.level >= 14
-        return Decided(made.decision, made.answer, token_id if is_drawn else b"")
+    def random(self, world: View, response: Any, drawn: bytes) -> bytes:
+        # Kafka draws the id before it looks at the renewers, but only where tokens are enabled.
+        is_drawn = _settings(world).secret_key is not None and world.level >= 14
+        return drawn if is_drawn else b""
 
 
-def _held(dice: random.Random, world: World) -> Arguments | None:
+def _held(dice: random.Random, world: View) -> Arguments | None:
     """Somebody with the HMAC of a token, mostly one who may renew it."""
     tokens = world.cluster.state.delegation_tokens
     secret = world.setup["token_secret"]
@@ -265,59 +250,42 @@ def _held(dice: random.Random, world: World) -> Arguments | None:
     return {"requester": who, "hmac": shown.hex()}
 
 
-def _settled(decide: Callable[[], Decision[int]]) -> Decided:
-    def settle() -> Decided:
-        while (decision := decide()).is_partial:
-            pass
-        return Decided(decision, [0, decision.response])
-
-    return _part(settle)
-
-
-class RenewToken(Operation):
+class RenewToken(_TokenRequest):
     """Who holds a token renews it."""
 
     name = "renew_token"
     weight = 10
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         held = _held(dice, world)
         return held and {**held, "period_ms": dice.choice((-1, 0, 1, 10_000, 9 * _DAY_MS))}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
-        return _settled(
-            lambda: controller.renew_token(
-                world.cluster,
-                Principal(*arguments["requester"]),
-                bytes.fromhex(arguments["hmac"]),
-                _settings(world),
-                now_ms=world.now_ms,
-                renew_period_ms=arguments["period_ms"],
-            )
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return access_requests.prolong_token(
+            Principal(*arguments["requester"]),
+            bytes.fromhex(arguments["hmac"]),
+            _settings(world),
+            arguments["period_ms"],
         )
 
 
-class ExpireToken(Operation):
+class ExpireToken(_TokenRequest):
     """Who holds a token lets it expire, or removes it."""
 
     name = "expire_token"
     weight = 6
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments | None:
+    def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         held = _held(dice, world)
         periods = (-1, -1, 0, 1, 10_000, 9 * _DAY_MS, (1 << 63) - 1)
         return held and {**held, "period_ms": dice.choice(periods)}
 
-    def decide(self, world: World, arguments: Arguments) -> Decided:
-        return _settled(
-            lambda: controller.expire_token(
-                world.cluster,
-                Principal(*arguments["requester"]),
-                bytes.fromhex(arguments["hmac"]),
-                _settings(world),
-                now_ms=world.now_ms,
-                expiry_period_ms=arguments["period_ms"],
-            )
+    def asked(self, world: View, arguments: Arguments) -> operations.Operation:
+        return access_requests.end_token(
+            Principal(*arguments["requester"]),
+            bytes.fromhex(arguments["hmac"]),
+            _settings(world),
+            arguments["period_ms"],
         )
 
 
@@ -327,7 +295,7 @@ class ExpireTokens(Operation):
     name = "expire_tokens"
     weight = 6
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         return {}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
@@ -341,7 +309,7 @@ class Activation(Operation):
     name = "activation"
     weight = 3
 
-    def arguments(self, dice: random.Random, world: World) -> Arguments:
+    def arguments(self, dice: random.Random, world: View) -> Arguments:
         levels = range(MINIMUM_VERSION, max(MetadataVersion) + 1)
         bootstrap: list[Record] = [
             records.FeatureLevel("metadata.version", dice.choice((*levels, 12, 13, 30)))

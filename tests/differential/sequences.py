@@ -18,10 +18,11 @@ from kraft._core.batch_records import iterate
 from kraft.errors import KraftError
 from kraft.records import decode_value
 from tests.differential.comparison import described, difference
+from tests.differential.history import History
 from tests.differential.kafka import Kafka
 from tests.differential.operation import Decided, Operation, Outcome
 from tests.differential.registry import OPERATIONS, SUBJECTS
-from tests.differential.remaining import reason
+from tests.differential.remaining import Parted, reason
 from tests.differential.setups import drawn_setup
 from tests.differential.world import World
 
@@ -132,10 +133,28 @@ def compared(made: Drawn, answers: list[dict[str, Any]]) -> Difference | None:
         what = difference(operation, ours, kafkas)
         if what is not None:
             text = described(operation, ours, kafkas)
-            known = reason(operation.name, made.outcomes[:at], ours, kafkas)
+            known = reason(_parted(made, at, kafkas))
             name = f"{made.name} operation {at}"
             return Difference(name, made.case[: at + 2], what, text, ours, kafkas, known)
     return None
+
+
+def _parted(made: Drawn, at: int, kafkas: dict[str, Any]) -> Parted:
+    setup, *steps = made.case
+    ours = made.outcomes[at]
+    values = [bytes.fromhex(value) for value in setup["records"]]
+    values += [value for outcome in made.outcomes[:at] for value in outcome.records]
+    return Parted(
+        steps[at]["op"],
+        steps[at],
+        History.of(values),
+        ours.error,
+        ours.records,
+        kafkas["error"],
+        kafkas.get("message", ""),
+        [bytes.fromhex(value) for value in kafkas.get("records", ())],
+        kafkas.get("response"),
+    )
 
 
 def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:

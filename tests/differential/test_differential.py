@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.differential.kafka import Kafka
+from tests.differential.kafka import PACKAGE, Kafka
 from tests.differential.pure import FUNCTIONS, PureFunction, run_function
+from tests.differential.quorum_sequences import run_quorums
 from tests.differential.sequences import run_sequences
 from tests.interop.kafka_jars import MissingToolError
 
@@ -35,4 +36,16 @@ def test_pure_functions_answer_as_kafkas_do(function: PureFunction) -> None:
 def test_sequences_of_operations_write_what_kafkas_managers_write(managers: Kafka) -> None:
     report = run_sequences(managers, seed=20, numbers=range(40))
     assert report.operations.total() == 40 * 50
+    assert not report.differences, "\n\n".join(map(str, report.differences))
+
+
+def test_a_whole_controller_writes_and_answers_what_kafkas_quorum_controller_does() -> None:
+    try:
+        kafka = Kafka(PACKAGE + "Quorum")
+    except MissingToolError as missing:
+        pytest.skip(str(missing))
+    with kafka:
+        report = run_quorums(kafka, seed=20, numbers=range(120))
+    assert report.steps.total() > 10_000
+    assert report.by_tasks > 100
     assert not report.differences, "\n\n".join(map(str, report.differences))

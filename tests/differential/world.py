@@ -12,7 +12,10 @@ from typing import Any
 
 from kraft._core.batch import BatchBuilder, assign_offsets
 from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import BrokerSessions, Decision, Records, Settings
+from kraft.controller import BrokerSessions, Decision, LocalFeatures, Records, Settings
+from kraft.controller.configs import AlterConfigPolicy
+from kraft.controller.operations import Tip
+from kraft.controller.topics import CreationRules
 from kraft.image.replay import Cluster
 from kraft.records import (
     BrokerRegistrationChange,
@@ -46,7 +49,70 @@ def drawn_id(dice: random.Random) -> Uuid:
     return Uuid(bytes(id))
 
 
-class World:
+class View:
+    """What generators of operations ask of a cluster, whatever keeps it.
+
+    ``sessions`` are those of the controller that leads; the clock is in milliseconds.
+    """
+
+    cluster: Cluster
+    sessions: BrokerSessions
+    settings: Settings
+    setup: dict[str, Any]
+    now_ms: int
+    #: What new topics and changed configurations are held against.
+    creation_rules: CreationRules | None = None
+    config_policy: AlterConfigPolicy | None = None
+    #: Who decides on features.
+    local_features = LocalFeatures(NODE_ID, (NODE_ID,))
+
+    @property
+    def level(self) -> int:
+        return self.cluster.state.metadata_version
+
+    def has_live_session(self, broker: int) -> bool:
+        return self.sessions.is_alive(self.cluster, broker, self.now_ms)
+
+    def brokers(self) -> list[int]:
+        return sorted(self.cluster.state.brokers)
+
+    def some_broker(self, dice: random.Random) -> int:
+        """Mostly one that is registered."""
+        known = self.brokers()
+        return dice.choice(known) if known and dice.random() < 0.97 else UNKNOWN_BROKER
+
+    def topics(self) -> list[str]:
+        table = self.cluster.table
+        return [table.topic_name(number) for number in table.topic_numbers()]
+
+    def some_topic(self, dice: random.Random) -> str:
+        """Mostly one that there is."""
+        names = self.topics()
+        return dice.choice(names) if names and dice.random() < 0.95 else "no-such-topic"
+
+    def topic_id(self, name: str) -> Uuid:
+        number = self.cluster.table.topic_number(name)
+        return Uuid(self.cluster.table.topic_id_of(number)) if number >= 0 else Uuid(b"none" * 4)
+
+    def rows(self, name: str) -> list[int]:
+        """The rows of a topic by partition id; none where there is no such topic."""
+        number = self.cluster.table.topic_number(name)
+        if number < 0:
+            return []
+        found: list[int] = self.cluster.table.topic_rows(number).tolist()
+        return found
+
+    def some_partition(self, dice: random.Random) -> tuple[str, int, dict[str, Any] | None]:
+        """A topic's name, a partition id, and the state of the partition if there is one."""
+        name = self.some_topic(dice)
+        rows = self.rows(name)
+        if not rows or dice.random() < 0.02:
+            return name, len(rows), None
+        partition = dice.randrange(len(rows))
+        return name, partition, self.cluster.table.state_of(rows[partition])
+
+
+class World(View):
     """A ``Cluster`` that decisions are applied to, with what the log does not hold."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
@@ -93,49 +159,14 @@ class World:
             elif isinstance(record, BrokerRegistrationChange):
                 self.sessions.note_registration_change(self.cluster, record.broker_id)
 
-    @property
-    def level(self) -> int:
-        return self.cluster.state.metadata_version
+    def tip(self, arguments: dict[str, Any]) -> tuple[Tip, list[Uuid]]:
+        """Return what a request is decided on, and the list of the ids that it draws."""
+        dice, drawn = random.Random(arguments.get("seed")), []
 
-    def has_live_session(self, broker: int) -> bool:
-        return self.sessions.is_alive(self.cluster, broker, self.now_ms)
+        def random_uuid() -> Uuid:
+            drawn.append(drawn_id(dice))
+            return drawn[-1]
 
-    # What generators draw from.
-
-    def brokers(self) -> list[int]:
-        return sorted(self.cluster.state.brokers)
-
-    def some_broker(self, dice: random.Random) -> int:
-        """Mostly one that is registered."""
-        known = self.brokers()
-        return dice.choice(known) if known and dice.random() < 0.97 else UNKNOWN_BROKER
-
-    def topics(self) -> list[str]:
-        table = self.cluster.table
-        return [table.topic_name(number) for number in table.topic_numbers()]
-
-    def some_topic(self, dice: random.Random) -> str:
-        """Mostly one that there is."""
-        names = self.topics()
-        return dice.choice(names) if names and dice.random() < 0.95 else "no-such-topic"
-
-    def topic_id(self, name: str) -> Uuid:
-        number = self.cluster.table.topic_number(name)
-        return Uuid(self.cluster.table.topic_id_of(number)) if number >= 0 else Uuid(b"none" * 4)
-
-    def rows(self, name: str) -> list[int]:
-        """The rows of a topic by partition id; none where there is no such topic."""
-        number = self.cluster.table.topic_number(name)
-        if number < 0:
-            return []
-        found: list[int] = self.cluster.table.topic_rows(number).tolist()
-        return found
-
-    def some_partition(self, dice: random.Random) -> tuple[str, int, dict[str, Any] | None]:
-        """A topic's name, a partition id, and the state of the partition if there is one."""
-        name = self.some_topic(dice)
-        rows = self.rows(name)
-        if not rows or dice.random() < 0.02:
-            return name, len(rows), None
-        partition = dice.randrange(len(rows))
-        return name, partition, self.cluster.table.state_of(rows[partition])
+        tip = Tip(self.cluster, self.sessions, self.settings, self.placer, random_uuid)
+        tip.now_ms, tip.next_offset = self.now_ms, self.cluster.next_offset
+        return tip, drawn

@@ -119,9 +119,12 @@ final class BrokerOperations {
             world.afterReplay = () -> world.cluster.heartbeatManager()
                 .maybeUpdateControlledShutdownOffset(request.brokerId(), world.nextOffset - 1);
         }
-        return answered(result, Managers.JSON.createArrayNode()
-            .add(reply.isCaughtUp()).add(reply.isFenced())
-            .add(reply.inControlledShutdown()).add(reply.shouldShutDown()));
+        return answered(result, answer(reply));
+    }
+
+    static JsonNode answer(BrokerHeartbeatReply reply) {
+        return Managers.JSON.createArrayNode().add(reply.isCaughtUp()).add(reply.isFenced())
+            .add(reply.inControlledShutdown()).add(reply.shouldShutDown());
     }
 
     static ControllerResult<JsonNode> nothing() {

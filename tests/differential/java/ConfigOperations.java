@@ -20,30 +20,17 @@ final class ConfigOperations {
     static void addTo(Map<String, Operation> operations) {
         // "changes": [[type, name, [[key, operation, value or null]...]]...]
         operations.put("incremental_alter_configs", (world, arguments) -> {
-            Map<ConfigResource, Map<String, Map.Entry<OpType, String>>> changes = new LinkedHashMap<>();
-            for (JsonNode change : arguments.get("changes")) {
-                Map<String, Map.Entry<OpType, String>> keys = new LinkedHashMap<>();
-                for (JsonNode key : change.get(2)) {
-                    String value = key.get(2).isNull() ? null : key.get(2).asText();
-                    OpType operation = OpType.forId((byte) key.get(1).asInt());
-                    keys.put(key.get(0).asText(), new SimpleEntry<>(operation, value));
-                }
-                changes.put(resource(change), keys);
-            }
-            return answer(world.configs.incrementalAlterConfigs(
-                changes, false, arguments.path("forwarded").asBoolean(false)));
+            ControllerResult<Map<ConfigResource, ApiError>> result =
+                world.configs.incrementalAlterConfigs(
+                    changes(arguments), false, arguments.path("forwarded").asBoolean(false));
+            return answered(result, answer(result.response()));
         });
         // "configs": [[type, name, {key: value}]...]
         operations.put("legacy_alter_configs", (world, arguments) -> {
-            Map<ConfigResource, Map<String, String>> configs = new LinkedHashMap<>();
-            for (JsonNode config : arguments.get("configs")) {
-                Map<String, String> values = new LinkedHashMap<>();
-                config.get(2).fields().forEachRemaining(entry -> values.put(
-                    entry.getKey(), entry.getValue().isNull() ? null : entry.getValue().asText()));
-                configs.put(resource(config), values);
-            }
-            return answer(world.configs.legacyAlterConfigs(
-                configs, false, arguments.path("forwarded").asBoolean(false)));
+            ControllerResult<Map<ConfigResource, ApiError>> result =
+                world.configs.legacyAlterConfigs(
+                    configs(arguments), false, arguments.path("forwarded").asBoolean(false));
+            return answered(result, answer(result.response()));
         });
         // "updates": {feature: [level, upgrade type]}
         operations.put("update_features", (world, arguments) -> {
@@ -66,12 +53,36 @@ final class ConfigOperations {
             ConfigResource.Type.forId((byte) named.get(0).asInt()), named.get(1).asText());
     }
 
-    private static ControllerResult<JsonNode> answer(
-            ControllerResult<Map<ConfigResource, ApiError>> result) {
+    static Map<ConfigResource, Map<String, Map.Entry<OpType, String>>> changes(JsonNode arguments) {
+        Map<ConfigResource, Map<String, Map.Entry<OpType, String>>> changes = new LinkedHashMap<>();
+        for (JsonNode change : arguments.get("changes")) {
+            Map<String, Map.Entry<OpType, String>> keys = new LinkedHashMap<>();
+            for (JsonNode key : change.get(2)) {
+                String value = key.get(2).isNull() ? null : key.get(2).asText();
+                OpType operation = OpType.forId((byte) key.get(1).asInt());
+                keys.put(key.get(0).asText(), new SimpleEntry<>(operation, value));
+            }
+            changes.put(resource(change), keys);
+        }
+        return changes;
+    }
+
+    static Map<ConfigResource, Map<String, String>> configs(JsonNode arguments) {
+        Map<ConfigResource, Map<String, String>> configs = new LinkedHashMap<>();
+        for (JsonNode config : arguments.get("configs")) {
+            Map<String, String> values = new LinkedHashMap<>();
+            config.get(2).fields().forEachRemaining(entry -> values.put(
+                entry.getKey(), entry.getValue().isNull() ? null : entry.getValue().asText()));
+            configs.put(resource(config), values);
+        }
+        return configs;
+    }
+
+    static JsonNode answer(Map<ConfigResource, ApiError> response) {
         ArrayNode answer = Managers.JSON.createArrayNode();
-        result.response().forEach((resource, error) -> answer.addArray()
+        response.forEach((resource, error) -> answer.addArray()
             .add(resource.type().id()).add(resource.name()).add(error.error().code())
             .add(error.message()));
-        return answered(result, answer);
+        return answer;
     }
 }

@@ -20,13 +20,13 @@ public final class GivenRandom extends SecureRandomSpi {
         Security.insertProviderAt(provider, 1);
     }
 
-    static void give(byte[] bytes) {
+    static synchronized void give(byte[] bytes) {
         given = bytes;
         used = 0;
     }
 
     /** How many of the given bytes were not asked for. */
-    static int left() {
+    static synchronized int left() {
         return given.length - used;
     }
 
@@ -35,6 +35,10 @@ public final class GivenRandom extends SecureRandomSpi {
 
     @Override
     protected void engineNextBytes(byte[] bytes) {
+        fill(bytes);
+    }
+
+    private static synchronized void fill(byte[] bytes) {
         for (int at = 0; at < bytes.length; at++) {
             bytes[at] = used < given.length ? given[used++] : (byte) REST.nextInt();
         }

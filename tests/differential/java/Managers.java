@@ -51,6 +51,10 @@ public final class Managers {
         GivenRandom.give(HexFormat.of().parseHex(arguments.path("random").asText("")));
         try {
             ControllerResult<?> result = operation.decide(world, arguments);
+            if (isValidateOnly(arguments)) {
+                // As QuorumController, for requests whose managers do not know of it.
+                result = result.withoutRecords();
+            }
             ArrayNode records = outcome.put("error", 0).putArray("records");
             List<String> values = world.replayed(result);
             values.forEach(records::add);
@@ -67,6 +71,11 @@ public final class Managers {
             }
         }
         return outcome;
+    }
+
+    private static boolean isValidateOnly(JsonNode arguments) {
+        return arguments.path("validate_only").asBoolean(false)
+            || arguments.path("request").path("validateOnly").asBoolean(false);
     }
 
     public static void main(String[] arguments) throws Exception {

@@ -38,6 +38,8 @@ import org.apache.kafka.common.resource.ResourcePatternFilter;
 import org.apache.kafka.common.resource.ResourceType;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.security.token.delegation.DelegationToken;
+import org.apache.kafka.common.security.token.delegation.TokenInformation;
+import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.metadata.DelegationTokenData;
 import org.apache.kafka.metadata.bootstrap.BootstrapMetadata;
@@ -53,45 +55,22 @@ final class SecurityOperations {
     static void addTo(Map<String, Operation> operations) {
         // "acls": [[resource type, name, pattern type, principal, host, operation, permission]...]
         operations.put("create_acls", (world, arguments) -> {
-            List<AclBinding> acls = new ArrayList<>();
-            arguments.get("acls").forEach(acl -> acls.add(new AclBinding(
-                new ResourcePattern(resourceType(acl), acl.get(1).asText(), patternType(acl)),
-                new AccessControlEntry(
-                    acl.get(3).asText(), acl.get(4).asText(), operation(acl), permission(acl)))));
-            ControllerResult<List<AclCreateResult>> result = world.acls.createAcls(acls);
-            ArrayNode answer = Managers.JSON.createArrayNode();
-            result.response().forEach(one -> answer.add(code(one.exception())));
-            return answered(result, answer);
+            ControllerResult<List<AclCreateResult>> result =
+                world.acls.createAcls(acls(arguments));
+            return answered(result, created(result.response()));
         });
         // "filters": as "acls"; null names, principals and hosts
         operations.put("delete_acls", (world, arguments) -> {
-            List<AclBindingFilter> filters = new ArrayList<>();
-            arguments.get("filters").forEach(filter -> filters.add(new AclBindingFilter(
-                new ResourcePatternFilter(
-                    resourceType(filter), text(filter.get(1)), patternType(filter)),
-                new AccessControlEntryFilter(text(filter.get(3)), text(filter.get(4)),
-                    operation(filter), permission(filter)))));
-            ControllerResult<List<AclDeleteResult>> result = world.acls.deleteAcls(filters);
-            ArrayNode answer = Managers.JSON.createArrayNode();
-            result.response().forEach(one -> {
-                if (one.exception().isPresent()) {
-                    answer.add(code(one.exception()));
-                } else {
-                    ArrayNode deleted = answer.addArray();
-                    one.aclBindingDeleteResults().forEach(each -> add(deleted, each.aclBinding()));
-                }
-            });
-            return answered(result, answer);
+            ControllerResult<List<AclDeleteResult>> result =
+                world.acls.deleteAcls(filters(arguments));
+            return answered(result, deleted(result.response()));
         });
         // "request": AlterUserScramCredentialsRequest
         operations.put("alter_scram_credentials", (world, arguments) -> {
             ControllerResult<AlterUserScramCredentialsResponseData> result =
                 world.scram.alterCredentials(AlterUserScramCredentialsRequestDataJsonConverter.read(
                     arguments.get("request"), (short) 0), level(world));
-            ArrayNode answer = Managers.JSON.createArrayNode();
-            result.response().results().forEach(one ->
-                answer.addArray().add(one.user()).add(one.errorCode()));
-            return answered(result, answer);
+            return answered(result, answer(result.response()));
         });
         // "requester": [type, name], "request": CreateDelegationTokenRequest
         operations.put("create_token", (world, arguments) -> {
@@ -99,32 +78,20 @@ final class SecurityOperations {
                 world.tokens.createDelegationToken(requester(world, arguments),
                     CreateDelegationTokenRequestDataJsonConverter.read(
                         arguments.get("request"), (short) 3), level(world));
-            CreateDelegationTokenResponseData made = result.response();
-            ArrayNode answer = Managers.JSON.createArrayNode().add(made.errorCode());
-            if (made.errorCode() == 0) {
-                answer.add(made.tokenId()).add(HexFormat.of().formatHex(made.hmac()))
-                    .add(made.principalType() + ":" + made.principalName())
-                    .add(made.issueTimestampMs()).add(made.expiryTimestampMs())
-                    .add(made.maxTimestampMs());
-            }
-            return answered(result, answer);
+            return answered(result, answer(result.response()));
         });
         // "requester", "hmac": hex, "period_ms"
         operations.put("renew_token", (world, arguments) -> {
             ControllerResult<RenewDelegationTokenResponseData> result =
-                world.tokens.renewDelegationToken(requester(world, arguments),
-                    new RenewDelegationTokenRequestData().setHmac(hmac(arguments))
-                        .setRenewPeriodMs(arguments.get("period_ms").asLong()), level(world));
-            RenewDelegationTokenResponseData made = result.response();
-            return answered(result, expiry(made.errorCode(), made.expiryTimestampMs()));
+                world.tokens.renewDelegationToken(
+                    requester(world, arguments), renewal(arguments), level(world));
+            return answered(result, answer(result.response()));
         });
         operations.put("expire_token", (world, arguments) -> {
             ControllerResult<ExpireDelegationTokenResponseData> result =
-                world.tokens.expireDelegationToken(requester(world, arguments),
-                    new ExpireDelegationTokenRequestData().setHmac(hmac(arguments))
-                        .setExpiryTimePeriodMs(arguments.get("period_ms").asLong()), level(world));
-            ExpireDelegationTokenResponseData made = result.response();
-            return answered(result, expiry(made.errorCode(), made.expiryTimestampMs()));
+                world.tokens.expireDelegationToken(
+                    requester(world, arguments), expiry(arguments), level(world));
+            return answered(result, answer(result.response()));
         });
         // "level": of the log's metadata.version or null, "open": has it an open transaction,
         // "bootstrap": [hex...], "min_isr"; it looks at nothing of the world
@@ -148,6 +115,80 @@ final class SecurityOperations {
         });
     }
 
+    static List<AclBinding> acls(JsonNode arguments) {
+        List<AclBinding> acls = new ArrayList<>();
+        arguments.get("acls").forEach(acl -> acls.add(new AclBinding(
+            new ResourcePattern(resourceType(acl), acl.get(1).asText(), patternType(acl)),
+            new AccessControlEntry(
+                acl.get(3).asText(), acl.get(4).asText(), operation(acl), permission(acl)))));
+        return acls;
+    }
+
+    static JsonNode created(List<AclCreateResult> response) {
+        ArrayNode answer = Managers.JSON.createArrayNode();
+        response.forEach(one -> answer.add(code(one.exception())));
+        return answer;
+    }
+
+    static List<AclBindingFilter> filters(JsonNode arguments) {
+        List<AclBindingFilter> filters = new ArrayList<>();
+        arguments.get("filters").forEach(filter -> filters.add(new AclBindingFilter(
+            new ResourcePatternFilter(
+                resourceType(filter), text(filter.get(1)), patternType(filter)),
+            new AccessControlEntryFilter(text(filter.get(3)), text(filter.get(4)),
+                operation(filter), permission(filter)))));
+        return filters;
+    }
+
+    static JsonNode deleted(List<AclDeleteResult> response) {
+        ArrayNode answer = Managers.JSON.createArrayNode();
+        response.forEach(one -> {
+            if (one.exception().isPresent()) {
+                answer.add(code(one.exception()));
+            } else {
+                ArrayNode deleted = answer.addArray();
+                one.aclBindingDeleteResults().forEach(each -> add(deleted, each.aclBinding()));
+            }
+        });
+        return answer;
+    }
+
+    static JsonNode answer(AlterUserScramCredentialsResponseData response) {
+        ArrayNode answer = Managers.JSON.createArrayNode();
+        response.results().forEach(one ->
+            answer.addArray().add(one.user()).add(one.errorCode()));
+        return answer;
+    }
+
+    static JsonNode answer(CreateDelegationTokenResponseData made) {
+        ArrayNode answer = Managers.JSON.createArrayNode().add(made.errorCode());
+        if (made.errorCode() == 0) {
+            answer.add(made.tokenId()).add(HexFormat.of().formatHex(made.hmac()))
+                .add(made.principalType() + ":" + made.principalName())
+                .add(made.issueTimestampMs()).add(made.expiryTimestampMs())
+                .add(made.maxTimestampMs());
+        }
+        return answer;
+    }
+
+    static RenewDelegationTokenRequestData renewal(JsonNode arguments) {
+        return new RenewDelegationTokenRequestData().setHmac(hmac(arguments))
+            .setRenewPeriodMs(arguments.get("period_ms").asLong());
+    }
+
+    static JsonNode answer(RenewDelegationTokenResponseData made) {
+        return expiry(made.errorCode(), made.expiryTimestampMs());
+    }
+
+    static ExpireDelegationTokenRequestData expiry(JsonNode arguments) {
+        return new ExpireDelegationTokenRequestData().setHmac(hmac(arguments))
+            .setExpiryTimePeriodMs(arguments.get("period_ms").asLong());
+    }
+
+    static JsonNode answer(ExpireDelegationTokenResponseData made) {
+        return expiry(made.errorCode(), made.expiryTimestampMs());
+    }
+
     /** The manager of tokens asks the system for the time, and nothing else can be given to it. */
     static void setTime(DelegationTokenControlManager tokens, Time time) {
         try {
@@ -161,13 +202,17 @@ final class SecurityOperations {
 
     /** What DelegationTokenPublisher does with a token that is in the log. */
     static void publish(World world, DelegationTokenRecord record) {
+        publish(world.tokenCache, world.tokenSecret,
+            DelegationTokenData.fromRecord(record).tokenInformation());
+    }
+
+    static void publish(DelegationTokenCache cache, String secret, TokenInformation token) {
         try {
             Mac mac = Mac.getInstance("HmacSHA512");
             mac.init(new SecretKeySpec(
-                world.tokenSecret.getBytes(StandardCharsets.UTF_8), mac.getAlgorithm()));
-            byte[] hmac = mac.doFinal(record.tokenId().getBytes(StandardCharsets.UTF_8));
-            world.tokenCache.updateCache(new DelegationToken(
-                DelegationTokenData.fromRecord(record).tokenInformation(), hmac), Map.of());
+                secret.getBytes(StandardCharsets.UTF_8), mac.getAlgorithm()));
+            byte[] hmac = mac.doFinal(token.tokenId().getBytes(StandardCharsets.UTF_8));
+            cache.updateCache(new DelegationToken(token, hmac), Map.of());
         } catch (java.security.GeneralSecurityException e) {
             throw new IllegalStateException(e);
         }

@@ -3,9 +3,9 @@ package org.apache.kafka.controller;
 import java.util.function.Supplier;
 import org.apache.kafka.common.utils.Time;
 
-/** A clock that goes on only when it is told to. */
+/** A clock that goes on only when it is told to; event queues read it from threads of their own. */
 final class VirtualTime implements Time {
-    long nowMs = 1_000_000;
+    volatile long nowMs = 1_000_000;
 
     @Override
     public long milliseconds() {
@@ -18,7 +18,7 @@ final class VirtualTime implements Time {
     }
 
     @Override
-    public void sleep(long ms) {
+    public synchronized void sleep(long ms) {
         nowMs += ms;
     }
 

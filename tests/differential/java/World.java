@@ -43,7 +43,7 @@ final class World {
     static final int NODE_ID = 3000;
     private static final LogContext LOG = new LogContext();
     private static final MetadataRecordSerde SERDE = new MetadataRecordSerde();
-    private static final KafkaConfig NODE = nodeConfig();
+    static final KafkaConfig NODE = nodeConfig();
 
     final VirtualTime time = new VirtualTime();
     final FeatureControlManager features;

@@ -1,0 +1,222 @@
+"""The differences between whole controllers that remain, each with its reason.
+
+Those of single decisions are in `remaining`. Each looks at the very transaction, topic or broker;
+a sequence is compared no further behind one of them. ``docs/differential.md`` has the same list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kraft.image.configs import TOPIC
+from kraft.records import AbortTransaction, BeginTransaction, Config, EndTransaction, Topic
+from kraft.records import decode_value as decoded
+from tests.differential import remaining
+from tests.differential.history import History
+from tests.differential.remaining import Parted
+from tests.differential.world import text_of
+
+Step = dict[str, Any]
+Outcome = dict[str, Any]
+
+_ABORT = 25
+_NOTHING_OPEN = re.compile(r"Can't replay an AbortTransactionRecord at (\d+) because there is no")
+
+
+@dataclass(frozen=True)
+class PartedQuorum:
+    """A step at which the two sides part: ``what`` differs, after ``steps`` and our outcomes."""
+
+    what: str
+    steps: list[Step]
+    outcomes: list[Outcome]
+    ours: Outcome
+    kafkas: Outcome
+
+    def commits(self) -> list[list[bytes]]:
+        """The records of the log, those that were committed at once together, this step included;
+        the last list is not committed.
+        """
+        log: list[tuple[int, bytes]] = []
+        made: list[list[bytes]] = []
+        end = committed = 0
+        for step, outcome in zip(self.steps, [*self.outcomes, self.ours], strict=True):
+            op = step["op"]
+            if op in ("lead", "depose"):
+                log, end = [], committed
+            if op == "lead" and step["node"] >= 0:
+                end = committed = end + step["control_records"]
+            elif op == "write":
+                values = [bytes.fromhex(value) for batch in step["batches"] for value in batch]
+                made.append(values)
+                end = committed = end + len(values)
+            elif op == "commit":
+                committed = max(committed, min(step["to"], end))
+                made.append([value for offset, value in log if offset < committed])
+                log = [each for each in log if each[0] >= committed]
+            for base, _, _, values in outcome["appended"]:
+                log += [(base + at, bytes.fromhex(value)) for at, value in enumerate(values)]
+                end = base + len(values)
+        return [*made, [value for _, value in log]]
+
+    def history(self) -> History:
+        """What the log says before this step."""
+        before = [value for values in self.commits() for value in values]
+        return History.of(before[: len(before) - len(_records(self.ours))])
+
+    def lost_aborts(self) -> set[int]:
+        """The nodes that wrote an AbortTransaction which was cut off before it was committed."""
+        lost: set[int] = set()
+        written: tuple[int, int] | None = None
+        committed = 0
+        for step, outcome in zip(self.steps, [*self.outcomes, self.ours], strict=True):
+            if step["op"] in ("lead", "depose") and written is not None:
+                if written[1] >= committed:
+                    lost.add(written[0])
+                written = None
+            if step["op"] == "lead":
+                for base, _, _, values in outcome["appended"]:
+                    committed = max(committed, base)
+                    if any(int(value[2:4], 16) == _ABORT for value in values):
+                        written = step["node"], base
+            elif step["op"] == "commit":
+                committed = max(committed, step["to"])
+        return lost
+
+
+def _has_lost_its_abort(parted: PartedQuorum) -> bool:
+    """A node of Kafka that takes back its AbortTransaction does not open the transaction again.
+
+    ``OffsetControlManager`` reverts the records when the leadership is lost, and keeps -1 as the
+    start of the transaction, which is open in the log. As a standby the node ends with a fault at
+    the AbortTransaction of the next leader; as the next leader it writes none.
+    """
+    lost = parted.lost_aborts()
+    if not lost:
+        return False
+    if parted.what == "faults":
+        said = " ".join(parted.kafkas["faults"])
+        return bool(_NOTHING_OPEN.search(said)) and not parted.ours["faults"]
+    step = parted.steps[-1]
+    if parted.what != "appended" or step["op"] != "lead" or step["node"] not in lost:
+        return False
+    ours = [value for batch in parted.ours["appended"] for value in batch[3]]
+    theirs = [value for batch in parted.kafkas["appended"] for value in batch[3]]
+    return int(ours[0][2:4], 16) == _ABORT and ours[1:] == theirs
+
+
+def _has_records_of_aborted_transaction(parted: PartedQuorum) -> bool:
+    """Kafka's images keep what an aborted transaction did.
+
+    ``MetadataBatchLoader`` forgets the changes of a transaction whose AbortTransaction is the last
+    record that is committed at once; where others follow, changes of earlier commits stay.
+    """
+    if parted.what not in ("changed", "snapshot"):
+        return False
+    aborted = _topics_of_aborted(parted.commits())
+    if parted.what == "changed":
+        more = {*parted.kafkas["changed"][0]} - {*parted.ours["changed"][0]}
+        less = {*parted.ours["changed"][0]} - {*parted.kafkas["changed"][0]}
+        same = parted.ours["changed"][1:] == parted.kafkas["changed"][1:]
+        return bool(more) and not less and same and more <= set(aborted)
+    names = set(aborted.values())
+    return _is_more_in_snapshot(
+        parted,
+        lambda record: (
+            (isinstance(record, Topic) and text_of(record.topic_id) in aborted)
+            or (isinstance(record, Config) and record.resource_name in names)
+            or text_of(getattr(record, "topic_id", b"")) in aborted
+        ),
+    )
+
+
+def _topics_of_aborted(commits: list[list[bytes]]) -> dict[str, str]:
+    """Topics (id, name) made by transactions whose AbortTransaction has records behind it."""
+    found: dict[str, str] = {}
+    made: dict[str, str] | None = None
+    for values in commits:
+        records = [decoded(value) for value in values]
+        for at, record in enumerate(records):
+            if isinstance(record, BeginTransaction):
+                made = {}
+            elif isinstance(record, EndTransaction):
+                made = None
+            elif isinstance(record, AbortTransaction):
+                if made and at + 1 < len(records):
+                    found |= made
+                made = None
+            elif isinstance(record, Topic) and made is not None:
+                made[text_of(record.topic_id)] = record.name
+    return found
+
+
+def _has_configs_of_deleted_topic(parted: PartedQuorum) -> bool:
+    """Kafka's images keep the configurations of a topic that was made and removed in one delta.
+
+    ``ConfigurationsDelta.replay(RemoveTopicRecord)`` looks at the image before, which has none.
+    """
+    if parted.what != "snapshot":
+        return False
+    history = parted.history()
+    gone = history.names - set(history.topic_ids)
+    return _is_more_in_snapshot(
+        parted,
+        lambda record: (
+            isinstance(record, Config)
+            and record.resource_type == TOPIC
+            and record.resource_name in gone
+        ),
+    )
+
+
+def _is_more_in_snapshot(parted: PartedQuorum, is_excused: Callable[[Any], bool]) -> bool:
+    ours = set(parted.ours["snapshot"])
+    more = [value for value in parted.kafkas["snapshot"] if value not in ours]
+    types = {value[:4] for value in more if not is_excused(decoded(bytes.fromhex(value)))}
+    # Registrations have the order of their hash tables, and were compared before.
+    return bool(more) and types <= {"0100", "011b"}
+
+
+def _is_of_one_decision(parted: PartedQuorum) -> str | None:
+    """The known difference of the decision that this step is."""
+    step = parted.steps[-1]
+    token = str(step.get("token"))
+    ours, theirs = (side["answers"].get(token, {}) for side in (parted.ours, parted.kafkas))
+    return remaining.reason(
+        Parted(
+            step["op"],
+            step,
+            parted.history(),
+            ours.get("error", 0),
+            _records(parted.ours),
+            theirs.get("error", 0),
+            theirs.get("message", ""),
+            _records(parted.kafkas),
+            theirs.get("response"),
+        )
+    )
+
+
+def _records(outcome: Outcome) -> list[bytes]:
+    return [bytes.fromhex(value) for _, _, _, values in outcome["appended"] for value in values]
+
+
+#: By name: what Kafka would have to be taught.
+REMAINING: dict[str, Callable[[PartedQuorum], bool]] = {
+    "a node that takes back its AbortTransaction": _has_lost_its_abort,
+    "images with records of an aborted transaction": _has_records_of_aborted_transaction,
+    "images with configurations of a deleted topic": _has_configs_of_deleted_topic,
+}
+
+
+def reason(parted: PartedQuorum) -> str | None:
+    """Which of the known differences this is; None where it is a new one."""
+    if "unexpected" in parted.ours or "broken" in parted.kafkas:
+        return None
+    for known, is_it in REMAINING.items():
+        if is_it(parted):
+            return known
+    return _is_of_one_decision(parted) if "token" in parted.steps[-1] else None

@@ -1,0 +1,431 @@
+"""This side of a quorum: two controllers on one log in memory, told step by step what happens.
+
+Owns the log (batches, what is committed, who leads) and the clock of a sequence. A *step* is a JSON
+object; ``java/Quorum.java`` takes the same. Steps that are no request:
+
+- ``lead`` (node, epoch, control_records): the node leads from now on, what is not committed is cut
+  off. A node of another process may lead (`OTHER_NODE`), or nobody (-1).
+- ``depose`` (epoch): the same, but the leader does not know yet, so that its appends are refused.
+- ``write`` (batches): the other process, as the leader, writes batches that are committed at once.
+- ``commit`` (to): everything below the offset is committed.
+- ``advance`` (ms); ``hold`` and ``release``: the leader's queue fills in between.
+- ``snapshot``: of what is committed; ``restart`` (node): from the last snapshot and the log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple
+
+from kraft import records
+from kraft._core.batch import BatchBuilder, assign_offsets
+from kraft._core.batch_records import iterate
+from kraft._core.placement import JavaRandom, StripedPlacer
+from kraft.controller import BrokerSessions, LocalFeatures, Settings
+from kraft.controller.operations import Operation as Asked
+from kraft.controller.operations import Ready, Tip
+from kraft.controller.quorum_controller import QuorumController
+from kraft.controller.settings import ControllerSettings
+from kraft.errors import KraftError, NotControllerError, RequestTimedOutError
+from kraft.image import BrokerRegistration
+from kraft.image.publishing import Image, ImageDelta, ImagePublishing
+from kraft.image.replay import Cluster
+from kraft.image.snapshot_generation import SnapshotGeneration
+from kraft.records import Record, Uuid, control, decode_value
+from kraft.records.batches import encode_control_records
+from tests.differential.heartbeats import SendHeartbeat
+from tests.differential.operation import Request
+from tests.differential.quorum_policies import refuse_config, topic_rules
+from tests.differential.registry import OPERATIONS
+from tests.differential.world import View, drawn_id, text_of
+
+NODES = (3000, 3001)
+OTHER_NODE = 3002
+_NOBODY = -1
+_VOTERS = [control.Voter(id) for id in NODES]
+
+
+class _Batch(NamedTuple):
+    """Finished batches of one append; ``end`` is the offset behind them."""
+
+    base: int
+    end: int
+    content: bytes
+
+
+class _Changes:
+    """A publisher that notes what it is told, by topic id and broker."""
+
+    name = "changes"
+
+    def __init__(self) -> None:
+        self.topics_changed: set[str] = set()
+        self.topics_deleted: set[str] = set()
+        self.brokers: set[int] = set()
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        table = image.table
+        numbers = set(delta.topics_added)
+        ranges = [range(first, end) for first, end in delta.rows_added]
+        for row in chain(delta.rows_changed.tolist(), *ranges):
+            numbers.add(int(table.column("topic")[row]))
+        self.topics_changed |= {text_of(table.topic_id_of(number)) for number in numbers}
+        if delta.before is not None:
+            before = delta.before.table
+            self.topics_deleted |= {
+                text_of(before.topic_id_of(number)) for number in delta.topics_removed
+            }
+        self.brokers |= {int(str(key)) for key in delta.changes.get("broker", {})}
+
+    def take(self) -> list[list[Any]]:
+        """Return topics changed, topics deleted, brokers changed since the last call, sorted."""
+        found: list[list[Any]] = [
+            sorted(self.topics_changed),
+            sorted(self.topics_deleted),
+            sorted(self.brokers),
+        ]
+        for each in (self.topics_changed, self.topics_deleted, self.brokers):
+            each.clear()
+        return found
+
+
+class _Node:
+    """One controller with its images."""
+
+    def __init__(
+        self, cluster: Cluster, controller: QuorumController, log_fault: Callable[..., None]
+    ) -> None:
+        self.controller = controller
+        self.images = ImagePublishing(cluster, log_fault)
+        self.changes = _Changes()
+        self.images.register(self.changes)
+
+
+class QuorumWorld(View):
+    """See the module's docstring. ``now_ms`` is the clock of all nodes."""
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        static = setup["static_config"]
+        self.setup = setup
+        self.settings = Settings(
+            min_insync_replicas=int(static.get("min.insync.replicas", "1")),
+            unclean_leader_election_enable=static.get("unclean.leader.election.enable") == "true",
+            num_partitions=setup["num_partitions"],
+            default_replication_factor=setup["default_replication_factor"],
+        )
+        self.now_ms = 1_000_000
+        self.log: list[_Batch] = []
+        self.end_offset = 0
+        self.committed_offset = 0
+        self.leader, self.epoch = _NOBODY, 0
+        self.is_held = False
+        if setup["policies"]:
+            self.creation_rules, self.config_policy = topic_rules(), refuse_config
+        self._snapshot: tuple[int, bytes] | None = None
+        self._drawn: list[tuple[Request, Any, list[Uuid]]] = []
+        self._uuids: Callable[[], Uuid] = lambda: drawn_id(random.Random(0))
+        self._waiting: dict[int, Request] = {}
+        self._outcome: dict[str, Any] = {}
+        self.nodes = {id: self._start(id) for id in setup["nodes"]}
+
+    # -- what generators look at
+
+    @property
+    def active(self) -> _Node | None:
+        return next((one for one in self.nodes.values() if one.controller.is_active), None)
+
+    @property
+    def _looked_at(self) -> _Node:
+        return self.active or next(iter(self.nodes.values()))
+
+    @property
+    def cluster(self) -> Cluster:  # type: ignore[override]
+        return self._looked_at.controller.cluster
+
+    @property
+    def sessions(self) -> BrokerSessions:  # type: ignore[override]
+        return self._looked_at.controller.sessions
+
+    @property
+    def batch_ends(self) -> list[int]:
+        """The offsets up to which more can be committed."""
+        return [batch.end for batch in self.log if batch.end > self.committed_offset]
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether there are delegation tokens, committed or not, or were when all is committed."""
+        image = self._looked_at.images.image
+        told = 0 if image is None else len(image.state.delegation_tokens)
+        return bool(told or self.cluster.state.delegation_tokens)
+
+    @property
+    def committed_brokers(self) -> list[BrokerRegistration]:
+        """The brokers as publishers were told of them."""
+        image = self._looked_at.images.image
+        return [] if image is None else list(image.state.brokers.values())
+
+    # -- steps
+
+    def take(self, step: dict[str, Any]) -> dict[str, Any]:
+        """Carry the step out and return what came of it, in the form of Kafka's side.
+
+        Notes in ``step`` the random bytes that Kafka is to draw.
+        """
+        self._outcome = outcome = {"appended": [], "answers": {}, "resigned": [], "faults": []}
+        self._drawn = []
+        step.pop("random", None)
+        take = _STEPS.get(step["op"], QuorumWorld._ask)
+        take(self, step)
+        self._settle()
+        if self._drawn:
+            # What is decided in pieces has drawn everything only now.
+            given = (kind.random(self, made, b"".join(ids)) for kind, made, ids in self._drawn)
+            step["random"] = b"".join(given).hex()
+        outcome["active"] = [id for id, one in self.nodes.items() if one.controller.is_active]
+        self._publish(is_restart=step["op"] == "restart")
+        return outcome
+
+    def _advance(self, step: dict[str, Any]) -> None:
+        self.now_ms += step["ms"]
+
+    def _hold(self, step: dict[str, Any]) -> None:
+        self.is_held = True
+
+    def _release(self, step: dict[str, Any]) -> None:
+        self.is_held = False
+
+    def _depose(self, step: dict[str, Any]) -> None:
+        self.leader, self.epoch = _NOBODY, step["epoch"]
+        self._cut()
+
+    def _lead(self, step: dict[str, Any]) -> None:
+        leader, self.epoch = step["node"], step["epoch"]
+        self.leader = leader
+        self._cut()
+        for id, node in self.nodes.items():
+            if id != leader or node.controller.is_active:
+                self._carry_out(id, node.controller.renounce(self.now_ms))
+        if leader == _NOBODY:
+            return
+        first: list[Record] = [records.LeaderChange(leader, _VOTERS, _VOTERS)]
+        if step["control_records"] == 2:
+            first.append(records.KRaftVersion(kraft_version=1))
+        batch = encode_control_records(first, timestamp_ms=self.now_ms)
+        base = self.end_offset
+        self._append(batch)
+        if leader in self.nodes:
+            self.nodes[leader].controller.control_batch_appended(base, batch)
+        self._commit({"to": self.end_offset})
+        if leader in self.nodes:
+            claim = self.nodes[leader].controller.claim
+            self._carry_out(leader, claim(self.epoch, self.now_ms, self.end_offset))
+
+    def _write(self, step: dict[str, Any]) -> None:
+        for values in step["batches"]:
+            builder = BatchBuilder()
+            for value in values:
+                builder.append(bytes.fromhex(value))
+            self._append(builder.finish())
+        self._commit({"to": self.end_offset})
+
+    def _commit(self, step: dict[str, Any]) -> None:
+        self.committed_offset = max(self.committed_offset, min(step["to"], self.end_offset))
+        for id, node in self.nodes.items():
+            if node.controller.is_active:
+                ready = node.controller.commit(self.committed_offset, self.now_ms)
+                self._carry_out(id, ready)
+            else:
+                self._feed(id, node)
+
+    def _make_snapshot(self, step: dict[str, Any]) -> None:
+        image = self._looked_at.images.image
+        assert image is not None
+        generation = SnapshotGeneration(image, timestamp_ms=self.now_ms)
+        pieces = b""
+        while (made := generation.next_slice()) is not None:
+            pieces += b"".join(made)
+        self._snapshot = image.offset, pieces
+        self._outcome["snapshot"] = [
+            (record.value or b"").hex()
+            for batch in iterate(pieces)
+            for record in batch
+            if not record.is_control
+        ]
+
+    def _restart(self, step: dict[str, Any]) -> None:
+        id = step["node"]
+        self.nodes[id] = self._start(id)
+        self._feed(id, self.nodes[id])
+
+    def _ask(self, step: dict[str, Any]) -> None:
+        kind = OPERATIONS[step["op"]]
+        assert isinstance(kind, Request)
+        id = step.get("node", self._id_of(self._looked_at))
+        self.local_features = LocalFeatures(id, NODES)
+        asked = self._watched(kind, kind.asked(self, step), step)
+        asked.token = step["token"]
+        asked.deadline_ms = self.now_ms + step.get("timeout_ms", float("inf"))
+        self._waiting[asked.token] = kind
+        controller = self.nodes[id].controller
+        if isinstance(kind, SendHeartbeat):
+            beat = kind.beat(step)
+            ready = controller.submit_heartbeat(
+                asked, beat.broker_id, beat.broker_epoch, self.now_ms
+            )
+        else:
+            ready = controller.submit(asked, self.now_ms)
+        self._carry_out(id, ready)
+
+    # -- how
+
+    def _watched(self, kind: Request, asked: Asked, step: dict[str, Any]) -> Asked:
+        """The same operation, which notes the random bytes that Kafka draws in its course."""
+        decide = asked.decide
+
+        def watched(tip: Tip) -> Any:
+            dice, drawn = random.Random(step.get("seed")), []
+
+            def random_uuid() -> Uuid:
+                drawn.append(drawn_id(dice))
+                return drawn[-1]
+
+            self._uuids = random_uuid
+            response = None
+            try:
+                outcome = decide(tip)
+                response = getattr(outcome, "response", None)
+                return outcome
+            finally:
+                self._drawn.append((kind, response, drawn))
+
+        asked.decide = watched
+        return asked
+
+    def _start(self, id: int) -> _Node:
+        setup = self.setup
+        cluster = Cluster()
+        if self._snapshot is not None:
+            end_offset, content = self._snapshot
+            cluster.apply_snapshot(content, end_offset=end_offset)
+        cluster.start_journal()
+        controller = QuorumController(
+            cluster,
+            ControllerSettings(
+                replace(self.settings, node_id=id),
+                session_timeout_ms=setup["session_timeout_ms"],
+                max_idle_interval_ms=setup["max_idle_interval_ms"],
+                leader_imbalance_check_interval_ms=setup["leader_imbalance_check_interval_ms"],
+                unclean_leader_election_interval_ms=setup["unclean_leader_election_interval_ms"],
+                delegation_token_expiry_check_interval_ms=setup[
+                    "delegation_token_expiry_check_interval_ms"
+                ],
+            ),
+            placer=StripedPlacer(JavaRandom(setup["seed"] + id)),
+            random_uuid=lambda: self._uuids(),
+            bootstrap=[decode_value(bytes.fromhex(value)) for value in setup["bootstrap"]],
+            log_fault=self._fault,
+        )
+        return _Node(cluster, controller, self._fault)
+
+    def _fault(self, what: str, error: Exception) -> None:
+        self._outcome["faults"].append(f"{what}: {error!r}")
+
+    def _id_of(self, node: _Node) -> int:
+        return next(id for id, one in self.nodes.items() if one is node)
+
+    def _cut(self) -> None:
+        self.log = [batch for batch in self.log if batch.end <= self.committed_offset]
+        self.end_offset = self.committed_offset
+
+    def _append(self, batches: memoryview) -> None:
+        end = assign_offsets(batches, self.end_offset, self.epoch, self.now_ms)
+        self.log.append(_Batch(self.end_offset, end, bytes(batches)))
+        self.end_offset = end
+
+    def _feed(self, id: int, node: _Node) -> None:
+        """A standby applies what is committed; after a loss of leadership some of it again."""
+        for batch in self.log:
+            if node.controller.committed_offset < batch.end <= self.committed_offset:
+                node.images.note_batches(batch.content)
+                ready = node.controller.apply_committed(memoryview(batch.content), self.now_ms)
+                self._carry_out(id, ready)
+
+    def _settle(self) -> None:
+        if self.is_held:
+            return
+        for id, node in self.nodes.items():
+            self._carry_out(id, ready := self._run(node))
+            while ready.wake_at_ms <= self.now_ms:
+                self._carry_out(id, ready := self._run(node))
+            if not node.controller.is_active:
+                self._feed(id, node)
+
+    def _run(self, node: _Node) -> Ready:
+        controller = node.controller
+        # A leader that was deposed and does not know goes on where it was.
+        offset = controller.cluster.next_offset if controller.is_active else self.end_offset
+        return controller.run(self.now_ms, offset)
+
+    def _carry_out(self, id: int, ready: Ready) -> None:
+        node = self.nodes[id]
+        if ready.to_append is not None:
+            if self.leader == id and self.epoch == ready.epoch:
+                assert ready.base_offset == self.end_offset
+                node.images.note_batches(ready.to_append)
+                self._append(ready.to_append)
+                self._outcome["appended"] += list(_shown(ready.to_append))
+            else:
+                self._carry_out(id, node.controller.append_failed(self.now_ms))
+        for answer in ready.answers:
+            kind = self._waiting.pop(answer.token)
+            self._outcome["answers"][str(answer.token)] = _answered(kind, answer)
+        if ready.resign_epoch == self.epoch:
+            self._outcome["resigned"].append(ready.resign_epoch)
+
+    def _publish(self, *, is_restart: bool) -> None:
+        """Publish what is committed on every node; all of them must tell the same."""
+        told = []
+        for node in self.nodes.values():
+            node.images.publish(node.controller.committed_offset)
+            image = node.images.image
+            # Kafka publishes nothing before the first record that is not of the raft layer.
+            has_begun = image is not None and "metadata.version" in image.state.features
+            told.append((image.offset - 1 if image and has_begun else -1, node.changes.take()))
+        self._outcome["image"], self._outcome["changed"] = told[0]
+        # Whoever starts anew hears of everything.
+        parts = slice(0, 1) if is_restart else slice(0, 2)
+        assert all(each[parts] == told[0][parts] for each in told), told
+
+
+def _shown(batches: memoryview) -> Iterator[list[Any]]:
+    for batch in iterate(batches, verify_crc=False):
+        values = [(record.value or b"").hex() for record in batch]
+        yield [batch.base_offset, batch.partition_leader_epoch, batch.max_timestamp, values]
+
+
+def _answered(kind: Request, answer: Any) -> dict[str, Any]:
+    error: KraftError | None = answer.error
+    if error is None:
+        return {"error": 0, "response": kind.answer(answer.response)}
+    # Whatever kind it is, the queue says these.
+    is_of_queue = isinstance(error, (NotControllerError, RequestTimedOutError))
+    refusal = None if is_of_queue else kind.refusal(error)
+    if refusal is not None:
+        return {"error": 0, "response": refusal, "is_refusal": True}
+    return {"error": error.kafka_code, "message": f"{type(error).__name__}: {error}"}
+
+
+_STEPS: dict[str, Callable[[QuorumWorld, dict[str, Any]], None]] = {
+    "advance": QuorumWorld._advance,
+    "hold": QuorumWorld._hold,
+    "release": QuorumWorld._release,
+    "depose": QuorumWorld._depose,
+    "lead": QuorumWorld._lead,
+    "write": QuorumWorld._write,
+    "commit": QuorumWorld._commit,
+    "snapshot": QuorumWorld._make_snapshot,
+    "restart": QuorumWorld._restart,
+}
