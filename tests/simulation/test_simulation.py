@@ -23,7 +23,7 @@ from kraft.raft.ready import (
     TruncateLog,
     WriteElectionState,
 )
-from kraft.raft.voters import ReplicaKey, Voter, VoterSet
+from kraft.raft.voters import ReplicaKey, VersionRange, Voter, VoterSet
 from kraft.records import Uuid
 from kraft.records.batches import encode_control_records
 from kraft.simulation.cluster import Cluster
@@ -412,7 +412,9 @@ def test_another_commit_at_the_same_offset_is_noticed() -> None:
 
 
 def voters(*ids: int) -> VoterSet:
-    return VoterSet(Voter(ReplicaKey(id, Uuid(bytes([1, *[0] * 14, id])))) for id in ids)
+    return VoterSet(
+        Voter(ReplicaKey(id, Uuid(bytes([1, *[0] * 14, id]))), (), VersionRange(0, 1)) for id in ids
+    )
 
 
 def change_voters(storage: Storage, *ids: int) -> None:
@@ -440,6 +442,17 @@ def test_a_voter_change_before_the_last_is_committed_is_noticed() -> None:
     storage.history.commit(storage.last, 1)
     change_voters(storage, 1, 2, 4)
     assert storage.last.voters == voters(1, 2, 4)
+
+
+def test_a_voter_that_does_not_support_the_level_is_noticed() -> None:
+    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    too_old = voters(1, 2, 3).with_voter(
+        Voter(ReplicaKey(3, Uuid(bytes([1, *[0] * 14, 3]))), (), VersionRange(0, 0))
+    )
+    record = encode_control_records([too_old.to_record()], base_offset=0, epoch=1)
+    with pytest.raises(Violation) as error:
+        storage.perform(AppendBatches(0, 1, bytes(record)))
+    assert violated(error) == "voters_say_what_they_support"
 
 
 def test_a_crash_leaves_a_prefix_of_what_was_not_synced() -> None:
