@@ -162,6 +162,11 @@ class QuorumWorld(View):
         return bool(told or self.cluster.state.delegation_tokens)
 
     @property
+    def is_one_behind_snapshot(self) -> bool:
+        """Whether exactly one record is committed behind the last snapshot."""
+        return self._snapshot is not None and self.committed_offset == self._snapshot[0] + 1
+
+    @property
     def committed_brokers(self) -> list[BrokerRegistration]:
         """The brokers as publishers were told of them."""
         image = self._looked_at.images.image
