@@ -69,6 +69,37 @@ def test_a_partition_that_is_named_twice_is_refused_the_second_time() -> None:
     assert struct.pack(">ih", 1, 42) in decision.response
 
 
+@pytest.mark.parametrize("limit", [1, 2, 20])
+def test_a_partition_that_is_named_again_after_others_is_refused(limit: int) -> None:
+    lab = lab_of(12)
+    asked = AlterPartitionRequest(request(lab, 9, 0, 1, 9, 8, 10, 9, 1), 3)
+    record_count = 0
+    while asked.decided_count < asked.partition_count:
+        builder = BatchBuilder()
+        asked.decide(election_context(lab.cluster), builder, limit)
+        record_count += builder.record_count
+    assert record_count == 5
+    answers = asked.encode_response()
+    refused = [answers.count(struct.pack(">ih", partition, 42)) for partition in (0, 1, 8, 9, 10)]
+    assert refused == [0, 1, 0, 2, 0]
+
+
+@pytest.mark.parametrize("isr", [(0, 3, 3), (0, 9, 9), (0, 8, 1, 8), (0, 9, 8, 7, 9)])
+def test_a_member_that_is_named_twice_is_refused_in_any_slot(isr: tuple[int, ...]) -> None:
+    lab = Lab(10)
+    lab.create("t", list(range(10)))
+    # A mapping holds a member once: names that no broker has stand in for the members.
+    body = request(lab, 0, isr=tuple(range(100, 100 + len(isr))))
+    for index, member in enumerate(isr):
+        body = body.replace(struct.pack(">iq", 100 + index, -1), struct.pack(">iq", member, -1))
+    decision = AlterPartitions(body, 3).decide(lab.cluster)
+    assert not decision.records
+    assert decision.response is not None
+    assert struct.pack(">ih", 0, 42) in decision.response
+    once = AlterPartitions(request(lab, 0, isr=tuple(dict.fromkeys(isr))), 3).decide(lab.cluster)
+    assert len(once.records) == 1
+
+
 def test_a_topic_without_partitions_is_answered_like_the_others() -> None:
     lab = lab_of(1)
     epoch = lab.cluster.state.brokers[0].epoch

@@ -23,6 +23,7 @@ from kraft._core.batch import (
     split,
 )
 from kraft._core.batch_check import validate
+from kraft._core.batch_columns import BatchColumns
 from kraft.errors import (
     BudgetExceededError,
     CorruptRecordError,
@@ -327,6 +328,20 @@ def test_a_bomb_is_refused_by_the_budget() -> None:
         with pytest.raises(BudgetExceededError):
             inflate(packed, budget=1_000_000)
         assert inflate(packed, budget=4_000_100) == plain
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_the_budget_is_that_of_all_batches_together(codec: int) -> None:
+    builder = BatchBuilder()
+    builder.append(bytes(600_000))
+    packed = bytes(deflate(builder.finish(), codec))
+    both = bytearray(packed + packed)
+    assign_offsets(both, 0, 0)
+    for read in (inflate, validate, BatchColumns.read):
+        read(packed, budget=1_000_000)
+        with pytest.raises(BudgetExceededError):
+            read(both, budget=1_000_000)
+        read(both, budget=1_300_000)
 
 
 def test_a_missing_codec_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,19 @@ def test_a_segment_is_rolled_once_its_first_batch_is_old(tmp_path: Path) -> None
     assert base_offsets(log) == [0, 20]
 
 
+def test_a_segment_cut_back_to_nothing_takes_its_age_from_its_next_batch(tmp_path: Path) -> None:
+    log = Log.open(tmp_path, segment_ms=5000)
+    log.append(batch(0, timestamp=1000))
+    log.truncate_to(0)
+    for i, timestamp in enumerate((100_000, 105_000, 105_001)):
+        log.append(batch(i * 10, timestamp=timestamp))
+    assert base_offsets(log) == [0, 20]
+    log.truncate_to(20)
+    for i, timestamp in enumerate((3000, 8000, 8001), 2):
+        log.append(batch(i * 10, timestamp=timestamp))
+    assert base_offsets(log) == [0, 20, 40]
+
+
 def test_a_segment_is_rolled_before_an_offset_outgrows_its_index(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
     far = bytearray(batch(0, 1))

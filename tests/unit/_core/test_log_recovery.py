@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kraft._core.checksum import crc32c
 from kraft._core.disk import OsDisk
 from kraft._core.log import Log
 from kraft.errors import DamagedLogError, StorageError
@@ -89,6 +90,38 @@ def test_damage_that_whole_batches_follow_is_refused_and_salvage_reads_on(tmp_pa
     assert (gap.offset, gap.position, gap.next_offset, gap.next_position) == (0, 0, 10, 300)
     assert [entry.base_offset for entry in log.batches()] == [10, 20, 30, 40, 50]
     assert log.fetch(0, 10_000) == batch(10)
+
+
+def emptied(base: int) -> bytes:
+    """What compaction leaves of a batch of one record: the 61 bytes of its header."""
+    header = bytearray(batch(base, 1)[:61])
+    header[8:12], header[57:61] = struct.pack(">i", 61 - 12), struct.pack(">i", 0)
+    header[17:21] = struct.pack(">I", crc32c(bytes(header[21:])))
+    return bytes(header)
+
+
+@pytest.mark.parametrize("start", [70, 71, 239])
+def test_damage_that_only_a_batch_of_61_bytes_at_the_end_follows_is_refused(
+    tmp_path: Path, start: int
+) -> None:
+    error = damaged(tmp_path, f"{40:020d}", b"?" * start + emptied(50))
+    assert (error.offset, error.position) == (40, 0)
+    log = Log.open(tmp_path, read_only=True, salvage=True)
+    assert [entry.base_offset for entry in log.batches()] == [0, 10, 20, 30, 50]
+
+
+def test_a_later_segment_of_older_whole_batches_is_no_torn_tail(tmp_path: Path) -> None:
+    # No interrupted write leaves whole batches in a segment behind the torn one, whatever their
+    # offsets: nothing is cut before somebody looked.
+    for i, older in enumerate((batch(0), batch(0) + batch(10), b"?" * 70 + emptied(0))):
+        directory = tmp_path / str(i)
+        filled(OsDisk(), directory, 4, segment_bytes=600).close()
+        (directory / f"{20:020d}.log").write_bytes(older)
+        (directory / f"{0:020d}.log").write_bytes(batch(0) + batch(10)[:-7])
+        before = content(directory)
+        with pytest.raises(DamagedLogError, match="ends inside a batch, and whole batches follow"):
+            Log.open(directory)
+        assert content(directory) == before
 
 
 def test_damage_at_the_end_of_a_segment_is_told_by_the_next(tmp_path: Path) -> None:

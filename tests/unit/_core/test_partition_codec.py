@@ -134,13 +134,51 @@ def test_every_truncation_of_a_change_is_refused() -> None:
             with_topic(encode_value(FULL), value[:size])
 
 
-@pytest.mark.parametrize("field", ["replicas", "isr", "removing_replicas", "adding_replicas"])
+#: What a row calls a record's list, where the two differ.
+STATE_NAMES = {"eligible_leader_replicas": "elr"}
+LISTS = (
+    *("replicas", "isr", "removing_replicas", "adding_replicas"),
+    *("eligible_leader_replicas", "last_known_elr"),
+)
+
+
+@pytest.mark.parametrize("field", LISTS)
 def test_a_list_of_more_than_64_is_refused(field: str) -> None:
     fits = FULL.replace(directories=[], **{field: list(range(64))})
     assert encoded(with_topic(encode_value(fits, version=2)), 2)[3:7] == b"\0\0\0\3"
     too_many = FULL.replace(directories=[], **{field: list(range(65))})
     with pytest.raises(CorruptRecordError, match="longer than 64"):
-        with_topic(encode_value(too_many))
+        with_topic(encode_value(too_many, version=2))
+
+
+@pytest.mark.parametrize("field", LISTS)
+def test_a_change_to_a_list_of_more_than_64_is_refused(field: str) -> None:
+    for count in (64, 65):
+        change = records.PartitionChange(
+            partition_id=FULL.partition_id,
+            topic_id=FULL.topic_id,
+            version=2,
+            **{field: list(range(count))},
+        )
+        if field == "replicas":
+            change = change.replace(directories=[DIRECTORY] * count)
+        values = encode_value(FULL.replace(directories=[])), encode_value(change)
+        if count == 64:
+            assert with_topic(*values).state_of(0)[STATE_NAMES.get(field, field)] == [*range(64)]
+        else:
+            with pytest.raises(CorruptRecordError, match="longer than 64"):
+                with_topic(*values)
+
+
+def test_a_change_to_more_than_64_directories_is_refused() -> None:
+    change = records.PartitionChange(
+        partition_id=FULL.partition_id,
+        topic_id=FULL.topic_id,
+        directories=[DIRECTORY] * 65,
+        version=1,
+    )
+    with pytest.raises(CorruptRecordError, match="longer than 64"):
+        with_topic(encode_value(FULL), encode_value(change))
 
 
 def test_a_count_beyond_the_bytes_is_refused_before_anything_is_made() -> None:

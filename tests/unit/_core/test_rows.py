@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import random
+import sys
 
 import pytest
 
@@ -70,6 +72,30 @@ def test_a_topic_whose_removal_is_taken_back_is_found_by_its_brokers() -> None:
     assert table.broker_rows(1).tolist() == []
     table.revert(2)
     assert table.broker_rows(1).tolist() == [0]
+
+
+def test_a_removal_that_is_taken_back_counts_the_topics_partitions_again() -> None:
+    table = journaled(TOPIC_A, partition(0), partition(1), TOPIC_B, partition(0, B))
+    feed(table, 5, REMOVE_A)
+    assert table.partition_count == 1
+    table.revert(5)
+    assert table.partition_count == 3
+    table.forget_all()
+    table.compact()
+    assert table.row_count == 3
+
+
+def test_irregular_rows_that_are_taken_back_give_their_memory_back() -> None:
+    # A partition that gains a replica has a block of its own.
+    irregular = partition(0).replace(adding_replicas=[3])
+    table = journaled(TOPIC_A)
+    sizes = set()
+    for _ in range(100):
+        feed(table, 1, irregular)
+        assert table.state_of(0)["adding_replicas"] == [3]
+        table.revert(1)
+        sizes.add(table.memory_sizes["columns"])
+    assert len(sizes) == 1
 
 
 def test_an_offset_that_falls_is_refused_as_it_could_not_be_taken_back() -> None:
@@ -179,6 +205,32 @@ def test_an_image_reads_replicas_as_they_were_before_a_reassignment() -> None:
     assert image.state_of(0)["replicas"] == [1, 2, 3]
     assert image.state_of(0)["isr"] == [1, 2, 3]
     assert table.image().state_of(0)["isr"] == [8]
+
+
+def test_an_image_reads_replicas_as_they_were_before_the_first_of_several_reassignments() -> None:
+    table = journaled(TOPIC_A, partition(0))
+    first = table.image()
+    feed(table, 2, change(0, 2))
+    second = table.image()
+    for offset, replicas in enumerate(([4, 5, 6], [7, 8, 9], [10, 11, 12]), 3):
+        feed(table, offset, change(0, -2, isr=replicas).replace(replicas=replicas))
+    for image, leader in ((first, 1), (second, 2)):
+        state = image.state_of(0)
+        assert (state["replicas"], state["isr"]) == ([1, 2, 3], [1, 2, 3])
+        assert state["leader"] == leader
+
+
+def test_an_image_of_any_number_of_changed_rows_finds_the_others_unchanged() -> None:
+    table = journaled(TOPIC_A, *(partition(number) for number in range(70)))
+    image = table.image()
+    # The search for a row runs without the interpreter: only a watchdog ends one that goes on.
+    faulthandler.dump_traceback_later(30, exit=True, file=sys.__stderr__)
+    try:
+        for number in range(69):
+            feed(table, 71 + number, change(number, 2))
+            assert [image.state_of(row)["leader"] for row in range(70)] == [1] * 70
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def test_what_came_after_an_image_is_not_in_it() -> None:
