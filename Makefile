@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
-  differential otava simulate simulate-controllers mutants disk-proof processes soak soak-simulate soak-processes
+  differential otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -28,6 +28,8 @@ help:
 	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
 	@echo "make simulate-controllers  the same with real controllers, simulated brokers and clients"
 	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
+	@echo "make core-mutants  faults planted into the compiled core: its tests have to catch each; some minutes"
+	@echo "make sanitize the tests of the core under gcc's address and undefined-behaviour sanitizers"
 	@echo "make disk-proof  a node's disk, simulated and real, crashed between any two calls; bits flipped in its files"
 	@echo "make processes a real quorum, with and without its controllers, whose processes are killed under load"
 	@echo "make soak     the proofs at a hundred times their size; hours"
@@ -143,6 +145,12 @@ simulate-controllers: build
 
 mutants: build
 	$(BIN)/python -m tests.simulation.mutants
+
+core-mutants: build
+	$(BIN)/python -m tests.compiled.mutants $(if $(ONLY),--only $(ONLY))
+
+sanitize: build
+	$(BIN)/python -m tests.compiled.sanitize
 
 disk-proof: SEED ?= 1
 disk-proof: OPERATIONS ?= 500

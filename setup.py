@@ -34,7 +34,7 @@ if DEBUG:
     compile_args += ["-O0", "-g"]
     macros += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 elif SANITIZE:
-    compile_args += ["-O1", "-g"]
+    compile_args += ["-O1", "-g1"]
 else:
     compile_args += ["-O3", "-fno-semantic-interposition"]
     if not switched_on("KRAFT_PORTABLE"):

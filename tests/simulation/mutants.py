@@ -40,6 +40,7 @@ from kraft.simulation.log_storage import CrashingFile
 from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay
 from kraft.simulation.shrinking import Shrunk, shrink
 from kraft.simulation.storage import Storage
+from tests.mutant_table import table
 from tests.scenarios.script import Scenario, ScenarioFailedError
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
 from tests.simulation.quorum_mutants import QUORUM_MUTANTS, SHOWN_BY_SCENARIOS
@@ -511,6 +512,13 @@ class Caught(NamedTuple):
     #: What the seed shrinks to, where that was asked for.
     shrunk: Shrunk | None = None
 
+    @property
+    def how(self) -> str | None:
+        """The invariant, and where it was violated unless a scenario showed it."""
+        if self.invariant is None or not self.event:
+            return self.invariant
+        return f"{self.invariant} (seed {self.seed}, event {self.event})"
+
     def as_dict(self) -> dict[str, Any]:
         figures = self._asdict()
         del figures["shrunk"]
@@ -576,14 +584,9 @@ def main() -> int:
             )
         )
     else:
-        for found in caught:
-            how = f"{found.invariant}"
-            if found.event:
-                how += f" (seed {found.seed}, event {found.event})"
-            print(f"{found.name:55} {how if found.invariant else 'SURVIVES'}")
-            if found.shrunk is not None:
-                print(f"{'':55} {found.shrunk}")
-        print(f"{len(names) - len(survivors)} of {len(names)} mutants caught in {seconds:.0f} s")
+        print(
+            table(((found.name, found.how, str(found.shrunk or "")) for found in caught), seconds)
+        )
     return 1 if survivors else 0
 
 

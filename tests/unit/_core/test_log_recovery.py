@@ -92,19 +92,21 @@ def test_damage_that_whole_batches_follow_is_refused_and_salvage_reads_on(tmp_pa
     assert log.fetch(0, 10_000) == batch(10)
 
 
-def emptied(base: int) -> bytes:
+def emptied(base: int, epoch: int = 1) -> bytes:
     """What compaction leaves of a batch of one record: the 61 bytes of its header."""
-    header = bytearray(batch(base, 1)[:61])
+    header = bytearray(batch(base, 1, epoch=epoch)[:61])
     header[8:12], header[57:61] = struct.pack(">i", 61 - 12), struct.pack(">i", 0)
     header[17:21] = struct.pack(">I", crc32c(bytes(header[21:])))
     return bytes(header)
 
 
 @pytest.mark.parametrize("start", [70, 71, 239])
+@pytest.mark.parametrize("epoch", [1, 2])
 def test_damage_that_only_a_batch_of_61_bytes_at_the_end_follows_is_refused(
-    tmp_path: Path, start: int
+    tmp_path: Path, start: int, epoch: int
 ) -> None:
-    error = damaged(tmp_path, f"{40:020d}", b"?" * start + emptied(50))
+    # An epoch of 2 looks like the magic of a batch that begins one byte before.
+    error = damaged(tmp_path, f"{40:020d}", b"?" * start + emptied(50, epoch))
     assert (error.offset, error.position) == (40, 0)
     log = Log.open(tmp_path, read_only=True, salvage=True)
     assert [entry.base_offset for entry in log.batches()] == [0, 10, 20, 30, 50]
@@ -113,7 +115,8 @@ def test_damage_that_only_a_batch_of_61_bytes_at_the_end_follows_is_refused(
 def test_a_later_segment_of_older_whole_batches_is_no_torn_tail(tmp_path: Path) -> None:
     # No interrupted write leaves whole batches in a segment behind the torn one, whatever their
     # offsets: nothing is cut before somebody looked.
-    for i, older in enumerate((batch(0), batch(0) + batch(10), b"?" * 70 + emptied(0))):
+    segments = batch(0), batch(0) + batch(10), b"?" * 70 + emptied(0), emptied(0), emptied(20)
+    for i, older in enumerate(segments):
         directory = tmp_path / str(i)
         filled(OsDisk(), directory, 4, segment_bytes=600).close()
         (directory / f"{20:020d}.log").write_bytes(older)
@@ -122,6 +125,22 @@ def test_a_later_segment_of_older_whole_batches_is_no_torn_tail(tmp_path: Path) 
         with pytest.raises(DamagedLogError, match="ends inside a batch, and whole batches follow"):
             Log.open(directory)
         assert content(directory) == before
+
+
+@pytest.mark.parametrize("last", [batch(49, 1)[:-1], batch(49, 1)[:-1] + b"?", b"", b"?"])
+def test_a_log_that_ends_one_record_before_its_synced_offset_is_refused_as_it_is(
+    tmp_path: Path, last: bytes
+) -> None:
+    filled(OsDisk(), tmp_path, 4).close()
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes() + batch(40, 9) + last)
+    before = content(tmp_path)
+    for read_only in (True, False):
+        with pytest.raises(DamagedLogError, match="synced up to offset 50") as refusal:
+            Log.open(tmp_path, read_only=read_only, synced_offset=50)
+        assert refusal.value.offset == 49
+        assert content(tmp_path) == before
+    assert Log.open(tmp_path, synced_offset=49).log_end_offset == 49
 
 
 def test_damage_at_the_end_of_a_segment_is_told_by_the_next(tmp_path: Path) -> None:
@@ -311,6 +330,19 @@ def test_a_log_whose_segment_cannot_be_synced_takes_no_more(is_asked_for: bool) 
     assert log.failed
     with pytest.raises(StorageError):
         log.append(batch(20))
+
+
+def test_segments_behind_a_torn_one_are_removed_one_by_one() -> None:
+    disk = MemoryDisk()
+    log = filled(disk, "part-0", 6, segment_bytes=600)
+    assert base_offsets(log) == [0, 20, 40]
+    disk.files[f"part-0/{0:020d}.log"][500:] = b""
+    disk.synced.clear()
+    # Nothing behind offset 10 was synced, so that whole batches behind it are no damage.
+    reopened = Log.open("part-0", disk=disk, synced_offset=10)
+    assert (reopened.log_end_offset, base_offsets(reopened)) == (10, [0])
+    # Two removals, the cut of the first segment, and what an open makes durable.
+    assert disk.synced[:3] == ["part-0", "part-0", f"part-0/{0:020d}.log"]
 
 
 def test_opening_for_writing_makes_durable_what_it_found() -> None:
