@@ -8,7 +8,7 @@ STAMP := $(VENV)/.built-$(KIND)
 # A build of the other kind leaves files that look up to date.
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
-.PHONY: help build demo test lint interop bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test lint interop interop-matrix bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
 
@@ -17,6 +17,7 @@ help:
 	@echo "make test     build, then the tests (no Java needed)"
 	@echo "make lint     ruff, mypy, cython-lint, the floors of the house"
 	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
+	@echo "make interop-matrix  quorums with Kafka's controllers of every release from 3.7 to 4.4"
 	@echo "make differential  generated cases on Kafka's own controller classes and here, CASES=20000 SEED=1 (full: 1000000)"
 	@echo "make bench    the speed table: this package beside its peers; SUITE=codec runs one floor of it"
 	@echo "make bench-peers  only what has a peer"
@@ -102,6 +103,10 @@ performance-page: build
 
 interop: build
 	$(BIN)/python -m pytest tests/interop tests/differential -m interop
+
+# Quorums with controllers of every release from 3.7 to 4.4, whose jars it fetches; five minutes.
+interop-matrix: build
+	INTEROP_RELEASES=all $(BIN)/python -m pytest tests/interop/test_quorum_releases.py -m interop
 
 # Cases of the pure functions; for every hundred a sequence for the managers and one for whole controllers.
 differential: CASES ?= 20000

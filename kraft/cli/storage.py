@@ -251,7 +251,7 @@ def feature_dependencies_(
     asked = [parse_feature(each) for each in feature]
     for name, level in asked:
         if name == METADATA_VERSION:
-            release_version(None, {name: level}, unstable=True)
+            release_version(None, {name: level})
     needed = [
         (name, level, {} if name == METADATA_VERSION else feature_dependencies(name, level))
         for name, level in asked

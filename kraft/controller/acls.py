@@ -5,7 +5,7 @@ with success and without a record. Cost: of a creation what it creates; of a fil
 name or of the principal that it gives, all of them only where it gives neither.
 
 Sources: Kafka's ``AclControlManager``, ``AclApis``, ``ResourcePatternFilter``,
-``AccessControlEntryFilter`` (4.3.1); KIP-11, KIP-290.
+``AccessControlEntryFilter`` (4.3.1); KIP-11, KIP-290. Hosts as in 4.4: ``acl_hosts``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kraft import records
+from kraft.controller.acl_hosts import host_refusal
 from kraft.controller.arguments import is_integer, is_text
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
 from kraft.controller.state import Cluster
@@ -108,7 +109,7 @@ def create_acls(
     PolicyViolationError for more than 10,000 new ones.
     """
     _check_authorizer(has_authorizer)
-    creation = _Creation(cluster.state.acls, random_uuid)
+    creation = _Creation(cluster, random_uuid)
     for acl in acls:
         creation.add(acl)
         if len(creation.created) > MAX_RECORDS_PER_BATCH:
@@ -130,7 +131,7 @@ def create_acls_in_pieces(
     it gives is empty.
     """
     _check_authorizer(has_authorizer)
-    creation = _Creation(cluster.state.acls, random_uuid)
+    creation = _Creation(cluster, random_uuid)
     for number, acl in enumerate(acls, 1):
         creation.add(acl)
         if number % _ACLS_OF_PIECE == 0:
@@ -193,15 +194,16 @@ def describe_acls(
 class _Creation:
     """ACLs that are to be created, with the answers to all that were asked for."""
 
-    def __init__(self, present: Acls, random_uuid: Callable[[], Uuid]) -> None:
+    def __init__(self, cluster: Cluster, random_uuid: Callable[[], Uuid]) -> None:
         self.created: dict[AccessControl, Uuid] = {}
         self.response: list[KraftError | None] = []
-        self._present = present
+        self._present = cluster.state.acls
+        self._metadata_version = cluster.state.metadata_version
         self._random_uuid = random_uuid
         self._drawn: set[Uuid] = set()
 
     def add(self, acl: AccessControl) -> None:
-        refusal = _refusal(acl)
+        refusal = _refusal(acl) or host_refusal(acl.host, self._metadata_version)
         self.response.append(refusal)
         if refusal is None and acl not in self.created and not self._present.ids_of(acl):
             self.created[acl] = self._new_id()

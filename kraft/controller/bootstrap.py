@@ -32,6 +32,7 @@ from kraft.image.replay import Cluster
 from kraft.records import CONTROL_TYPES, Record, decode_control_key, decode_value
 from kraft.records.versions import (
     LATEST_PRODUCTION,
+    LATEST_SUPPORTED,
     METADATA_VERSION,
     MINIMUM_VERSION,
     MetadataVersion,
@@ -112,10 +113,10 @@ def _records_for_empty_log(
     cluster: Cluster, bootstrap: Sequence[Record], settings: Settings
 ) -> Records:
     level = bootstrap_version(bootstrap)
-    if not MINIMUM_VERSION <= level <= max(MetadataVersion):
+    if not MINIMUM_VERSION <= level <= LATEST_SUPPORTED:
         raise UnsupportedVersionError(
             f"the bootstrap sets metadata.version {level}: supported are levels from "
-            f"{MINIMUM_VERSION.value} to {max(MetadataVersion).value}"
+            f"{MINIMUM_VERSION.value} to {LATEST_SUPPORTED.value}"
         )
     written = list(bootstrap)
     if _feature_level(bootstrap, ELR_FEATURE):

@@ -1,7 +1,8 @@
 """Controllers register: who they are, where they listen, what they support (KIP-919).
 
 Owns the record of a registration. What their features allow is asked by ``features``. Kafka 4.4
-takes a controller out again (UnregisterController); 4.3.1 does not, and neither is it done here.
+takes a controller out again (UnregisterController, KIP-1312): the record is replayed, but nothing
+here writes it, as 4.3.1 has no such request.
 Source: Kafka's ``ClusterControlManager.registerController`` (4.3.1).
 """
 

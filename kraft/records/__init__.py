@@ -63,6 +63,7 @@ from kraft.records.values import (
 )
 from kraft.records.versions import (
     LATEST_PRODUCTION,
+    LATEST_SUPPORTED,
     METADATA_VERSION,
     MINIMUM_VERSION,
     SUPPORTED_FEATURES,
@@ -75,6 +76,7 @@ from kraft.records.versions import (
 __all__ = [
     "CONTROL_TYPES",
     "LATEST_PRODUCTION",
+    "LATEST_SUPPORTED",
     "METADATA_VERSION",
     "MINIMUM_VERSION",
     "RECORD_TYPES",

@@ -10,7 +10,7 @@ from kraft._core.metadata_codec import Record, RecordCodec
 from kraft.errors import InvalidRecordError
 from kraft.records import classes
 from kraft.records.classes import BrokerRegistrationChange
-from kraft.records.versions import LATEST_PRODUCTION, record_version
+from kraft.records.versions import LATEST_SUPPORTED, record_version
 
 _TYPES: tuple[type[Record], ...] = tuple(
     made
@@ -45,7 +45,7 @@ def encode_value(
                 version = record.version
             else:
                 change = record if isinstance(record, BrokerRegistrationChange) else None
-                level = LATEST_PRODUCTION if metadata_version is None else metadata_version
+                level = LATEST_SUPPORTED if metadata_version is None else metadata_version
                 version = record_version(type(record), level, change)
         return _CODEC.encode(record, version)
     except InvalidRecordError:

@@ -2,8 +2,9 @@
 
 Owns the levels of metadata.version, the version in which each record is written at a level, and the
 levels of the other features with their defaults and dependencies. The levels from 7 on are held
-against Kafka 4.3.1 by ``tests/data/record-corpus-4.3.jsonl.gz``; levels 1-6 exist only in logs of
-3.x and come from its documentation. Source: MetadataVersion, Feature and the *Version classes of
+against Kafka 4.3.1 by ``tests/data/record-corpus-4.3.jsonl.gz``, and against 4.4.0, which brought
+31 to 33, by ``tests/data/schemas-4.4.0.json.gz``; levels 1-6 exist only in logs of 3.x and come
+from its documentation. Source: MetadataVersion, Feature and the *Version classes of
 ``org.apache.kafka.server.common``.
 """
 
@@ -69,7 +70,9 @@ class MetadataVersion(IntEnum):
     IBP_4_2_IV0 = 28  # share.version 1 by default
     IBP_4_2_IV1 = 29  # streams.version 1 by default
     IBP_4_3_IV0 = 30  # cordoned log directories
-    IBP_4_4_IV0 = 31  # not for production in 4.3
+    IBP_4_4_IV0 = 31  # share.version 2 by default
+    IBP_4_4_IV1 = 32  # CIDR patterns in ACLs
+    IBP_4_4_IV2 = 33  # UnregisterController
 
     @classmethod
     def from_level(cls, level: int) -> MetadataVersion:
@@ -82,20 +85,17 @@ class MetadataVersion(IntEnum):
             ) from None
 
     @classmethod
-    def from_text(cls, text: str, *, unstable: bool = False) -> MetadataVersion:
+    def from_text(cls, text: str) -> MetadataVersion:
         """The level named ``4.3-IV0``, or the newest of the release ``4.3`` or ``4.3.1``.
 
-        Levels that are not for production are known only where ``unstable`` is set, and only by
-        their own names. Raises UnsupportedVersionError.
+        Raises UnsupportedVersionError.
         """
-        known = [version for version in cls if unstable or version.is_production]
         release = ".".join(text.split(".")[:2])
-        for version in reversed(known):
-            is_release = version.is_production and release == version.short_text
-            if text == version.text or ("-" not in text and is_release):
+        for version in reversed(cls):
+            if text == version.text or ("-" not in text and release == version.short_text):
                 return version
         raise UnsupportedVersionError(
-            f"unknown metadata.version {text!r}: known are {', '.join(v.text for v in known)}"
+            f"unknown metadata.version {text!r}: known are {', '.join(v.text for v in cls)}"
         )
 
     @property
@@ -108,10 +108,6 @@ class MetadataVersion(IntEnum):
     def short_text(self) -> str:
         """The release that brought the level: ``4.3``."""
         return self.text.partition("-")[0]
-
-    @property
-    def is_production(self) -> bool:
-        return self <= LATEST_PRODUCTION
 
     @property
     def did_metadata_change(self) -> bool:
@@ -150,11 +146,22 @@ class MetadataVersion(IntEnum):
     def is_cordoned_log_dirs_supported(self) -> bool:
         return self >= MetadataVersion.IBP_4_3_IV0
 
+    @property
+    def is_cidr_acl_supported(self) -> bool:
+        return self >= MetadataVersion.IBP_4_4_IV1
+
+    @property
+    def is_controller_unregistration_supported(self) -> bool:
+        return self >= MetadataVersion.IBP_4_4_IV2
+
 
 MINIMUM_VERSION = MetadataVersion.IBP_3_3_IV3
+#: The newest level of the pinned release, 4.3.1: what a new directory begins with by default.
 LATEST_PRODUCTION = MetadataVersion.IBP_4_3_IV0
+#: The newest level that a node takes part in: for production in 4.4.0, as 31 and 32 are.
+LATEST_SUPPORTED = MetadataVersion.IBP_4_4_IV2
 
-_METADATA_CHANGED = frozenset((1, 3, 5, 6, 7, 8, 11, 13, 14, 15, 17, 23, 30))
+_METADATA_CHANGED = frozenset((1, 3, 5, 6, 7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33))
 
 # The first level at which a record may be written; a type that is not here always may.
 _FIRST_LEVEL: dict[type[Record], int] = {
@@ -171,7 +178,7 @@ _FIRST_LEVEL: dict[type[Record], int] = {
     RemoveDelegationToken: MetadataVersion.IBP_3_6_IV2,
     RegisterController: MetadataVersion.IBP_3_7_IV0,
     ClearElr: MetadataVersion.IBP_4_0_IV1,
-    UnregisterController: 33,  # 4.4-IV2 of Kafka 4.4, a level that 4.3 does not know
+    UnregisterController: MetadataVersion.IBP_4_4_IV2,
 }
 
 # From which level on a record is written in which version, newest first.
@@ -228,13 +235,13 @@ _BOOTSTRAP_LEVELS: dict[str, tuple[int, ...]] = {
     "transaction.version": (7, 24, 24),
     "group.version": (7, 22),
     "eligible.leader.replicas.version": (7, 26),
-    "share.version": (7, 28),
+    "share.version": (7, 28, 31),
     "streams.version": (7, 29),
 }
 
-#: Every feature of Kafka 4.3.1 with the lowest and highest level for production.
+#: Every feature with the lowest and highest level that a node takes part in: Kafka 4.4.0's.
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
-    METADATA_VERSION: (MINIMUM_VERSION.value, LATEST_PRODUCTION.value),
+    METADATA_VERSION: (MINIMUM_VERSION.value, LATEST_SUPPORTED.value),
     **{name: (0, len(levels) - 1) for name, levels in _BOOTSTRAP_LEVELS.items()},
 }
 

@@ -29,7 +29,7 @@ from kraft.raft.ready import Event, RoleChange
 from kraft.raft.state import pick_endpoint
 from kraft.raft.voters import Endpoint, VersionRange
 from kraft.records import MetadataVersion
-from kraft.records.versions import LATEST_PRODUCTION
+from kraft.records.versions import LATEST_SUPPORTED
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
 from kraft.server.descriptors import bounded_limits, raise_soft_limit
@@ -215,7 +215,7 @@ class QuorumNode:
     def _features(self) -> Features:
         supported = {
             "kraft.version": VersionRange(0, 1),
-            "metadata.version": VersionRange(MetadataVersion.IBP_3_3_IV3, LATEST_PRODUCTION),
+            "metadata.version": VersionRange(MetadataVersion.IBP_3_3_IV3, LATEST_SUPPORTED),
         }
         finalized = {}
         if self.driver is not None and self.driver.node.log.kraft_version:

@@ -40,7 +40,7 @@ from tests.differential.heartbeats import SendHeartbeat
 from tests.differential.operation import Request
 from tests.differential.quorum_policies import refuse_config, topic_rules
 from tests.differential.registry import OPERATIONS
-from tests.differential.world import View, drawn_id, text_of
+from tests.differential.world import KAFKA_FEATURES, View, drawn_id, text_of
 
 NODES = (3000, 3001)
 OTHER_NODE = 3002
@@ -269,7 +269,7 @@ class QuorumWorld(View):
         kind = OPERATIONS[step["op"]]
         assert isinstance(kind, Request)
         id = step.get("node", self._id_of(self._looked_at))
-        self.local_features = LocalFeatures(id, NODES)
+        self.local_features = LocalFeatures(id, NODES, KAFKA_FEATURES)
         asked = self._watched(kind, kind.asked(self, step), step)
         asked.token = step["token"]
         asked.deadline_ms = self.now_ms + step.get("timeout_ms", float("inf"))

@@ -22,7 +22,14 @@ from kraft.controller import (
 from kraft.errors import KraftError
 from kraft.image.replay import Cluster
 from kraft.image.security import AccessControl
-from kraft.records import MINIMUM_VERSION, MetadataVersion, Record, Uuid, decode_value, encode_value
+from kraft.records import (
+    LATEST_PRODUCTION,
+    MINIMUM_VERSION,
+    Record,
+    Uuid,
+    decode_value,
+    encode_value,
+)
 from kraft.records.batches import encode_records
 from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.world import View, World
@@ -310,7 +317,7 @@ class Activation(Operation):
     weight = 3
 
     def arguments(self, dice: random.Random, world: View) -> Arguments:
-        levels = range(MINIMUM_VERSION, max(MetadataVersion) + 1)
+        levels = range(MINIMUM_VERSION, LATEST_PRODUCTION + 2)  # 4.3.1 begins at 31 too
         bootstrap: list[Record] = [
             records.FeatureLevel("metadata.version", dice.choice((*levels, 12, 13, 30)))
         ]

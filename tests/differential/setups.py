@@ -29,7 +29,7 @@ FEATURES = (
     ("share.version", 0, 1),
     ("streams.version", 0, 1),
 )
-LEVELS = range(MINIMUM_VERSION, LATEST_PRODUCTION + 1)
+LEVELS = range(MINIMUM_VERSION, LATEST_PRODUCTION + 1)  # those of 4.3.1, for production
 
 
 def drawn_setup(dice: random.Random) -> Setup:

@@ -25,10 +25,21 @@ from kraft.records import (
     Uuid,
 )
 from kraft.records.batches import encode_control_records
+from kraft.records.versions import (
+    LATEST_PRODUCTION,
+    METADATA_VERSION,
+    MINIMUM_VERSION,
+    SUPPORTED_FEATURES,
+)
 
 CLUSTER_ID = "differential"
 NODE_ID = 3000
 UNKNOWN_BROKER = 99
+#: What 4.3.1 supports: beyond it this side has the levels of 4.4.
+KAFKA_FEATURES = SUPPORTED_FEATURES | {
+    METADATA_VERSION: (MINIMUM_VERSION.value, LATEST_PRODUCTION.value),
+    "share.version": (0, 1),
+}
 
 
 def text_of(id: bytes) -> str:
@@ -64,7 +75,7 @@ class View:
     creation_rules: CreationRules | None = None
     config_policy: AlterConfigPolicy | None = None
     #: Who decides on features.
-    local_features = LocalFeatures(NODE_ID, (NODE_ID,))
+    local_features = LocalFeatures(NODE_ID, (NODE_ID,), KAFKA_FEATURES)
 
     @property
     def level(self) -> int:

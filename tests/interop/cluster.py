@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tests.interop.kafka_jars import Jars
+from tests.interop.kafka_jars import KAFKA_3, Jars, kafka
 
 HOST = "127.0.0.1"
 T = TypeVar("T")
@@ -274,7 +274,10 @@ class Cluster:
         role = "controller" if to_controllers else "broker"
         addresses = ",".join(node.address for node in self.nodes.values() if node.role == role)
         bootstrap = {f"bootstrap.{'controllers' if to_controllers else 'servers'}": addresses}
-        self.drivers.append(Driver(self.jars, bootstrap, self.directory / "driver.log"))
+        # `Drive.java` needs the classes of 3.9; before 4.0 no client asks controllers for ACLs.
+        oldest = "4.0" if to_controllers else KAFKA_3
+        jars = self.jars if self.jars.version >= oldest else kafka()
+        self.drivers.append(Driver(jars, bootstrap, self.directory / "driver.log"))
         return self.drivers[-1]
 
     def freeze(self) -> None:

@@ -22,7 +22,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     try:
         kafka_jars.javac()
-        for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3):
+        for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, *kafka_jars.mixed_releases()):
             kafka_jars.kafka(release)
         kafka_jars.schemas()
     except kafka_jars.MissingToolError as missing:

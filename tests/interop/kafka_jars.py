@@ -22,7 +22,19 @@ CACHE = PROJECT / ".interop"
 
 KAFKA_4 = "4.3.1"  # the pinned release
 KAFKA_3 = "3.9.2"  # the second set of real metadata
-SCHEMAS_ONLY = "4.4.0"  # no tools at Maven Central; only its schemas are compared
+SCHEMAS_ONLY = "4.4.0"  # no tools at Maven Central; its schemas are compared, its controller runs
+#: The releases in mixed quorums: static voters without pre-vote, and dynamic voters. The others
+#: (`make interop-matrix`) need more sets of jars than CI should fetch.
+MIXED_IN_CI = ("3.7.2", "4.1.1")
+MIXED_MATRIX = ("3.7.2", "3.9.2", "4.0.2", "4.1.1", "4.2.0", "4.3.1", "4.4.0")
+
+
+def mixed_releases() -> tuple[str, ...]:
+    """The releases named by INTEROP_RELEASES (with spaces, or `all`); else those of CI."""
+    asked = os.environ.get("INTEROP_RELEASES", "")
+    return MIXED_MATRIX if asked == "all" else tuple(asked.split()) or MIXED_IN_CI
+
+
 OLDEST_JAVA = 17
 
 # Two cores are shared with everything else: a small heap, the serial collector, no C2.
@@ -141,8 +153,9 @@ class Jars:
 
 
 def kafka(version: str = KAFKA_4) -> Jars:
-    """Brokers, controllers and tools of `version`, fetched on first use."""
-    return _resolve(version, f"kafka-{version}", "everything")
+    """Brokers, controllers and (but for 4.4.0) tools of `version`, fetched on first use."""
+    profile = "core" if version == SCHEMAS_ONLY else "everything"
+    return _resolve(version, f"kafka-{version}", profile)
 
 
 def schemas(version: str = SCHEMAS_ONLY) -> Jars:

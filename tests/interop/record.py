@@ -21,8 +21,9 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.interop import kafka_jars, keep, scenario, tools
@@ -244,6 +245,36 @@ def record_3(cluster: Cluster, target: Path) -> Recording:
     return recording
 
 
+def record_small(
+    cluster: Cluster, target: Path, first: str, levels: Mapping[str, int], is_elr: bool = False
+) -> Recording:
+    """Record one controller and three brokers, formatted at release ``first``.
+
+    The features are raised to ``levels`` half-way. Fewer chapters than the sets above: what one
+    release writes differently from its neighbours is in its record versions, its snapshots and the
+    features that its brokers register.
+    """
+    (controller,) = SMALL_CONTROLLERS
+    cluster.reserve_controllers(controller)
+    cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "15000"
+    voters = [] if cluster.is_static else ["--standalone"]
+    cluster.add_controller(controller).format(cluster.cluster_id, *voters, "-r", first, "-S", SCRAM)
+    stage = start(cluster, *(["-r", first] if cluster.is_static else []))
+    recording = Recording(stage, target)
+    play(stage, scenario.create_topics, scenario.delete_topic, scenario.create_partitions)
+    play(stage, scenario.authorize, scenario.credentials, scenario.quotas, scenario.fence)
+    recording.moment("before-upgrade", recording.describe_topics)
+    for feature, level in levels.items():
+        upgrade(stage, feature, level)
+    play(stage, scenario.configure, scenario.produce, scenario.tokens, scenario.reassign)
+    if is_elr:
+        play(stage, scenario.eligible_replicas, scenario.clear_eligible_replicas)
+        play(stage, scenario.return_unclean)
+    play(stage, scenario.retire_broker, scenario.trouble)
+    recording.moment("end", recording.describe_topics, recording.describe_rest)
+    return recording
+
+
 def record_transaction(cluster: Cluster, target: Path) -> Recording:
     """4.3: a lone controller that finds an open transaction in its log, and aborts it.
 
@@ -307,6 +338,10 @@ class Set:
 
 NODES = {"controller-101": 101, "controller-103": 103, "broker-1": 1}
 NODES_3 = {"controller-101": 101, "broker-1": 1}
+SMALL_CONTROLLERS = (101,)
+FEATURES_4_0 = {"group.version": 1, "transaction.version": 2}
+FEATURES_4_1 = FEATURES_4_0 | {"eligible.leader.replicas.version": 1}
+FEATURES_4_2 = FEATURES_4_1 | {"share.version": 1, "streams.version": 1}
 SETS = {
     "4.3": Set(kafka_jars.KAFKA_4, "Jm4zGxYVQxO0Jq5lRd5rBw", record_4, NODES),
     "3.9": Set(kafka_jars.KAFKA_3, "pXq1mVxRTo2gVh0c2xk9mA", record_3, NODES_3, is_static=True),
@@ -316,6 +351,41 @@ SETS = {
         record_transaction,
         {"controller-201": 201},
         extra=("controller-201-open",),
+    ),
+    "3.7": Set(
+        "3.7.2",
+        "c21hbGwgc2V0IG9mIDMuNw",
+        partial(record_small, first="3.7-IV2", levels={"metadata.version": 19}),
+        NODES_3,
+        is_static=True,
+    ),
+    "4.0": Set(
+        "4.0.2",
+        "c21hbGwgc2V0IG9mIDQuMA",
+        partial(record_small, first="3.9-IV0", levels={"metadata.version": 25} | FEATURES_4_0),
+        NODES_3,
+    ),
+    "4.1": Set(
+        "4.1.1",
+        "c21hbGwgc2V0IG9mIDQuMQ",
+        partial(
+            record_small,
+            first="4.0-IV3",
+            levels={"metadata.version": 27} | FEATURES_4_1,
+            is_elr=True,
+        ),
+        NODES_3,
+    ),
+    "4.2": Set(
+        "4.2.0",
+        "c21hbGwgc2V0IG9mIDQuMg",
+        partial(
+            record_small,
+            first="4.1-IV1",
+            levels={"metadata.version": 29} | FEATURES_4_2,
+            is_elr=True,
+        ),
+        NODES_3,
     ),
 }
 

@@ -13,6 +13,7 @@ import pytest
 
 import kraft
 from kraft.metadata.reading import read_records
+from kraft.records import METADATA_VERSION, FeatureLevel, MetadataVersion
 from kraft.records.values import decode_value, encode_value
 from tests.interop import agreement
 from tests.interop.end_agreement import check_end
@@ -27,6 +28,7 @@ FILES = sorted(
     path for node in NODES for path in node.rglob("*") if path.suffix in (".log", ".checkpoint")
 )
 TREES = sorted(DATA.glob("kafka-*/text/*/*/*.tree.txt*"))
+SMALL_SETS = ("3.7", "4.0", "4.1", "4.2")
 FILTERS = (
     "under-replicated-partitions",
     "unavailable-partitions",
@@ -52,9 +54,33 @@ MOMENTS = [pytest.param(*one, id=f"{name_of(one[0])}-{one[1]}") for one in momen
 
 
 def test_the_recordings_are_there() -> None:
-    assert [one.name for one in SETS] == ["kafka-3.9", "kafka-4.3", "kafka-4.3-transaction"]
-    assert len(MOMENTS) == 10
-    assert len(TREES) == 8
+    names = ["3.7", "3.9", "4.0", "4.1", "4.2", "4.3", "4.3-transaction"]
+    assert [one.name for one in SETS] == [f"kafka-{name}" for name in names]
+    assert len(MOMENTS) == 10 + len(SMALL_SETS) * 4
+    assert len(TREES) == 8 + len(SMALL_SETS) * 4
+    for name in SMALL_SETS:
+        files = [path for path in (DATA / f"kafka-{name}").rglob("*") if path.is_file()]
+        assert sum(path.stat().st_size for path in files) < 1_000_000
+        release = json.loads((DATA / f"kafka-{name}" / "manifest.json").read_text())["kafka"]
+        assert release.startswith(f"{name}.")
+
+
+@pytest.mark.parametrize("name", SMALL_SETS)
+def test_a_small_set_begins_at_one_level_and_ends_at_the_newest_of_its_release(name: str) -> None:
+    node = DATA / f"kafka-{name}" / "controller-101"
+    log = node / "__cluster_metadata-0" / f"{0:020}.log"
+    levels = [
+        record.feature_level
+        for one in read_records(memoryview(log.read_bytes()))
+        if isinstance(record := one.record, FeatureLevel) and record.name == METADATA_VERSION
+    ]
+    newest = MetadataVersion.from_text(name)
+    assert len(levels) == 2
+    assert levels[0] < levels[1] == newest
+    metadata = kraft.open_metadata(node)
+    assert metadata.quorum.kraft_version == (0 if name == "3.7" else 1)
+    # A broker registers the newest level that its release knows.
+    assert {one.features[METADATA_VERSION].max for one in metadata.brokers.values()} == {newest}
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

@@ -45,7 +45,8 @@ def check_for_complaints(tool: str, said: str) -> None:
 
 
 def dump_log_class(jars: Jars) -> str:
-    package = "org.apache.kafka.tools" if jars.version.startswith("4") else "kafka.tools"
+    # A part of kafka-tools from 4.3 on, before that of the broker's jar.
+    package = "kafka.tools" if jars.version < "4.3" else "org.apache.kafka.tools"
     return f"{package}.DumpLogSegments"
 
 

@@ -14,6 +14,7 @@ import pytest
 from kraft._core.message_schema import FieldSpec
 from kraft.records import (
     LATEST_PRODUCTION,
+    LATEST_SUPPORTED,
     MINIMUM_VERSION,
     RECORD_TYPES,
     SUPPORTED_FEATURES,
@@ -128,10 +129,10 @@ def levels(release: str) -> list[dict[str, Any]]:
     return [one for one in said if one["featureLevel"] >= 1]
 
 
-@pytest.mark.parametrize("release", ["4.3.1", "3.9.2"])
+@pytest.mark.parametrize("release", ["4.4.0", "4.3.1", "3.9.2"])
 def test_each_level_gates_what_it_gates_in_kafka(release: str) -> None:
     for one in levels(release):
-        if one["featureLevel"] > LATEST_PRODUCTION or not one["isProduction"]:
+        if one["featureLevel"] > LATEST_SUPPORTED or not one["isProduction"]:
             continue
         level = MetadataVersion.from_level(one["featureLevel"])
         assert level.text == one["version"]
@@ -143,6 +144,13 @@ def test_each_level_gates_what_it_gates_in_kafka(release: str) -> None:
         assert (
             level.is_controller_registration_supported == one["isControllerRegistrationSupported"]
         )
+        if release == "4.4.0":
+            assert level.is_cordoned_log_dirs_supported == one["isCordonedLogDirsSupported"]
+            assert level.is_cidr_acl_supported == one["isCidrAclSupported"]
+            assert (
+                level.is_controller_unregistration_supported
+                == one["isControllerUnregistrationSupported"]
+            )
         bump = one.get("isLeaderEpochBumpRequiredOnIsrShrink")
         assert bump is None or level.is_leader_epoch_bump_required_on_isr_shrink == bump
         # What 3.9 wrote in the versions that only 4.x knows is no question for it.
@@ -151,19 +159,21 @@ def test_each_level_gates_what_it_gates_in_kafka(release: str) -> None:
         assert record_version(PartitionChange, level) == one["partitionChangeRecordVersion"]
 
 
-def test_the_range_of_levels_is_that_of_the_pinned_release() -> None:
-    bounds = KAFKA["4.3.1"]["metadata_version_bounds"]
-    assert (MINIMUM_VERSION.text, LATEST_PRODUCTION.text) == (
-        bounds["minimum"],
-        bounds["latest_production"],
-    )
+@pytest.mark.parametrize(
+    ("release", "newest"), [("4.3.1", LATEST_PRODUCTION), ("4.4.0", LATEST_SUPPORTED)]
+)
+def test_the_range_of_levels_is_that_of_the_release(release: str, newest: MetadataVersion) -> None:
+    bounds = KAFKA[release]["metadata_version_bounds"]
+    assert (MINIMUM_VERSION.text, newest.text) == (bounds["minimum"], bounds["latest_production"])
 
 
-def test_the_other_features_have_kafkas_levels_defaults_and_dependencies() -> None:
-    said = KAFKA["4.3.1"]["features"]
+@pytest.mark.parametrize("release", ["4.3.1", "4.4.0"])
+def test_the_other_features_have_kafkas_levels_defaults_and_dependencies(release: str) -> None:
+    said = KAFKA[release]["features"]
     assert {*said, "metadata.version"} == set(SUPPORTED_FEATURES)
     for name, feature in said.items():
-        assert SUPPORTED_FEATURES[name] == (0, feature["latest_production"])
+        if release == "4.4.0":
+            assert SUPPORTED_FEATURES[name] == (0, feature["latest_production"])
         for one in feature["levels"]:
             if one["level"] > feature["latest_production"]:
                 continue

@@ -30,7 +30,6 @@ class Settings:
     )
     node_id: int = setting(Kind.INT, lowest=0)
     broker_id: int = setting(Kind.INT, -1)
-    unstable_feature_versions_enable: bool = setting(Kind.BOOLEAN, False)
 
     # Where it listens (SocketServerConfigs, ReplicationConfigs).
     controller_listener_names: tuple[str, ...] = setting(Kind.LIST, is_set=True)

@@ -14,6 +14,7 @@ from kraft._core.metadata_codec import Record
 from kraft.errors import InvalidRequestError, UnsupportedVersionError
 from kraft.records import (
     LATEST_PRODUCTION,
+    LATEST_SUPPORTED,
     METADATA_VERSION,
     MINIMUM_VERSION,
     SUPPORTED_FEATURES,
@@ -35,14 +36,11 @@ def parse_feature(text: str) -> tuple[str, int]:
     return name, int(level)
 
 
-def release_version(
-    release: str | None, levels: Mapping[str, int], *, unstable: bool = False
-) -> MetadataVersion:
-    """The metadata.version to start with: that of ``release``, or in ``levels``, or the latest.
+def release_version(release: str | None, levels: Mapping[str, int]) -> MetadataVersion:
+    """Return the metadata.version to start with: of ``release``, or in ``levels``, or 4.3-IV0.
 
     Raises InvalidRequestError where both name one, UnsupportedVersionError where it is not known.
     """
-    latest = max(MetadataVersion) if unstable else LATEST_PRODUCTION
     if METADATA_VERSION in levels:
         if release is not None:
             raise InvalidRequestError(
@@ -50,13 +48,13 @@ def release_version(
             )
         version = MetadataVersion.from_level(levels[METADATA_VERSION])
     elif release is not None:
-        version = MetadataVersion.from_text(release, unstable=unstable)
+        version = MetadataVersion.from_text(release)
     else:
-        version = latest
-    if not MINIMUM_VERSION <= version <= latest:
+        version = LATEST_PRODUCTION
+    if version < MINIMUM_VERSION:
         raise UnsupportedVersionError(
             f"metadata.version {version.text} (level {version}) cannot be formatted: it has to be "
-            f"from {MINIMUM_VERSION.text} to {latest.text}"
+            f"from {MINIMUM_VERSION.text} to {LATEST_SUPPORTED.text}"
         )
     return version
 
@@ -120,5 +118,5 @@ def version_mapping(release: str | None) -> dict[str, int]:
     """The level of every feature that a cluster formatted for ``release`` would have by default;
     metadata.version first. Raises UnsupportedVersionError.
     """
-    version = release_version(release, {}, unstable=release is not None)
+    version = release_version(release, {})
     return {name: default_feature_level(name, version) for name in SUPPORTED_FEATURES}

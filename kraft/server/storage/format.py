@@ -118,8 +118,7 @@ def format_storage(
     disk = disk or OsDisk()
     if not request.cluster_id:
         raise InvalidRequestError("the cluster id is empty")
-    unstable = config.settings.unstable_feature_versions_enable
-    version = release_version(request.release, request.features, unstable=unstable)
+    version = release_version(request.release, request.features)
     levels = feature_levels(version, request.features, has_dynamic_quorum=not config.voters)
     voters = _first_voters(config, request, draw)
     records = bootstrap_records(levels, map(parse_scram, request.scram))

@@ -38,6 +38,7 @@ import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.ElectionType;
+import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
@@ -56,7 +57,6 @@ import org.apache.kafka.common.resource.ResourceType;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.security.token.delegation.DelegationToken;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.SecurityUtils;
 
 /**
  * Kafka's own Admin client and producer, driven by one JSON object a line on standard input: one
@@ -146,6 +146,13 @@ public final class Drive {
             case "unregister_broker":
                 admin.unregisterBroker(ask.get("broker").asInt()).all().get();
                 return null;
+            case "unregister_controller": {
+                // By name: releases before 4.4 have no such method.
+                Object result = Admin.class.getMethod("unregisterController", int.class)
+                    .invoke(admin, ask.get("controller").asInt());
+                ((KafkaFuture<?>) result.getClass().getMethod("all").invoke(result)).get();
+                return null;
+            }
             case "add_voter":
                 admin.addRaftVoter(
                     ask.get("id").asInt(),
@@ -300,13 +307,19 @@ public final class Drive {
         return levels;
     }
 
+    /** Of `User:alice`; Kafka's own parser is in another package from 4.4 on. */
+    private static KafkaPrincipal principal(String text) {
+        String[] parts = text.split(":", 2);
+        return new KafkaPrincipal(parts[0], parts[1]);
+    }
+
     private Object createToken(Admin admin, JsonNode ask) throws Exception {
         List<KafkaPrincipal> renewers = strings(ask.get("renewers")).stream()
-            .map(SecurityUtils::parseKafkaPrincipal).toList();
+            .map(Drive::principal).toList();
         CreateDelegationTokenOptions options = new CreateDelegationTokenOptions()
             .renewers(renewers).maxlifeTimeMs(ask.get("max_lifetime_ms").asLong());
         if (ask.has("owner")) {
-            options.owner(SecurityUtils.parseKafkaPrincipal(ask.get("owner").asText()));
+            options.owner(principal(ask.get("owner").asText()));
         }
         DelegationToken token = admin.createDelegationToken(options).delegationToken().get();
         tokens.put(token.tokenInfo().tokenId(), token);

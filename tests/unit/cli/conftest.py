@@ -20,7 +20,8 @@ from kraft.records.batches import encode_records
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 CONTROLLER = DATA / "controller-101"
 BROKER = DATA / "broker-1"
-SETS = ("kafka-4.3", "kafka-4.3-transaction", "kafka-3.9")
+SETS = ("kafka-4.3", "kafka-4.3-transaction", "kafka-3.9",
+        "kafka-3.7", "kafka-4.0", "kafka-4.1", "kafka-4.2")  # fmt: skip
 METADATA_LOG = "__cluster_metadata-0"
 MOMENTS: dict[str, int] = json.loads((DATA / "manifest.json").read_text())["moments"]
 

@@ -124,7 +124,7 @@ def test_a_transaction_that_the_metadata_version_does_not_know_is_fatal() -> Non
             activation_records(cluster, [level(12)], DEFAULTS)
 
 
-@pytest.mark.parametrize("number", [6, 32])
+@pytest.mark.parametrize("number", [6, 34])
 def test_a_bootstrap_of_an_unsupported_metadata_version_is_fatal(number: int) -> None:
     with pytest.raises(UnsupportedVersionError, match=f"metadata.version {number}"):
         activation_records(Cluster(), [level(number)], DEFAULTS)

@@ -89,9 +89,9 @@ def test_the_same_level_again_is_written_again() -> None:
     assert len(decision.records) == 2
 
 
-@pytest.mark.parametrize("level", [6, 31, 32])
+@pytest.mark.parametrize("level", [6, 34, 35])
 def test_a_level_that_this_controller_does_not_support(level: int) -> None:
-    assert "(this one) supports 7 to 30" in refuse(
+    assert "(this one) supports 7 to 33" in refuse(
         lab_of(30), FeatureUpdate("metadata.version", level, SAFE if level < 30 else 1)
     )
 

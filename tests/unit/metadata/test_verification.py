@@ -34,11 +34,13 @@ from kraft.records.batches import encode_records
 DATA = Path(__file__).parents[2] / "data"
 CONTROLLER = DATA / "kafka-4.3" / "controller-101"
 BROKER = DATA / "kafka-4.3" / "broker-1"
+RELEASES = ("3.7", "4.0", "4.1", "4.2")
 QUORUMS = (
     ("kafka-4.3/controller-101", "kafka-4.3/controller-103", "kafka-4.3/broker-1"),
     ("kafka-3.9/controller-101", "kafka-3.9/broker-1"),
     ("kafka-4.3-transaction/controller-201",),
     ("kafka-4.3-transaction/controller-201-open",),
+    *((f"kafka-{one}/controller-101", f"kafka-{one}/broker-1") for one in RELEASES),
 )
 ORDERS = Uuid(b"orders----------")
 LEVEL = FeatureLevel("metadata.version", 21)

@@ -48,27 +48,24 @@ from kraft.records import (
         ("4.0", 25),
         ("4.3", 30),
         ("4.3.1", 30),
+        ("4.4", 33),
+        ("4.4-IV0", 31),
     ],
 )
 def test_a_text_names_a_level_or_the_newest_of_a_release(text: str, level: int) -> None:
     assert MetadataVersion.from_text(text) == level
 
 
-@pytest.mark.parametrize("text", ["", "garbage", "4.2-IV5", "4.3-IV0-x", "4.4", "4.4-IV0", "4"])
+@pytest.mark.parametrize("text", ["", "garbage", "4.2-IV5", "4.3-IV0-x", "4.5", "4.5-IV0", "4"])
 def test_an_unknown_text_is_refused_with_the_known_ones(text: str) -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"3.0-IV1, .*4.2-IV1, 4.3-IV0$"):
+    with pytest.raises(UnsupportedVersionError, match=r"3.0-IV1, .*4.4-IV0, 4.4-IV1, 4.4-IV2$"):
         MetadataVersion.from_text(text)
 
 
-def test_a_level_that_is_not_for_production_is_known_on_request() -> None:
-    assert MetadataVersion.from_text("4.4-IV0", unstable=True) == 31
-    for text, unstable in (("4.4-IV0", False), ("4.4", True)):
-        with pytest.raises(UnsupportedVersionError, match=r"unknown metadata\.version"):
-            MetadataVersion.from_text(text, unstable=unstable)
-    assert MetadataVersion.from_level(31).text == "4.4-IV0"
-    assert not MetadataVersion.from_level(31).is_production
-    for level in (0, 32, -1):
-        with pytest.raises(UnsupportedVersionError, match="1-31"):
+def test_levels_up_to_4_4_are_known() -> None:
+    assert MetadataVersion.from_level(33).text == "4.4-IV2"
+    for level in (0, 34, -1):
+        with pytest.raises(UnsupportedVersionError, match="1-33"):
             MetadataVersion.from_level(level)
 
 

@@ -21,18 +21,19 @@ def test_a_release_names_its_newest_level() -> None:
     assert release_version("3.3.1", {}) == MetadataVersion.IBP_3_3_IV3
     assert release_version("4.0-IV1", {}) == MetadataVersion.IBP_4_0_IV1
     assert release_version(None, {"metadata.version": 13}) == MetadataVersion.IBP_3_6_IV1
-    assert release_version(None, {}, unstable=True) == MetadataVersion.IBP_4_4_IV0
+    assert release_version("4.4", {}) == MetadataVersion.IBP_4_4_IV2
+    assert release_version(None, {"metadata.version": 31}) == MetadataVersion.IBP_4_4_IV0
 
 
 @pytest.mark.parametrize(
     ("release", "levels"),
     [
         ("3.2", {}),
-        ("4.4", {}),
+        ("4.5", {}),
         ("nonsense", {}),
         ("4.3", {"metadata.version": 30}),
         (None, {"metadata.version": 6}),
-        (None, {"metadata.version": 31}),
+        (None, {"metadata.version": 34}),
         (None, {"metadata.version": 99}),
     ],
 )

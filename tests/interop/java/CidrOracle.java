@@ -1,0 +1,19 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import org.apache.kafka.server.authorizer.internals.CidrUtils;
+
+/** Prints for each line of standard input whether Kafka 4.4 takes it for a CIDR pattern. */
+public final class CidrOracle {
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            boolean isValid = true;
+            try {
+                CidrUtils.validate(line);
+            } catch (IllegalArgumentException refused) {
+                isValid = false;
+            }
+            System.out.println(isValid);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+"""CIDR patterns in ACLs: `kraft.controller.acl_hosts` beside Kafka 4.4's own CidrUtils."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+
+import pytest
+
+from kraft.controller.acl_hosts import is_cidr
+from tests.interop.kafka_jars import schemas
+from tests.unit.controller.test_acl_hosts import INVALID, VALID
+
+pytestmark = pytest.mark.interop
+
+GENERATED = 5000
+
+
+def drawn(dice: random.Random) -> str:
+    """An address with a prefix length, most often well-formed, sometimes with a character off."""
+    if dice.random() < 0.4:
+        octets = [str(dice.choice((0, 1, 10, 127, 255, 256, 999, "007"))) for _ in range(4)]
+        text = f"{'.'.join(octets)}/{dice.choice((0, 8, 24, 32, 33, '', '08', 128))}"
+    else:
+        groups = [
+            dice.choice(("", "0", "1", "ffff", "0db8", "12345", "00001"))
+            for _ in range(dice.randrange(1, 10))
+        ]
+        if dice.random() < 0.2:
+            groups.append(dice.choice(("10.0.0.1", "1.2.3", "256.1.1.1")))
+        text = f"{':'.join(groups)}/{dice.choice((0, 16, 64, 128, 129, '+8', '-0', '-1', ''))}"
+    if dice.random() < 0.2:
+        place = dice.randrange(len(text) + 1)
+        text = text[:place] + dice.choice(("", ":", ".", "/", "[", "g", " ", "0")) + text[place:]
+    return text
+
+
+def test_the_same_patterns_are_accepted() -> None:
+    dice = random.Random(44)
+    hosts = [*VALID, *INVALID, *(drawn(dice) for _ in range(GENERATED))]
+    jars = schemas()
+    command = jars.command("CidrOracle", classes=jars.compiled("CidrOracle"))
+    said = subprocess.run(
+        command, input="".join(f"{host}\n" for host in hosts), capture_output=True, check=True,
+        encoding="utf-8", timeout=60,
+    ).stdout.split()  # fmt: skip
+    assert len(said) == len(hosts)
+    assert 100 < said.count("true") < len(hosts) - 100
+    differing = [
+        host for host, one in zip(hosts, said, strict=True) if is_cidr(host) != (one == "true")
+    ]
+    assert differing == []

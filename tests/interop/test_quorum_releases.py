@@ -1,0 +1,210 @@
+"""Mixed quorums with other releases of Kafka: two of its controllers, and one of kraft.
+
+CI runs 3.7 (static voters, no pre-vote, FETCH and VOTE in the versions of its time) and 4.1 (voters
+that come and go); ``make interop-matrix`` runs every release from 3.7 to 4.4. With two of three
+voters alive, whoever is elected has the other's vote: so votes cross in both directions.
+
+Each test goes on where the one before ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import kraft
+from kraft.metadata.identifiers import random_uuid
+from kraft.records import MetadataVersion
+from tests.interop.cluster import HOST, Cluster, wait_for
+from tests.interop.kafka_jars import kafka, mixed_releases
+from tests.interop.kraft_node import KraftNode, add_kraft_controller
+from tests.interop.mixed_quorum import (
+    ELECTION_TIMEOUT,
+    FETCH_TIMEOUT,
+    LEADING,
+    VOTING,
+    MixedQuorum,
+)
+from tests.interop.quota_writer import QUOTA
+
+pytestmark = pytest.mark.interop
+
+KAFKAS = (101, 102)
+KRAFT = 103
+#: Before 4.0 there is no pre-vote: a follower that gives up its leader stands at once, and one that
+#: does not still grants the vote of a higher epoch.
+VOTING_WITHOUT_PRE_VOTE = {FETCH_TIMEOUT: "60000", ELECTION_TIMEOUT: "60000"}
+
+
+def has_pre_vote(release: str) -> bool:
+    return release >= "4.0"
+
+
+@pytest.fixture(scope="module", params=mixed_releases())
+def release(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def voting(release: str) -> dict[str, str]:
+    """The settings of a node that votes and does not stand."""
+    return VOTING if has_pre_vote(release) else VOTING_WITHOUT_PRE_VOTE
+
+
+@pytest.fixture(scope="module")
+def is_static(release: str) -> bool:
+    return not has_pre_vote(release)
+
+
+@pytest.fixture(scope="module")
+def quorum(
+    tmp_path_factory: pytest.TempPathFactory, release: str, voting: dict[str, str], is_static: bool
+) -> Iterator[MixedQuorum]:
+    cluster = Cluster(
+        kafka(release), tmp_path_factory.mktemp("mixed"), "YSBxdW9ydW0gb2YgYWxsLg", is_static
+    )
+    cluster.reserve_controllers(*KAFKAS, KRAFT)
+    cluster.settings["metadata.max.idle.interval.ms"] = "500"
+    try:
+        for one in KAFKAS:
+            cluster.add_controller(one).settings.update(LEADING)
+        add_kraft_controller(cluster, KRAFT).settings.update(voting)
+        mixed = MixedQuorum(cluster)
+        level = ("-r", ".".join(release.split(".")[:2]))
+        if is_static:
+            mixed.format(kafka=level, kraft=level)
+        else:
+            voters = ",".join(
+                f"{one}@{HOST}:{cluster.controller_ports[one]}:{random_uuid()!s}" for one in KAFKAS
+            )
+            mixed.format(
+                kafka=("--initial-controllers", voters, *level),
+                kraft=("--no-initial-controllers", *level),
+            )
+        mixed.start()
+        mixed.wait_for_leader(*KAFKAS)
+        yield mixed
+    finally:
+        cluster.kill()
+
+
+def kraft_node(quorum: MixedQuorum) -> KraftNode:
+    node = quorum.nodes[KRAFT]
+    assert isinstance(node, KraftNode)
+    return node
+
+
+def voters(quorum: MixedQuorum) -> set[int]:
+    return {state.key.id for state in quorum.described().voters}
+
+
+def test_kraft_follows(quorum: MixedQuorum, release: str, is_static: bool) -> None:
+    """As a voter where voters are static; as an observer that is then added to them otherwise."""
+    quorum.commit(5)
+    said = quorum.wait_until_all_have_all()
+    if not is_static:
+        assert [state.key.id for state in said.observers] == [KRAFT]
+        properties = str(kraft_node(quorum).properties)
+        quorum.kraft_says(101, "add-controller", "-c", properties)
+        quorum.commit(1)
+        quorum.wait_until_all_have_all()
+    assert voters(quorum) == {*KAFKAS, KRAFT}
+    state = kraft.open_metadata(quorum.log_of(KRAFT))
+    assert state.metadata_version == MetadataVersion.from_text(release)
+
+
+def test_kraft_votes_for_kafka_once_the_leader_is_killed(quorum: MixedQuorum) -> None:
+    before = quorum.wait_until_all_have_all()
+    old, new = before.leader_id, sum(KAFKAS) - before.leader_id
+    quorum.nodes[old].kill()
+    after = quorum.wait_for_leader(new)
+    assert after.epoch > before.epoch
+    assert quorum.voted_for(KRAFT) == new
+    quorum.commit(3)
+    quorum.start(old)
+    quorum.wait_until_all_have_all()
+
+
+def test_kafka_votes_for_kraft_once_the_leader_is_killed(
+    quorum: MixedQuorum, voting: dict[str, str]
+) -> None:
+    """Kafka then takes in what kraft writes while it leads, the killed one too."""
+    before = quorum.wait_until_all_have_all()
+    old, stays = before.leader_id, sum(KAFKAS) - before.leader_id
+    kraft_node(quorum).is_writer = True
+    quorum.restart(KRAFT, **LEADING)
+    quorum.restart(stays, **voting)
+    quorum.wait_until_all_have_all()
+    assert quorum.described().leader_id == old
+    quorum.nodes[old].kill()
+    after = quorum.wait_for_leader(KRAFT)
+    assert after.epoch > before.epoch
+    quorum.nodes[old].settings.update(LEADING)
+    quorum.start(old)
+    wait_for("records of kraft's", lambda: len(kraft_node(quorum).acknowledged()) >= 50)
+    quorum.wait_until_all_have_all()
+
+
+def test_a_leader_that_is_kraft_is_killed(quorum: MixedQuorum, voting: dict[str, str]) -> None:
+    """The Kafka that stands gets the other's vote; kraft comes back behind and follows."""
+    before = quorum.wait_until_all_have_all()
+    assert before.leader_id == KRAFT
+    node = kraft_node(quorum)
+    node.kill()
+    after = quorum.wait_for_leader(*KAFKAS)
+    assert after.epoch > before.epoch
+    quorum.commit(3)
+    node.is_writer = False
+    node.settings.update(voting)
+    quorum.start(KRAFT)
+    quorum.wait_until_all_have_all()
+
+
+def test_voters_come_and_go(quorum: MixedQuorum, is_static: bool) -> None:
+    if is_static:
+        pytest.skip("its voters are static")
+    whom = ("-i", str(KRAFT), "-d", kraft_node(quorum).directory_id())
+    quorum.kraft_says(101, "remove-controller", *whom)
+    assert voters(quorum) == set(KAFKAS)
+    quorum.commit(2)
+    assert [state.key.id for state in quorum.wait_until_all_have_all().observers] == [KRAFT]
+    quorum.kraft_says(102, "add-controller", "-c", str(kraft_node(quorum).properties))
+    assert voters(quorum) == {*KAFKAS, KRAFT}
+
+
+def test_kafka_unregisters_a_controller_and_creates_an_acl_of_a_cidr_pattern(
+    quorum: MixedQuorum, release: str
+) -> None:
+    """UnregisterController and a CIDR host (metadata.version 4.4-IV2) reach the state of kraft."""
+    if release < "4.4":
+        pytest.skip("came with 4.4")
+    gone = sum(KAFKAS) - quorum.wait_until_all_have_all().leader_id
+    assert gone in kraft.open_metadata(quorum.log_of(KRAFT)).controllers
+    quorum.nodes[gone].stop()
+    quorum.commit(1)
+    quorum.admin("unregister_controller", controller=gone)
+    acl = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL", "principal": "User:a"}
+    quorum.admin("create_acl", **acl, host="2001:db8::/32", operation="READ", permission="ALLOW")
+    quorum.wait_until_all_have_all()
+    state = kraft.open_metadata(quorum.log_of(KRAFT))
+    assert gone not in state.controllers
+    assert "2001:db8::/32" in {acl.host for acl in state.acls.values()}
+    quorum.start(gone)
+    wait_for(
+        "it to register again",
+        lambda: gone in kraft.open_metadata(quorum.log_of(KRAFT)).controllers,
+    )
+
+
+def test_all_logs_are_equal_and_nothing_acknowledged_is_lost(quorum: MixedQuorum) -> None:
+    quorum.commit(2)
+    committed = quorum.stop()
+    quorum.check_equal_logs(committed)
+    told = kraft_node(quorum).acknowledged()
+    assert len(told) >= 50
+    for one in quorum.nodes:
+        quotas = kraft.open_metadata(quorum.log_of(one), at=committed).client_quotas
+        kept = {dict(entity)["user"] for entity, limits in quotas.items() if QUOTA in limits}
+        assert told <= kept, (one, told - kept)
