@@ -83,7 +83,7 @@ REFUSED: dict[str, Case] = {
     "too old": (CONTROLLER, {}, ["-s", "-r", "3.2"]),
     "too old a level": (CONTROLLER, {}, ["-s", "-f", "metadata.version=6"]),
     "not stable": (CONTROLLER, {}, ["-s", "-r", "4.5"]),
-    "not stable, by feature": (CONTROLLER, {}, ["-s", "-f", "metadata.version=31"]),
+    "not stable, by feature": (CONTROLLER, {}, ["-s", "-f", "metadata.version=34"]),
     "said twice": (CONTROLLER, {}, ["-s", "-r", "4.3", "-f", "metadata.version=30"]),
     "no feature": (CONTROLLER, {}, ["-s", "-f", "no.such.version=1"]),
     "no level": (CONTROLLER, {}, ["-s", "-f", "group.version=2"]),

@@ -73,7 +73,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(
         records.FeatureLevel,
         name=st.sampled_from(["metadata.version", "kraft.version", "group.version"]),
-        feature_level=st.integers(-1, 32),
+        feature_level=st.integers(-1, 34),
     ),
     st.builds(
         records.Config,

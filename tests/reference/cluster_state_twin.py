@@ -72,7 +72,7 @@ def step(state: Plain, record: Record, offset: int) -> None:
             del state["controller"][record.controller_id]
         case records.FeatureLevel():
             if record.name == "metadata.version":
-                if not 1 <= record.feature_level <= 31:
+                if not 1 <= record.feature_level <= 33:
                     raise RefusedError
             elif record.name == "kraft.version":
                 return
