@@ -123,7 +123,9 @@ class MixedQuorum:
         """Until one of these leads and everything of its epoch so far is committed."""
         self._is_admin_stale = True
         return self.wait_until(
-            f"a leader among {ids}", lambda said: said.leader_id in ids and said.high_watermark > 0
+            f"a leader among {ids}",
+            lambda said: said.leader_id in ids and said.high_watermark > 0,
+            timeout_s=40.0,
         )
 
     def wait_until_all_have_all(self) -> DescribeQuorumResponse:

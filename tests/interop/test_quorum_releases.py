@@ -100,14 +100,24 @@ def voters(quorum: MixedQuorum) -> set[int]:
     return {state.key.id for state in quorum.described().voters}
 
 
+def add_kraft(quorum: MixedQuorum, asked: int) -> None:
+    """Add kraft to the voters; again where Kafka has just found its old connection broken."""
+
+    def is_added() -> bool:
+        if KRAFT not in voters(quorum):
+            quorum.kraft_says(asked, "add-controller", "-c", str(kraft_node(quorum).properties))
+        return KRAFT in voters(quorum)
+
+    wait_for("kraft among the voters", is_added)
+
+
 def test_kraft_follows(quorum: MixedQuorum, release: str, is_static: bool) -> None:
     """As a voter where voters are static; as an observer that is then added to them otherwise."""
     quorum.commit(5)
     said = quorum.wait_until_all_have_all()
     if not is_static:
         assert [state.key.id for state in said.observers] == [KRAFT]
-        properties = str(kraft_node(quorum).properties)
-        quorum.kraft_says(101, "add-controller", "-c", properties)
+        add_kraft(quorum, 101)
         quorum.commit(1)
         quorum.wait_until_all_have_all()
     assert voters(quorum) == {*KAFKAS, KRAFT}
@@ -170,7 +180,7 @@ def test_voters_come_and_go(quorum: MixedQuorum, is_static: bool) -> None:
     assert voters(quorum) == set(KAFKAS)
     quorum.commit(2)
     assert [state.key.id for state in quorum.wait_until_all_have_all().observers] == [KRAFT]
-    quorum.kraft_says(102, "add-controller", "-c", str(kraft_node(quorum).properties))
+    add_kraft(quorum, 102)
     assert voters(quorum) == {*KAFKAS, KRAFT}
 
 
