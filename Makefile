@@ -10,7 +10,7 @@ OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
 .PHONY: help build demo test lint interop interop-matrix bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
-  differential otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
+  differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
 
 help:
 	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
@@ -19,6 +19,7 @@ help:
 	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make interop-matrix  quorums with Kafka's controllers of every release from 3.7 to 4.4"
 	@echo "make differential  generated cases on Kafka's own controller classes and here, CASES=20000 SEED=1 (full: 1000000)"
+	@echo "make differential-coverage  the coverage by module of sequences for whole controllers, QUORUMS=300 SEED=1"
 	@echo "make bench    the speed table: this package beside its peers; SUITE=codec runs one floor of it"
 	@echo "make bench-peers  only what has a peer"
 	@echo "make bench-instructions  instructions in place of time; bench-compare holds them against the baseline"
@@ -113,6 +114,13 @@ differential: CASES ?= 20000
 differential: SEED ?= 1
 differential: build
 	$(BIN)/python -m tests.differential.run --cases $(CASES) --seed $(SEED)
+
+# Which lines of the controller and its images the sequences for whole controllers reach, by module.
+differential-coverage: QUORUMS ?= 300
+differential-coverage: SEED ?= 1
+differential-coverage: build
+	$(BIN)/coverage run --source=kraft.controller,kraft.image -m tests.differential.run --quorums $(QUORUMS) --seed $(SEED)
+	$(BIN)/coverage report --show-missing
 
 otava: SERIES ?= 1000
 otava: SEED ?= 1

@@ -10,7 +10,6 @@ deadline. ``QuorumController.submit`` takes them all but `heartbeat`, which goes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from kraft._core.creation import topic_size
 from kraft.controller.arguments import find_topic
@@ -69,7 +68,6 @@ from kraft.controller.topics import (
     partitions_asked,
 )
 from kraft.image.configs import ConfigResource
-from kraft.image.features import KRAFT_VERSION
 from kraft.records.versions import MetadataVersion
 
 #: What takes longer than a few milliseconds at once goes in pieces.
@@ -345,26 +343,19 @@ def finalize(
     """UpdateFeatures; the response is an `UpdatedFeatures`.
 
     Every update is checked first. An upgrade of kraft.version is then asked of the raft layer,
-    whose refusal is the answer. The other levels are written once it has succeeded, and are checked
-    against the state of that moment.
+    whose refusal is the answer. The other levels are written once it has succeeded, and all are
+    checked against the state of that moment. A NoOp stands for kraft.version, as in Kafka.
     """
 
-    def others(tip: Tip, kraft_version: int) -> Decision[UpdatedFeatures]:
-        left = [update for update in updates if update.name != KRAFT_VERSION]
-        decision = update_features(
-            tip.cluster, left, local, tip.settings, validate_only=validate_only
-        )
-        response = UpdatedFeatures(decision.response.levels, kraft_version)
-        return replace(decision, response=response)
-
-    def decide(tip: Tip) -> Outcome:
-        decision = update_features(
+    def others(tip: Tip) -> Decision[UpdatedFeatures]:
+        return update_features(
             tip.cluster, updates, local, tip.settings, validate_only=validate_only
         )
+
+    def decide(tip: Tip) -> Outcome:
+        decision = others(tip)
         level = decision.response.kraft_version
-        if level is None:
-            return decision
-        return KRaftVersionUpgrade(level, validate_only, lambda tip: others(tip, level))
+        return decision if level is None else KRaftVersionUpgrade(level, validate_only, others)
 
     return Operation("update features", decide)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kraft.image.configs import TOPIC
@@ -28,13 +28,17 @@ _NOTHING_OPEN = re.compile(r"Can't replay an AbortTransactionRecord at (\d+) bec
 
 @dataclass(frozen=True)
 class PartedQuorum:
-    """A step at which the two sides part: ``what`` differs, after ``steps`` and our outcomes."""
+    """A step at which the two sides part: ``what`` differs, after ``steps`` and our outcomes.
+
+    ``later`` are Kafka's outcomes of the steps behind it.
+    """
 
     what: str
     steps: list[Step]
     outcomes: list[Outcome]
     ours: Outcome
     kafkas: Outcome
+    later: list[Outcome] = field(default_factory=list)
 
     def commits(self) -> list[list[bytes]]:
         """The records of the log, those that were committed at once together, this step included;
@@ -183,20 +187,60 @@ def _is_more_in_snapshot(parted: PartedQuorum, is_excused: Callable[[Any], bool]
 def _is_of_one_decision(parted: PartedQuorum) -> str | None:
     """The known difference of the decision that this step is."""
     step = parted.steps[-1]
-    token = str(step.get("token"))
-    ours, theirs = (side["answers"].get(token, {}) for side in (parted.ours, parted.kafkas))
-    return remaining.reason(
-        Parted(
-            step["op"],
-            step,
-            parted.history(),
-            ours.get("error", 0),
-            _records(parted.ours),
-            theirs.get("error", 0),
-            theirs.get("message", ""),
-            _records(parted.kafkas),
-            theirs.get("response"),
-        )
+    records = _records(parted.ours), _records(parted.kafkas)
+    return remaining.reason(_decision(parted, step, parted.history(), *records))
+
+
+def _is_of_held_decision(parted: PartedQuorum) -> str | None:
+    """The known difference of a request that waited in the queue which this step releases.
+
+    The requests before it were decided in the same step: the log has their batches, and the first
+    batch that differs is the records of the one request.
+    """
+    begin = max(at for at, step in enumerate(parted.steps) if step["op"] == "hold")
+    ours, theirs = (
+        [[bytes.fromhex(value) for value in batch[3]] for batch in outcome["appended"]]
+        for outcome in (parted.ours, parted.kafkas)
+    )
+    same = 0
+    while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
+        same += 1
+    history = parted.history()
+    for values in ours[:same]:
+        for value in values:
+            history.add(decoded(value))
+    records = ours[same : same + 1], theirs[same : same + 1]
+    mine, kafkas = (each[0] if each else [] for each in records)
+    for step in parted.steps[begin:]:
+        if "token" in step:
+            known = remaining.reason(_decision(parted, step, history, mine, kafkas))
+            if known is not None:
+                return known
+    return None
+
+
+def _decision(
+    parted: PartedQuorum,
+    step: Step,
+    history: History,
+    our_records: list[bytes],
+    kafkas_records: list[bytes],
+) -> Parted:
+    token = str(step["token"])
+    ours = parted.ours["answers"].get(token, {})
+    # The answer to a request whose records differ comes once they are committed.
+    answers = (each.get("answers", {}) for each in (parted.kafkas, *parted.later))
+    theirs = next((each[token] for each in answers if token in each), {})
+    return Parted(
+        step["op"],
+        step,
+        history,
+        ours.get("error", 0),
+        our_records,
+        theirs.get("error", 0),
+        theirs.get("message", ""),
+        kafkas_records,
+        theirs.get("response"),
     )
 
 
@@ -219,4 +263,7 @@ def reason(parted: PartedQuorum) -> str | None:
     for known, is_it in REMAINING.items():
         if is_it(parted):
             return known
-    return _is_of_one_decision(parted) if "token" in parted.steps[-1] else None
+    step = parted.steps[-1]
+    if step["op"] == "release":
+        return _is_of_held_decision(parted)
+    return _is_of_one_decision(parted) if "token" in step else None

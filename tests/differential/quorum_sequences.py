@@ -20,9 +20,10 @@ from kraft.records import MetadataVersion, RegisterBroker, RegisterController, d
 from tests.differential.comparison import normalised
 from tests.differential.kafka import Kafka
 from tests.differential.operation import Request
+from tests.differential.quorum_forgetting import FORGOTTEN, ForgettingWorld
 from tests.differential.quorum_remaining import PartedQuorum, reason
 from tests.differential.quorum_steps import drawn_steps, is_left_out
-from tests.differential.quorum_world import NODES, QuorumWorld
+from tests.differential.quorum_world import NODES, STARTS_ANEW, QuorumWorld
 from tests.differential.registry import OPERATIONS
 from tests.differential.setups import drawn_setup
 
@@ -149,7 +150,7 @@ def difference(ours: Outcome, kafkas: Outcome, step: dict[str, Any], kinds: _Kin
         return "appended"
     keys = ["active", "resigned", "image"]
     # Whoever starts anew hears of everything.
-    keys += [] if step["op"] == "restart" else ["changed"]
+    keys += [] if step["op"] in STARTS_ANEW else ["changed"]
     for key in keys:
         if ours[key] != kafkas[key]:
             return key
@@ -216,12 +217,12 @@ class _Kinds:
         """Whether both sides answered the same.
 
         What Kafka refuses in a response that has room for errors waits for the commits before it;
-        here it is refused at once.
+        here it is refused at once. So is what a leader answers whose disk is behind.
         """
         theirs = {token: self._understood(token, each) for token, each in kafkas.items()}
         mine = {token: each["error"] or [each["response"]] for token, each in ours.items()}
         for token, answer in ours.items():
-            if answer.get("is_refusal") and token not in theirs:
+            if answer.get("is_early") and token not in theirs:
                 self._early[token] = mine.pop(token)
         for token in self._early.keys() & theirs.keys():
             early = self._early.pop(token)
@@ -240,10 +241,25 @@ def compared(made: Drawn, answers: list[Outcome]) -> Difference | None:
         what = difference(ours, kafkas, made.case[at + 1], kinds)
         if what is not None:
             case = made.case[: at + 2]
-            parted = PartedQuorum(what, case[1:], made.outcomes[:at], ours, kafkas)
+            parted = PartedQuorum(
+                what, case[1:], made.outcomes[:at], ours, kafkas, answers[at + 2 :]
+            )
             known = reason(parted)
+            if known is None and _is_of_forgotten_record(made, answers, at):
+                known = FORGOTTEN
             return Difference(f"{made.name} step {at}", case, what, ours, kafkas, known)
     return None
+
+
+def _is_of_forgotten_record(made: Drawn, answers: list[Outcome], last: int) -> bool:
+    """Whether this side does what Kafka does, to the step ``last``, if its nodes forget as well."""
+    world = ForgettingWorld(made.case[0])
+    kinds = _Kinds(made.case)
+    for at in range(last + 1):
+        step = dict(made.case[at + 1])
+        if difference(run_here(world, step), answers[at + 1], step, kinds) is not None:
+            return False
+    return world.has_forgotten
 
 
 def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:

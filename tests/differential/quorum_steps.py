@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any
 
+from kraft.controller import UpgradeType
+from kraft.image.features import KRAFT_VERSION
 from tests.differential.operation import Request
 from tests.differential.quorum_large import (
     LARGE,
@@ -83,9 +85,14 @@ class Steps:
             yield from self._depose()
         elif drawn < 0.97:
             yield from self._wait_in_queue()
-        elif drawn < 0.985:
-            yield self.commit_all()
-            yield {"op": "snapshot"}
+        elif drawn < 0.98:
+            yield from self._make_snapshot()
+        elif drawn < 0.988:
+            yield from self._pause()
+        elif drawn < 0.991:
+            yield {"op": "fail_publisher"}
+        elif drawn < 0.994:
+            yield self._upgrade()
         else:
             yield from self._restart()
 
@@ -109,6 +116,15 @@ class Steps:
             if step is not None:
                 number -= 1
                 yield step
+
+    def _upgrade(self) -> Step:
+        """An upgrade of kraft.version, which the raft layer is asked for."""
+        return {
+            "op": "update_features",
+            "updates": {KRAFT_VERSION: [1, UpgradeType.UPGRADE]},
+            "validate_only": self._dice.random() < 0.3,
+            "token": next(self._tokens),
+        }
 
     def _beats(self) -> Iterator[Step]:
         """Every broker is heard, and wants to be unfenced."""
@@ -155,14 +171,25 @@ class Steps:
         yield {"op": "advance", "ms": ms}
 
     def _wait_in_queue(self) -> Iterator[Step]:
-        """Requests fill the queue of a busy controller, and some wait for longer than they may."""
+        """Requests fill the queue of a busy controller, and some wait for longer than they may.
+
+        Sometimes the controller is deposed meanwhile.
+        """
         world, dice = self._world, self._dice
         if world.active is None:
             return
-        yield {"op": "hold"}
+        advance_ms = dice.choice((1, 100, 600))
+        is_disk = dice.random() < 0.4
         # New partitions need to know what the reassignments before them have made of the old ones.
         left_out = {"heartbeat", "create_partitions", *_NEED_COMMITTED}
         kinds = [one for one in self._subject if one.name not in left_out]
+        yield {"op": "hold", "is_disk": is_disk}
+        if is_disk:
+            # Here heartbeats come before what is due, in Kafka behind it: nothing may be due.
+            wait_ms = world.active.controller.queue.wake_at_ms() - world.now_ms
+            advance_ms = int(min(advance_ms, max(wait_ms - 1, 0)))
+            if world.brokers():
+                yield self._changing_beat(dice.choice(world.brokers()))
         # Each is different: of two that are equal Kafka's queue lets one wait a nanosecond longer.
         timeouts = dice.sample((0, 3, 50, 150, 250, 350, 700, 800), 4)
         for timeout_ms in timeouts:
@@ -172,8 +199,19 @@ class Steps:
                 if dice.random() < 0.5:
                     step["timeout_ms"] = timeout_ms
                 yield step
-        yield {"op": "advance", "ms": dice.choice((1, 100, 600))}
+        yield {"op": "advance", "ms": advance_ms}
+        is_deposed = dice.random() < 0.25 and not _is_leaving(world) and not _meet(world)
+        if is_deposed:
+            yield {"op": "depose", "epoch": world.epoch + 1}
         yield {"op": "release"}
+        if is_deposed:
+            yield self.lead(dice.choice(world.setup["nodes"]))
+
+    def _changing_beat(self, broker: int) -> Step:
+        """A heartbeat that may fence or unfence its broker, so that it writes records."""
+        step = self._beat(broker)
+        step["request"]["wantFence"] = self._dice.random() < 0.5
+        return step
 
     # -- the log and its leaders
 
@@ -194,7 +232,6 @@ class Steps:
             "node": node,
             "epoch": world.epoch + 1,
             "control_records": 1 + (is_first and world.setup["kraft_version"]),
-            "kraft_version": world.setup["kraft_version"],
         }
 
     def _content(self, values: list[str]) -> Step:
@@ -227,13 +264,38 @@ class Steps:
         yield from self._requests(self._dice.randrange(3))
         yield self.lead(self._dice.choice(world.setup["nodes"]))
 
+    def _make_snapshot(self) -> Iterator[Step]:
+        """The log goes on while the snapshot is written."""
+        yield self.commit_all()
+        yield {"op": "snapshot"}
+        yield from self._some_commits(self._dice.randrange(3))
+        yield {"op": "snapshot_end"}
+
+    def _some_commits(self, number: int) -> Iterator[Step]:
+        for _ in range(number):
+            yield from self._requests(1)
+            yield self._commit()
+
+    def _pause(self) -> Iterator[Step]:
+        """A standby is disconnected; most find that the log begins with a snapshot meanwhile."""
+        dice, node = self._dice, self._some_standby()
+        yield {"op": "pause", "node": node}
+        yield from self._some_commits(dice.randrange(1, 4))
+        if dice.random() < 0.2:
+            yield self._upgrade()
+        if dice.random() < 0.7:
+            yield from self._make_snapshot()
+        yield from self._some_commits(dice.randrange(2))
+        yield {"op": "resume", "node": node}
+
     def _restart(self) -> Iterator[Step]:
-        world = self._world
-        if world.is_one_behind_snapshot:
-            # Kafka's node would forget that record at its next loss of leadership.
-            return
-        idle = [id for id, node in world.nodes.items() if not node.controller.is_active]
-        yield {"op": "restart", "node": self._dice.choice(idle)}
+        yield {"op": "restart", "node": self._some_standby()}
+
+    def _some_standby(self) -> int:
+        nodes = self._world.nodes
+        return self._dice.choice(
+            [id for id, node in nodes.items() if not node.controller.is_active]
+        )
 
 
 def _is_leaving(world: QuorumWorld) -> bool:
@@ -271,6 +333,8 @@ def is_left_out(world: QuorumWorld, step: Step) -> bool:
     """Whether this step is never drawn here; a sequence that is made small may come to it."""
     name = step["op"]
     if name in ("lead", "depose"):
+        if any(node.is_paused for node in world.nodes.values()):
+            return True
         is_reverted = name == "depose" or bool(world.batch_ends)
         return world.active is not None and (_is_leaving(world) or (is_reverted and _meet(world)))
     if name == "advance":
@@ -279,13 +343,15 @@ def is_left_out(world: QuorumWorld, step: Step) -> bool:
         return is_due or (
             len(late) > 1 and any(_is_registered(world, *session) for session in late)
         )
-    if name == "restart":
-        return world.is_one_behind_snapshot
+    if name in ("restart", "pause"):
+        return world.nodes[step["node"]].controller.is_active
+    if name == "snapshot_end":
+        return not world.is_making_snapshot
     return name in _NEED_COMMITTED and bool(world.batch_ends)
 
 
 def _is_told_apart(name: str, arguments: Step) -> bool:
-    """Whether the raft layer of a sequence has what it takes."""
+    """Whether both sides tell such a request from others."""
     if name == "alter_scram_credentials":
         # Kafka answers an empty one without a look at the queue, a standby too.
         return any(arguments["request"].values())
@@ -293,7 +359,7 @@ def _is_told_apart(name: str, arguments: Step) -> bool:
         # The sequences for managers have ids that only Kafka takes.
         asked = arguments["request"]
         return asked.get("brokerId", asked.get("controllerId")) >= 0
-    return name != "update_features" or "kraft.version" not in arguments["updates"]
+    return True
 
 
 def _end_large(steps: Steps, dice: random.Random, world: QuorumWorld) -> Iterator[Step]:
@@ -310,8 +376,12 @@ def _end_large(steps: Steps, dice: random.Random, world: QuorumWorld) -> Iterato
     if name == "delete_acls" or world.active is None:
         yield steps.lead(dice.choice(world.setup["nodes"]))
         yield steps.commit_all()
-    step = {"op": name, **arguments(dice, world), "token": 1_000_000, "is_large": True}
-    yield step
+    is_deposed = dice.random() < 0.2 and world.active is not None and not _is_leaving(world)
+    if is_deposed:
+        yield {"op": "depose", "epoch": world.epoch + 1}
+    yield {"op": name, **arguments(dice, world), "token": 1_000_000, "is_large": True}
+    if is_deposed:
+        return
     # Both to their own end.
     yield {"op": "commit", "to": 1 << 40}
 

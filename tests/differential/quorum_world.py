@@ -8,8 +8,13 @@ object; ``java/Quorum.java`` takes the same. Steps that are no request:
 - ``depose`` (epoch): the same, but the leader does not know yet, so that its appends are refused.
 - ``write`` (batches): the other process, as the leader, writes batches that are committed at once.
 - ``commit`` (to): everything below the offset is committed.
-- ``advance`` (ms); ``hold`` and ``release``: the leader's queue fills in between.
-- ``snapshot``: of what is committed; ``restart`` (node): from the last snapshot and the log.
+- ``advance`` (ms); ``hold`` and ``release``: the leader's queue fills in between. With
+  ``is_disk`` this side's leader runs and may not append; Kafka's queue has no such state.
+- ``snapshot`` and ``snapshot_end``: of what is committed at the first, written in slices until the
+  second; ``restart`` (node): from the last snapshot and the log.
+- ``pause`` and ``resume`` (node): a standby is disconnected, and goes on from the last snapshot if
+  that is ahead of it.
+- ``fail_publisher``: one publisher fails at the next image.
 """
 
 from __future__ import annotations
@@ -29,11 +34,16 @@ from kraft.controller.operations import Operation as Asked
 from kraft.controller.operations import Ready, Tip
 from kraft.controller.quorum_controller import QuorumController
 from kraft.controller.settings import ControllerSettings
-from kraft.errors import KraftError, NotControllerError, RequestTimedOutError
+from kraft.errors import (
+    InvalidUpdateVersionError,
+    KraftError,
+    NotControllerError,
+    RequestTimedOutError,
+)
 from kraft.image import BrokerRegistration
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
 from kraft.image.replay import Cluster
-from kraft.image.snapshot_generation import SnapshotGeneration
+from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
 from kraft.records import Record, Uuid, control, decode_value
 from kraft.records.batches import encode_control_records
 from tests.differential.heartbeats import SendHeartbeat
@@ -45,7 +55,13 @@ from tests.differential.world import KAFKA_FEATURES, View, drawn_id, text_of
 NODES = (3000, 3001)
 OTHER_NODE = 3002
 _NOBODY = -1
+#: Steps after which a node's publishers hear of everything.
+STARTS_ANEW = ("restart", "resume")
 _VOTERS = [control.Voter(id) for id in NODES]
+#: In every other of so many turns a large request finds the disk behind.
+_SLOW_TURNS = 12
+#: So small that a snapshot takes many slices.
+_SLICE_SIZE = SliceSize(steps=3, records=2, bytes=200, keys=2)
 
 
 class _Batch(NamedTuple):
@@ -92,6 +108,20 @@ class _Changes:
         return found
 
 
+class _Failing:
+    """A publisher that fails at the next image when it is told to, before others hear of it."""
+
+    name = "failing"
+
+    def __init__(self) -> None:
+        self.is_failing = False
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        if self.is_failing:
+            self.is_failing = False
+            raise ValueError("a publisher that fails")
+
+
 class _Node:
     """One controller with its images."""
 
@@ -101,7 +131,10 @@ class _Node:
         self.controller = controller
         self.images = ImagePublishing(cluster, log_fault)
         self.changes = _Changes()
+        self.failing = _Failing()
+        self.images.register(self.failing)
         self.images.register(self.changes)
+        self.is_paused = False
 
 
 class QuorumWorld(View):
@@ -122,13 +155,21 @@ class QuorumWorld(View):
         self.committed_offset = 0
         self.leader, self.epoch = _NOBODY, 0
         self.is_held = False
+        #: Whether the leader's disk is behind, so that it may not append.
+        self.is_behind = False
         if setup["policies"]:
             self.creation_rules, self.config_policy = topic_rules(), refuse_config
-        self._snapshot: tuple[int, bytes] | None = None
+        self.kraft_version = setup["kraft_version"]
+        #: The last one: the offset behind it, and its bytes.
+        self.snapshot: tuple[int, bytes] | None = None
+        self._generation: SnapshotGeneration | None = None
+        self._pieces = b""
+        self._slow_turns = 0
         self._drawn: list[tuple[Request, Any, list[Uuid]]] = []
         self._uuids: Callable[[], Uuid] = lambda: drawn_id(random.Random(0))
         self._waiting: dict[int, Request] = {}
         self._outcome: dict[str, Any] = {}
+        self._op = ""
         self.nodes = {id: self._start(id) for id in setup["nodes"]}
 
     # -- what generators look at
@@ -162,9 +203,8 @@ class QuorumWorld(View):
         return bool(told or self.cluster.state.delegation_tokens)
 
     @property
-    def is_one_behind_snapshot(self) -> bool:
-        """Whether exactly one record is committed behind the last snapshot."""
-        return self._snapshot is not None and self.committed_offset == self._snapshot[0] + 1
+    def is_making_snapshot(self) -> bool:
+        return self._generation is not None
 
     @property
     def committed_brokers(self) -> list[BrokerRegistration]:
@@ -181,26 +221,27 @@ class QuorumWorld(View):
         """
         self._outcome = outcome = {"appended": [], "answers": {}, "resigned": [], "faults": []}
         self._drawn = []
+        self._op = step["op"]
         step.pop("random", None)
-        take = _STEPS.get(step["op"], QuorumWorld._ask)
-        take(self, step)
+        getattr(self, _METHODS.get(step["op"], "_ask"))(step)
         self._settle()
         if self._drawn:
             # What is decided in pieces has drawn everything only now.
             given = (kind.random(self, made, b"".join(ids)) for kind, made, ids in self._drawn)
             step["random"] = b"".join(given).hex()
         outcome["active"] = [id for id, one in self.nodes.items() if one.controller.is_active]
-        self._publish(is_restart=step["op"] == "restart")
+        self._publish()
         return outcome
 
     def _advance(self, step: dict[str, Any]) -> None:
         self.now_ms += step["ms"]
 
     def _hold(self, step: dict[str, Any]) -> None:
-        self.is_held = True
+        self.is_behind = step.get("is_disk", False)
+        self.is_held = not self.is_behind
 
     def _release(self, step: dict[str, Any]) -> None:
-        self.is_held = False
+        self.is_held = self.is_behind = False
 
     def _depose(self, step: dict[str, Any]) -> None:
         self.leader, self.epoch = _NOBODY, step["epoch"]
@@ -211,7 +252,10 @@ class QuorumWorld(View):
         self.leader = leader
         self._cut()
         for id, node in self.nodes.items():
-            if id != leader or node.controller.is_active:
+            if node.controller.is_active:
+                self._carry_out(id, node.controller.renounce(self.now_ms))
+                self._stepped_down(id)
+            elif id != leader:
                 self._carry_out(id, node.controller.renounce(self.now_ms))
         if leader == _NOBODY:
             return
@@ -227,6 +271,9 @@ class QuorumWorld(View):
         if leader in self.nodes:
             claim = self.nodes[leader].controller.claim
             self._carry_out(leader, claim(self.epoch, self.now_ms, self.end_offset))
+
+    def _stepped_down(self, id: int) -> None:
+        """A leader has lost its leadership, and is at what is committed again."""
 
     def _write(self, step: dict[str, Any]) -> None:
         for values in step["batches"]:
@@ -248,17 +295,48 @@ class QuorumWorld(View):
     def _make_snapshot(self, step: dict[str, Any]) -> None:
         image = self._looked_at.images.image
         assert image is not None
-        generation = SnapshotGeneration(image, timestamp_ms=self.now_ms)
-        pieces = b""
-        while (made := generation.next_slice()) is not None:
-            pieces += b"".join(made)
-        self._snapshot = image.offset, pieces
+        self._generation = SnapshotGeneration(
+            image, timestamp_ms=self.now_ms, slice_size=_SLICE_SIZE
+        )
+        self._pieces = b""
+
+    def _write_slice(self) -> bool:
+        """Return whether the snapshot is not at its end; false where none is being made."""
+        generation = self._generation
+        made = None if generation is None else generation.next_slice()
+        self._pieces += b"".join(made or ())
+        return made is not None
+
+    def _end_snapshot(self, step: dict[str, Any]) -> None:
+        while self._write_slice():
+            pass
+        assert self._generation is not None, "no snapshot is being made"
+        self.snapshot = self._generation.end_offset, self._pieces
+        self._generation = None
         self._outcome["snapshot"] = [
             (record.value or b"").hex()
-            for batch in iterate(pieces)
+            for batch in iterate(self._pieces)
             for record in batch
             if not record.is_control
         ]
+
+    def _pause(self, step: dict[str, Any]) -> None:
+        node = self.nodes[step["node"]]
+        node.is_paused, node.failing.is_failing = True, False
+
+    def _resume(self, step: dict[str, Any]) -> None:
+        id = step["node"]
+        node = self.nodes[id]
+        node.is_paused = False
+        if self.snapshot is not None and self.snapshot[0] > node.controller.committed_offset:
+            cluster = self._loaded_from(self.snapshot)
+            node.controller.replace_cluster(cluster)
+            node.images.replace_cluster(cluster)
+        self._feed(id, node)
+
+    def _fail_publisher(self, step: dict[str, Any]) -> None:
+        for node in self.nodes.values():
+            node.failing.is_failing = not node.is_paused
 
     def _restart(self, step: dict[str, Any]) -> None:
         id = step["node"]
@@ -274,6 +352,7 @@ class QuorumWorld(View):
         asked.token = step["token"]
         asked.deadline_ms = self.now_ms + step.get("timeout_ms", float("inf"))
         self._waiting[asked.token] = kind
+        self._slow_turns = _SLOW_TURNS if step.get("is_large") else 0
         controller = self.nodes[id].controller
         if isinstance(kind, SendHeartbeat):
             beat = kind.beat(step)
@@ -311,11 +390,7 @@ class QuorumWorld(View):
 
     def _start(self, id: int) -> _Node:
         setup = self.setup
-        cluster = Cluster()
-        if self._snapshot is not None:
-            end_offset, content = self._snapshot
-            cluster.apply_snapshot(content, end_offset=end_offset)
-        cluster.start_journal()
+        cluster = self._loaded_from(self.snapshot)
         controller = QuorumController(
             cluster,
             ControllerSettings(
@@ -335,6 +410,16 @@ class QuorumWorld(View):
         )
         return _Node(cluster, controller, self._fault)
 
+    @staticmethod
+    def _loaded_from(snapshot: tuple[int, bytes] | None) -> Cluster:
+        """Return a cluster as the snapshot says, or an empty one where there is none."""
+        cluster = Cluster()
+        if snapshot is not None:
+            end_offset, content = snapshot
+            cluster.apply_snapshot(content, end_offset=end_offset)
+        cluster.start_journal()
+        return cluster
+
     def _fault(self, what: str, error: Exception) -> None:
         self._outcome["faults"].append(f"{what}: {error!r}")
 
@@ -352,6 +437,8 @@ class QuorumWorld(View):
 
     def _feed(self, id: int, node: _Node) -> None:
         """A standby applies what is committed; after a loss of leadership some of it again."""
+        if node.is_paused:
+            return
         for batch in self.log:
             if node.controller.committed_offset < batch.end <= self.committed_offset:
                 node.images.note_batches(batch.content)
@@ -362,17 +449,28 @@ class QuorumWorld(View):
         if self.is_held:
             return
         for id, node in self.nodes.items():
-            self._carry_out(id, ready := self._run(node))
-            while ready.wake_at_ms <= self.now_ms:
-                self._carry_out(id, ready := self._run(node))
+            wake_at_ms = self._turn(id, node)
+            while wake_at_ms <= self.now_ms and not self.is_behind:
+                wake_at_ms = self._turn(id, node)
             if not node.controller.is_active:
                 self._feed(id, node)
+        if self._generation is not None:
+            self._write_slice()
+
+    def _turn(self, id: int, node: _Node) -> float:
+        """One event; return the time at which the controller wants to run again."""
+        ready = self._run(node)
+        self._carry_out(id, ready)
+        # What the raft layer answered may have come into the queue since.
+        return min(ready.wake_at_ms, node.controller.queue.wake_at_ms())
 
     def _run(self, node: _Node) -> Ready:
         controller = node.controller
         # A leader that was deposed and does not know goes on where it was.
         offset = controller.cluster.next_offset if controller.is_active else self.end_offset
-        return controller.run(self.now_ms, offset)
+        self._slow_turns = max(self._slow_turns - 1, 0)
+        may_append = not self.is_behind and self._slow_turns % 2 == 0
+        return controller.run(self.now_ms, offset, may_append=may_append)
 
     def _carry_out(self, id: int, ready: Ready) -> None:
         node = self.nodes[id]
@@ -384,16 +482,42 @@ class QuorumWorld(View):
                 self._outcome["appended"] += list(_shown(ready.to_append))
             else:
                 self._carry_out(id, node.controller.append_failed(self.now_ms))
+                self._stepped_down(id)
+        for asked in ready.kraft_version_upgrades:
+            # So does a raft leader that does not know what a voter supports.
+            is_refused = any(each.is_paused for each in self.nodes.values())
+            error = InvalidUpdateVersionError("a voter is silent") if is_refused else None
+            if not error and not asked.validate_only and asked.level > self.kraft_version:
+                self._upgrade(node, asked.level)
+            self._carry_out(
+                id, node.controller.kraft_version_answered(asked.number, error, self.now_ms)
+            )
         for answer in ready.answers:
             kind = self._waiting.pop(answer.token)
-            self._outcome["answers"][str(answer.token)] = _answered(kind, answer)
+            answered = _answered(kind, answer)
+            # Kafka's queue answers nothing before it is released.
+            answered["is_early"] = answered.get("is_early", self.is_behind)
+            self._outcome["answers"][str(answer.token)] = answered
         if ready.resign_epoch == self.epoch:
             self._outcome["resigned"].append(ready.resign_epoch)
 
-    def _publish(self, *, is_restart: bool) -> None:
+    def _upgrade(self, node: _Node, level: int) -> None:
+        """The raft leader raises kraft.version, which commits everything before it as well."""
+        self.kraft_version = level
+        voters = [control.KRaftVoter(id, drawn_id(random.Random(id))) for id in NODES]
+        upgrade = [records.KRaftVersion(kraft_version=level), control.KRaftVoters(voters)]
+        batch = encode_control_records(upgrade, timestamp_ms=self.now_ms)
+        base = self.end_offset
+        self._append(batch)
+        node.controller.control_batch_appended(base, batch)
+        self._commit({"to": self.end_offset})
+
+    def _publish(self) -> None:
         """Publish what is committed on every node; all of them must tell the same."""
         told = []
         for node in self.nodes.values():
+            if node.is_paused:
+                continue
             node.images.publish(node.controller.committed_offset)
             image = node.images.image
             # Kafka publishes nothing before the first record that is not of the raft layer.
@@ -401,7 +525,7 @@ class QuorumWorld(View):
             told.append((image.offset - 1 if image and has_begun else -1, node.changes.take()))
         self._outcome["image"], self._outcome["changed"] = told[0]
         # Whoever starts anew hears of everything.
-        parts = slice(0, 1) if is_restart else slice(0, 2)
+        parts = slice(0, 1) if self._op in STARTS_ANEW else slice(0, 2)
         assert all(each[parts] == told[0][parts] for each in told), told
 
 
@@ -419,18 +543,23 @@ def _answered(kind: Request, answer: Any) -> dict[str, Any]:
     is_of_queue = isinstance(error, (NotControllerError, RequestTimedOutError))
     refusal = None if is_of_queue else kind.refusal(error)
     if refusal is not None:
-        return {"error": 0, "response": refusal, "is_refusal": True}
+        return {"error": 0, "response": refusal, "is_early": True}
     return {"error": error.kafka_code, "message": f"{type(error).__name__}: {error}"}
 
 
-_STEPS: dict[str, Callable[[QuorumWorld, dict[str, Any]], None]] = {
-    "advance": QuorumWorld._advance,
-    "hold": QuorumWorld._hold,
-    "release": QuorumWorld._release,
-    "depose": QuorumWorld._depose,
-    "lead": QuorumWorld._lead,
-    "write": QuorumWorld._write,
-    "commit": QuorumWorld._commit,
-    "snapshot": QuorumWorld._make_snapshot,
-    "restart": QuorumWorld._restart,
+#: By step that is no request: the method of `QuorumWorld` that takes it.
+_METHODS = {
+    "advance": "_advance",
+    "hold": "_hold",
+    "release": "_release",
+    "depose": "_depose",
+    "lead": "_lead",
+    "write": "_write",
+    "commit": "_commit",
+    "snapshot": "_make_snapshot",
+    "snapshot_end": "_end_snapshot",
+    "pause": "_pause",
+    "resume": "_resume",
+    "fail_publisher": "_fail_publisher",
+    "restart": "_restart",
 }

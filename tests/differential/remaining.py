@@ -118,7 +118,7 @@ def _would_elect_no_replica(parted: Parted) -> bool:
             return False
         broker = int(found[1])
         return any(history.names_no_replica(key, broker) for key in history.partitions)
-    if parted.name != "alter_reassignments":
+    if parted.name != "alter_reassignments" or parted.kafkas_response is None:
         return False
     failed = [
         (history.topic_ids[topic["name"]], one["partitionIndex"])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.differential.kafka import PACKAGE, Kafka
 from tests.differential.pure import FUNCTIONS, PureFunction, run_function
-from tests.differential.quorum_sequences import run_quorums
+from tests.differential.quorum_forgetting import FORGOTTEN
+from tests.differential.quorum_sequences import run_case, run_quorums
 from tests.differential.sequences import run_sequences
 from tests.interop.kafka_jars import MissingToolError
 
 pytestmark = pytest.mark.interop
+
+_CASES = Path(__file__).parent / "cases"
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +44,36 @@ def test_sequences_of_operations_write_what_kafkas_managers_write(managers: Kafk
     assert not report.differences, "\n\n".join(map(str, report.differences))
 
 
-def test_a_whole_controller_writes_and_answers_what_kafkas_quorum_controller_does() -> None:
+@pytest.fixture(scope="module")
+def controllers() -> Iterator[Kafka]:
     try:
         kafka = Kafka(PACKAGE + "Quorum")
     except MissingToolError as missing:
         pytest.skip(str(missing))
     with kafka:
-        report = run_quorums(kafka, seed=20, numbers=range(120))
+        yield kafka
+
+
+def test_a_whole_controller_writes_and_answers_what_kafkas_quorum_controller_does(
+    controllers: Kafka,
+) -> None:
+    report = run_quorums(controllers, seed=20, numbers=range(120))
     assert report.steps.total() > 10_000
     assert report.by_tasks > 100
     assert not report.differences, "\n\n".join(map(str, report.differences))
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("forgotten_record", FORGOTTEN),
+        ("held_clear_elr", "ClearElr leaves Kafka's index of ELR members behind"),
+    ],
+)
+def test_a_difference_with_a_known_cause_is_counted_and_not_reported(
+    name: str, known: str, controllers: Kafka
+) -> None:
+    case = json.loads((_CASES / f"{name}.json").read_text())
+    found = run_case(controllers, case)
+    assert found is not None
+    assert found.known == known, found

@@ -8,6 +8,7 @@ import java.util.OptionalInt;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import org.apache.kafka.common.Node;
+import org.apache.kafka.common.errors.InvalidUpdateVersionException;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.raft.Batch;
 import org.apache.kafka.raft.BatchReader;
@@ -68,6 +69,17 @@ final class MemoryLog {
         return endOffset;
     }
 
+    /** The standby hears of no commit until {@link #resume}, as one that is disconnected. */
+    synchronized void pause(Client client) {
+        client.isPaused = true;
+    }
+
+    /** Goes on from the last snapshot, where that is ahead of the standby, and the log. */
+    synchronized void resume(Client client) {
+        client.isPaused = false;
+        client.listeners.forEach(client::feed);
+    }
+
     synchronized void setSnapshot(Snapshot snapshot) {
         this.snapshot = snapshot;
     }
@@ -92,7 +104,7 @@ final class MemoryLog {
     }
 
     /** {@code nodeId} leads from now on, one of another process or (negative) nobody. */
-    synchronized void lead(int nodeId, int newEpoch, short level, int controlRecords) {
+    synchronized void lead(int nodeId, int newEpoch, int controlRecords) {
         cutToCommitted();
         leader = nodeId < 0 ? OptionalInt.empty() : OptionalInt.of(nodeId);
         epoch = newEpoch;
@@ -103,7 +115,6 @@ final class MemoryLog {
                 each -> each.handleLeaderChange(client.nodeId == nodeId ? electing : now));
         }
         if (nodeId >= 0) {
-            kraftVersion = level;
             append(List.of(), controlRecords);
             commit(endOffset);
         }
@@ -148,12 +159,16 @@ final class MemoryLog {
         private final java.util.Map<Listener<ApiMessageAndVersion>, Long> next =
             new java.util.IdentityHashMap<>();
         private Batch<ApiMessageAndVersion> prepared = null;
+        private boolean isPaused = false;
 
         private Client(int nodeId) {
             this.nodeId = nodeId;
         }
 
         private void feed(Listener<ApiMessageAndVersion> listener) {
+            if (isPaused) {
+                return;
+            }
             long from = next.getOrDefault(listener, 0L);
             if (snapshot != null && from < snapshot.id().offset()) {
                 listener.handleLoadSnapshot(new Reader(snapshot));
@@ -272,7 +287,19 @@ final class MemoryLog {
 
         @Override
         public void upgradeKRaftVersion(int claimedEpoch, KRaftVersion version, boolean validateOnly) {
-            throw new UnsupportedOperationException("no sequence asks for it");
+            synchronized (MemoryLog.this) {
+                if (leader.orElse(-1) != nodeId || claimedEpoch != epoch) {
+                    throw new NotLeaderException("epoch " + epoch + " has another leader");
+                }
+                if (clients.stream().anyMatch(client -> client.isPaused)) {
+                    throw new InvalidUpdateVersionException("a voter is silent");
+                }
+                if (!validateOnly && version.featureLevel() > kraftVersion) {
+                    kraftVersion = version.featureLevel();
+                    append(List.of(), 2);
+                    commit(endOffset);
+                }
+            }
         }
 
         @Override

@@ -61,6 +61,27 @@ public final class Quorum {
     private MetadataLoader loader;
     private KafkaEventQueue loaderQueue;
     private Images images;
+    private Failing failing;
+    private MemoryLog.Snapshot begun = null;
+
+    /** A publisher that fails at the next image when it is told to, before others hear of it. */
+    private static final class Failing implements MetadataPublisher {
+        private volatile boolean isFailing = false;
+
+        @Override
+        public String name() {
+            return "failing";
+        }
+
+        @Override
+        public void onMetadataUpdate(
+                MetadataDelta delta, MetadataImage newImage, LoaderManifest manifest) {
+            if (isFailing) {
+                isFailing = false;
+                throw new IllegalStateException("a publisher that fails");
+            }
+        }
+    }
 
     /** What publishers are told, and the tokens of the controllers, as a controller process has them. */
     private final class Images implements MetadataPublisher {
@@ -168,7 +189,8 @@ public final class Quorum {
         queue.setAccessible(true);
         loaderQueue = (KafkaEventQueue) queue.get(loader);
         images = new Images();
-        loader.installPublishers(List.of(images));
+        failing = new Failing();
+        loader.installPublishers(List.of(failing, images));
         log.client(-1).register(loader);
     }
 
@@ -229,7 +251,7 @@ public final class Quorum {
         switch (step.get("op").asText()) {
             case "advance" -> time.sleep(step.get("ms").asLong());
             case "lead" -> log.lead(step.get("node").asInt(), step.get("epoch").asInt(),
-                (short) step.get("kraft_version").asInt(), step.get("control_records").asInt());
+                step.get("control_records").asInt());
             case "depose" -> log.depose(step.get("epoch").asInt());
             case "commit" -> log.commit(step.get("to").asLong());
             case "write" -> {
@@ -244,14 +266,20 @@ public final class Quorum {
             case "hold" -> active().hold();
             case "release" -> nodes.values().forEach(QuorumNode::release);
             case "snapshot" -> {
-                List<ApiMessageAndVersion> records = images.records();
-                ArrayNode values = outcome.putArray("snapshot");
-                records.forEach(record -> values.add(World.encode(record)));
                 MetadataProvenance end = images.image.provenance();
-                log.setSnapshot(new MemoryLog.Snapshot(
+                begun = new MemoryLog.Snapshot(
                     new OffsetAndEpoch(end.lastContainedOffset() + 1, end.lastContainedEpoch()),
-                    end.lastContainedLogTimeMs(), records));
+                    end.lastContainedLogTimeMs(), images.records());
             }
+            case "snapshot_end" -> {
+                ArrayNode values = outcome.putArray("snapshot");
+                begun.records().forEach(record -> values.add(World.encode(record)));
+                log.setSnapshot(begun);
+                begun = null;
+            }
+            case "pause" -> log.pause(nodes.get(step.get("node").asInt()).raft);
+            case "resume" -> log.resume(nodes.get(step.get("node").asInt()).raft);
+            case "fail_publisher" -> failing.isFailing = true;
             case "restart" -> {
                 int id = step.get("node").asInt();
                 nodes.get(id).close(log);

@@ -186,6 +186,17 @@ def test_kraft_version_is_asked_of_the_raft_layer_before_anything_is_written() -
     assert "FeatureLevel" in log.names(since)
 
 
+def test_a_no_op_follows_an_upgrade_of_kraft_version_as_in_kafka() -> None:
+    log = leading()
+    since = log.end_offset
+    token, ready = upgrade(log)
+    (asked,) = ready.kraft_version_upgrades
+    log.take(log.controller.kraft_version_answered(asked.number, None, log.now_ms))
+    log.settle()
+    assert log.names(since) == ["NoOp"]
+    assert log.response(token) == UpdatedFeatures({}, 1)
+
+
 def test_a_refusal_of_the_raft_layer_is_the_answer_to_update_features() -> None:
     log = leading()
     since = log.end_offset
