@@ -228,9 +228,11 @@ def _decision(
 ) -> Parted:
     token = str(step["token"])
     ours = parted.ours["answers"].get(token, {})
-    # The answer to a request whose records differ comes once they are committed.
-    answers = (each.get("answers", {}) for each in (parted.kafkas, *parted.later))
-    theirs = next((each[token] for each in answers if token in each), {})
+    theirs = parted.kafkas["answers"].get(token)
+    if theirs is None:
+        # It comes once the records are committed; where leadership is lost before, it says nothing.
+        answers = (each.get("answers", {}).get(token) for each in parted.later)
+        theirs = next((each for each in answers if each and not each["error"]), {})
     return Parted(
         step["op"],
         step,

@@ -222,7 +222,7 @@ class _Kinds:
         theirs = {token: self._understood(token, each) for token, each in kafkas.items()}
         mine = {token: each["error"] or [each["response"]] for token, each in ours.items()}
         for token, answer in ours.items():
-            if answer.get("is_early") and token not in theirs:
+            if answer.get("is_early"):
                 self._early[token] = mine.pop(token)
         for token in self._early.keys() & theirs.keys():
             early = self._early.pop(token)
