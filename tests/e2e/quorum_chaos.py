@@ -77,13 +77,9 @@ class LoadedQuorum(LocalQuorum):
                 start_new_session=True,
             )
 
-    def kill(self, node: LocalNode) -> None:
-        assert node.process is not None
-        self.expected_dead.add(node.id)
-        node.process.kill()
-        node.process.wait()
-        assert node.process.stdin is not None
-        node.process.stdin.close()
+    def kill(self, *nodes: LocalNode) -> None:
+        self.expected_dead.update(node.id for node in nodes or self.nodes)
+        super().kill(*nodes)
 
     def signal(self, node: LocalNode, number: signal.Signals) -> None:
         assert node.process is not None

@@ -45,16 +45,16 @@ def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> No
         ran = kraft("sweep", "simulate", "--seeds", "5..9", "--events", "300", "--jobs", "1")
         assert ran.code == FAILED
         assert "seed 7, shrunk by" in ran.out
-        assert "majority_holds_committed: " in ran.out
-        assert "error: 4 of 4 seeds failed" in ran.err
+        assert "high_watermark_at_batch_end: " in ran.out
+        assert "error: 2 of 4 seeds failed" in ran.err
         line = next(line for line in ran.lines if line.startswith("again: ") and ":7:" in line)
         command = line.split()[2:]
 
         again = kraft(*command)
         assert again.code == FAILED
-        assert "majority_holds_committed: " in again.lines[-1]
+        assert "high_watermark_at_batch_end: " in again.lines[-1]
         document = kraft(*command, "--json", "--whole").json
-        assert document["violation"].startswith("majority_holds_committed: ")
+        assert document["violation"].startswith("high_watermark_at_batch_end: ")
         assert len(document["lines"]) >= document["events"]
         assert document["faults"] == []
 
