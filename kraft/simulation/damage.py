@@ -37,7 +37,8 @@ def damaged(
         covered = end - position - _CRC_COVERS_FROM
         records[position + _CRC_COVERS_FROM + int(draw() * covered)] ^= 1 << int(draw() * 8)
     else:
-        del records[position + int(draw() * (end - position)) :]
+        # At least a byte is left of the batch: without any, nothing would be damaged.
+        del records[position + 1 + int(draw() * (end - position - 1)) :]
     spoilt = DamagedFetchResponse(
         response.error,
         response.epoch,

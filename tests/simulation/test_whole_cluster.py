@@ -17,7 +17,13 @@ from kraft.records.batches import encode_records
 from kraft.simulation.brokers import ProducerIdBlocks
 from kraft.simulation.history import Entry, Violation
 from kraft.simulation.ledger import Ledger, summary_of
-from kraft.simulation.linearizability import Call, is_linearizable, topic_step, value_step
+from kraft.simulation.linearizability import (
+    Call,
+    is_linearizable,
+    topic_step,
+    value_step,
+    without_unread_sets,
+)
 from kraft.simulation.state_storage import load_snapshot
 from kraft.simulation.whole_scenario import build, run_seed, small_pieces
 from tests.simulation import mutants, run
@@ -30,6 +36,20 @@ LEVEL = 25
 def trace_digest(seed: int, events: int) -> str:
     lines = run_seed(seed, events, is_traced=True).lines
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+# -- histories
+
+
+def test_sets_that_nobody_read_do_not_hold_up_the_search() -> None:
+    """Sixty timeouts, of which two were read: the search took a time that doubled with each."""
+    unknown = [Call("set", number, float(number)) for number in range(60)]
+    reads = [Call("read", None, 100.0 + at, 100.5 + at, ("read", at)) for at in (7, 9)]
+    calls = without_unread_sets([*unknown, *reads])
+    assert [call.given for call in calls if call.kind == "set"] == [7, 9]
+    assert is_linearizable(calls, value_step, None)
+    backwards = [Call("read", None, 200.0, 200.5, ("read", 7))]
+    assert not is_linearizable([*calls, *backwards], value_step, None)
 
 
 # -- replay
