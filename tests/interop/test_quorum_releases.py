@@ -1,8 +1,9 @@
 """Mixed quorums with other releases of Kafka: two of its controllers, and one of kraft.
 
-CI runs 3.7 (static voters, no pre-vote, FETCH and VOTE in the versions of its time) and 4.1 (voters
-that come and go); ``make interop-matrix`` runs every release from 3.7 to 4.4. With two of three
-voters alive, whoever is elected has the other's vote: so votes cross in both directions.
+CI runs 3.7 (static voters, no pre-vote, FETCH and VOTE in the versions of its time);
+``make interop-matrix`` runs every release from 3.7 to 4.4, most with voters that come and go.
+With two of three voters alive, whoever is elected has the other's vote:
+so votes cross in both directions.
 
 Each test goes on where the one before ended.
 """
