@@ -1,41 +1,53 @@
-# Everything a newcomer types. Each target sets up what it needs.
+# Commands for development. Each target sets up its requirements.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CORE_SOURCES := $(wildcard kraft/_core/*.pyx kraft/_core/*.pxd) setup.py
+CORE_SOURCES := $(shell find kraft/_core -name "*.pyx" -o -name "*.pxd") setup.py
 KIND := $(if $(filter-out 0,$(KRAFT_DEBUG)),debug,release)
 STAMP := $(VENV)/.built-$(KIND)
-# A build of the other kind leaves files that look up to date.
+# The extensions of the other kind appear up to date, so a change of kind needs --force.
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
-.PHONY: help build demo test lint interop interop-matrix bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test lint docs package release-check interop interop-matrix bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
 
 help:
-	@echo "make demo     build, then open a real cluster's metadata and run a million partitions on it"
-	@echo "make test     build, then the tests (no Java needed)"
-	@echo "make lint     ruff, mypy, cython-lint, the floors of the house"
-	@echo "make interop  the tests against Apache Kafka (needs Java 17 and Maven)"
-	@echo "make interop-matrix  quorums with Kafka's controllers of every release from 3.7 to 4.4"
-	@echo "make differential  generated cases on Kafka's own controller classes and here, CASES=20000 SEED=1 (full: 1000000)"
-	@echo "make differential-coverage  the coverage by module of sequences for whole controllers, QUORUMS=300 SEED=1"
-	@echo "make bench    the speed table: this package beside its peers; SUITE=codec runs one floor of it"
-	@echo "make bench-peers  only what has a peer"
-	@echo "make bench-instructions  instructions in place of time; bench-compare holds them against the baseline"
-	@echo "make history  the suites at past commits, COMMITS='a b' RUNS=3; performance-page writes docs/performance.md"
-	@echo "make otava    regression analysis beside the otava program on the same histories, SERIES=1000 (needs Java 17)"
-	@echo "make sensitivity  what the analysis of regressions finds and invents, into docs/regressions.md"
-	@echo "make fuzz     the parsers under a fuzzer and sanitizers, SECONDS=60 by default (needs clang)"
-	@echo "make simulate whole clusters in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
-	@echo "make simulate-controllers  the same with real controllers, simulated brokers and clients"
-	@echo "make mutants  faults planted into the state machine: the simulation has to catch each"
-	@echo "make core-mutants  faults planted into the compiled core: its tests have to catch each; some minutes"
-	@echo "make sanitize the tests of the core under gcc's address and undefined-behaviour sanitizers"
-	@echo "make disk-proof  a node's disk, simulated and real, crashed between any two calls; bits flipped in its files"
-	@echo "make processes a real quorum, with and without its controllers, whose processes are killed under load"
-	@echo "make soak     the proofs at a hundred times their size; hours"
-	@echo "make build    only the environment and the extensions (KRAFT_DEBUG=1 for a checked build)"
+	@echo "make build                  Set up the environment and build the extensions for this machine; KRAFT_DEBUG=1 adds checks"
+	@echo "make demo                   Open a real cluster's metadata and grow it to a million partitions"
+	@echo "make test                   Run the tests that need no Java, on all cores; WORKERS=0 runs in one process"
+	@echo "make lint                   Run ruff, mypy, stubtest, cython-lint and the import linter"
+	@echo "make docs                   Build the documentation site into build/site; a warning fails it"
+	@echo
+	@echo "make interop                Run the tests against Apache Kafka (needs Java 17 and Maven)"
+	@echo "make interop-matrix         Run quorums with Kafka's controllers of every release from 3.7 to 4.4"
+	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
+	@echo "make differential-coverage  Report the coverage of differential sequences, QUORUMS=300 SEED=1"
+	@echo "make otava                  Compare the regression analysis with the otava program, SERIES=1000 (needs Java 17)"
+	@echo
+	@echo "make simulate               Simulate quorums with faults in virtual time, SEEDS=2000 EVENTS=10000; SEED=n replays one"
+	@echo "make simulate-controllers   The same with real controllers, simulated brokers and clients, SEEDS=100 EVENTS=4000"
+	@echo "make processes              Kill the processes of a real quorum under load, CYCLES=30 NODES=3"
+	@echo "make disk-proof             Crash a node's disk between any two calls and flip bits in its files, FLIPS=10000"
+	@echo "make mutants                Check that the simulation detects planted faults of the state machine"
+	@echo "make core-mutants           Check that the tests detect planted faults of the compiled core; takes minutes"
+	@echo "make sanitize               Run the core's tests under gcc's address and undefined-behaviour sanitizers"
+	@echo "make fuzz                   Fuzz the parsers under sanitizers, SECONDS=60 (needs clang)"
+	@echo "make soak                   Run simulation and processes at a hundred times their size; takes hours"
+	@echo
+	@echo "make bench                  Measure kraft and its peers and print the speed table; SUITE=codec runs one suite"
+	@echo "make bench-peers            Measure only the benchmarks that have a peer"
+	@echo "make bench-quick            Run every benchmark at a fraction of its size; the figures mean nothing"
+	@echo "make bench-instructions     Count instructions with valgrind: independent of the machine's load"
+	@echo "make bench-compare          Compare instruction counts with the baseline in the repository"
+	@echo "make baseline               Replace the baseline of instruction counts"
+	@echo "make history                Run the benchmarks at past commits, COMMITS='a b' RUNS=3"
+	@echo "make performance-page       Write docs/performance.md and the README's table from the benchmark history"
+	@echo "make sensitivity            Measure the regression analysis on known histories; writes docs/regressions.md"
+	@echo
+	@echo "make package                Build source distribution and wheel, and test the wheel in an empty environment"
+	@echo "make release-check          The same, then check version, changelog, metadata and a clean tree"
+	@echo "make clean                  Remove the environment and everything built"
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,7 +57,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 $(STAMP): $(VENV)/.installed $(CORE_SOURCES)
-	$(BIN)/python setup.py -q build_ext --inplace -j 2 $(if $(OTHER_KIND),--force)
+	KRAFT_MARCH=$(or $(KRAFT_MARCH),native) $(BIN)/python setup.py -q build_ext --inplace -j 2 $(if $(OTHER_KIND),--force)
 	rm -f $(VENV)/.built-*
 	touch $@
 
@@ -54,8 +66,9 @@ build: $(STAMP)
 demo: build
 	$(BIN)/kraft lab million
 
-# On all cores; WORKERS=0 runs in this process, as a debugger wants it.
-test: WORKERS ?= auto
+# One process more than cores, as tests with real nodes wait; WORKERS=0 runs in this process, for a
+# debugger.
+test: WORKERS ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 test: build
 	$(BIN)/python -m pytest tests -m "not interop" -n $(WORKERS)
 
@@ -67,15 +80,15 @@ bench: build
 	  --benchmark-json=benchmarks/results/$(BENCH_RUN).json; status=$$?; \
 	$(BIN)/python -m benchmarks.report benchmarks/results/$(BENCH_RUN).json; exit $$status
 
-# Every benchmark at a fraction of its size: all must run, no figure means anything.
+# Every benchmark at a fraction of its size: a check that all run, without meaningful figures.
 bench-quick: BENCH_RUN := quick
 bench-quick: bench
 
-# Only what runs beside a peer: Kafka's classes and quorums, aiokafka.
+# Only benchmarks with a peer: Kafka's classes and quorums, aiokafka.
 bench-peers: BENCH_RUN := peers
 bench-peers: bench
 
-# Instructions in place of time: the same on a noisy machine. Needs valgrind.
+# Instructions instead of time: independent of the machine's load. Needs valgrind.
 COUNTED := benchmarks/results/instructions.json
 BASELINE := benchmarks/baseline/instructions.json
 bench-instructions: build
@@ -83,39 +96,39 @@ bench-instructions: build
 	$(BIN)/python -m pytest -p benchmarks.counted.plugin benchmarks/counted/suite.py -q --benchmark-quiet \
 	  --benchmark-json=$(COUNTED)
 
-# Fails where a work needs more instructions than the baseline's, beyond what toolchains allow to tell.
+# Fails if a work needs more instructions than in the baseline, beyond the differences of toolchains.
 bench-compare: bench-instructions
 	threshold=$$($(BIN)/python -m benchmarks.counted.check $(BASELINE) $(COUNTED)) && \
 	  $(BIN)/kraft regress compare $(BASELINE) $(COUNTED) --statistic instructions --threshold $$threshold
 
-# What becomes slower on purpose becomes the baseline; the commit says why.
+# After an intended change of instruction counts; the commit message gives the reason.
 baseline: bench-instructions
 	cp $(COUNTED) $(BASELINE)
 
-# The suites of past commits, each on its own code: COMMITS="v1 v2~3", RUNS=3 of each.
+# Runs the suites of past commits, each on its own code: COMMITS="v1 v2~3", RUNS=3 of each.
 history: RUNS ?= 3
 history: WORK ?= $(or $(TMPDIR),/tmp)/kraft-history
 history: build
 	$(BIN)/python -m benchmarks.history_run --work $(WORK) --runs $(RUNS) $(COMMITS)
 
-# docs/performance.md and the README's table, out of benchmarks/history; FULL=RUN.json is kept there first.
+# Writes docs/performance.md and the README's table from benchmarks/history; FULL=RUN.json is added first.
 performance-page: build
 	$(BIN)/python -m benchmarks.performance_page $(if $(FULL),--keep $(FULL))
 
 interop: build
 	$(BIN)/python -m pytest tests/interop tests/differential -m interop
 
-# Quorums with controllers of every release from 3.7 to 4.4, whose jars it fetches; five minutes.
+# Quorums with controllers of every release from 3.7 to 4.4; fetches their jars; takes five minutes.
 interop-matrix: build
 	INTEROP_RELEASES=all $(BIN)/python -m pytest tests/interop/test_quorum_releases.py -m interop
 
-# Cases of the pure functions; for every hundred a sequence for the managers and one for whole controllers.
+# Cases of the pure functions; per hundred also one sequence of the managers and one of whole controllers.
 differential: CASES ?= 20000
 differential: SEED ?= 1
 differential: build
 	$(BIN)/python -m tests.differential.run --cases $(CASES) --seed $(SEED)
 
-# Which lines of the controller and its images the sequences for whole controllers reach, by module.
+# Lines of the controller and its images that the sequences of whole controllers execute, by module.
 differential-coverage: QUORUMS ?= 300
 differential-coverage: SEED ?= 1
 differential-coverage: build
@@ -136,7 +149,13 @@ lint: build
 	$(BIN)/ruff format --check .
 	PATH=$(BIN):$$PATH $(BIN)/cython-lint kraft/_core
 	$(BIN)/mypy
+	$(BIN)/stubtest --concise --mypy-config-file pyproject.toml --ignore-missing-stub \
+	  --ignore-disjoint-bases --allowlist tests/stubtest_allowlist.txt kraft._core
 	$(BIN)/lint-imports
+
+# A warning fails it: a broken link, an unknown anchor, a page outside the navigation.
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 fuzz: SECONDS ?= 60
 fuzz:
@@ -183,12 +202,20 @@ processes: build
 soak-processes:
 	$(MAKE) processes CYCLES=1000
 
-# Seeds that CI does not run.
+# Seeds beyond those of CI.
 soak-simulate: build
 	$(BIN)/python -m tests.simulation.run --first 1000000 --seeds 200000
 	$(BIN)/python -m tests.simulation.run --controllers --first 1000000 --seeds 20000
 
 soak: soak-simulate soak-processes
 
+# A portable wheel, as for the package index; FRESH=1 also installs a clone by `pip install .`.
+package: build
+	$(BIN)/python -m tests.package.run $(if $(FRESH),--fresh)
+
+release-check: package
+	$(BIN)/python -m tests.package.release
+
 clean:
-	rm -rf build $(VENV) kraft/_core/*.so kraft/_core/*.c
+	rm -rf build dist $(VENV)
+	find kraft/_core \( -name "*.so" -o -name "*.c" \) -delete

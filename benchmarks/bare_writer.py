@@ -1,7 +1,7 @@
-"""A process that writes blocks to a file of its own and syncs each: the floor of a quorum's node.
+"""A process that writes and syncs blocks to its own file: the physical floor of a quorum's node.
 
 ``python -m benchmarks.bare_writer FILE SIZE SECONDS`` waits for a line on standard input, so that
-several begin together, and prints a line of JSON: blocks, and the seconds that they took.
+several processes start together, and prints a line of JSON: blocks, and their time in seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def write_blocks(path: str, size: int, seconds: float) -> tuple[int, float]:
-    """Blocks of `size` bytes, each written and synced before the next; how many, and how long."""
+    """Write blocks of `size` bytes, syncing each; return their number and time."""
     block = bytes(size)
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     count, begin = 0, time.perf_counter()
@@ -28,7 +28,7 @@ def write_blocks(path: str, size: int, seconds: float) -> tuple[int, float]:
 
 
 def write_together(directory: Path, writers: int, size: int, seconds: float) -> float:
-    """Bytes a second that so many processes write and sync, each to its own file, all at once."""
+    """Return the total bytes per second of several such processes, each with its own file."""
     paths = [directory / f"bare-{number}" for number in range(writers)]
     command = [sys.executable, "-m", "benchmarks.bare_writer"]
     processes = [

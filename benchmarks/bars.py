@@ -1,4 +1,4 @@
-"""The bars: each row of the speed table, what it is held against and how much is asked."""
+"""The rows of the speed table: each names its peer and its required conditions."""
 
 from __future__ import annotations
 
@@ -410,6 +410,6 @@ def judged(
     run: Run,
     rows: tuple[Row, ...] = ROWS + CONTROLLER_ROWS + QUORUM_ROWS + SWEEP_ROWS + HISTORY_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:
-    """Every row with the verdict of each of its conditions."""
+    """Return every row with the verdicts of its conditions."""
     for row in rows:
         yield row, [condition(run, row) for condition in row.conditions]

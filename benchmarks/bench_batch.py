@@ -1,10 +1,11 @@
-"""Record batches v2 beside aiokafka's Cython classes: the same records and bytes, CRC included.
+"""Record batches v2: kraft and aiokafka's Cython classes, the same records and bytes, CRC included.
 
 Scenario: one batch of 1,000 records with a 100-byte value, no key and no headers, warm, one thread.
 Physical floor: the bytes of the batch copied once and run through CRC-32C once. Peer:
 `DefaultRecordBatch` and `DefaultRecordBatchBuilder` of `aiokafka.record._crecords`, in the same
-run. "columns" is the same work without a Python object a record, which aiokafka does not offer: its
-peer there is aiokafka's only way. Left out on both sides: compression, keys, headers.
+run. "columns" does the same work without a Python object per record. aiokafka has no such
+interface, so its peer is the same as for objects. Not included on either side: compression, keys,
+headers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 import pytest
 from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from kraft._core.batch import BatchBuilder
-from kraft._core.batch_columns import BatchColumns, build
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.bytes.batch_columns import BatchColumns, build
+from kraft._core.bytes.batch_records import iterate
 
 pytestmark = pytest.mark.peer
 
@@ -88,7 +89,7 @@ def read_kraft_columns() -> tuple[np.ndarray, ...]:
 
 
 def same_batch(built: Any) -> bool:
-    """Equal but for the leader epoch, which brokers assign and the CRC leaves out."""
+    """Compare all but the leader epoch, which brokers assign and which the CRC does not cover."""
     raw = bytes(built)
     return raw[:12] + raw[16:] == BATCH[:12] + BATCH[16:]
 

@@ -1,16 +1,16 @@
 """Snapshots and column checkpoints: from a file to a queryable table, and from a table to a file.
 
 ``load``            a checkpoint's bytes -> a queryable cluster: partitions, topics, brokers,
-                    features; fresh memory from the system each round
-``column_map``      the column checkpoint mapped, until topics and rows can be looked up
-``column_verify``   the same with every section's CRC-32C and every row checked
+                    features; each round gets fresh memory from the system
+``column_map``      map the column checkpoint until topics and rows can be looked up
+``column_verify``   the same with a CRC-32C check of every section and a check of every row
 ``column_save``     the table -> the column checkpoint, synced and renamed
 ``snapshot_read``   Kafka's snapshot, mapped and replayed -> the table; CRC of every batch
-``snapshot_write``  the table -> Kafka's snapshot, in pieces of 4 MiB, synced and renamed
+``snapshot_write``  the table -> Kafka's snapshot, in chunks of 4 MiB, synced and renamed
 
-The files lie in the page cache; one thread. Physical floors: of loads the same bytes through
-memcpy, of the verified load through CRC-32C. Peer of ``load``: Kafka's images from the same file
-(`bench_peers`). Every product is checked against the sums that the maker of the input wrote down.
+The files are in the page cache; one thread. Physical floors: for loads, the same bytes through
+memcpy; for the verified load, through CRC-32C. Peer of ``load``: Kafka's images of the same file
+(`bench_peers`). Every result is compared with the sums that the generator of the input recorded.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from benchmarks import generate
 from benchmarks.checks import assert_holds
 from benchmarks.clusters import loaded
 from benchmarks.conftest import Sizes
-from kraft._core.column_checkpoint import (
+from kraft._core.snapshot.column_checkpoint import (
     ColumnCheckpoint,
     columns_path,
     load_columns,
     save_columns,
 )
-from kraft._core.snapshot_file import read_snapshot, write_snapshot
-from kraft._core.table import PartitionTable
+from kraft._core.snapshot.snapshot_file import read_snapshot, write_snapshot
+from kraft._core.table.table import PartitionTable
 
 
 def replayed(path: Path | str) -> PartitionTable:
@@ -45,7 +45,7 @@ def replayed(path: Path | str) -> PartitionTable:
 def written(
     partitions: int, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[PartitionTable, str, generate.Expected]:
-    """The mixed cluster's table, its snapshot as kraft writes it, and the columns beside that."""
+    """Return the mixed cluster's table, its snapshot by kraft, and its column checkpoint."""
     source, expected = generate.make("mixed", partitions)
     table = replayed(source)
     path = write(table, str(tmp_path_factory.mktemp("checkpoint")), expected)
@@ -66,7 +66,7 @@ def write(table: PartitionTable, directory: str, expected: generate.Expected) ->
 
 
 def queryable(path: str, verify: bool, topic: str) -> ColumnCheckpoint:
-    """A loaded table that has answered: a topic by its name, and the state of its first row."""
+    """Return a loaded table after two queries: a topic by name, and the state of its first row."""
     found = load_columns(path, verify=verify)
     assert isinstance(found, ColumnCheckpoint), found
     number = found.table.topic_number(topic)

@@ -1,15 +1,15 @@
-"""Metadata records to columns and back: what every replay, load and decision goes through.
+"""Metadata records to columns and back: part of every replay, load and decision.
 
 ``decode``   batches of partition (and topic) records, CRC checked -> the columns of a new table,
-             whose memory is resident already, as memcpy's target is
+             whose memory is already resident, like memcpy's target
 ``encode``   columns -> partition records in batches of 1,024 with CRC, each in the record version
-             that it was read in; in pieces of 16 batches, as a controller hands them to its log
-``changes``  a tail of as many partition changes, CRC checked -> merged into the columns
+             in which it was read; in chunks of 16 batches, as a controller passes them to its log
+``changes``  as many partition changes at the end of a log, CRC checked -> merged into the columns
 
 Scenario: the ``mixed`` cluster of `generate`, all bytes in memory, one thread. Physical floor: the
-same bytes through memcpy. Peers: Kafka's serde on the same file (`bench_peers`: values alone, with
-batches and CRC, ``MemoryRecordsBuilder``, raft's ``BatchBuilder``). Every round's product is
-checked once against the sums that the maker of the file wrote down.
+same bytes through memcpy. Peers: Kafka's serde on the same file (`bench_peers`: values alone; with
+batches and CRC, ``MemoryRecordsBuilder``, raft's ``BatchBuilder``). Every round's result is
+compared once with the sums that the generator of the file recorded.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from benchmarks import generate, generate_changes
 from benchmarks.checks import assert_holds
 from benchmarks.clusters import decoded
 from benchmarks.conftest import Sizes
-from kraft._core.batch import BatchBuilder
-from kraft._core.batch_columns import BatchColumns
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.bytes.batch_columns import BatchColumns
+from kraft._core.table.table import PartitionTable
 
 PIECE = 16 * generate.RECORDS_PER_BATCH
 
@@ -40,7 +40,7 @@ def bench_decode(
     tables: list[PartitionTable] = []
 
     def made_room() -> tuple[tuple[PartitionTable, bytes], dict[str, Any]]:
-        # One at a time, with memory that is there: memcpy's target, and the JVM's heap, are too.
+        # One table at a time, in resident memory, like memcpy's target and the JVM's heap.
         tables.clear()
         tables.append(PartitionTable(capacity=expected.partitions, stride=5, populate=True))
         return (tables[0], raw), {}
@@ -58,7 +58,7 @@ def bench_decode(
 
 
 def encoded(table: PartitionTable, rows_by_version: list[np.ndarray], keep: list[Any]) -> int:
-    """Encodes all rows, piece by piece; `keep` receives the pieces where it is given as a list."""
+    """Encode all rows in chunks; append the chunks to `keep` if it is a list."""
     size = 0
     for version, rows in enumerate(rows_by_version):
         for first in range(0, len(rows), PIECE):
@@ -78,7 +78,9 @@ def encoded(table: PartitionTable, rows_by_version: list[np.ndarray], keep: list
 
 
 def partition_values(batches: list[Any]) -> set[bytes]:
-    """The values of all partition records; each is unique, as it names its topic and partition."""
+    """Return the values of all partition records; each is unique, since it contains topic and
+    partition.
+    """
     values = set()
     for part in batches:
         columns = BatchColumns.read(part)

@@ -1,26 +1,26 @@
-"""The controller's decisions beside Kafka's own control managers: decide, apply, encode.
+"""The controller's decisions and Kafka's own control managers: decide, apply, encode.
 
-Each work goes through ``QuorumController``, from the request to the batches that are handed to the
-raft layer, and takes effect on the tip of the log with the journal on.
+Each work goes through ``QuorumController``, from the request to the batches that are passed to the
+raft layer, and is applied to the uncommitted state with the journal on.
 
 ``controller_create``        topics of 8,000 partitions, a million in one request and one metadata
-                             transaction; the peer needs a request a topic, as it refuses more than
-                             10,000 records
-``controller_create_small``  topics of 10 partitions, 100 in a request
-``controller_fence``         the session of a broker with 10,000 partitions is over
-``controller_zone``          those of a third of all brokers, found one by one
+                             transaction; the peer needs a request per topic, because it rejects
+                             more than 10,000 records
+``controller_create_small``  topics of 10 partitions, 100 per request
+``controller_fence``         the session of a broker with 10,000 partitions expires
+``controller_zone``          the sessions of a third of all brokers expire, found one by one
 ``controller_alter``         one AlterPartition request of 10,000 partitions, from its bytes to
-                             those of the records (and, here, of the response)
+                             those of the records (in kraft also of the response)
 ``controller_elect``         preferred leaders for every partition of the cluster, a tenth to move;
-                             the peer in requests of 50,000 partitions, as it refuses more than
+                             the peer in requests of 50,000 partitions, because it rejects more than
                              10,000 elections
-``*_longest``                the longest that any event of the same rounds held the event thread
+``*_longest``                the longest time that an event of these rounds held the event thread
 
-The peer decides, replays, and writes the records' values with ``MetadataRecordSerde``, no batches
-and no CRC; both sides have to write as many records, and where no ids are drawn the same values.
-Between rounds, which is not timed, creations begin with a cluster without topics, whose columns
-have yet to grow; everything else is taken back, on the peer's side always. The garbage collector is
-set as in a node.
+The peer decides, replays, and writes the records' values with ``MetadataRecordSerde``, without
+batches and CRC. Both sides must write the same number of records, and the same values if no ids are
+random. Between rounds, untimed, creations start with a cluster without topics, whose columns are
+small; all other changes are reverted, on the peer's side always. The garbage collector is
+configured as in a node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks import generate
 from benchmarks.bench_peers import rounds_of, run
 from benchmarks.conftest import Sizes
 from benchmarks.controller_driver import (
-    Active,
+    ActiveController,
     alter_partition_body,
     brokers_alone,
     cluster_of,
@@ -47,22 +47,25 @@ from benchmarks.controller_driver import (
 )
 from benchmarks.java_peers import Line, Peers
 from benchmarks.timings import summary
-from kraft.controller import AlterPartitions, ElectionType, NewTopic, requests
-from kraft.image.replay import Cluster
+from kraft.controller.runtime import requests
+from kraft.controller.topics.elections import ElectionType
+from kraft.controller.topics.isr_changes import EncodedAlterPartition
+from kraft.controller.topics.topic_creation import NewTopic
+from kraft.image.replay import MetadataState
 from kraft.records import Uuid
 
 BROKERS = 300
-#: Partitions of whole clusters; a cluster of fewer has too few brokers for a zone.
+#: Partitions of whole clusters; a smaller cluster has too few brokers for a zone.
 TOTALS = (100_000, 1_000_000)
 LARGE_TOPIC = 8_000
 SMALL_TOPIC = 10
 SMALL_TOPICS_A_REQUEST = 100
 Figure = Callable[..., None]
-Work = Callable[[Active], None]
+Work = Callable[[ActiveController], None]
 
 
 class Scenario:
-    """One work, timed round by round on what `again` gives; its longest events are noted."""
+    """One work, timed per round on the result of `again`; it records the longest events."""
 
     def __init__(self, benchmark: Any, measured: Figure, figure: Figure, sizes: Sizes) -> None:
         self._benchmark = benchmark
@@ -72,22 +75,22 @@ class Scenario:
     def measure(
         self,
         name: str,
-        again: Callable[[], Active],
+        again: Callable[[], ActiveController],
         work: Work,
         *,
         count: int,
         total: int,
         is_slow: bool = False,
     ) -> dict[str, int]:
-        """Time ``count`` partitions a round; as many rounds as the peer has.
+        """Time ``count`` partitions per round, with as many rounds as the peer.
 
-        ``is_slow``: the peer takes seconds for a round, and both sides run fewer of them.
-        Returns what one more round writes, as the peer's line says it.
+        ``is_slow``: the peer takes seconds per round, and both sides run fewer rounds. Returns what
+        one more round writes, in the form of the peer's line.
         """
-        actives: list[Active] = []
+        actives: list[ActiveController] = []
         longest: list[float] = []
 
-        def prepare() -> tuple[tuple[Active], dict[str, Any]]:
+        def prepare() -> tuple[tuple[ActiveController], dict[str, Any]]:
             longest.extend(active.longest_s for active in actives)
             # One cluster at a time.
             actives.clear()
@@ -120,22 +123,24 @@ def scenario(benchmark: Any, measured: Figure, figure: Figure, sizes: Sizes) -> 
 
 
 def assert_same(written: dict[str, int], line: Line, *, ids_differ: bool = False) -> None:
-    """The peer wrote the same; where topics were made their ids are others."""
+    """Check that the peer wrote the same; ids of created topics differ."""
     for name in ("records", "bytes") if ids_differ else ("records", "bytes", "check"):
         assert line[name] == written[name], name
 
 
-def empty() -> Active:
-    """A cluster without topics. Its columns have yet to grow, as in a node that does this once."""
-    cluster = Cluster(journaling=True)
+def empty() -> ActiveController:
+    """Yield clusters without topics, with small columns, as in a node that does this once."""
+    cluster = MetadataState(journaling=True)
     cluster.apply(brokers_alone(BROKERS))
-    return Active(cluster)
+    return ActiveController(cluster)
 
 
-def taking_back(active: Active, prepare: Work = lambda active: None) -> Callable[[], Active]:
-    """The same cluster again and again."""
+def taking_back(
+    active: ActiveController, prepare: Work = lambda active: None
+) -> Callable[[], ActiveController]:
+    """Yield the same cluster again and again, its changes reverted."""
 
-    def again() -> Active:
+    def again() -> ActiveController:
         active.take_back()
         prepare(active)
         return active
@@ -151,12 +156,12 @@ def bench_create(
     count = partitions // LARGE_TOPIC
     created = count * LARGE_TOPIC
 
-    def work(active: Active) -> None:
+    def work(active: ActiveController) -> None:
         topics = [
             NewTopic(f"topic-{number}", Uuid(os.urandom(16)), LARGE_TOPIC, 3)
             for number in range(count)
         ]
-        active.submit(requests.create(topics))
+        active.submit(requests.create_topics(topics))
         active.run()
         assert len(active.response()) == count
         assert active.cluster.table.partition_count == created
@@ -164,7 +169,7 @@ def bench_create(
     written = scenario.measure(
         "controller_create", empty, work, count=created, total=partitions, is_slow=True
     )
-    # The first and the last record of the transaction beside topics and partitions.
+    # Topics, partitions, and the first and the last record of the transaction.
     assert written["records"] == count * (LARGE_TOPIC + 1) + 2
     if partitions != sizes.partitions:
         return
@@ -208,10 +213,10 @@ def bench_create_small(
         for first in range(0, count, SMALL_TOPICS_A_REQUEST)
     ]
 
-    def work(active: Active) -> None:
+    def work(active: ActiveController) -> None:
         for request in names:
             topics = [NewTopic(name, Uuid(os.urandom(16)), SMALL_TOPIC, 3) for name in request]
-            active.submit(requests.create(topics))
+            active.submit(requests.create_topics(topics))
             active.run()
             assert len(active.response()) == len(topics)
         assert active.cluster.table.topic_count == count
@@ -262,16 +267,16 @@ def fence(
     is_slow: bool = False,
 ) -> None:
     held = generate.HELD_PER_BROKER
-    # A broker's turn comes 10 ms after that of the one before.
+    # The session of each broker expires 10 ms after that of the previous one.
     for_ms = 10 * (silent + 1)
 
-    def work(active: Active) -> None:
+    def work(active: ActiveController) -> None:
         active.run(for_ms)
 
-    def prepare(active: Active) -> None:
+    def prepare(active: ActiveController) -> None:
         active.silence_below(silent)
 
-    again = taking_back(Active(cluster_of(partitions)), prepare)
+    again = taking_back(ActiveController(cluster_of(partitions)), prepare)
     written = scenario.measure(
         name, again, work, count=silent * held, total=partitions, is_slow=is_slow
     )
@@ -305,11 +310,11 @@ def bench_alter(
     request.write_bytes(body)
     count = generate.HELD_PER_BROKER
 
-    def work(active: Active) -> None:
-        active.submit(requests.change_isrs_by(AlterPartitions(body, 3)))
+    def work(active: ActiveController) -> None:
+        active.submit(requests.alter_partition_encoded(EncodedAlterPartition(body, 3)))
         active.run()
 
-    active = Active(cluster)
+    active = ActiveController(cluster)
     written = scenario.measure(
         "controller_alter", taking_back(active), work, count=count, total=partitions
     )
@@ -337,11 +342,11 @@ def bench_elect(
     to_move = int((leader != replicas[:, 0]).sum())
     assert to_move == pytest.approx(partitions // 10, rel=0.5)
 
-    def work(active: Active) -> None:
-        active.submit(requests.elect(ElectionType.PREFERRED))
+    def work(active: ActiveController) -> None:
+        active.submit(requests.elect_leaders(ElectionType.PREFERRED))
         active.run()
 
-    active = Active(cluster)
+    active = ActiveController(cluster)
     written = scenario.measure(
         "controller_elect", taking_back(active), work, count=to_move, total=partitions
     )

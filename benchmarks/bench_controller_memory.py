@@ -1,7 +1,7 @@
-"""The memory of everything that an active controller of a large cluster keeps.
+"""Memory of everything that an active controller of a large cluster keeps.
 
-``controller_memory``  by the growth of a process's resident memory at two million partitions; the
-                       peer is the heap of Kafka's control managers after collections
+``controller_memory``  growth of a process's resident memory at two million partitions; the peer is
+                       the heap of Kafka's control managers after garbage collections
 """
 
 from __future__ import annotations

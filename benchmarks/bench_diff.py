@@ -1,10 +1,10 @@
-"""Two states compared: every difference as columns, beside the replay of the records behind them.
+"""Comparison of two states: all differences as columns, and the replay of the records between.
 
 ``diff_replay``  a change of each partition of a million, CRCs checked, applied with a journal
 ``diff``         ``kraft.diff`` of the states before and after them: three million differences
 
-One thread, warm. Both count differences, so that the two times an item have the ratio that is
-asked for: a comparison costs at most twice the replay that caused what it finds.
+One thread, warm. Both count differences, so that the ratio of the times per item is the required
+one: a comparison takes at most twice as long as the replay that caused the differences.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import kraft
 from benchmarks.clusters import journaled
 from benchmarks.conftest import Sizes
 from benchmarks.generate_changes import make_changes
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.facade import Metadata
 
 
 @pytest.fixture(scope="module")
-def before(sizes: Sizes) -> Cluster:
+def before(sizes: Sizes) -> MetadataState:
     return journaled(sizes.partitions)
 
 
 @pytest.fixture(scope="module")
-def after(sizes: Sizes) -> Cluster:
+def after(sizes: Sizes) -> MetadataState:
     return journaled(sizes.partitions)
 
 
@@ -38,7 +38,7 @@ def changes(sizes: Sizes) -> bytes:
     return path.read_bytes()
 
 
-def differences(before: Cluster, after: Cluster) -> int:
+def differences(before: MetadataState, after: MetadataState) -> int:
     return len(kraft.diff(Metadata(before), Metadata(after)))
 
 
@@ -46,8 +46,8 @@ def bench_diff_replay(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
-    before: Cluster,
-    after: Cluster,
+    before: MetadataState,
+    after: MetadataState,
     changes: bytes,
 ) -> None:
     start = after.next_offset
@@ -70,8 +70,8 @@ def bench_diff(
     benchmark: Any,
     measured: Callable[..., None],
     sizes: Sizes,
-    before: Cluster,
-    after: Cluster,
+    before: MetadataState,
+    after: MetadataState,
     changes: bytes,
 ) -> None:
     after.apply(changes)

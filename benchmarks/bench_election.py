@@ -1,12 +1,12 @@
-"""A broker is fenced: what a change of ten thousand leaders costs from decision to publication.
+"""A broker is fenced: the cost of changing ten thousand leaders, from decision to publication.
 
-``fence``  of a broker that holds 10,000 partitions, in clusters of different size: decide (who
-           leads, who is in sync), encode the records in batches with CRC, apply them with the
-           journal on, and publish: an image as of the new offset and the rows that changed
+``fence``  of a broker with 10,000 partitions, in clusters of different size: decide leaders and
+           ISRs, encode the records in batches with CRC, apply them with the journal on, and publish
+           an image as of the new offset and the changed rows
 
-The change is taken back between rounds, which is not timed. One thread, warm. Physical floor: the
-bytes of the records copied once. Peer: ``TopicsDelta.apply`` alone, without deciding, encoding or
-replaying. Elections by the controller's own requests are in `bench_controller`.
+The change is reverted between rounds, untimed. One thread, warm. Physical floor: the bytes of the
+records copied once. Peer: ``TopicsDelta.apply`` alone, without deciding, encoding or replaying.
+`bench_controller` measures elections by the controller's own requests.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pytest
 from benchmarks import generate
 from benchmarks.clusters import journaled
 from benchmarks.conftest import Sizes
-from kraft._core.batch import assign_offsets
-from kraft.controller import fence_broker
-from kraft.image.replay import Cluster
+from kraft._core.bytes.batch import assign_offsets
+from kraft.controller.brokers.broker_lifecycle import fence_broker
+from kraft.image.replay import MetadataState
 
 BROKER = 0
 
 
 class Published(NamedTuple):
-    """What publishers are handed: the delta between two images, and what it names."""
+    """What publishers receive: the delta between two images, and the changed rows."""
 
     delta: Any
     rows: Any
@@ -36,19 +36,19 @@ class Published(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """One fencing: how many records of how many bytes, and what was published."""
+    """One fencing: number and bytes of its records, and the published delta."""
 
     record_count: int
     size: int
     published: Published
 
 
-def publish(cluster: Cluster, since_offset: int) -> Published:
+def publish(cluster: MetadataState, since_offset: int) -> Published:
     delta = cluster.table.delta(since_offset, cluster.next_offset)
     return Published(delta, delta.rows_changed, cluster.state.delta(since_offset))
 
 
-def fence(cluster: Cluster, broker: int) -> Fenced:
+def fence(cluster: MetadataState, broker: int) -> Fenced:
     before = cluster.next_offset
     records = fence_broker(cluster, broker).records
     assign_offsets(records.batches, before, generate.LEADER_EPOCH)
@@ -65,12 +65,12 @@ def bench_fence(
     leaders = cluster.table.column("leader").copy()
     last: list[Fenced] = []
 
-    def undo() -> tuple[tuple[Cluster, int], dict[str, Any]]:
+    def undo() -> tuple[tuple[MetadataState, int], dict[str, Any]]:
         last.clear()
         cluster.revert(start)
         return (cluster, BROKER), {}
 
-    def work(cluster: Cluster, broker: int) -> None:
+    def work(cluster: MetadataState, broker: int) -> None:
         last.append(fence(cluster, broker))
 
     benchmark.pedantic(

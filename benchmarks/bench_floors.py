@@ -1,7 +1,7 @@
-"""The physical floors, measured in the same run: what memory and the page cache alone cost.
+"""The physical floors, measured in the same run: memory and page cache alone.
 
-``memcpy``      copying as many bytes as the mixed checkpoint has, between warm buffers
-``memcpy_cached``  the same for a batch's worth of bytes, which stay in the processor's caches
+``memcpy``      copy as many bytes as the mixed checkpoint has, between warm buffers
+``memcpy_cached``  the same for the bytes of a batch, which stay in the processor's caches
 ``crc32c``      the checksum of the same bytes by the `crc32c` package
 ``writev``      bare `os.writev` of the same 16 KiB batches to a fresh file, no fsync
 ``pread``       bare `os.preadv` of 1 MiB slices into a warm buffer
@@ -73,7 +73,7 @@ def bench_writev(
 
 @pytest.fixture
 def cached_file(sizes: Sizes, tmp_path: Path) -> Path:
-    """A file of the log benchmark's size, in the page cache because it was just written."""
+    """Return a file of the log benchmark's size, just written and so in the page cache."""
     path = tmp_path / "cached"
     path.write_bytes(generate.make_data_batch().read_bytes() * sizes.appends)
     return path

@@ -1,14 +1,14 @@
-"""Images: one change published, and a snapshot made beside the running event thread.
+"""Images: publish one change, and make a snapshot beside the running event thread.
 
-``change_one``  one PartitionChange record of another node: its batch's CRC checked, applied and
-                published to a publisher that asks what changed, in clusters of different size
+``change_one``  one PartitionChange record of another node: check its batch's CRC, apply it, and
+                publish it to a publisher that reads the changes, in clusters of different size
 ``snapshot_slices``  a snapshot of two million partitions with 100,000 topics' configurations,
-                beside the event thread: every slice is timed, the worst is the longest stall. A
-                broker is fenced between two slices, so that 10,000 rows are written as they were
+                beside the event thread: every slice is timed; the worst is the longest stall. A
+                broker is fenced between two slices, so that 10,000 rows need their old values
 
-One thread, warm. Physical floor: of one change none worth naming; of a slice its bytes copied once.
-Peers: Kafka's image of the same tail of changes (`bench_codec`); its snapshots run on a thread of
-their own over an image that costs a copy of what changed.
+One thread, warm. Physical floor: none for one change; for a slice its bytes copied once. Peers:
+Kafka's image of the same changes (`bench_codec`). Kafka makes snapshots on a separate thread, from
+an image that costs a copy of what changed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from benchmarks.clusters import journaled
 from benchmarks.conftest import Sizes
 from benchmarks.controller_driver import collected_as_in_a_node
 from kraft import records
-from kraft._core.batch import assign_offsets
+from kraft._core.bytes.batch import assign_offsets
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SnapshotGeneration
 from kraft.records.batches import encode_records
 
 CONFIGURED = 100_000
 
 
-def changes_over(cluster: Cluster, count: int) -> list[bytearray]:
-    """Batches that each change one partition, spread evenly: the ISR without its last member."""
+def changes_over(cluster: MetadataState, count: int) -> list[bytearray]:
+    """Return batches that each change one partition, spread evenly: the ISR without its last
+    member.
+    """
     made = []
     for row in np.linspace(0, cluster.table.row_count - 1, count).astype(int).tolist():
         topic = cluster.table.topic_id_of(int(cluster.table.column("topic")[row]))
@@ -49,7 +51,7 @@ def changes_over(cluster: Cluster, count: int) -> list[bytearray]:
 
 
 class Counting:
-    """A publisher that asks for all that changed."""
+    """A publisher that reads all changes."""
 
     name = "counting"
 

@@ -1,13 +1,13 @@
-"""Results of benchmarks ingested: generated runs of 200 benchmarks, ten rounds each, into a store.
+"""Ingest of benchmark results: generated runs of 200 benchmarks, ten rounds each, into a store.
 
-``ingest_parse``   files that are in memory -> runs, one core
+``ingest_parse``   files in memory -> runs, one core
 ``ingest_alone``   files -> a store, without Spark, one core
-``ingest_spark``   files -> a store, by Spark on all cores, its session already up
-``ingest_bytes``   the floor: the files read from beginning to end
-``ingest_json``    the peer: json.loads of them, with which all else that reads them begins
+``ingest_spark``   files -> a store, by Spark on all cores, its session already open
+``ingest_bytes``   the floor: read the files completely
+``ingest_json``    the peer: json.loads of them, the first step of every other reader
 
 The bar: 10,000 runs (2 million points, 20 million round values, 3.7 GB) in 90 s on 2 cores, and
-time in proportion to the runs. Files are made below ``benchmarks/results`` and removed afterwards.
+time proportional to the runs. Files are made below ``benchmarks/results`` and removed afterwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_quick(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="module", params=[1000, 10_000])
 def runs(request: pytest.FixtureRequest, is_quick: bool) -> Iterator[Path]:
-    """A folder of runs; in a quick run thirty of them, once."""
+    """Return a folder of runs; in a quick run thirty runs, made once."""
     count: int = request.param
     if is_quick:
         if count > 1000:
@@ -106,8 +106,7 @@ def bench_ingest_store(
     files = files_of(runs)
     spark = request.getfixturevalue("spark") if work == "ingest_spark" else None
     stores = iter(range(10))
-    # Ten thousand runs take as long as all else together; the first ingest warms nothing that
-    # would matter to them.
+    # Ten thousand runs take as long as all other benchmarks together, and need no warm-up round.
     is_large = len(files) > 1000
 
     def run() -> Any:
@@ -119,7 +118,7 @@ def bench_ingest_store(
     rounds, warmup = (1, 0) if is_large else (3, 1)
     before = cpu_seconds_of(os.getpid())
     report = benchmark.pedantic(run, rounds=rounds, warmup_rounds=warmup)
-    # Spark's processes live on, so that only /proc knows their share.
+    # Spark's processes continue to run, so only /proc has their CPU time.
     cpu_s = (cpu_seconds_of(os.getpid()) - before) / (rounds + warmup)
     assert (report.runs_added, report.problems) == (len(files), [])
     count = len(files)

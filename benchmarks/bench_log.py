@@ -1,18 +1,18 @@
-"""The log beside bare syscalls and, by the same work's name, beside Kafka's UnifiedLog.
+"""The log, bare syscalls and, under the same work's name, Kafka's UnifiedLog.
 
-``append``           16 KiB batches, each given its offset, to a fresh log; no fsync, no CRC (the
-                     batches were sealed by this process)
-``append_verified``  the same with the CRC of each batch checked, as Kafka's log does
-``fetch``            1 MiB slices from start to end, located only: what a sender would be handed
-``fetch_read``       the same with every byte copied into one buffer, as the peer does: the pages
+``append``           16 KiB batches, each assigned its offset, to a fresh log; no fsync, no CRC
+                     check (this process sealed the batches)
+``append_verified``  the same with a CRC check of each batch, as Kafka's log does
+``fetch``            1 MiB slices from start to end, located only, as for sendfile
+``fetch_read``       the same with every byte copied into one buffer, as the peer does; the pages
                      are in the log's mapping since the first round
-``fetch_first_read``  the same for a log that was just written, so that each page costs the fault
-                     that maps it; it lies in the page cache in folios of one append
+``fetch_first_read``  the same for a log that was just written, so that each page causes a fault
+                     that maps it; the page cache holds it in folios of one append
 
-Physical floors: `os.writev` of the same batches to the same file system, `preadv` of the same
-bytes into one buffer (both in bench_floors). Files lie in pytest's temporary directory. One thread,
-warm page cache. Left out: fsync (`bench_log_sync`), rolling (the log stays within one segment),
-readers of other processes.
+Physical floors: `os.writev` of the same batches to the same file system, `preadv` of the same bytes
+into one buffer (both in bench_floors). Files are in pytest's temporary directory. One thread, warm
+page cache. Not included: fsync (`bench_log_sync`), rolling (the log has one segment), readers of
+other processes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import pytest
 
 from benchmarks import generate
 from benchmarks.conftest import Sizes
-from kraft._core.log import Log
+from kraft._core.log.log import Log
 
 SLICE = 1 << 20
 
 
 def write_batches(log: Log, batch: bytearray, appends: int, verify_crc: bool = False) -> None:
-    """Appends the batch over and over, its base offset set each time, as the peer does."""
+    """Append the batch repeatedly; set its base offset each time, as the peer does."""
     (count,) = struct.unpack_from(">i", batch, 57)
     stamp = struct.Struct(">q").pack_into
     append = log.append
@@ -43,7 +43,7 @@ def write_batches(log: Log, batch: bytearray, appends: int, verify_crc: bool = F
 
 
 def read_slices(log: Log, batch: bytearray, look: Callable[[memoryview], object] = len) -> int:
-    """Fetches the whole log in slices; the bytes seen."""
+    """Fetch the whole log in slices; return the bytes seen."""
     (count,) = struct.unpack_from(">i", batch, 57)
     size, offset, seen = len(batch), 0, 0
     while offset < log.log_end_offset:
@@ -61,7 +61,7 @@ def batch() -> bytearray:
 
 @pytest.fixture
 def fresh_log(tmp_path: Path) -> Callable[[], Log]:
-    """Opens an empty log, the one before it closed and removed."""
+    """Open an empty log; close and remove the previous one."""
     logs: list[Log] = []
 
     def fresh() -> Log:
@@ -116,7 +116,7 @@ def bench_fetch(
 
 
 def copy_into(buffer: bytearray) -> Callable[[memoryview], None]:
-    """Return a reader of slices that copies each of their bytes into the buffer."""
+    """Return a reader of slices that copies their bytes into the buffer."""
     target = memoryview(buffer)
 
     def copy(view: memoryview) -> None:

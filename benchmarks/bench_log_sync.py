@@ -1,11 +1,11 @@
-"""What a quorum's writes cost at least: `Log.append` with fsync beside a bare write and fdatasync.
+"""Lower bound of a quorum's writes: `Log.append` with fsync, and a bare write with fdatasync.
 
 ``append_sync_*``   `Log.append` of one batch of 512 B or 1 MiB, then fdatasync
-``write_sync_*``    a bare write and fdatasync of the same bytes, turn by turn with the above, so
-                    that both see the same disk
+``write_sync_*``    a bare write and fdatasync of the same bytes, alternating with the above, so
+                    that both use the same disk at the same time
 
-Files lie in pytest's temporary directory and grow as they are written: each sync carries the file's
-new size. Left out: a log that rolls.
+Files are in pytest's temporary directory and grow as they are written: each sync also writes the
+new size. Not included: rolling.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pytest
 
 from benchmarks.conftest import Sizes
 from benchmarks.timings import summary
-from kraft._core.batch import BatchBuilder
-from kraft._core.log import Log
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.log.log import Log
 
 MIB = 1 << 20
 SYNCED = {"small": 512 - 61 - 12, "1MiB": MIB - 61 - 12}
 
 
 def one_batch(size: int) -> bytearray:
-    """A batch of one record whose value has `size` bytes."""
+    """Return a batch of one record whose value has `size` bytes."""
     builder = BatchBuilder(0, 1, 1000)
     builder.append(bytes(size))
     return bytearray(builder.finish())

@@ -1,7 +1,7 @@
-"""Kafka's own classes on the input of this run, in Java; their figures stand beside kraft's.
+"""Kafka's own classes on the input of this run, in Java; their figures are the peers of kraft's.
 
-Each program first proves that it read the same: counts and sums must be those that the maker of
-the file wrote down. Where Java or Maven is missing the peers are skipped, each by its name.
+Each program first checks its input: counts and sums must equal those that the generator of the file
+recorded. Without Java or Maven the peers are skipped, each by its name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def rounds_of(sizes: Sizes, is_slow: bool) -> tuple[int, int]:
 def run(
     peers: Peers, program: str, sizes: Sizes, *, is_slow: bool = False, **arguments: object
 ) -> dict[str, Line]:
-    """Return one program's lines; skip, naming the peer and what it misses, where it cannot run.
+    """Return one program's lines; skip with the peer's name and the missing tool if it cannot run.
 
-    ``is_slow``: a round takes seconds, and both sides run fewer of them.
+    ``is_slow``: a round takes seconds, and both sides run fewer rounds.
     """
     rounds, warmup = rounds_of(sizes, is_slow)
     try:

@@ -1,11 +1,11 @@
 """Placement: one topic of a million partitions, and many topics of ten, on 300 brokers in 3 racks.
 
 Scenario: replication factor 3, every broker unfenced, cluster prepared once, the default directory
-of each replica looked up as Kafka does while it places; single thread, warm, no Python object a
-partition. Physical floor: the bytes of the two int32 columns written once, that is 24 bytes a
-partition over the memory's bandwidth; the draws of the shuffles, one multiplication after another,
-add about 4 cycles for each partition. Peer: StripedReplicaPlacer with the same seed, which has to
-come to the same placement. Left out: records and encoding, on both sides.
+of each replica looked up during placement, as in Kafka; single thread, warm, no Python object per
+partition. Physical floor: the bytes of the two int32 columns written once, that is 24 bytes per
+partition over the memory's bandwidth; the draws of the shuffles, dependent multiplications, add
+about 4 cycles per partition. Peer: StripedReplicaPlacer with the same seed, which must produce the
+same placement. Not included on either side: records and encoding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from benchmarks.bench_peers import run
 from benchmarks.conftest import Sizes
 from benchmarks.java_peers import Peers
-from kraft._core.placement import (
+from kraft._core.decide.placement import (
     JavaRandom,
     PlacementSpec,
     StripedPlacer,
@@ -40,7 +40,7 @@ CLUSTER = UsableBrokers(
 
 
 def replica_check(replicas: np.ndarray) -> int:
-    """The peer's sum, in which the partition, the slot and the broker of every replica count."""
+    """Return the peer's sum, which covers the partition, slot and broker of every replica."""
     partition_weight = np.arange(len(replicas), dtype=np.int64) % 1009 + 1
     slot_weight = np.arange(1, replicas.shape[1] + 1, dtype=np.int64)
     return int(partition_weight @ (replicas @ slot_weight))

@@ -1,15 +1,15 @@
-"""The quorum's state machine alone: the lives of four nodes, told again to fresh ones.
+"""The quorum's state machine alone: recorded events of four nodes, replayed to fresh ones.
 
 ``raft_steps``           every event of the leader, of a follower that never led, and of a newcomer
-                         that began with a snapshot, by three fresh nodes after each other
+                         that began with a snapshot, by three fresh nodes one after another
 ``raft_steps_leader``, ``raft_steps_follower``  the same for one of them
 
-The trace (`quorum_trace`) is mixed: an election, appends, fetches, a snapshot downloaded, a voter
-added and removed, lost messages, a leader that steps down; nine tenths are appends that are
-fetched, written and committed, as in life. Each append is one record of 120 bytes in a batch of its
-own (linger 0), which the leader builds and a follower checks with its CRC. One core, one thread; no
-disk and no network. Left out: the codecs of the messages. There is no peer: Kafka's state machine
-is not separable from its threads.
+The trace (`quorum_trace`) is mixed: an election, appends, fetches, a snapshot download, a voter
+added and removed, lost messages, a leader that resigns. Nine tenths are appends that are fetched,
+written and committed, as in production. Each append is one record of 120 bytes in its own batch
+(linger 0), which the leader builds and a follower checks with its CRC. One core, one thread; no
+disk and no network. Not included: the codecs of the messages. There is no peer: Kafka's state
+machine cannot run without its threads.
 """
 
 from __future__ import annotations
@@ -20,33 +20,37 @@ from typing import Any
 import pytest
 
 from benchmarks.conftest import Sizes
-from benchmarks.quorum_trace import NEWCOMER, Life, record, replay
-from kraft.raft.ready import Role
+from benchmarks.quorum_trace import NEWCOMER, RecordedNode, record, replay
+from kraft.raft.interface import Role
 
 
 @pytest.fixture(scope="module")
-def lives(sizes: Sizes) -> dict[str, Life]:
+def recorded(sizes: Sizes) -> dict[str, RecordedNode]:
     recorded = record(sizes.quorum_appends)
     voters = [recorded[id] for id in recorded if id != NEWCOMER]
-    voters.sort(key=lambda life: len(life.told))
+    voters.sort(key=lambda node: len(node.events))
     follower, _, leader = voters
     return {"leader": leader, "follower": follower, "newcomer": recorded[NEWCOMER]}
 
 
-def replay_all(lives: list[Life]) -> list[object]:
-    return [replay(life) for life in lives]
+def replay_all(recorded: list[RecordedNode]) -> list[object]:
+    return [replay(node) for node in recorded]
 
 
 @pytest.mark.parametrize("who", ["all", "leader", "follower"])
 def bench_raft_steps(
-    benchmark: Any, measured: Callable[..., None], sizes: Sizes, lives: dict[str, Life], who: str
+    benchmark: Any,
+    measured: Callable[..., None],
+    sizes: Sizes,
+    recorded: dict[str, RecordedNode],
+    who: str,
 ) -> None:
-    chosen = list(lives.values()) if who == "all" else [lives[who]]
+    chosen = list(recorded.values()) if who == "all" else [recorded[who]]
     ends = benchmark.pedantic(
         replay_all, args=(chosen,), rounds=sizes.rounds // 2 + 1, warmup_rounds=1
     )
-    assert ends == [life.end for life in chosen]
-    assert lives["leader"].end is not None
-    assert lives["leader"].end.role is Role.FOLLOWER, "it stepped down in the end"
+    assert ends == [node.end for node in chosen]
+    assert recorded["leader"].end is not None
+    assert recorded["leader"].end.role is Role.FOLLOWER, "the leader resigned at the end"
     work = "raft_steps" if who == "all" else f"raft_steps_{who}"
-    measured(work, unit="steps", count=sum(len(life.told) for life in chosen))
+    measured(work, unit="steps", count=sum(len(node.events) for node in chosen))

@@ -1,32 +1,31 @@
-"""Quorums as processes: what a commit costs at light load, and how much goes through.
+"""Quorums as processes: the latency of a commit at light load, and the bandwidth at full load.
 
-``quorum_commit``      three nodes, 50 appends a second of one record of 200 B, one at a time: from
-                       the append's call in the leader's process to the news of its commit there
-``quorum_sync``        a bare write and fdatasync of as many bytes at the same pace, turn by turn
-``quorum_bandwidth``   three nodes, 1 MiB batches, eight on their way at once; the bytes counted are
-                       those on all three disks
-``bare_writers``       three processes that write and sync 1 MiB blocks, turn by turn with the above
+``quorum_commit``      three nodes, 50 appends per second of one record of 200 B, one at a time:
+                       from the append's call in the leader's process to the notice of its commit
+                       there
+``quorum_sync``        a bare write and fdatasync of as many bytes at the same rate, alternating
+``quorum_bandwidth``   three nodes, 1 MiB batches, eight in flight; the bytes counted are those on
+                       all three disks
+``bare_writers``       three processes that write and sync 1 MiB blocks, alternating with the above
 ``kafka_*``            the same by Kafka's own controllers, raft alone (`peers/.../Quorum.java`),
                        warmed up by some thousand appends; heap and collector as in Kafka's start
-                       script: G1, 1 GiB each. Both quorums run all the while and take turns under
-                       load, so that both see the same machine; whose turn it is not rests
+                       script: G1, 1 GiB each. Both quorums run all the time and are loaded in
+                       turns, so that both see the same machine; the other one is idle
 ``single_commit``, ``single_sync``  one node; a bare write and fdatasync back to back
-``single_group_commit``  one node, 16 records of 200 B on their way at all times: one of the groups
-                       that are synced together
-``single_group_sync``  bare writes and fdatasync of as many bytes as such a group has, back to back
-                       and turn by turn with it: more bytes than one record's, which alone make a
-                       sync take longer
+``single_group_commit``  one node, 16 records of 200 B always in flight: one of the groups that are
+                       synced together
+``single_group_sync``  bare writes and fdatasync of as many bytes as such a group has, back to back,
+                       alternating with it; a sync of more bytes takes longer
 ``single_bandwidth``, ``single_sync_1MiB``  one node, 1 MiB batches; bare 1 MiB blocks
 ``quorum_catch_up``    a node without a log, from its first step until it has downloaded, checked
-                       and put in place the leader's snapshot of 1M partitions
+                       and installed the leader's snapshot of 1M partitions
 ``catch_up_disk``, ``catch_up_loopback``  as many bytes written and synced, or sent over loopback;
-                       the slower of the two is ``catch_up_floor``. Each time a new file is
-                       written, after a warm-up of the machine's memory: what a virtual machine has
-                       given back to its host is slow to be had again, four times as slow as a write
-                       into pages that were just in use, whoever writes
+                       the slower of the two is ``catch_up_floor``. Each round writes a new file,
+                       after the machine's memory was warmed up: memory that a virtual machine
+                       returned to its host makes the next write four times as slow, for any writer
 
-Linger is 0 on both sides. All processes share this machine and one disk; nodes talk over loopback.
-Left out: clients' connections, and state machines above the log.
+Linger is 0 on both sides. All processes share this machine and one disk; nodes use loopback. Not
+included: clients' connections, and state machines above the log.
 """
 
 from __future__ import annotations
@@ -55,21 +54,21 @@ from tests.interop.kafka_jars import MissingToolError
 
 MIB = 1 << 20
 RECORD = 200
-#: A batch of one such record.
+#: Bytes of a batch of one such record.
 BATCH = RECORD + 71
 PER_SECOND = 50
 IN_FLIGHT = 8
-#: Of a download: controller.quorum.fetch.snapshot.max.bytes.
+#: Chunk of a download: controller.quorum.fetch.snapshot.max.bytes.
 CHUNK = MIB
 TURNS = 3
-#: More, as each is short.
+#: More turns, because each is short.
 CATCH_UP_TURNS = 7
-#: Of the light load: what it measures is the most easily disturbed.
+#: Turns of the light load, whose results vary most.
 LIGHT_TURNS = 5
 
 
 def paced_syncs(path: Path, count: int) -> list[float]:
-    """Bare writes and syncs of one batch's bytes, at the pace of the light load."""
+    """Write and sync one batch's bytes repeatedly, at the rate of the light load."""
     block, taken = bytes(BATCH), []
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     for _ in range(count):
@@ -83,9 +82,9 @@ def paced_syncs(path: Path, count: int) -> list[float]:
 
 
 def middle(lines: list[Line]) -> Line:
-    """The turn with the median of the medians; the worst of all of them.
+    """Return the turn with the median of the medians, and the worst of all turns.
 
-    What was timed once a turn has a value for each of them.
+    A figure that is timed once per turn has one value for each of them.
     """
     chosen = sorted(lines, key=lambda line: line["median_s"])[len(lines) // 2]
     values = chosen.get("values_s", [line["median_s"] for line in lines])
@@ -95,7 +94,7 @@ def middle(lines: list[Line]) -> Line:
 def light_load(
     quorums: list[Quorum], directory: Path, sizes: Sizes
 ) -> tuple[list[Line], list[float]]:
-    """The commits of each quorum, and the seconds of bare syncs, turn by turn."""
+    """Return the commits of each quorum, and the seconds of bare syncs, in turns."""
     lines: list[list[Line]] = [[] for _ in quorums]
     syncs: list[float] = []
     count = sizes.commits // LIGHT_TURNS
@@ -109,7 +108,7 @@ def light_load(
 def full_load(
     quorums: list[Quorum], directory: Path, sizes: Sizes, nodes: int
 ) -> tuple[list[Line], float]:
-    """Each quorum's bytes on all disks and their time; the bare writers' bytes a second."""
+    """Return each quorum's bytes on all disks and time; the bare writers' bytes per second."""
     lines: list[list[Line]] = [[] for _ in quorums]
     bare = []
     for _ in range(TURNS):
@@ -122,7 +121,7 @@ def full_load(
 
 @pytest.fixture
 def kafka(peers: Peers, tmp_path: Path) -> Iterator[Quorum | None]:
-    """Kafka's quorum; None where it cannot be had, and kraft's is measured alone."""
+    """Return Kafka's quorum; None if it is not available, and kraft's is measured alone."""
     with ExitStack() as stack:
         quorum = None
         try:
@@ -172,7 +171,7 @@ def bench_quorum(
 
 
 def note_rate(figure: Callable[..., None], work: str, bytes_per_s: float) -> None:
-    """A bandwidth as the blocks of one second."""
+    """Record a bandwidth as the blocks of one second."""
     blocks = round(bytes_per_s / MIB)
     figure(work, unit="blocks", count=blocks, bytes=blocks * MIB, **summary([1.0]))
 
@@ -190,7 +189,7 @@ def bench_single(single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_
         syncs.append(sync(BATCH))
         line = single.commits(sizes.commits * 20, 16, RECORD)
         count = line.pop("groups")
-        # Linger 0: each record is a batch of its own.
+        # Linger 0: each record is its own batch.
         size = BATCH * line["count"] // count
         line["median_s"] = line["worst_s"] = line["median_s"] / count
         groups.append(line | {"count": 1, "bytes": size, "unit": "syncs"})
@@ -229,13 +228,13 @@ def bench_catch_up(
 
 
 def warm_memory(path: Path, size: int) -> None:
-    """Twice so many bytes of pages are used, and free again."""
+    """Use and free twice as many bytes of pages."""
     seconds_to_write(path, 2 * size)
     path.unlink()
 
 
 def seconds_to_write(path: Path, size: int) -> float:
-    """Writes so many bytes in chunks of a download's size, and syncs them."""
+    """Write and sync this many bytes in chunks of a download's size; return the seconds."""
     chunk = bytes(CHUNK)
     begin = time.perf_counter()
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -248,7 +247,7 @@ def seconds_to_write(path: Path, size: int) -> float:
 
 
 def seconds_to_send(size: int) -> float:
-    """Sends so many bytes over loopback, from one thread to another."""
+    """Send this many bytes over loopback, from one thread to another; return the seconds."""
     with socket.create_server((LOOPBACK, 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()

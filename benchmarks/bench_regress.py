@@ -1,15 +1,14 @@
-"""Histories looked at: generated runs of 200 benchmarks, ten rounds each, out of a store.
+"""Analysis of histories: generated runs of 200 benchmarks, ten rounds each, in a store.
 
-``regress_command``  ``kraft regress --store`` from its start to its end: Python, Spark on two
-                     cores, every series and every scaling law, the findings printed
-``regress_alone``    the same without Spark, in a process that is up: one core
-``regress_otava``    the peer: Otava's own function over the same values, already in memory, one
-                     core; it finds change points and none of the rest (intervals from rounds,
-                     scaling laws, corrections)
+``regress_command``  ``kraft regress --store`` from start to end: Python, Spark on two cores, every
+                     series and every scaling law, the printed findings
+``regress_alone``    the same without Spark, in a running process: one core
+``regress_otava``    the peer: Otava's own function on the same values in memory, one core; it finds
+                     change points only (no intervals from rounds, scaling laws, corrections)
 ``compare_command``  ``kraft regress compare`` of two files of 200 benchmarks, without Spark
 
 The bars: 10,000 runs (2 million points, 20 million round values) in 90 s on 2 cores and 8 GiB, and
-time in proportion to the runs; two files in 2 s. Every step that was planted has to be found.
+time proportional to the runs; two files in 2 s. Every planted step must be found.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import pytest
 
 from benchmarks.generate_runs import Step, Suite, generate
 from kraft.errors import MissingJavaError
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 from kraft.spark.analysis import analyse_store
 from kraft.spark.java import find_java
 from kraft.spark.store import ingest, read_table
@@ -38,7 +37,7 @@ _ROUNDS = 10
 
 
 class Planted(NamedTuple):
-    """A store, the steps that are in it, how many runs it has."""
+    """A store with planted steps, and its number of runs."""
 
     store: Path
     steps: list[Step]
@@ -52,7 +51,7 @@ def is_quick(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="module", params=[1000, 10_000])
 def planted(request: pytest.FixtureRequest, is_quick: bool) -> Iterator[Planted]:
-    """In a quick run thirty runs, once."""
+    """Return a store; in a quick run with thirty runs, made once."""
     count: int = request.param
     if is_quick:
         if count > 1000:
@@ -67,11 +66,13 @@ def planted(request: pytest.FixtureRequest, is_quick: bool) -> Iterator[Planted]
 
 
 def rounds_of(planted: Planted) -> int:
-    """Ten thousand runs take as long as all else together, thirty say nothing."""
+    """Return one round for 10,000 runs, which take as long as all other benchmarks together, else
+    more.
+    """
     return 3 if planted.runs == 1000 else 1
 
 
-def told_of(measured: Callable[..., None], work: str, planted: Planted) -> None:
+def record_measured(measured: Callable[..., None], work: str, planted: Planted) -> None:
     points = planted.runs * _BENCHMARKS
     measured(work, unit="points", count=points, rounds=points * _ROUNDS, total=planted.runs)
 
@@ -90,15 +91,15 @@ def bench_regress_command(benchmark: Any, measured: Callable[..., None], planted
     document = json.loads(benchmark.pedantic(run, rounds=rounds_of(planted)))
     assert document["summary"]["series"] == _BENCHMARKS
     assert document["summary"]["changed"] >= len(planted.steps) * 3 // 4
-    told_of(measured, "regress_command", planted)
+    record_measured(measured, "regress_command", planted)
 
 
 def bench_regress_alone(benchmark: Any, measured: Callable[..., None], planted: Planted) -> None:
     found = benchmark.pedantic(
-        lambda: analyse_store(None, planted.store, Settings()), rounds=rounds_of(planted)
+        lambda: analyse_store(None, planted.store, AnalysisSettings()), rounds=rounds_of(planted)
     )
     assert len(found.series) == _BENCHMARKS
-    told_of(measured, "regress_alone", planted)
+    record_measured(measured, "regress_alone", planted)
 
 
 @pytest.mark.peer
@@ -113,7 +114,7 @@ def bench_regress_otava(benchmark: Any, measured: Callable[..., None], planted: 
         for name in pc.unique(names).to_pylist()
     ]
     assert [len(each) for each in series] == [planted.runs] * _BENCHMARKS
-    settings = Settings()
+    settings = AnalysisSettings()
     found = benchmark.pedantic(
         lambda: [
             compute_change_points(each, settings.window, settings.max_p_value)[0] for each in series
@@ -121,7 +122,7 @@ def bench_regress_otava(benchmark: Any, measured: Callable[..., None], planted: 
         rounds=rounds_of(planted),
     )
     assert sum(map(len, found)) >= len(planted.steps) * 3 // 4
-    told_of(measured, "regress_otava", planted)
+    record_measured(measured, "regress_otava", planted)
 
 
 def bench_regress_compare(

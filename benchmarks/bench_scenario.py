@@ -1,17 +1,17 @@
-"""Whole scenarios: a real cluster grown to a size, hurt, healed, written and read back.
+"""Whole scenarios: a real cluster grown to a size, damaged, repaired, written and read back.
 
-``scenario_million``   ``kraft lab million`` from its seed to the comparison of what was loaded with
-                       what was dropped: every request through the controller, every write fsynced
-``scenario_*``         its stages, each once a round: growing, a rack lost and back, elections,
-                       deletion, the snapshot, loading by snapshot and from the log
+``scenario_million``   ``kraft lab million`` from its seed to the comparison of the loaded state
+                       with the original: every request through the controller, every write fsynced
+``scenario_*``         its stages, each once per round: growth, loss and return of a rack,
+                       elections, deletion, the snapshot, loading from the snapshot and from the log
 
-One thread, files in pytest's temporary directory. Physical floor:
-what is written, written and synced once (`bench_log_sync`). Peer: none runs the whole of it; its
-parts stand beside Kafka's in `bench_controller` and `bench_checkpoint`.
+One thread, files in pytest's temporary directory. Physical floor: the written bytes, written and
+synced once (`bench_log_sync`). Peer: none runs the whole scenario; `bench_controller` and
+`bench_checkpoint` compare its parts with Kafka.
 
 Every run writes an event trace, ``benchmarks/results/traces/million-<partitions>.trace``: each
-operation, each turn of the controller and each stage, for percentiles over all of them (``kraft lab
-trace``, or ``spark.read.format("kraft-trace")``).
+operation, each event of the controller and each stage, for percentiles over all of them (``kraft
+lab trace``, or ``spark.read.format("kraft-trace")``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.conftest import Sizes
 from kraft.lab.million import run
 from kraft.lab.report import Report
-from kraft.lab.scenario import Settings
+from kraft.lab.scenario import ScenarioSettings
 from kraft.lab.trace import TraceHeader, TraceWriter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,9 +54,9 @@ def bench_scenario_million(
     partitions: int,
 ) -> None:
     reports: list[Report] = []
-    # A broker for each 3,000 partitions, as in the scenario of a million.
+    # One broker per 3,000 partitions, as in the scenario of a million.
     brokers = max(6, min(300, partitions * 3 // 10_000))
-    settings = Settings(source=SEED, partitions=partitions, brokers=brokers)
+    settings = ScenarioSettings(source=SEED, partitions=partitions, brokers=brokers)
 
     def work() -> None:
         header = TraceHeader.of("million", settings.as_dict())

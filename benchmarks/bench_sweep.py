@@ -1,15 +1,15 @@
-"""Outages swept: every pair of the brokers of a cluster lost, and one outage by itself.
+"""Sweep of outages: loss of every pair of a cluster's brokers, and one outage alone.
 
-``sweep_command``  ``kraft sweep outages`` over every pair, from its start to its end: Python and
-                   the kernels loaded, the snapshot opened, the arrays made, all cores
-``sweep_pairs``    every pair, by a process that has the metadata open: arrays made, all cores
-``sweep_outage``   two brokers lost, every row that they hold evaluated: one core
-``sweep_rack``     a third of all brokers lost likewise: every partition is evaluated
+``sweep_command``  ``kraft sweep outages`` over every pair, from start to end: load Python and the
+                   kernels, open the snapshot, make the arrays, evaluate on all cores
+``sweep_pairs``    every pair, in a process that has the metadata open: make the arrays, all cores
+``sweep_outage``   loss of two brokers, every row that they hold evaluated: one core
+``sweep_rack``     loss of a third of all brokers: every partition is evaluated
 
 Brokers hold 10,000 partitions each, so that a cluster of 1M has 300 of them and 44,850 pairs. The
-kernels are compiled before anything is timed, as they are after the first use on a machine.
-Physical floor: the rows that the brokers hold read once, as many as ``sweep_outage`` evaluates; the
-pairs stay below it as each looks only at the rows that hold both. No peer answers this question.
+kernels are compiled before timing starts, as they are after the first use on a machine. Physical
+floor: the rows that the brokers hold read once, as many as ``sweep_outage`` evaluates; pairs need
+less, because each reads only the rows that hold both. There is no peer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 from benchmarks import generate
 from benchmarks.conftest import Sizes
 from kraft import Metadata, open_metadata
-from kraft._core.sweep import evaluate
+from kraft._core.sweep.kernels import evaluate
 from kraft.lab.outages import plan_outages, sweep_arrays, sweep_outages
 
 
@@ -49,7 +49,7 @@ def bench_sweep_command(
     path, _ = generate.make("uniform", partitions)
     command = [sys.executable, "-m", "kraft", "sweep", "outages", "--from", str(path)]
     command += ["--no-brokers", "--no-racks", "--json", "--top", "1"]
-    sweep_outages(metadata)  # so that the kernels are compiled
+    sweep_outages(metadata)  # compiles the kernels
 
     def run() -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -71,7 +71,7 @@ def bench_sweep_pairs(
         warmup_rounds=1,
     )
     assert len(report) == pairs(metadata)
-    # Three replicas in sync each: no pair takes them all.
+    # Three in-sync replicas each: no pair contains them all.
     assert report.greatest("unavailable") == 0
     measured("sweep_pairs", unit="outages", count=len(report), total=partitions)
 
@@ -87,7 +87,7 @@ def bench_sweep_one(
     lost: str,
 ) -> None:
     brokers = sorted(metadata.brokers)
-    # The second replica lies a third of the brokers on, so that the two share partitions.
+    # The second replica is a third of the brokers further, so that the two share partitions.
     third = len(brokers) // 3
     group = [brokers[0], brokers[third]] if lost == "sweep_outage" else brokers[:third]
     plan = plan_outages(metadata, brokers=False, racks=False, pairs=False, groups=[group])

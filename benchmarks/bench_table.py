@@ -1,14 +1,15 @@
-"""The partition table itself: what it takes, and taking back what was not committed.
+"""The partition table: its memory, and reverting uncommitted changes.
 
-``revert``           a change to each of the partitions is taken back, as when leadership is lost;
-                     beside it ``revert_apply``, the same records taking effect with the journal on
-``revert_created``   as many partitions in topics of 100 are taken back; beside it
+``revert``           revert a change to each partition, as when leadership is lost; compared with
+                     ``revert_apply``, which applies the same records with the journal on
+``revert_created``   revert as many partitions in topics of 100; compared with
                      ``revert_created_apply``
-``memory_columns``, ``memory_all``  bytes a partition: columns, and all that grows with them
+``memory_columns``, ``memory_all``  bytes per partition: columns, and everything that grows with
+                                    them
 
-One thread, all bytes in memory; the collector as in a node. Physical floor: the bytes of the
-records copied once. Peers: none that can revert in place (Kafka keeps copies of its images); for
-memory the heap of a ``TopicsImage`` (`bench_peers`).
+One thread, all bytes in memory; the garbage collector as in a node. Physical floor: the bytes of
+the records copied once. Peers: none that can revert in place (Kafka keeps copies of its images);
+for memory, the heap of a ``TopicsImage`` (`bench_peers`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from benchmarks.checks import assert_holds, state_check
 from benchmarks.clusters import decoded
 from benchmarks.conftest import Sizes
 from benchmarks.controller_driver import brokers_alone, cluster_of, collected_as_in_a_node
-from kraft._core.batch import assign_offsets
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import NewTopic, create_topics_in_pieces
-from kraft.image.replay import Cluster
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.topics.topic_creation import NewTopic, create_topics_in_chunks
+from kraft.image.replay import MetadataState
 from kraft.records import Uuid
 
 Figure = Callable[..., None]
@@ -36,7 +37,7 @@ COLUMNS = (
 )
 
 
-def applying(cluster: Cluster, batches: list[bytes]) -> Callable[[], None]:
+def applying(cluster: MetadataState, batches: list[bytes]) -> Callable[[], None]:
     def work() -> None:
         for part in batches:
             cluster.apply(part, verify_crc=False)
@@ -47,11 +48,11 @@ def applying(cluster: Cluster, batches: list[bytes]) -> Callable[[], None]:
 def measure(
     benchmark: Any,
     sizes: Sizes,
-    cluster: Cluster,
+    cluster: MetadataState,
     batches: list[bytes],
     is_reverted: bool,
 ) -> None:
-    """Times either the apply of the batches or their revert; the other one is the set-up."""
+    """Time either the apply of the batches or their revert; the other one is the set-up."""
     start, apply = cluster.next_offset, applying(cluster, batches)
 
     def revert() -> None:
@@ -93,14 +94,14 @@ def bench_revert(
 def bench_revert_created(
     benchmark: Any, measured: Figure, sizes: Sizes, partitions: int, is_reverted: bool
 ) -> None:
-    cluster = Cluster(journaling=True)
+    cluster = MetadataState(journaling=True)
     cluster.apply(brokers_alone(300))
     topics = [
         NewTopic(generate.topic_name(number), Uuid(id.tobytes()), 100, 3)
         for number, id in enumerate(generate.topic_ids(0, partitions // 100))
     ]
     offset, batches = cluster.next_offset, []
-    for piece in create_topics_in_pieces(cluster, topics, placer=StripedPlacer(JavaRandom(42))):
+    for piece in create_topics_in_chunks(cluster, topics, placer=StripedPlacer(JavaRandom(42))):
         if len(piece):
             offset = assign_offsets(piece.batches, offset, generate.LEADER_EPOCH)
             batches.append(bytes(piece.batches))
@@ -112,7 +113,7 @@ def bench_revert_created(
 
 
 def test_memory_a_partition(figure: Callable[..., None], sizes: Sizes) -> None:
-    """All memory that grows with partitions: what the table says, held against what it returns."""
+    """Compare the memory that the table reports with the memory that it frees, per partition."""
     count = sizes.partitions
     path, _ = generate.make("uniform", count)
     table = decoded(path.read_bytes())

@@ -1,13 +1,13 @@
-"""What a cluster's state costs while it grows: the longest that one piece of it takes to apply.
+"""Growth of a cluster's state: the longest time to apply one chunk of it.
 
-``grow_partitions_longest``  two topics of as many partitions as the other benchmarks have, in
-                             pieces of 10,000 records, on a table that begins empty
+``grow_partitions_longest``  two topics of as many partitions as in the other benchmarks, in chunks
+                             of 10,000 records, on an empty table
 ``grow_topics_longest``      200,000 small topics at a million partitions, likewise
-``grow_scattered_longest``   those topics grow: partitions that lie nowhere near their topic's
+``grow_scattered_longest``   partitions added to those topics, far from their topic's rows
 ``index_longest``            the index from brokers to all these rows, a slice at a time
 
-All with a journal, as a controller applies what it decided; nothing else can happen meanwhile, so
-the longest counts, not the sum.
+All with a journal, as a controller applies its decisions. No other event can run meanwhile, so the
+longest time counts, not the sum.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from typing import Any
 from benchmarks import generate
 from benchmarks.conftest import Sizes
 from benchmarks.timings import summary
-from kraft._core.batch import assign_offsets
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import NewPartitions, NewTopic, Records
-from kraft.controller.growth import create_partitions_in_pieces
-from kraft.controller.periodic import PARTITIONS_INDEXED_AT_ONCE
-from kraft.controller.topics import create_topics_in_pieces
-from kraft.image.replay import Cluster
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.decision import Records
+from kraft.controller.runtime.periodic import PARTITIONS_INDEXED_AT_ONCE
+from kraft.controller.topics.partition_creation import NewPartitions, create_partitions_in_chunks
+from kraft.controller.topics.topic_creation import NewTopic, create_topics_in_chunks
+from kraft.image.replay import MetadataState
 from kraft.records import Uuid
 
 BROKERS = 300
 
 
-def empty_cluster() -> Cluster:
+def empty_cluster() -> MetadataState:
     values = generate.prefix_values(BROKERS)
     batch = [generate.record(index, None, value) for index, value in enumerate(values)]
-    cluster = Cluster(journaling=True)
+    cluster = MetadataState(journaling=True)
     cluster.apply(generate.small_batch(0, batch))
     return cluster
 
 
-def seconds_of_pieces(cluster: Cluster, pieces: Generator[Records, None, Any]) -> list[float]:
-    """How long each piece takes to apply; then everything is committed."""
+def seconds_of_pieces(cluster: MetadataState, pieces: Generator[Records, None, Any]) -> list[float]:
+    """Return the seconds that each chunk takes to apply; then commit everything."""
     seconds = []
     for records in pieces:
         if len(records):
@@ -58,7 +58,7 @@ def test_longest_piece_of_large_topics(figure: Callable[..., None], sizes: Sizes
     seconds = []
     for name in ("first", "second"):
         topics = [NewTopic(name, Uuid(os.urandom(16)), sizes.partitions, 3)]
-        pieces = create_topics_in_pieces(cluster, topics, placer=placer)
+        pieces = create_topics_in_chunks(cluster, topics, placer=placer)
         seconds += seconds_of_pieces(cluster, pieces)
     assert cluster.table.partition_count == 2 * sizes.partitions
     figure("grow_partitions_longest", unit="events", count=1, **summary(seconds))
@@ -75,12 +75,12 @@ def test_longest_piece_of_many_topics(figure: Callable[..., None], sizes: Sizes)
     cluster, placer = empty_cluster(), StripedPlacer(JavaRandom(1))
     names = [f"topic-{number:06}" for number in range(sizes.partitions // 5)]
     topics = [NewTopic(name, Uuid(os.urandom(16)), 5, 3) for name in names]
-    pieces = create_topics_in_pieces(cluster, topics, placer=placer)
+    pieces = create_topics_in_chunks(cluster, topics, placer=placer)
     figure(
         "grow_topics_longest", unit="events", count=1, **summary(seconds_of_pieces(cluster, pieces))
     )
     wider = [NewPartitions(name, 10) for name in names]
-    pieces_of_wider = create_partitions_in_pieces(cluster, wider, placer=placer)
+    pieces_of_wider = create_partitions_in_chunks(cluster, wider, placer=placer)
     seconds = seconds_of_pieces(cluster, pieces_of_wider)
     assert cluster.table.partition_count == 10 * len(names)
     figure("grow_scattered_longest", unit="events", count=1, **summary(seconds))

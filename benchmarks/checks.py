@@ -1,4 +1,4 @@
-"""The sums of `generate.Expected`, taken from kraft's table: the same that the Java peers take."""
+"""The sums of `generate.Expected`, computed from kraft's table; the Java peers compute the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.generate import Expected
-from kraft._core.table import PartitionTable
+from kraft._core.table.table import PartitionTable
 from kraft.metadata.partitions import Partitions
 
 Ints = npt.NDArray[np.int32]
@@ -18,7 +18,7 @@ def _weighed(members: Ints) -> int:
 
 
 def assert_holds(table: PartitionTable, expected: Expected) -> None:
-    """The table is what the maker of the file says, column by column as sums."""
+    """Check that the table equals the generator's description, column by column, as sums."""
     assert table.partition_count == expected.partitions
     assert table.topic_count == expected.topics
     assert state_check(table) == expected.state_check
@@ -26,7 +26,7 @@ def assert_holds(table: PartitionTable, expected: Expected) -> None:
 
 
 def state_check(table: PartitionTable) -> int:
-    """A sum over everything but directories, in which every list's order counts."""
+    """Return a sum over everything but directories that depends on the order of every list."""
     partitions = Partitions(table)
 
     def summed(name: str) -> int:
@@ -44,7 +44,7 @@ def state_check(table: PartitionTable) -> int:
 
 
 def directory_check(table: PartitionTable) -> int:
-    """A sum over both halves of every replica's directory id; 64 bits, wrapping around."""
+    """Return a sum over both halves of every replica's directory id; 64 bits, wrapping around."""
     partitions = Partitions(table)
     numbers = table.column("directories").astype(np.int64)
     irregular = partitions.irregular_rows

@@ -1,7 +1,7 @@
-"""Conditions of the speed table: what is asked of a row, and how a run is judged by it.
+"""Conditions of the speed table: the requirements of a row, and the verdict of a run.
 
-A row names the work of kraft, the peer's work, and its conditions; each turns the measurements of
-one run into a verdict. Rates are per item, so that two sides may do different amounts of a work.
+A row names kraft's work, the peer's work and conditions; each condition turns the measurements of
+one run into a verdict. Rates are per item, so that two sides may do different amounts of work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.measurements import Measurement, Run
 
 @dataclass(frozen=True)
 class Verdict:
-    """One condition of one row: what was asked, what came out; None where not measured."""
+    """The verdict of one condition: requirement and result; None if not measured."""
 
     asked: str
     came_out: str
@@ -38,7 +38,7 @@ class Row:
 
 
 def at_least(times: float, peer: str | None = None) -> Condition:
-    """So many times as fast as the row's peer, or as another one."""
+    """At least this many times as fast as the row's peer, or another one."""
 
     def judge(run: Run, row: Row) -> Verdict:
         name = peer or row.peer or ""
@@ -53,7 +53,7 @@ def at_least(times: float, peer: str | None = None) -> Condition:
 
 
 def share_of(baseline: str, fraction: float) -> Condition:
-    """At least this fraction of the baseline's bytes a second."""
+    """At least this fraction of the baseline's bytes per second."""
 
     def judge(run: Run, row: Row) -> Verdict:
         ours, bare = run.of(row.kraft, row.total), run.of(baseline)
@@ -67,7 +67,7 @@ def share_of(baseline: str, fraction: float) -> Condition:
 
 
 def no_more(limit: float, asked: str, shown: str, of: Callable[[Measurement], float]) -> Condition:
-    """A figure of the row's own measurement is at most this; ``shown`` formats what came out."""
+    """A figure of the row's own measurement is at most this; ``shown`` formats it."""
 
     def judge(run: Run, row: Row) -> Verdict:
         ours = run.of(row.kraft, row.total)
@@ -79,34 +79,34 @@ def no_more(limit: float, asked: str, shown: str, of: Callable[[Measurement], fl
 
 
 def worst_within(times: float) -> Condition:
-    """The worst run takes at most so many times the median."""
+    """The worst run takes at most this many times the median."""
     asked = f"worst <= {times:g}x median"
     return no_more(times, asked, "{:.2f}x", lambda ours: ours.worst_s / ours.median_s)
 
 
 def at_most_ms(limit: float) -> Condition:
-    """The median takes at most so many milliseconds."""
+    """The median takes at most this many milliseconds."""
     return no_more(limit, f"<= {limit:g} ms", "{:.3f} ms", lambda ours: ours.median_s * 1e3)
 
 
 def at_most_s(limit: float) -> Condition:
-    """The median takes at most so many seconds."""
+    """The median takes at most this many seconds."""
     return no_more(limit, f"<= {limit:g} s", "{:.2f} s", lambda ours: ours.median_s)
 
 
 def worst_at_most_ms(limit: float) -> Condition:
-    """The worst takes at most so many milliseconds."""
+    """The worst takes at most this many milliseconds."""
     return no_more(limit, f"worst <= {limit:g} ms", "{:.3f} ms", lambda ours: ours.worst_s * 1e3)
 
 
 def at_most_bytes(limit: float) -> Condition:
-    """At most so many bytes an item."""
+    """At most this many bytes per item."""
     asked = f"<= {limit:g} B a partition"
     return no_more(limit, asked, "{:.1f} B", lambda ours: ours.bytes / ours.count)
 
 
 def at_most_times(limit: float, baseline: str) -> Condition:
-    """The median item takes at most so many times the baseline's."""
+    """The median item takes at most this many times the baseline's."""
 
     def judge(run: Run, row: Row) -> Verdict:
         ours, bare = run.of(row.kraft, row.total), run.of(baseline)
@@ -120,7 +120,7 @@ def at_most_times(limit: float, baseline: str) -> Condition:
 
 
 def at_least_a_second(rate: float) -> Condition:
-    """At least so many items a second."""
+    """At least this many items per second."""
 
     def judge(run: Run, row: Row) -> Verdict:
         ours = run.of(row.kraft, row.total)
@@ -133,7 +133,7 @@ def at_least_a_second(rate: float) -> Condition:
 
 
 def share_of_bytes(peer: str, part: float) -> Condition:
-    """At most this part of the peer's bytes an item."""
+    """At most this share of the peer's bytes per item."""
 
     def judge(run: Run, row: Row) -> Verdict:
         ours, theirs = run.of(row.kraft, row.total), run.of(peer)
@@ -147,7 +147,7 @@ def share_of_bytes(peer: str, part: float) -> Condition:
 
 
 def same_cost(times: float) -> Condition:
-    """Over all sizes of cluster that were measured, slowest and fastest differ at most so much."""
+    """Over all measured sizes of cluster, slowest and fastest differ at most by this factor."""
 
     def judge(run: Run, row: Row) -> Verdict:
         sizes = run.all_of(row.kraft)

@@ -1,13 +1,13 @@
-"""What every suite shares: the sizes of a run, the input files, the Java peers, and the record.
+"""Fixtures of all suites: the sizes of a run, the input files, the Java peers, and the record.
 
-A benchmark is an ordinary pytest-benchmark one that also says what it measured::
+A benchmark is an ordinary pytest-benchmark one that also records what it measured::
 
     def bench_decode(benchmark, measured, ...):
         result = benchmark.pedantic(run, rounds=20, warmup_rounds=3)
         measured("decode", unit="records", count=1_000_000, bytes=size)
 
-The JSON of a run holds kraft's and the peers' figures as ordinary entries of pytest-benchmark;
-`report.py` joins them by those names, and ``kraft bench ingest`` reads them as any project's.
+A run's JSON holds kraft's and the peers' figures as ordinary entries of pytest-benchmark.
+`report.py` joins them by those names, and ``kraft bench ingest`` reads them like any project's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PEERS_FILE = "benchmarks/bench_peers.py"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work a run does: `FULL` gives the figures, `QUICK` only proves that all runs."""
+    """Sizes of a run: `FULL` produces the figures, `QUICK` only checks that all benchmarks run."""
 
     partitions: int
     appends: int  # of 16 KiB
@@ -42,12 +42,12 @@ class Sizes:
     megabytes: int  # through a quorum at full load
     seconds: float  # of works that run for a while
     rounds: int  # counted, of kraft and of its peers alike
-    warmup: int  # before them, of both as well: as many as a JVM needs to compile hot loops
-    slow_rounds: int  # the same two for works that take a peer seconds
+    warmup: int  # uncounted rounds of both sides: as many as a JVM needs to compile hot loops
+    slow_rounds: int  # the same two for works that take the peer seconds
     slow_warmup: int
 
     def rounds_at(self, partitions: int) -> int:
-        """The usual rounds; a quarter of them where one takes ten times as long."""
+        """Return the usual rounds, or a quarter of them if a round takes ten times as long."""
         return max(3, self.rounds // (4 if partitions > self.partitions else 1))
 
 
@@ -81,7 +81,7 @@ QUICK = Sizes(
 )
 
 
-#: The sizes of cluster that a benchmark runs at where it names no others.
+#: Default sizes of cluster of a benchmark.
 PARTITIONS = (10_000, 100_000, 1_000_000)
 LARGE_MEMORY_GIB = 10
 
@@ -102,10 +102,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A benchmark that asks for `partitions` runs once for each size of cluster.
+    """Run a benchmark that requests `partitions` once for each size of cluster.
 
-    ``@pytest.mark.partitions(...)`` names other sizes than the usual ones. A quick run stays below
-    its own size; a machine without the memory that the largest clusters take skips them by name.
+    ``@pytest.mark.partitions(...)`` selects other sizes than the usual ones. A quick run is limited
+    to its own size; a machine without enough memory for the largest clusters skips them by name.
     """
     if "partitions" not in metafunc.fixturenames:
         return
@@ -132,7 +132,7 @@ def sizes(request: pytest.FixtureRequest) -> Sizes:
 
 @pytest.fixture(scope="session")
 def peers(request: pytest.FixtureRequest) -> Peers:
-    """The Java peers; their lines go into the session's JSON."""
+    """Yield the Java peers; add their lines to the session's JSON."""
     runner = Peers()
     request.config.stash[LINES] = runner.lines
     return runner
@@ -140,9 +140,9 @@ def peers(request: pytest.FixtureRequest) -> Peers:
 
 @pytest.fixture(scope="session", autouse=True)
 def a_process_at_work() -> None:
-    """The allocator as in a process that has worked for a while, whichever suite comes first.
+    """Put the allocator in the state of a process that has run for a while, for every suite.
 
-    glibc maps large blocks anew, page faults and all, until the first of them was given back.
+    glibc maps large blocks with page faults until the first such block has been freed.
     """
     block = bytearray(24 << 20)
     del block
@@ -150,7 +150,7 @@ def a_process_at_work() -> None:
 
 @pytest.fixture(autouse=True)
 def own_garbage_only() -> Iterator[None]:
-    """What earlier benchmarks left behind is not looked through while this one is timed."""
+    """Exclude objects of earlier benchmarks from garbage collection during this one."""
     gc.collect()
     gc.freeze()
     yield
@@ -159,11 +159,11 @@ def own_garbage_only() -> Iterator[None]:
 
 @pytest.fixture
 def measured(benchmark: Any) -> Iterator[Callable[..., None]]:
-    """Names what the benchmark measured: work, unit, count, `bytes` where it moves any, and
-    `total`, the partitions of the whole cluster.
+    """Record what the benchmark measured: work, unit, count, `bytes` if it moves any, and `total`,
+    the partitions of the whole cluster.
 
-    Adds `cpu_s`, the CPU seconds of an average round, unless the benchmark gives them itself
-    because processes that this one did not reap did the work.
+    Adds `cpu_s`, the CPU seconds of an average round, unless the benchmark passes them itself
+    because other processes did the work and are not yet reaped.
     """
 
     def note(work: str, *, unit: str, count: int, **more: Any) -> None:
@@ -179,7 +179,9 @@ def measured(benchmark: Any) -> Iterator[Callable[..., None]]:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Notes what no fixture timed: single acts, with their ``values_s``, or bytes of memory."""
+    """Record figures without a fixture's timing: single actions with ``values_s``, or bytes of
+    memory.
+    """
     figures = request.config.stash.setdefault(FIGURES, [])
     file = request.node.nodeid.partition("::")[0]
 
@@ -193,16 +195,17 @@ def figure(request: pytest.FixtureRequest) -> Callable[..., None]:
 def pytest_benchmark_update_machine_info(
     config: pytest.Config, machine_info: dict[str, Any]
 ) -> None:
-    """What else figures depend on."""
+    """Add the other properties of the machine on which figures depend."""
     machine_info.update(described())
 
 
 def pytest_benchmark_update_json(
     config: pytest.Config, benchmarks: list[Any], output_json: dict[str, Any]
 ) -> None:
-    """Puts the peers, and what was timed act by act, among the benchmarks, grouped by suite.
+    """Add the peers and the individually timed actions to the benchmarks, grouped by suite.
 
-    What is no time goes into ``figures``; ``quick`` and ``partitions`` say how large the run was.
+    Figures that are not times become ``figures``; ``quick`` and ``partitions`` record the run's
+    size.
     """
     is_quick = bool(config.getoption("--quick"))
     lines = [(PEERS_FILE, line, "kafka_") for line in config.stash.get(LINES, [])]

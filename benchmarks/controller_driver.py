@@ -1,9 +1,9 @@
-"""A controller that leads, and the log under it: what the controller's benchmarks run on.
+"""An active controller and its log, for the controller's benchmarks.
 
-``Active`` does what a node does around ``QuorumController``: it lets it run until nothing is left
-to do, notes where the log ends, and how long each event took, which is what nothing else can run
-in. The log keeps nothing, as the peer's buffer does not either. What was not committed is taken
-back as it is when another node becomes the leader.
+`ActiveController` does what a node does around ``QuorumController``: it runs it until no event is
+due, tracks the end of the log, and times each event, during which nothing else can run. The log
+stores nothing, like the peer's buffer. Uncommitted changes are reverted as when another node
+becomes the leader.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from typing import Any
 
 from benchmarks import generate
 from benchmarks.clusters import loaded
-from kraft._core.batch import assign_offsets
-from kraft._core.batch_columns import BatchColumns
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import expand_isrs, fence_broker, unfence_broker
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.bytes.batch_columns import BatchColumns
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.brokers.broker_lifecycle import fence_broker, unfence_broker
+from kraft.controller.brokers.sessions import SESSION_TIMEOUT_MS
 from kraft.controller.decision import Decision
-from kraft.controller.operations import Answer, Operation
-from kraft.controller.quorum_controller import QuorumController
-from kraft.controller.sessions import SESSION_TIMEOUT_MS
-from kraft.controller.settings import ControllerSettings
-from kraft.image.replay import Cluster
+from kraft.controller.runtime.operations import Answer, Operation
+from kraft.controller.runtime.quorum_controller import QuorumController
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.topics.isr_changes import expand_isrs
+from kraft.image.replay import MetadataState
 from kraft.records import Uuid
 from kraft.server.process import GC_THRESHOLDS
 
-#: Only sessions are looked after: what else comes up from time to time would be in the figures.
+#: Only session checks run; other periodic work would disturb the figures.
 SETTINGS = ControllerSettings(
     session_timeout_ms=SESSION_TIMEOUT_MS,
     max_idle_interval_ms=None,
@@ -43,7 +44,7 @@ SETTINGS = ControllerSettings(
 
 @contextmanager
 def collected_as_in_a_node() -> Iterator[None]:
-    """The garbage collector as ``kraft.server.process.run`` sets it; afterwards as it was."""
+    """Configure the garbage collector as ``kraft.server.process.run``; restore it afterwards."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -55,8 +56,8 @@ def collected_as_in_a_node() -> Iterator[None]:
         gc.unfreeze()
 
 
-def cluster_of(partitions: int) -> Cluster:
-    """The uniform cluster as a node has it that has read its checkpoint."""
+def cluster_of(partitions: int) -> MetadataState:
+    """Return the uniform cluster in the state of a node that has read its checkpoint."""
     path, expected = generate.make("uniform", partitions)
     cluster = loaded(path.read_bytes(), expected)
     cluster.table.ensure_index()
@@ -65,15 +66,15 @@ def cluster_of(partitions: int) -> Cluster:
 
 
 def brokers_alone(brokers: int) -> bytes:
-    """The batch that an otherwise empty cluster begins with: features, registrations."""
+    """Return the first batch of an otherwise empty cluster: features, registrations."""
     values = generate.prefix_values(brokers)
     return generate.small_batch(0, [generate.record(i, None, v) for i, v in enumerate(values)])
 
 
-class Active:
+class ActiveController:
     """The active controller of ``cluster``; at ``now_ms`` its log ends at ``end_offset``."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataState) -> None:
         self.controller = QuorumController(
             cluster,
             SETTINGS,
@@ -82,7 +83,7 @@ class Active:
         )
         self.now_ms = 1_000.0
         self.end_offset = cluster.next_offset
-        #: What was written since the last `take_back`, where it is to be kept.
+        #: Batches written since the last `take_back`, if they are kept.
         self.written: list[memoryview] | None = None
         self.bytes_written = 0
         self.answers: list[Answer] = []
@@ -91,7 +92,7 @@ class Active:
         self._claim()
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> MetadataState:
         return self.controller.cluster
 
     def _claim(self) -> None:
@@ -104,7 +105,7 @@ class Active:
         self.controller.submit(operation, self.now_ms)
 
     def run(self, for_ms: float = 0.0) -> None:
-        """Until nothing is to be done within ``for_ms``; time goes on by itself."""
+        """Run all events due within ``for_ms``; virtual time advances."""
         end_ms = self.now_ms + for_ms
         run, clock = self.controller.run, perf_counter
         while True:
@@ -122,7 +123,9 @@ class Active:
             self.now_ms = max(self.now_ms, ready.wake_at_ms)
 
     def silence_below(self, silent: int) -> None:
-        """Everybody but the brokers below this id is heard, then the sessions of those are over."""
+        """Receive heartbeats of all brokers but those below this id, until the others' sessions
+        expire.
+        """
         self.now_ms += SESSION_TIMEOUT_MS
         for id, broker in self.cluster.state.brokers.items():
             if id >= silent:
@@ -130,7 +133,7 @@ class Active:
         self.now_ms += 1
 
     def take_back(self) -> None:
-        """Nothing of what was written is committed, and this node leads again."""
+        """Revert all uncommitted changes; this node becomes the leader again."""
         committed = self.controller.committed_offset
         self.controller.renounce(self.now_ms)
         assert self.cluster.next_offset == committed
@@ -140,7 +143,7 @@ class Active:
         self._claim()
 
     def commit(self) -> list[Answer]:
-        """All that was written is committed; nothing can be taken back behind this."""
+        """Commit everything written; it can no longer be reverted."""
         begin = perf_counter()
         ready = self.controller.commit(self.end_offset, self.now_ms)
         self.longest_s = max(self.longest_s, perf_counter() - begin)
@@ -149,14 +152,14 @@ class Active:
         return answers
 
     def response(self) -> Any:
-        """What the one operation is answered, once all that it wrote is committed."""
+        """Return the response to the one operation, once all its records are committed."""
         (answer,) = self.commit()
         assert answer.error is None, answer.error
         return answer.response
 
 
 def values_check(batches: list[memoryview]) -> tuple[int, int, int]:
-    """How many values the batches hold, of how many bytes, and the sum of their CRC-32s."""
+    """Return the number of values in the batches, their bytes, and the sum of their CRC-32s."""
     count = size = check = 0
     for part in batches:
         columns = BatchColumns.read(part)
@@ -169,13 +172,13 @@ def values_check(batches: list[memoryview]) -> tuple[int, int, int]:
     return count, size, check
 
 
-# -- clusters to which something has happened, as the tail of a log
+# -- changes to clusters, as the last records of a log
 
 
-class _Tail:
-    """Decisions that take effect on ``cluster``; what they write is the tail of a log."""
+class _RecordedDecisions:
+    """Decisions that are applied to ``cluster``; their batches are the end of a log."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataState) -> None:
         self.cluster = cluster
         self.batches: list[bytes] = []
 
@@ -186,14 +189,14 @@ class _Tail:
         self.batches.append(bytes(batches))
 
     def done(self) -> bytes:
-        """The tail; from now on it cannot be taken back."""
+        """Return the batches and commit them."""
         self.cluster.start_journal()
         return b"".join(self.batches)
 
 
-def leaders_moved_off(cluster: Cluster, brokers: range) -> bytes:
-    """These brokers were away: they are in sync again, and lead nothing."""
-    tail = _Tail(cluster)
+def leaders_moved_off(cluster: MetadataState, brokers: range) -> bytes:
+    """Return the changes after these brokers were away: in sync again, leading nothing."""
+    tail = _RecordedDecisions(cluster)
     for broker in brokers:
         tail.write(fence_broker(cluster, broker))
     for broker in brokers:
@@ -202,9 +205,9 @@ def leaders_moved_off(cluster: Cluster, brokers: range) -> bytes:
     return tail.done()
 
 
-def left_alone(cluster: Cluster, others: tuple[int, ...]) -> bytes:
-    """The others were away and are back, in no ISR: who stayed leads what it shared with them."""
-    tail = _Tail(cluster)
+def left_alone(cluster: MetadataState, others: tuple[int, ...]) -> bytes:
+    """Return the changes after all others were away: in no ISR; these brokers lead."""
+    tail = _RecordedDecisions(cluster)
     for broker in others:
         tail.write(fence_broker(cluster, broker))
     for broker in others:
@@ -212,8 +215,8 @@ def left_alone(cluster: Cluster, others: tuple[int, ...]) -> bytes:
     return tail.done()
 
 
-def alter_partition_body(cluster: Cluster, broker: int) -> bytes:
-    """The AlterPartition request, version 3, of a broker that wants all replicas in its ISRs."""
+def alter_partition_body(cluster: MetadataState, broker: int) -> bytes:
+    """Return the AlterPartition request, version 3, of a broker with all replicas in its ISRs."""
     table, registered = cluster.table, cluster.state.brokers
     by_topic: dict[int, list[bytes]] = {}
     for row in table.broker_rows(broker).tolist():

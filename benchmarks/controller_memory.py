@@ -1,10 +1,9 @@
-"""What the whole state of an active controller takes: python -m benchmarks.controller_memory FILE.
+"""Memory of an active controller's whole state: python -m benchmarks.controller_memory FILE.
 
-A process of its own reads a snapshot as a node does, leads, and decides once, so that everything
-that is derived and kept is there (the index of brokers' rows, the context of elections, sessions).
-One line of JSON: ``bytes`` is by how much its anonymous resident memory has grown since the imports
-were done, with what the allocator keeps for later given back; ``columns`` what the table says of
-itself.
+A separate process reads a snapshot as a node does, becomes the leader, and makes one decision, so
+that all derived state exists (the index of brokers' rows, the context of elections, sessions). It
+prints one line of JSON: ``bytes`` is the growth of its anonymous resident memory since the imports,
+after the allocator returned free memory; ``columns`` is the table's own figure.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.controller_driver import Active
-from kraft._core.snapshot_file import read_snapshot
-from kraft.image.replay import Cluster
+from benchmarks.controller_driver import ActiveController
+from kraft._core.snapshot.snapshot_file import read_snapshot
+from kraft.image.replay import MetadataState
 
 
 def resident() -> int:
-    """Anonymous resident memory, in bytes; the collector and the allocator keep nothing back."""
+    """Return anonymous resident memory in bytes, after garbage collection and malloc_trim."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -30,9 +29,9 @@ def resident() -> int:
     raise RuntimeError("no RssAnon in /proc/self/status")
 
 
-def loaded(path: Path) -> Cluster:
-    """A cluster as `kraft.server.controller` loads it; the offset is in the file's name."""
-    cluster = Cluster()
+def loaded(path: Path) -> MetadataState:
+    """Return a cluster loaded as by `kraft.server.controller`; the file name has the offset."""
+    cluster = MetadataState()
     with cluster.loading_snapshot(int(path.name.split("-")[0])) as callbacks:
         read_snapshot(path, cluster.table, **callbacks)
     cluster.start_journal()
@@ -41,7 +40,7 @@ def loaded(path: Path) -> Cluster:
 
 def main() -> None:
     before = resident()
-    active = Active(loaded(Path(sys.argv[1])))
+    active = ActiveController(loaded(Path(sys.argv[1])))
     active.silence_below(1)
     # Fencing waits until the partitions are indexed, a slice every 10 ms.
     active.run(5_000)

@@ -1,10 +1,10 @@
-"""What no fixture of pytest-benchmark timed, in pytest-benchmark's own form.
+"""Figures that no fixture of pytest-benchmark timed, in pytest-benchmark's own form.
 
-Owns the way from a *line* (what a peer's process printed, or what a benchmark that times single
-acts noted) to an entry of the ``benchmarks`` list: kraft and its peers lie in one JSON of one
-schema, and whatever reads pytest-benchmark reads both. A line names its ``work`` and holds the
-seconds of every round as ``values_s``; a line without them is no time (bytes of memory, say) and
-stays in ``figures``.
+This module converts a *line* (printed by a peer's process, or recorded by a benchmark that times
+single actions) to an entry of the ``benchmarks`` list. So kraft and its peers are in one JSON of
+one schema, which any reader of pytest-benchmark can read. A line names its ``work`` and contains
+the seconds of every round as ``values_s``; a line without them is not a time (bytes of memory, for
+example) and remains in ``figures``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from pytest_benchmark.stats import Stats
 
 Line = dict[str, Any]
 
-#: What an entry says in its ``stats``, and not in its ``extra_info``.
+#: Keys of an entry's ``stats``, which its ``extra_info`` does not repeat.
 _TIMES = ("values_s", "median_s", "best_s", "worst_s")
 
 
 def entry_of(line: Line, *, suite_file: str, prefix: str = "") -> dict[str, Any] | None:
-    """The entry of one line; None where nothing was timed.
+    """Return the entry of one line; None if nothing was timed.
 
-    ``suite_file`` is the file that the entry is said to come from; ``prefix`` sets the works of
-    peers apart.
+    ``suite_file`` is the suite of the entry; ``prefix`` distinguishes the works of peers.
     """
     seconds = line.get("values_s")
     if not seconds:
@@ -49,6 +48,6 @@ def entry_of(line: Line, *, suite_file: str, prefix: str = "") -> dict[str, Any]
 
 
 def suite_of(fullname: str) -> str:
-    """The suite (the floor) of an entry: ``log`` of ``benchmarks/bench_log_sync.py::...``."""
+    """Return the suite of an entry: ``log`` of ``benchmarks/bench_log_sync.py::...``."""
     stem = fullname.partition("::")[0].rpartition("/")[2].removesuffix(".py")
     return stem.removeprefix("bench_").partition("_")[0]

@@ -1,20 +1,20 @@
 """The input of the benchmarks: metadata checkpoints as Apache Kafka writes them, made with numpy.
 
-Nothing of kraft is used here, so that what is measured never checks itself: the bytes follow the
-record schemas and the layout of record batch v2, and the Java peers read them with Kafka's own
-classes and compare every count and sum below. Every file lies in its own directory under
-``benchmarks/results/inputs`` beside an ``expected.json``, is made once, and is the same on every
+This module does not use kraft, so that kraft never checks itself: the bytes follow the record
+schemas and the layout of record batch v2, and the Java peers read them with Kafka's own classes and
+compare every count and sum below. Every file has its own directory under
+``benchmarks/results/inputs`` with an ``expected.json``, is created once, and is equal on every
 machine (fixed seed).
 
 Two kinds of cluster:
 
 ``mixed``    partition record versions 0 to 2, replication factors 2, 3 and 5, ISRs that are full,
-             reordered, shrunk or empty, ELR, last known ELR, reassignments in flight.
+             reordered, shrunk or empty, ELR, last known ELR, reassignments in progress.
 ``uniform``  replication factor 3, version 2 with directories, full ISRs, and every broker holds
              exactly 10,000 partitions: the cluster of the fencing and memory figures.
 
-A partition record's bytes depend, but for their values, on its shape alone: rows of the same shape
-are written together as a matrix of bytes and scattered to their places.
+The layout of a partition record's bytes depends only on its shape: rows of the same shape are
+written together as a matrix of bytes and scattered to their positions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from crc32c import crc32c
 INPUTS = Path(__file__).resolve().parent / "results" / "inputs"
 SEED = 20_260_401
 PARTITIONS_PER_TOPIC = 100
-RECORDS_PER_BATCH = 1024  # as RecordsSnapshotWriter is fed
+RECORDS_PER_BATCH = 1024  # as in RecordsSnapshotWriter
 HELD_PER_BROKER = 10_000
 BATCH_HEADER_SIZE = 61
 LEADER_EPOCH = 7
@@ -45,7 +45,7 @@ MAX_REPLICAS = 6
 TOPIC_WORDS = ("orders", "payments", "clicks", "audit-trail", "inventory-changelog", "a")
 
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[Any]  # of whole numbers, or of truth values where rows are chosen
+Ints = npt.NDArray[Any]  # integers, or booleans that select rows
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Rows:
     """Partitions as padded columns; row i is partition ``i % 100`` of topic ``i // 100``."""
 
     version: Ints  # [P] i64, version of the partition record
-    replicas: Ints  # [P, 6] i32, -1 behind the last
+    replicas: Ints  # [P, 6] i32, -1 after the last
     isr: Ints
     removing: Ints
     adding: Ints
@@ -70,7 +70,7 @@ class Rows:
 
 @dataclass
 class Expected:
-    """What any reader of the file must find; sums are of 64 bits and wrap around."""
+    """What any reader of the file must find; sums have 64 bits and wrap around."""
 
     kind: str
     brokers: int
@@ -88,7 +88,7 @@ class Expected:
 
 
 def uniform_rows(first: int, last: int, brokers: int) -> Rows:
-    """Rows first..last: striped so that every broker holds the same number of partitions."""
+    """Return rows first..last, striped so that every broker holds the same number of partitions."""
     row = np.arange(first, last, dtype=np.int64)
     count = len(row)
     replicas = np.full((count, MAX_REPLICAS), -1, dtype=np.int32)
@@ -111,7 +111,7 @@ def uniform_rows(first: int, last: int, brokers: int) -> Rows:
 
 
 def mixed_rows(first: int, last: int, brokers: int) -> Rows:
-    """Rows first..last (whole topics) of every shape that a cluster of some age holds."""
+    """Return rows first..last (whole topics) of every shape that an older cluster contains."""
     rng = np.random.default_rng([SEED, first])
     count = last - first
     topics = -(-count // PARTITIONS_PER_TOPIC)
@@ -169,14 +169,14 @@ def _one_slot(broker: Ints, where: Ints) -> Ints:
 
 
 def topic_ids(first: int, last: int) -> Bytes:
-    """[T, 16] u8: random ids; the first byte keeps clear of Kafka's reserved ones."""
+    """Return random ids as [T, 16] u8; the first byte avoids Kafka's reserved ids."""
     ids = np.random.default_rng([SEED, 1, first]).integers(0, 256, (last - first, 16), np.uint8)
     ids[:, 0] |= 1
     return ids
 
 
 def directory_ids(brokers: int) -> Bytes:
-    """[B, 2, 16] u8: two log directories a broker."""
+    """Return two log directories per broker as [B, 2, 16] u8."""
     ids = np.random.default_rng([SEED, 2]).integers(0, 256, (brokers, 2, 16), np.uint8)
     ids[:, :, 0] |= 1
     return ids
@@ -190,7 +190,8 @@ def brokers_of(kind: str, partitions: int) -> int:
     return 300 if kind == "mixed" else max(3, partitions * 3 // HELD_PER_BROKER)
 
 
-# --- record values that do not come by the million -----------------------------------------------
+# --- values of the few other records
+# -----------------------------------------------------------------
 
 
 def uvarint(value: int) -> bytes:
@@ -220,7 +221,9 @@ def feature_value(name: str, level: int) -> bytes:
 
 
 def broker_value(broker: int, racks: int, brokers: int, directories: Bytes) -> bytes:
-    """RegisterBroker, version 3: one PLAINTEXT endpoint, one feature, a rack, two directories."""
+    """Return RegisterBroker, version 3: one PLAINTEXT endpoint, one feature, a rack, two
+    directories.
+    """
     endpoint = compact("PLAINTEXT") + compact(f"broker-{broker}.example")
     endpoint += struct.pack(">Hh", 9092, 0) + b"\x00"
     feature = compact("metadata.version") + struct.pack(">hh", 7, METADATA_VERSION) + b"\x00"
@@ -239,7 +242,7 @@ def broker_value(broker: int, racks: int, brokers: int, directories: Bytes) -> b
 
 
 def prefix_values(brokers: int) -> list[bytes]:
-    """What stands before the topics of a checkpoint: features, then brokers."""
+    """Return the values before the topics of a checkpoint: features, then brokers."""
     directories = directory_ids(brokers)
     return [
         feature_value("metadata.version", METADATA_VERSION),
@@ -257,13 +260,13 @@ def _be(column: Ints, dtype: str) -> Bytes:
 
 
 def _array(column: Ints, size: int) -> Bytes:
-    """A compact array of i32: one byte of length (+1), then the first `size` of each row."""
+    """Return a compact array of i32: one byte of length (+1), then the first `size` of each row."""
     length = np.full((len(column), 1), size + 1, np.uint8)
     return np.hstack((length, _be(column[:, :size], ">i4"))) if size else length
 
 
 def _counts(rows: Rows) -> Ints:
-    """[P, 8] u8: everything that decides how long a partition record is, and how it is framed."""
+    """Return [P, 8] u8: the counts that determine the length and framing of a partition record."""
     lists = (rows.replicas, rows.isr, rows.removing, rows.adding, rows.elr, rows.last_known_elr)
     return np.stack([rows.version, *((part >= 0).sum(1) for part in lists), rows.recovering], 1)
 
@@ -278,7 +281,7 @@ def _value_size(counts: Ints) -> Ints:
 
 
 def _partition_values(rows: Rows, pick: Ints, shape: Ints, ids: Bytes, dirs: Bytes) -> Bytes:
-    """[len(pick), size] u8: the values of the rows `pick`, which all have this shape."""
+    """Return [len(pick), size] u8: the values of the rows `pick`, which all have this shape."""
     version, replicas, isr, removing, adding, elr, last_known, recovering = map(int, shape)
     count = len(pick)
 
@@ -315,7 +318,7 @@ def _varint_size(value: Ints) -> Ints:
 
 
 def _varints(value: Ints, size: int) -> Bytes:
-    """[n, size] u8: zig-zag varints of values that are not negative and all of this size."""
+    """Return [n, size] u8: zig-zag varints of non-negative values, all of this size."""
     zigzag = value.astype(np.int64) << 1
     out = np.empty((len(value), size), np.uint8)
     for place in range(size):
@@ -328,7 +331,7 @@ def _varints(value: Ints, size: int) -> Bytes:
 
 
 def seal(batch: memoryview, base_offset: int, count: int, attributes: int) -> None:
-    """Writes the 61 bytes in front of `count` records that already stand behind them."""
+    """Write the 61-byte header of a batch of `count` records that follow it."""
     tail = struct.pack(
         ">hiqqqhii", attributes, count - 1, TIMESTAMP_MS, TIMESTAMP_MS, -1, -1, -1, count
     )
@@ -356,7 +359,9 @@ def control_batch(base_offset: int, control_type: int, body: bytes) -> bytes:
 
 
 def data_batch(size: int) -> bytes:
-    """One batch of exactly `size` bytes (16 KiB for the log's figures), of 1,000-byte values."""
+    """Return one batch of exactly `size` bytes (16 KiB for the log's figures), of 1,000-byte
+    values.
+    """
     values = [bytes(1000) for _ in range((size - BATCH_HEADER_SIZE) // 1100)]
     while True:
         made = small_batch(0, [record(i, None, value) for i, value in enumerate(values)])
@@ -368,7 +373,9 @@ def data_batch(size: int) -> bytes:
 def topic_batches(
     rows: Rows, first_topic: int, base_offset: int, brokers: int, prefix: list[bytes]
 ) -> tuple[bytearray, int]:
-    """The batches of `prefix` and then of each topic with its partitions; and the record count."""
+    """Return the batches of `prefix` and then of each topic with its partitions; and the record
+    count.
+    """
     topics = -(-len(rows) // PARTITIONS_PER_TOPIC)
     ids = topic_ids(first_topic, first_topic + topics)
     dirs = directory_ids(brokers)
@@ -437,10 +444,11 @@ def _framed(
 
 
 def pieces(kind: str, partitions: int, piece: int = 1_000_000) -> Iterator[tuple[bytes, Rows]]:
-    """The batches of a checkpoint in pieces of at most `piece` partitions, and the rows of each.
+    """Yield the batches of a checkpoint in chunks of at most `piece` partitions, and the rows of
+    each.
 
-    With its rows every piece stands alone, so that ten million partitions need no ten million
-    partitions' worth of memory. Control batches stand in the first and last piece.
+    Each chunk is independent of the others, so that ten million partitions do not need the memory
+    of all of them. The first and last chunk contain the control batches.
     """
     brokers = brokers_of(kind, partitions)
     make = mixed_rows if kind == "mixed" else uniform_rows
@@ -459,11 +467,12 @@ def pieces(kind: str, partitions: int, piece: int = 1_000_000) -> Iterator[tuple
         yield bytes(out), rows
 
 
-# --- what a reader must find ---------------------------------------------------------------------
+# --- what a reader must find
+# -------------------------------------------------------------------------
 
 
 def state_check(rows: Rows) -> int:
-    """A sum over everything but directories, in which every list's order counts."""
+    """Return a sum over everything but directories that depends on the order of every list."""
     weight = np.arange(1, MAX_REPLICAS + 1)
 
     def weighed(column: Ints) -> int:
@@ -477,9 +486,9 @@ def state_check(rows: Rows) -> int:
 
 
 def directory_check(rows: Rows, brokers: int, moved: Ints | None = None) -> int:
-    """A sum over both halves of the directory ids, slot by slot; version 0 rows have none.
+    """Return a sum over both halves of the directory ids, slot by slot; version 0 rows have none.
 
-    Replicas of `moved` rows (truth values) lie in the other directory of their brokers.
+    Replicas of `moved` rows (booleans) are in the other directory of their brokers.
     """
     halves = directory_ids(brokers).view(">u8").astype(np.uint64)
     mixed = halves[..., 0] ^ halves[..., 1]
@@ -495,7 +504,7 @@ def directory_check(rows: Rows, brokers: int, moved: Ints | None = None) -> int:
 
 
 def make(kind: str, partitions: int) -> tuple[Path, Expected]:
-    """The checkpoint of this kind and size and what it holds; written on first use."""
+    """Return the checkpoint of this kind and size and its description; written on first use."""
     directory = INPUTS / f"{kind}-{partitions}"
     note = directory / "expected.json"
     if note.exists():
@@ -532,7 +541,7 @@ def make(kind: str, partitions: int) -> tuple[Path, Expected]:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Writes a file that is whole when it is there: several processes may make the same one."""
+    """Write a file atomically: several processes may create the same one."""
     partial = path.with_name(f"{path.name}-{os.getpid()}")
     partial.write_bytes(content)
     partial.rename(path)
@@ -556,7 +565,7 @@ def _signed(value: int) -> int:
 
 
 def make_data_batch(size: int = 16 * 1024) -> Path:
-    """The file that holds one batch of `size` bytes; written on first use."""
+    """Return the file with one batch of `size` bytes; written on first use."""
     path = INPUTS / f"batch-{size}.bin"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A log's tail of partition changes over the uniform cluster: one change to every partition.
+"""The end of a log over the uniform cluster: one change to every partition.
 
-The batches are made as `generate` makes those of a checkpoint, and lie beside an ``expected.json``
-whose sums are those of the cluster after the changes. A partition changes in one of five ways:
+The batches are made as in `generate`; ``expected.json`` beside them contains the sums of the
+cluster after the changes. A partition changes in one of five ways:
 
 =====  =========  ==========================================================================
 share  version    fields
@@ -45,7 +45,7 @@ def _leader(leader: Ints) -> Bytes:
 
 
 def change_rows(partitions: int, brokers: int) -> tuple[generate.Rows, Ints]:
-    """The uniform cluster after the changes, and in which of the five ways each row changed."""
+    """Return the uniform cluster after the changes, and the kind of change of each row."""
     rows = generate.uniform_rows(0, partitions, brokers)
     for name in ("removing", "adding", "elr", "last_known_elr"):
         setattr(rows, name, getattr(rows, name).copy())
@@ -97,7 +97,7 @@ def _values(rows: generate.Rows, way: int, pick: Ints, ids: Bytes, dirs: Bytes) 
 
 
 def make_changes(partitions: int) -> tuple[Path, Expected]:
-    """The file of changes over ``uniform-<partitions>`` and what the cluster holds after them."""
+    """Return the file of changes over ``uniform-<partitions>`` and its description."""
     directory = generate.INPUTS / f"changes-{partitions}"
     note, path = directory / "expected.json", directory / "00000000000000000000.log"
     if note.exists():
@@ -108,7 +108,7 @@ def make_changes(partitions: int) -> tuple[Path, Expected]:
     topics = -(-partitions // generate.PARTITIONS_PER_TOPIC)
     ids = generate.topic_ids(0, topics)
     dirs = generate.directory_ids(brokers)
-    # Broker by broker, as leaders' changes reach the log: rows are met out of their order.
+    # Broker by broker, as leaders' changes arrive in the log: rows are visited out of order.
     order = np.argsort(np.arange(partitions) % brokers, kind="stable")
     values: list[bytes] = [b""] * partitions
     for each in range(len(SHARES)):

@@ -1,9 +1,9 @@
-"""Runs of a benchmark suite as pytest-benchmark writes them, with steps that are known.
+"""Runs of a benchmark suite as pytest-benchmark writes them, with known steps.
 
-The data of the speed bars of ``kraft bench ingest`` and ``kraft regress``: real JSON (version 5's
-layout, indented by four, machine and commit described) of a project that nobody has for ten
-thousand runs. A tenth of the series has one step, told in ``<directory>.truth.json``, which lies
-beside the directory so that nobody takes it for a run.
+Input of the speed benchmarks of ``kraft bench ingest`` and ``kraft regress``: real JSON (version
+5's layout, indented by four, with machine and commit) of an invented project with up to ten
+thousand runs. A tenth of the series has one step, listed in ``<directory>.truth.json``, outside the
+directory so that it is not read as a run.
 
     python -m benchmarks.generate_runs --runs 1000 benchmarks/results/runs-1000
 """
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-#: The statistics in the order in which pytest-benchmark writes them, those apart that are counts.
+#: The statistics in the order in which pytest-benchmark writes them, without the counts.
 _STATISTICS = ("min", "max", "mean", "stddev", "median", "iqr", "q1", "q3", "ops", "total")
 
 _MACHINE: dict[str, Any] = {
@@ -66,7 +66,7 @@ _MACHINE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Suite:
-    """What is generated: the same wishes give the same files."""
+    """Parameters of the generated runs; equal parameters produce equal files."""
 
     runs: int
     benchmarks: int = 200
@@ -78,7 +78,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Step:
-    """A change that was planted: from this run on, everything takes `factor` times as long."""
+    """A planted change: from this run on, everything takes `factor` times as long."""
 
     fullname: str
     params: str  # canonical JSON
@@ -88,7 +88,7 @@ class Step:
 
 
 def generate(directory: Path, suite: Suite) -> list[Step]:
-    """Writes a file a run into a directory; the steps that are in them."""
+    """Write one file per run into a directory; return the planted steps."""
     directory.mkdir(parents=True, exist_ok=True)
     plan = _Plan(suite)
     workers = min(os.cpu_count() or 1, max(suite.runs // 100, 1))
@@ -104,7 +104,7 @@ def generate(directory: Path, suite: Suite) -> list[Step]:
 
 
 class _Plan:
-    """Names, levels and templates, made once."""
+    """Names, levels and templates, created once."""
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
@@ -154,7 +154,7 @@ class _Plan:
             "datetime": (ended + timedelta(microseconds=run + 1)).isoformat(),
             "version": "5.3.1",
         }
-        # Everything but the benchmarks is small; theirs come out of templates.
+        # All but the benchmarks is small; templates produce those.
         around = json.dumps(document, indent=4)
         entries = ",\n".join(
             template % tuple(map(repr, row))
@@ -163,7 +163,7 @@ class _Plan:
         return around.replace('"benchmarks": []', f'"benchmarks": [\n{entries}\n    ]', 1)
 
     def _template(self, fullname: str, param: str | None, params: dict[str, int] | None) -> str:
-        """One benchmark as text, with a ``%s`` for each statistic and each round's value."""
+        """Return one benchmark as text, with a ``%s`` for each statistic and each round's value."""
         rounds = self.suite.rounds
         counts: dict[str, Any] = {"rounds": rounds, "iterations": 1}
         stats = {
@@ -201,7 +201,7 @@ class _Plan:
 
 
 def _statistics(values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """What pytest-benchmark computes of each row's rounds, in `_STATISTICS`' order."""
+    """Return pytest-benchmark's statistics of each row's rounds, in the order of `_STATISTICS`."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=1)
     mean = values.mean(axis=1)
     deviation = values.std(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
@@ -220,7 +220,9 @@ def _statistics(values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
 
 
 def _name(number: int) -> tuple[str, str | None, dict[str, int] | None]:
-    """Full name, param and params: every fifth benchmark has none, the others one of four sizes."""
+    """Return full name, param and params: every fifth benchmark has none, the others one of four
+    sizes.
+    """
     file = f"benchmarks/bench_{number // 20:02}.py"
     if number % 5 == 0:
         return f"{file}::bench_plain_{number}", None, None

@@ -1,10 +1,10 @@
-"""Synthetic histories of benchmarks whose truth is known: noise of several kinds, steps, slopes.
+"""Synthetic histories of benchmarks with known changes: noise of several kinds, steps, slopes.
 
-Owns the generators that `benchmarks.sensitivity` and the tests of ``kraft.regression`` share. Every
-history is drawn from the ``numpy.random.Generator`` that it is given, and from nothing else.
+`benchmarks.sensitivity` and the tests of ``kraft.regression`` use these generators. Every history
+depends only on the ``numpy.random.Generator`` that is passed.
 
-Noise has a mean of about 0 and a size of 1, which the histories scale: where it has a standard
-deviation, that is 1; of `outliers` that of the undisturbed runs.
+Noise has a mean of about 0 and a standard deviation of 1, which the histories scale. For `outliers`
+the standard deviation is that of the undisturbed runs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def normal(random: np.random.Generator, count: int) -> Values:
 
 
 def skewed(random: np.random.Generator, count: int) -> Values:
-    """Exponential above a floor: what a time does that can only be disturbed upwards."""
+    """Return exponential noise above a floor: times that disturbances can only increase."""
     return np.asarray(random.exponential(1.0, count) - 1, dtype=np.float64)
 
 
 def heavy_tailed(random: np.random.Generator, count: int) -> Values:
-    """Student's t with 3 degrees of freedom."""
+    """Return noise of Student's t with 3 degrees of freedom."""
     return np.asarray(random.standard_t(3, count) / np.sqrt(3), dtype=np.float64)
 
 
 def outliers(random: np.random.Generator, count: int) -> Values:
-    """Normal, but every twentieth run is disturbed, by eight times the noise on average."""
+    """Return normal noise; every twentieth run is slower by 8 times the noise on average."""
     noise = random.standard_normal(count)
     disturbed = random.random(count) < 0.05
     noise[disturbed] += random.exponential(8.0, int(disturbed.sum()))
@@ -45,13 +45,13 @@ def outliers(random: np.random.Generator, count: int) -> Values:
 
 
 def two_modes(random: np.random.Generator, count: int) -> Values:
-    """Two levels, each run on one of them by chance: a layout of memory, a boost."""
+    """Return noise with two levels, chosen at random per run: memory layout, processor boost."""
     mode = random.choice((-0.95, 0.95), count)
     return np.asarray(mode + 0.3 * random.standard_normal(count), dtype=np.float64)
 
 
 def lagging(of_before: float) -> Noise:
-    """Runs that resemble the run before: first-order autocorrelation ``of_before``."""
+    """Return noise with first-order autocorrelation ``of_before``."""
 
     def noise(random: np.random.Generator, count: int) -> Values:
         fresh = random.standard_normal(count + 100) * np.sqrt(1 - of_before**2)
@@ -64,7 +64,7 @@ def lagging(of_before: float) -> Noise:
     return noise
 
 
-#: What the runs of one benchmark may be like, by the name that tables give it.
+#: Kinds of noise, by their names in tables.
 NOISES: dict[str, Noise] = {
     "normal": normal,
     "skewed (exponential above a floor)": skewed,
@@ -78,14 +78,14 @@ NOISES: dict[str, Noise] = {
 
 
 def stable(random: np.random.Generator, count: int, noise: Noise, size: float) -> Values:
-    """A history of ``count`` runs around 1 in which nothing happens; ``size`` is relative."""
+    """Return a history of ``count`` runs around 1 without a change; ``size`` is relative."""
     return np.asarray(1 + size * noise(random, count), dtype=np.float64)
 
 
 def stepped(
     random: np.random.Generator, count: int, noise: Noise, size: float, at: int, step: float
 ) -> Values:
-    """One that is ``step`` slower (0.05: 5 %) from run ``at`` on; its noise is relative, too."""
+    """Return one that is ``step`` slower (0.05: 5 %) from run ``at`` on; its noise scales too."""
     values = stable(random, count, noise, size)
     values[at:] *= 1 + step
     return values
@@ -100,7 +100,7 @@ def bumped(
     runs: int,
     by: float,
 ) -> Values:
-    """One that is slower by ``by`` for ``runs`` runs from run ``at`` on, and then as before."""
+    """Return one that is slower by ``by`` for ``runs`` runs from run ``at`` on, then as before."""
     values = stable(random, count, noise, size)
     values[at : at + runs] *= 1 + by
     return values
@@ -115,7 +115,7 @@ def drifting(
     runs: int,
     by: float,
 ) -> Values:
-    """One that gets slower from run to run for ``runs`` runs from ``at`` on, by ``by`` in all."""
+    """Return one that slows for ``runs`` runs from ``at`` on, by ``by`` in total."""
     ramp = 1 + by * np.clip((np.arange(count) - at) / (runs - 1), 0, 1)
     return np.asarray(stable(random, count, noise, size) * ramp, dtype=np.float64)
 
@@ -123,7 +123,7 @@ def drifting(
 def scattering(
     random: np.random.Generator, count: int, noise: Noise, size: float, at: int, factor: float
 ) -> Values:
-    """One whose noise is ``factor`` times as large from run ``at`` on."""
+    """Return one whose noise is ``factor`` times as large from run ``at`` on."""
     values = stable(random, count, noise, size)
     values[at:] = 1 + (values[at:] - 1) * factor
     return values
@@ -132,7 +132,7 @@ def scattering(
 def sloped(
     random: np.random.Generator, count: int, noise: Noise, size: float, rise: float
 ) -> Values:
-    """One that gets slower by the same little from run to run, by ``rise`` in all."""
+    """Return one that slows by the same amount from run to run, by ``rise`` in total."""
     slope = np.linspace(1, 1 + rise, count)
     return np.asarray(stable(random, count, noise, size) * slope, dtype=np.float64)
 
@@ -140,7 +140,7 @@ def sloped(
 def series(
     values: Values, name: str = "bench", rounds: list[Values] | None = None, params: str = "{}"
 ) -> Series:
-    """These values as the history of a benchmark: a run and a commit a day."""
+    """Return these values as the history of a benchmark: one run and commit per day."""
     count = len(values)
     return Series(
         key=SeriesKey("bench_synthetic.py", name, params, "machine"),
@@ -155,6 +155,6 @@ def series(
 def with_rounds(
     random: np.random.Generator, values: Values, size: float, rounds: int, name: str = "bench"
 ) -> Series:
-    """A history whose runs have rounds, normal around the run's level; medians are looked at."""
+    """Return a history of medians whose runs have normal rounds around the run's level."""
     drawn = values[:, None] * (1 + size * random.standard_normal((len(values), rounds)))
     return series(np.median(drawn, axis=1), name, list(drawn))

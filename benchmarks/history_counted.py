@@ -1,9 +1,9 @@
-"""Counts today's works on the code of past commits: what a change cost, without a machine's noise.
+"""Count today's works on the code of past commits: the cost of a change, without machine noise.
 
 ``python -m benchmarks.history_counted --work DIR COMMIT...`` uses the exports of `history_run`,
-lays today's ``benchmarks`` over each, builds the counted copy of its core, and counts the works
-that its interface allows; which ones it does not is told. A result is kept as one of the commit and
-its time.
+puts today's ``benchmarks`` over each, builds the counted copy of its core, and counts the works
+that its interface supports; it reports the others. A result is stored under the commit and its
+time.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from benchmarks.history_run import (
     commit_of,
     exported,
     fingerprint,
+    name_in,
 )
 from benchmarks.kept import kept
 
 FLOORS = Path("benchmarks") / "counted" / "works"
-#: Runs in the overlay: a floor by its file, so that the others need not be importable.
+#: Runs in the overlay: loads one module of works by its file, so that the others need not import.
 IMPORT = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 spec = spec_from_file_location("floor", sys.argv[1])
 spec.loader.exec_module(module_from_spec(spec))
 """
-#: Names the works that come to their end.
+#: Prints the names of the works that complete.
 TRY = """
 import sys
 from benchmarks.counted.works import WORKS
@@ -54,8 +55,9 @@ for name, maker in WORKS.items():
 
 
 def overlay(commit: Commit, work: Path) -> Path:
-    """The commit's kraft under today's benchmarks, of which floors that it cannot import are left
-    out."""
+    """Yield the commit's kraft with today's benchmarks, without the modules of works that do not
+    import.
+    """
     exported(commit, work)
     place = work / f"{commit.id[:10]}-counted"
     place.mkdir(exist_ok=True)
@@ -88,21 +90,23 @@ def known_extensions(place: Path, work: Path) -> dict[Path, Path]:
     """Puts the extensions that another commit's counted copy has, from the same sources, into this
     one's; where each one lies, and where it is to be found by others."""
     built = place / toolchain.directory(toolchain.description()).relative_to(ROOT)
-    core = built / "lib" / CORE
-    core.mkdir(parents=True, exist_ok=True)
+    sources = place / CORE
     rules = (place / "setup.py").read_bytes()
     places = {}
-    for module in sorted((place / CORE).glob("*.pyx")):
+    for module in sorted(sources.rglob("*.pyx")):
+        folder = built / "lib" / CORE / module.relative_to(sources).parent
+        folder.mkdir(parents=True, exist_ok=True)
         name = module.stem + sysconfig.get_config_var("EXT_SUFFIX")
-        shared = work / "counted-extensions" / f"{module.stem}-{fingerprint(rules, module)}" / name
-        places[core / name] = shared
-        if shared.exists() and not (core / name).exists():
-            shutil.copy(shared, core)
+        key = f"{name_in(sources, module)}-{fingerprint(rules, sources, module)}"
+        shared = work / "counted-extensions" / key / name
+        places[folder / name] = shared
+        if shared.exists() and not (folder / name).exists():
+            shutil.copy(shared, folder)
     return places
 
 
 def count(commit: Commit, work: Path, output: Path) -> Path:
-    """One counted run of the commit; the file that it was kept in."""
+    """Make one counted run of the commit; return the stored file."""
     place = overlay(commit, work)
     places = known_extensions(place, work)
     tried = python(place, "-c", TRY)

@@ -1,15 +1,15 @@
-"""Runs the suites of past commits, each on its own code, and keeps one JSON file a run.
+"""Run the suites of past commits, each on its own code, and keep one JSON file per run.
 
 ``python -m benchmarks.history_run --work DIR COMMIT...`` (``make history COMMITS="..."``) exports
 the commits (`git archive`) to a work directory outside the checkout and builds their cores; an
-extension whose sources are those of one that was built before is not built again. Then it runs the
-benchmarks that `--select` names, commit after commit and all of that `--runs` times, so that a slow
-hour of the machine is spread over all of them.
+extension with the same sources as an earlier one is not built again. Then it runs the benchmarks
+that `--select` names, commit after commit, `--runs` times, so that a slow hour of the machine
+affects all of them.
 
-Each commit is measured by the suite that it came with. What is kept is pytest-benchmark's own JSON
-with three differences: its time is that of the commit (and a little later, in the order of commits
-and runs), so that the runs stand in the history's order whenever they were made; its commit is the
-exported one; and what is large or names a machine is left out (`kept`).
+Each commit is measured by its own suite. The stored file is pytest-benchmark's JSON with three
+differences: its time is that of the commit (plus an offset in the order of commits and runs), so
+that the history has the order of commits whenever the runs were made; its commit is the exported
+one; and large fields and machine names are removed (`kept`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from benchmarks.kept import kept
 ROOT = Path(__file__).resolve().parents[1]
 HISTORY = ROOT / "benchmarks" / "history"
 CORE = Path("kraft/_core")
-#: The kernels whose names never changed, none of which takes longer than a few seconds.
+#: Kernels whose names never changed; each takes at most a few seconds.
 FAST = (
     "bench_decode or bench_encode or bench_load or bench_changes or bench_column_verify"
     " or (bench_build and not aiokafka) or (bench_read and not aiokafka)"
     " or (bench_fence and 1000000)"
 )
 SUITES = ("batch", "checkpoint", "codec", "election", "image", "publish", "table")
-CIMPORT = re.compile(r"^\s*(?:from kraft\._core\.(\w+) cimport|cimport kraft\._core\.(\w+))", re.M)
+CIMPORT = re.compile(
+    r"^\s*(?:from kraft\._core\.([\w.]+) cimport|cimport kraft\._core\.([\w.]+))", re.M
+)
 
 
 def git(*arguments: str) -> str:
@@ -55,13 +57,13 @@ def git(*arguments: str) -> str:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of this repository, and where its export lies."""
+    """One commit of this repository and its export."""
 
     id: str
     time: str  # ISO 8601, of the committer
     author_time: str
     subject: str
-    ancestors: int  # how many commits it stands on
+    ancestors: int  # number of its ancestors
     export: Path
 
     @property
@@ -70,8 +72,8 @@ class Commit:
 
 
 def commit_of(name: str, work: Path) -> Commit:
-    told = git("show", "-s", "--format=%H %cI %aI %s", name).strip()
-    id, time, author_time, subject = told.split(" ", 3)
+    line = git("show", "-s", "--format=%H %cI %aI %s", name).strip()
+    id, time, author_time, subject = line.split(" ", 3)
     ancestors = int(git("rev-list", "--count", id))
     return Commit(id, time, author_time, subject, ancestors, work / id[:10])
 
@@ -80,7 +82,7 @@ def commit_of(name: str, work: Path) -> Commit:
 
 
 def exported(commit: Commit, work: Path) -> None:
-    """The commit's tree, its inputs shared with every commit that makes the same ones."""
+    """Export the commit's tree; commits with the same generators share their inputs."""
     if commit.export.exists():
         return
     made = subprocess.run(
@@ -104,8 +106,8 @@ def digest(*parts: bytes) -> str:
     return hashlib.sha256(joined).hexdigest()[:24]
 
 
-def sources_of(module: Path) -> list[Path]:
-    """The module, and every declaration that it reaches."""
+def sources_of(core: Path, module: Path) -> list[Path]:
+    """Return the module and every declaration that it reaches."""
     found: set[Path] = set()
     to_read = [module]
     while to_read:
@@ -115,39 +117,48 @@ def sources_of(module: Path) -> list[Path]:
         found.add(path)
         to_read.append(path.with_suffix(".pxd"))
         for names in CIMPORT.findall(path.read_text()):
-            to_read += [path.parent / f"{name}.pxd" for name in names if name]
+            to_read += [core / f"{name.replace('.', '/')}.pxd" for name in names if name]
     return sorted(found)
 
 
-def fingerprint(rules: bytes, module: Path) -> str:
-    """Of all that a module's extension is made of."""
+def name_in(core: Path, module: Path) -> str:
+    """Return a module's name below the core: `log.segment`, or `segment` in old commits."""
+    return ".".join(module.relative_to(core).with_suffix("").parts)
+
+
+def fingerprint(rules: bytes, core: Path, module: Path) -> str:
+    """Return a hash of all sources of a module's extension."""
     parts = [
-        part for path in sources_of(module) for part in (path.name.encode(), path.read_bytes())
+        part
+        for path in sources_of(core, module)
+        for part in (str(path.relative_to(core)).encode(), path.read_bytes())
     ]
     return digest(rules, *parts)
 
 
 def built(commit: Commit, work: Path, jobs: int) -> int:
-    """How many extensions had to be built; the others were there from another commit."""
+    """Build the extensions; return how many were not available from another commit."""
     store = work / "extensions"
     store.mkdir(exist_ok=True)
     rules = (commit.export / "setup.py").read_bytes()
-    missing: dict[str, Path] = {}
-    for module in sorted((commit.export / CORE).glob("*.pyx")):
-        place = store / f"{module.stem}-{fingerprint(rules, module)}"
+    missing: dict[Path, Path] = {}
+    core = commit.export / CORE
+    for module in sorted(core.rglob("*.pyx")):
+        place = store / f"{name_in(core, module)}-{fingerprint(rules, core, module)}"
         if place.exists():
             for made in place.iterdir():
                 shutil.copy2(made, module.parent)
         else:
-            missing[module.stem] = place
+            missing[module] = place
     if missing:
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(jobs)]
-        modules = {"KRAFT_MODULES": ",".join(missing)}
+        names = ",".join(name_in(core, module) for module in missing)
+        modules = {"KRAFT_MODULES": names, "KRAFT_MARCH": "native"}
         subprocess.run(command, cwd=commit.export, env=os.environ | modules, check=True)
-    for name, place in missing.items():
+    for module, place in missing.items():
         place.mkdir()
-        for made in (f"{name}.cpython-*.so", f"{name}.c"):
-            for path in (commit.export / CORE).glob(made):
+        for made in (f"{module.stem}.cpython-*.so", f"{module.stem}.c"):
+            for path in module.parent.glob(made):
                 shutil.copy2(path, place)
     return len(missing)
 
@@ -156,7 +167,7 @@ def built(commit: Commit, work: Path, jobs: int) -> int:
 
 
 def run(commit: Commit, select: str, output: Path) -> Path:
-    """One run of the commit's suites; the file that it was kept in."""
+    """Run the commit's suites once; return the stored file."""
     raw = commit.export / "run.json"
     raw.unlink(missing_ok=True)
     suites = [commit.export / "benchmarks" / f"bench_{name}.py" for name in SUITES]
@@ -176,8 +187,8 @@ def run(commit: Commit, select: str, output: Path) -> Path:
 
 
 def backdated(made: dict[str, Any], commit: Commit, number: int) -> dict[str, Any]:
-    """The run as one of the commit and its time; ``measured`` says when it really was made."""
-    # Commits of one second stay in their order, and so do the runs of one commit.
+    """Return the run with the commit and its time; ``measured`` is when it was made."""
+    # Commits of the same second keep their order, and so do the runs of one commit.
     behind = timedelta(milliseconds=commit.ancestors % 1000, microseconds=number)
     time = datetime.fromisoformat(commit.time) + behind
     made["commit_info"] = {

@@ -1,9 +1,9 @@
-"""Compiles and runs the Java peers of `peers/`: the same work on Apache Kafka's released jars.
+"""Compile and run the Java peers of `peers/`: the same work on Apache Kafka's released jars.
 
-Maven copies the jars to `peers/target/lib` once; `javac` compiles the few classes when they are
-older than their source. Every program runs in a JVM of its own, so that none profits or suffers
-from what was compiled or collected before it, prints one line of JSON for each work that it
-measured, and is run at most once in a session.
+Maven copies the jars to `peers/target/lib` once; `javac` compiles the classes if they are older
+than their source. Every program runs in its own JVM, so that compilation and garbage collection of
+one do not affect another; it prints one line of JSON per measured work and runs at most once per
+session.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Line = dict[str, Any]
 
 
 def build() -> None:
-    """Jars and classes, where they are not there yet; `MissingToolError` says what is missing."""
+    """Fetch jars and compile classes if needed; `MissingToolError` names the missing tool."""
     compiler = javac()
     if not LIBRARIES.is_dir() or LIBRARIES.stat().st_mtime < (MODULE / "pom.xml").stat().st_mtime:
         _fetch_jars()
@@ -66,20 +66,20 @@ def _fetch_jars() -> None:
 
 
 def heap_gib() -> int:
-    """A heap that does not starve the peer: two fifths of the memory, from 2 to 10 GiB."""
+    """Return a sufficient heap for the peer: two fifths of the memory, from 2 to 10 GiB."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(2, min(10, int(memory * 0.4 / 2**30)))
 
 
 class Peers:
-    """Runs the programs of one session and keeps every line that they printed."""
+    """Runs the programs of one session and keeps every line that they print."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
         self._runs: dict[tuple[str, ...], dict[str, Line]] = {}
 
     def run(self, program: str, **arguments: object) -> dict[str, Line]:
-        """The lines of one program by the name of the work; see `Peers.java` for the programs."""
+        """Return the lines of one program by work; `Peers.java` lists the programs."""
         given = (program, *(f"{name}={value}" for name, value in sorted(arguments.items())))
         if given not in self._runs:
             build()

@@ -1,7 +1,7 @@
-"""Results that are kept in the repository: what is large, or names a machine, is left out.
+"""Results kept in the repository: large fields and machine names are removed.
 
-A kept result is still pytest-benchmark's JSON, which every reader of it takes. Fed by
-`history_run` and `performance_page`.
+A kept result is still valid JSON of pytest-benchmark. `history_run` and `performance_page` use this
+module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NODE = "anonymous"
 
 
 def kept(made: dict[str, Any], node: str = NODE) -> dict[str, Any]:
-    """The result without the machine's name, the kernel's build, processor flags, long rounds."""
+    """Return the result without machine name, kernel build, processor flags and long rounds."""
     machine = dict(made["machine_info"])
     machine["node"] = node
     for name in ("release", "kernel"):
@@ -34,7 +34,7 @@ def kept(made: dict[str, Any], node: str = NODE) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """Six digits of a time: as many as the clock has for what takes milliseconds."""
+    """Round a time to six digits: the clock's resolution for a few milliseconds."""
     if isinstance(value, list):
         return [rounded(each) for each in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value

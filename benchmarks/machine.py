@@ -1,5 +1,4 @@
-"""The machine under the benchmarks: what figures depend on beside its processor; memory and CPU
-time of processes."""
+"""The machine of a run: properties on which figures depend; memory and CPU time of processes."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def described() -> dict[str, Any]:
-    """Memory, kernel, C library, compiler and its flags, numpy; how kraft is built."""
+    """Return memory, kernel, C library, compiler and its flags, numpy, and kraft's build."""
     flags = os.environ.get("CFLAGS", "")
     return {
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -25,12 +24,12 @@ def described() -> dict[str, Any]:
         "compiler": sysconfig.get_config_var("CC") or "",
         "cflags": flags,
         "numpy": version("numpy"),
-        "is_portable_build": os.environ.get("KRAFT_PORTABLE", "") not in ("", "0"),
+        "is_portable_build": os.environ.get("KRAFT_MARCH", "native") != "native",
     }
 
 
 def available_memory() -> int:
-    """Bytes that can be had without swapping; where the system does not say, all there is."""
+    """Return the bytes available without swapping; all memory if the system does not say."""
     if not _MEMORY.exists():
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = re.search(r"MemAvailable:\s+(\d+) kB", _MEMORY.read_text())
@@ -38,7 +37,7 @@ def available_memory() -> int:
 
 
 def begin_peak_memory() -> None:
-    """Forgets the process's highest resident memory so far, where the system lets us."""
+    """Reset the process's highest resident memory, if the system allows it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -46,7 +45,7 @@ def begin_peak_memory() -> None:
 
 
 def peak_memory() -> int:
-    """The highest resident memory since then, in bytes; 0 where the system does not tell."""
+    """Return the highest resident memory since then in bytes; 0 if it is not reported."""
     if not _STATUS.exists():
         return 0
     found = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
@@ -54,12 +53,12 @@ def peak_memory() -> int:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Return the CPU seconds of a process, of its children and theirs; 0 where it has ended.
+    """Return the CPU seconds of a process and its descendants; 0 if it has ended.
 
-    Read from /proc, in steps of 10 ms. Ended children count where their parent has waited for them.
+    Read from /proc, in steps of 10 ms. Ended children count if their parent has waited for them.
     """
     try:
-        # The name in brackets may hold blanks.
+        # The name in brackets may contain spaces.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         tasks = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:

@@ -1,11 +1,11 @@
-"""The measurements of one run, out of pytest-benchmark's JSON: by work, and by size of cluster."""
+"""The measurements of one run of pytest-benchmark, by work and size of cluster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-#: How the works of Kafka's classes and quorums begin.
+#: Prefixes of the works of Kafka's classes and quorums.
 PEER = "kafka_"
 
 
@@ -19,9 +19,9 @@ class Measurement:
     median_s: float
     worst_s: float
     bytes: int = 0
-    total: int = 0  # partitions in the whole cluster, where that differs from the count
+    total: int = 0  # partitions in the whole cluster, if different from the count
     heap: str = ""
-    p99_s: float = 0.0  # where the items were timed one by one
+    p99_s: float = 0.0  # if the items were timed one by one
     cpu_s: float = 0.0  # CPU time of an average round, all threads and child processes
 
     @property
@@ -34,7 +34,7 @@ class Measurement:
 
 
 class Run:
-    """The measurements of one run, by work and (where given) by the cluster's partitions."""
+    """The measurements of one run, by work and (if given) by the cluster's partitions."""
 
     def __init__(self, json: dict[str, Any]) -> None:
         self.quick = bool(json.get("quick"))
@@ -49,9 +49,9 @@ class Run:
         self.java = next((info["java"] for info in infos if "java" in info), None)
 
     def of(self, work: str, total: int | None = None) -> Measurement | None:
-        """The measurement of `work`, of kraft's side or the peers'; None if it did not run.
+        """Return the measurement of `work` on kraft's side or the peers'; None if it did not run.
 
-        Where no total is asked for, that of the run's usual size of cluster.
+        Without a `total`, that of the run's usual size of cluster.
         """
         wanted = (0, self.partitions) if total is None else (total,)
         found = [each for each in self.kraft + self.peers if each.work == work]
@@ -79,7 +79,7 @@ def _benchmark(entry: dict[str, Any]) -> Measurement:
 
 
 def _figure(line: dict[str, Any]) -> Measurement:
-    """What was not timed: so many bytes for so many items."""
+    """Return a figure that was not timed: bytes for a number of items."""
     return Measurement(
         work=line["work"],
         unit=line["unit"],

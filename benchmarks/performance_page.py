@@ -34,12 +34,12 @@ from benchmarks.bars import (
 from benchmarks.conditions import Row
 from benchmarks.kept import kept
 from benchmarks.measurements import Run
-from kraft.regression import multiplicity, wording
-from kraft.regression.findings import ChangePoint, Outcome, SeriesFinding
+from kraft.regression import multiple_testing, report_text
+from kraft.regression.findings import ChangePoint, SeriesFinding, SeriesOutcome
 from kraft.regression.results import read_run
 from kraft.regression.runs import points_table
-from kraft.regression.settings import Settings
-from kraft.spark import looking
+from kraft.regression.settings import AnalysisSettings
+from kraft.spark import table_analysis
 
 ROOT = Path(__file__).resolve().parents[1]
 HISTORY = ROOT / "benchmarks" / "history"
@@ -117,7 +117,7 @@ def machine_lines(machine: dict[str, Any]) -> list[str]:
         facts = [f"{name} {value}" for name, value in machine["toolchain"].items()]
         return [f"Counted on an emulated processor: {'; '.join(facts)}.", ""]
     processor = machine.get("cpu", {})
-    cores = wording.counted(processor.get("count", 0), "core")
+    cores = report_text.counted(processor.get("count", 0), "core")
     facts = [f"{processor.get('brand_raw', 'unknown processor')}, {cores}"]
     if "memory_bytes" in machine:
         facts.append(f"{machine['memory_bytes'] / 2**30:.0f} GiB")
@@ -136,9 +136,9 @@ def speed(full: Kept) -> list[str]:
     lines = [
         "## The newest full run",
         "",
-        f"Commit {wording.commit_text(commit.get('id'))}{dirty}, measured {when} UTC. Every work"
-        " runs beside its peer, in the same run on the same machine; times are median / worst of"
-        " all rounds, ratios those of medians. `make bench` makes such a run.",
+        f"Commit {report_text.commit_text(commit.get('id'))}{dirty}, measured {when} UTC. Every"
+        " work runs beside its peer, in the same run on the same machine; times are median / worst"
+        " of all rounds, ratios those of medians. `make bench` makes such a run.",
         "",
         *machine_lines(run.machine),
     ]
@@ -203,17 +203,19 @@ def brief(run: Run, rows: list[Row]) -> Iterable[list[str]]:
 # -- the history
 
 
-def points_of(runs: list[Kept], settings: Settings) -> pa.Table:
+def points_of(runs: list[Kept], settings: AnalysisSettings) -> pa.Table:
     read_runs = [read_run(each.data, each.path.name) for each in runs]
-    return looking.prepared(points_table(read_runs, plain=True), settings)
+    return table_analysis.prepared(points_table(read_runs, plain=True), settings)
 
 
 def findings(runs: list[Kept], statistic: str) -> tuple[SeriesFinding, ...]:
     """What `kraft regress` finds in these runs; of counts, what addresses alone do not explain."""
     magnitude = 0.01 if statistic == "instructions" else 0.0
-    settings = Settings(statistic=statistic, min_magnitude=magnitude)
-    looked = [each.finding for each in looking.look(points_of(runs, settings), settings)]
-    return multiplicity.correct([each for each in looked if each.run_count], settings)
+    settings = AnalysisSettings(statistic=statistic, min_magnitude=magnitude)
+    looked = [
+        each.finding for each in table_analysis.analyse_rows(points_of(runs, settings), settings)
+    ]
+    return multiple_testing.correct([each for each in looked if each.run_count], settings)
 
 
 def history(runs: list[Kept]) -> list[str]:
@@ -252,11 +254,11 @@ def section(title: str, runs: list[Kept], statistic: str) -> list[str]:
     lines += machine_lines(runs[0].result["machine_info"])
     head = ("first commit of the new level", "benchmark", "before", "after", "change", "p")
     lines += table(head, (change_row(each, point, subjects) for each, point in points))
-    stable = sum(each.outcome is Outcome.STABLE for each in found)
-    short = sum(each.outcome is Outcome.TOO_LITTLE_DATA for each in found)
+    stable = sum(each.outcome is SeriesOutcome.STABLE for each in found)
+    short = sum(each.outcome is SeriesOutcome.TOO_LITTLE_DATA for each in found)
     lines += [
-        f"{len(runs)} runs; {wording.counted(len(found), 'benchmark')}, {stable} of them without"
-        f" any change, {short} with too little data.",
+        f"{len(runs)} runs; {report_text.counted(len(found), 'benchmark')}, {stable} of them"
+        f" without any change, {short} with too little data.",
         "",
         f"### {title}: level by level",
         "",
@@ -267,16 +269,16 @@ def section(title: str, runs: list[Kept], statistic: str) -> list[str]:
 def change_row(
     finding: SeriesFinding, point: ChangePoint, subjects: dict[str, str]
 ) -> tuple[str, ...]:
-    before, after = wording.pair_text(point.mean_before, point.mean_after, point.statistic)
-    commit = wording.commit_text(point.commit_after)
+    before, after = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
+    commit = report_text.commit_text(point.commit_after)
     subject = subjects.get(str(point.commit_after), "")
     return (
         f"`{commit}` {subject}",
         name_of(finding),
         before,
         after,
-        wording.ratio_text(point.ratio),
-        wording.p_text(point.p_value),
+        report_text.ratio_text(point.ratio),
+        report_text.p_text(point.p_value),
     )
 
 
@@ -293,8 +295,8 @@ def levels(runs: list[Kept], found: Sequence[SeriesFinding], statistic: str) -> 
         (commit, list(group))
         for commit, group in groupby(runs, key=lambda each: str(each.result["commit_info"]["id"]))
     ]
-    settings = Settings(statistic=statistic)
-    series = looking.histories(points_of(runs, settings), settings)
+    settings = AnalysisSettings(statistic=statistic)
+    series = table_analysis.histories(points_of(runs, settings), settings)
     rows = []
     for finding in sorted(found, key=name_of):
         one = series[finding.key]
@@ -302,7 +304,9 @@ def levels(runs: list[Kept], found: Sequence[SeriesFinding], statistic: str) -> 
         row = [name_of(finding)]
         for commit, _ in by_commit:
             values = one.value[one.commit == commit]
-            text = wording.value_text(float(np.median(values)), statistic) if len(values) else "-"
+            text = (
+                report_text.value_text(float(np.median(values)), statistic) if len(values) else "-"
+            )
             row.append(f"**{text}**" if commit in changed else text)
         rows.append(row)
     heads = [f"`{commit[:7]}`<br>{len(group)} runs" for commit, group in by_commit]

@@ -1,17 +1,17 @@
-"""A node of kraft's quorum, put together by `kraft.server.process`, with a load made inside it.
+"""A node of kraft's quorum, built by `kraft.server.process`, that generates its own load.
 
-``python -m benchmarks.quorum_node FILE`` takes the node's configuration; what it is asked on
-standard input, and what it prints, is what `peers/.../Quorum.java` understands and prints:
+``python -m benchmarks.quorum_node FILE`` reads the node's configuration. Commands on standard input
+and its output are those of `peers/.../Quorum.java`:
 
-``latency COUNT PER_SECOND SIZE``    one append at a time of one record; from the call to the future
-``bandwidth COUNT IN_FLIGHT SIZE``   so many finished batches on their way at once, as a controller
-                                     hands them over: the making of each batch is part of it
-``commits COUNT IN_FLIGHT SIZE``     so many records on their way at once; ``groups`` is how many
-                                     syncs made them durable
+``latency COUNT PER_SECOND SIZE``    appends of one record, one at a time; from call to future
+``bandwidth COUNT IN_FLIGHT SIZE``   this many finished batches in flight, as from a controller;
+                                     building each batch is part of the time
+``commits COUNT IN_FLIGHT SIZE``     this many records in flight; ``groups`` is the number of syncs
+                                     that made them durable
 ``snapshot FILE``                    makes a snapshot of the log's committed end, with the records
                                      of that checkpoint
 
-A node that began with an empty log says once how long it took from its start until it had caught
+A node that began with an empty log prints once how long it took from its start until it had caught
 up with a leader's snapshot.
 """
 
@@ -27,9 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.timings import summary
-from kraft._core.batch import BatchBuilder, scan
-from kraft.raft.messages import OffsetAndEpoch
-from kraft.raft.ready import RoleChange
+from kraft._core.bytes.batch import BatchBuilder, scan
+from kraft.raft.interface import RoleChange
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.records import Record, control
 from kraft.server.config.loading import ServerConfig
 from kraft.server.driver import now_ms
@@ -120,7 +120,7 @@ class LoadedNode:
         ) as writer:
             checkpoint = memoryview(Path(source).read_bytes())
             table = scan(checkpoint, verify_crc=False)
-            # Without the header's batch, which is the first, and the footer's, which is the last.
+            # Without the first batch (header) and the last one (footer).
             writer.append_batches(checkpoint[int(table.positions[1]) : int(table.positions[-1])])
             writer.finish()
         stored = store.add_snapshot(id)
@@ -155,7 +155,7 @@ async def serve(config: ServerConfig) -> None:
         for line in lines.splitlines():
             commands.put_nowait(line)
         if not lines:
-            # Whoever started this node is gone, however that came about.
+            # The process that started this node has ended.
             loop.remove_reader(0)
             commands.put_nowait("end")
 

@@ -1,11 +1,11 @@
-"""What the nodes of a small quorum are told in a while of their lives, to be told again.
+"""Recorded events of a small quorum's nodes, for replay to fresh nodes.
 
-Owns a quorum in virtual time: three voters and an observer, messages that take half a millisecond,
-disks that sync in a fifth of one. `record` lets it live through an election, a steady load of
-appends, snapshots, lost messages, a newcomer that begins with a snapshot, becomes a voter and
-leaves again, clients that ask for the state of things, and a leader that steps down. Every event of
-every node is kept with its time; `replay` tells a node's events to a fresh one, which must then
-answer as the first one did. Nine tenths of the events are the steady load, as in life.
+This module simulates a quorum in virtual time: three voters and an observer, message delays of half
+a millisecond, syncs of a fifth of one. `record` runs an election, a steady load of appends,
+snapshots, lost messages, a newcomer that begins with a snapshot, becomes a voter and is removed
+again, clients that query the quorum, and a leader that resigns. Every event of every node is kept
+with its time; `replay` passes a node's events to a fresh one, which must respond like the first
+one. Nine tenths of the events are the steady load, as in production.
 """
 
 from __future__ import annotations
@@ -18,11 +18,29 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
 
-from kraft._core.batch import scan
-from kraft.raft.config import RaftConfig
+from kraft._core.bytes.batch import scan
+from kraft.raft.config import RaftSettings
 from kraft.raft.election_state import ElectionState
+from kraft.raft.interface import (
+    Append,
+    AppendBatches,
+    Event,
+    InstallSnapshot,
+    RaftReady,
+    RequestFailed,
+    RequestReceived,
+    Resign,
+    ResponseReceived,
+    Role,
+    SendRequest,
+    SnapshotsCleaned,
+    SnapshotStored,
+    TruncateLog,
+    Written,
+)
 from kraft.raft.log_view import LogView
-from kraft.raft.messages import (
+from kraft.raft.node import Node
+from kraft.raft.rpc import (
     AddRaftVoterRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -36,25 +54,7 @@ from kraft.raft.messages import (
     Response,
     SnapshotSlice,
 )
-from kraft.raft.node import Node
-from kraft.raft.ready import (
-    Append,
-    AppendBatches,
-    Event,
-    InstallSnapshot,
-    Ready,
-    RequestFailed,
-    RequestReceived,
-    Resign,
-    ResponseReceived,
-    Role,
-    SendRequest,
-    SnapshotsCleaned,
-    SnapshotStored,
-    TruncateLog,
-    Written,
-)
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid
 
 START_MS = 1_700_000_000_000.0
@@ -64,19 +64,19 @@ SNAPSHOT_SIZE = 40 << 20
 VALUE = bytes(120)
 VOTERS = (1, 2, 3)
 NEWCOMER = 4
-#: Clients of the quorum's RPCs, whose answers nobody records.
+#: Clients of the quorum's RPCs, whose responses are not recorded.
 CLIENT = -1
 
 
-class Told(NamedTuple):
-    """One event, and when it was told."""
+class RecordedEvent(NamedTuple):
+    """One event and its time."""
 
     event: Event
     now_ms: float
 
 
-class End(NamedTuple):
-    """What a node is in the end; the same events must lead to the same."""
+class FinalState(NamedTuple):
+    """The final state of a node; the same events must lead to the same state."""
 
     role: Role
     epoch: int
@@ -86,14 +86,14 @@ class End(NamedTuple):
 
 
 @dataclass
-class Life:
-    """A node from its start on: who it is, what it was told, what became of it."""
+class RecordedNode:
+    """The recorded events of a node since its start, and its final state."""
 
-    config: RaftConfig
+    config: RaftSettings
     seed: int
     started_ms: float
-    told: list[Told] = field(default_factory=list)
-    end: End | None = None
+    events: list[RecordedEvent] = field(default_factory=list)
+    end: FinalState | None = None
 
     def start(self) -> Node:
         log = LogView(snapshots={OffsetAndEpoch(0, 0): 300})
@@ -111,20 +111,22 @@ def key_of(id: int) -> ReplicaKey:
 
 
 def voters_at_start() -> VoterSet:
-    return VoterSet(Voter(key_of(id), (endpoint_of(id),), VersionRange(0, 1)) for id in VOTERS)
+    return VoterSet(
+        VoterNode(key_of(id), (endpoint_of(id),), KRaftVersionRange(0, 1)) for id in VOTERS
+    )
 
 
-def replay(life: Life) -> End:
-    """Tells a fresh node everything that the recorded one was told."""
-    node = life.start()
+def replay(recorded: RecordedNode) -> FinalState:
+    """Pass all recorded events of a node to a fresh one."""
+    node = recorded.start()
     step, sent = node.step, 0
-    for event, now_ms in life.told:
+    for event, now_ms in recorded.events:
         sent += len(step(event, now_ms).to_send)
     return end_of(node, sent)
 
 
-def end_of(node: Node, sent: int) -> End:
-    return End(node.role, node.epoch, node.log.end_offset, node.log.high_watermark, sent)
+def end_of(node: Node, sent: int) -> FinalState:
+    return FinalState(node.role, node.epoch, node.log.end_offset, node.log.high_watermark, sent)
 
 
 class Log:
@@ -159,11 +161,11 @@ class Log:
 
 
 class Quorum:
-    """Nodes, their disks and the network between them; time goes from event to event."""
+    """Nodes, their disks and the network between them; time advances from event to event."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
-        self.lives: dict[int, Life] = {}
+        self.recorded: dict[int, RecordedNode] = {}
         self.nodes: dict[int, Node] = {}
         self._logs: dict[int, Log] = {}
         self._sent: dict[int, int] = {}
@@ -175,7 +177,7 @@ class Quorum:
         self.loss = 0.0
 
     def start(self, id: int) -> None:
-        config = RaftConfig(
+        config = RaftSettings(
             id,
             Uuid(bytes([id]) * 16),
             "quorum",
@@ -183,15 +185,15 @@ class Quorum:
             bootstrap_servers=tuple(map(endpoint_of, VOTERS)),
             append_linger_ms=0,
         )
-        life = self.lives[id] = Life(config, id, self.now_ms)
-        self.nodes[id], self._logs[id], self._sent[id] = life.start(), Log(), 0
+        node = self.recorded[id] = RecordedNode(config, id, self.now_ms)
+        self.nodes[id], self._logs[id], self._sent[id] = node.start(), Log(), 0
         self.tell(id, None)
 
     @property
     def leader(self) -> int:
-        """The id of the active leader; -1 while there is none."""
+        """Return the id of the active leader; -1 if there is none."""
         for id, node in self.nodes.items():
-            if node.leadership is not None and node.leadership.is_active:
+            if node.role_state.is_active:
                 return id
         return -1
 
@@ -212,14 +214,14 @@ class Quorum:
             self.run(1)
 
     def ask(self, id: int, request: Request) -> None:
-        """A client's request."""
+        """Send a client's request."""
         number = next(self._numbers)
         self._asked[number] = (CLIENT, 0, request)
         self.tell(id, RequestReceived(request, number))
 
-    def tell(self, id: int, event: Event) -> Ready:
+    def tell(self, id: int, event: Event) -> RaftReady:
         ready = self.nodes[id].step(event, self.now_ms)
-        self.lives[id].told.append(Told(event, self.now_ms))
+        self.recorded[id].events.append(RecordedEvent(event, self.now_ms))
         log = self._logs[id]
         for write in ready.to_write:
             if isinstance(write, AppendBatches):
@@ -251,7 +253,7 @@ class Quorum:
     def _request(self, source: int, send: SendRequest) -> None:
         destination = send.endpoint.port - 9090
         if isinstance(send.request, ApiVersionsRequest):
-            answer = ApiVersionsResponse(0, VersionRange(0, 1))
+            answer = ApiVersionsResponse(0, KRaftVersionRange(0, 1))
             self._later(2 * NETWORK_MS, source, ResponseReceived(send.correlation, answer))
         elif destination not in self.nodes or self._random.random() < self.loss:
             self._later(NETWORK_MS, source, RequestFailed(send.correlation))
@@ -276,7 +278,7 @@ class Quorum:
     # -- what happens
 
     def load(self, appends: int, every_ms: float = 1.0) -> None:
-        """The leader's controller appends; a client asks for the quorum's state now and then."""
+        """Append on the leader at a steady rate; let a client query the quorum now and then."""
         leader = self.leader
         epoch = self.nodes[leader].epoch
         for number in range(appends):
@@ -286,15 +288,15 @@ class Quorum:
             self.run(every_ms)
 
     def take_snapshots(self) -> None:
-        """Every node makes a snapshot of what it knows to be committed, and cuts its log."""
+        """Let every node make a snapshot of its committed records and truncate its log."""
         for id, node in self.nodes.items():
             snapshot_id = OffsetAndEpoch(node.log.high_watermark, node.log.last_epoch)
             self.tell(id, SnapshotStored(snapshot_id, SNAPSHOT_SIZE))
             self.tell(id, SnapshotsCleaned(snapshot_id.offset, snapshot_id))
 
 
-def record(appends: int) -> dict[int, Life]:
-    """The lives of the nodes by id, with so many appends in all; the leader's is the longest."""
+def record(appends: int) -> dict[int, RecordedNode]:
+    """Return the recorded nodes by id, with this many appends; the leader has the most events."""
     quorum = Quorum()
     for id in VOTERS:
         quorum.start(id)
@@ -326,6 +328,6 @@ def record(appends: int) -> dict[int, Life]:
     quorum.run_until(lambda: quorum.leader not in (-1, old))
     quorum.load(appends // 10)
     quorum.run(100)
-    for id, life in quorum.lives.items():
-        life.end = end_of(quorum.nodes[id], quorum._sent[id])
-    return quorum.lives
+    for id, node in quorum.recorded.items():
+        node.end = end_of(quorum.nodes[id], quorum._sent[id])
+    return quorum.recorded

@@ -1,7 +1,7 @@
-"""The speed table: reads the JSON of one run and prints each row beside its peer and its bar.
+"""The speed table: reads the JSON of one run and prints each row with its peer and conditions.
 
-``python -m benchmarks.report RUN.json`` prints the table and writes it as ``RUN-table.json``
-beside the run. The exit code is 0 whatever the bars say: a slow machine is not a broken build.
+``python -m benchmarks.report RUN.json`` prints the table and writes it as ``RUN-table.json`` beside
+the run. The exit code is 0 whatever the verdicts: a slow machine is not a broken build.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def times(value: float) -> str:
 
 
 def figures(measurement: Measurement | None) -> str:
-    """Median and worst, items a second, bytes a second; or bytes an item where nothing is timed."""
+    """Return median and worst, items per second, bytes per second; or bytes per item without a
+    time.
+    """
     if measurement is None:
         return "-"
     if measurement.median_s == 0:
@@ -52,7 +54,7 @@ def figures(measurement: Measurement | None) -> str:
 
 
 def floor(run: Run, row: Row) -> str:
-    """The least time that the row's bytes take on this machine, and how far kraft is from it."""
+    """Return the least time for the row's bytes on this machine, and kraft's factor above it."""
     ours, bare = run.of(row.kraft, row.total), run.of(row.floor) if row.floor else None
     if ours is None or bare is None or not ours.bytes:
         return row.note
@@ -66,7 +68,7 @@ def floor(run: Run, row: Row) -> str:
 
 
 def ratio(run: Run, row: Row) -> str:
-    """How many times as fast as the peer; for memory, how many times as small."""
+    """Return how many times as fast as the peer; for memory, how many times as small."""
     ours = run.of(row.kraft, row.total)
     theirs = run.of(row.peer, row.total) if row.peer else None
     if ours is None or theirs is None:
@@ -77,7 +79,9 @@ def ratio(run: Run, row: Row) -> str:
 
 
 def cpu_ratio(run: Run, row: Row) -> str:
-    """How many times as much CPU time the peer takes, compiler and collector threads included."""
+    """Return how many times as much CPU time the peer takes, with its compiler and collector
+    threads.
+    """
     ours = run.of(row.kraft, row.total)
     theirs = run.of(row.peer, row.total) if row.peer else None
     if ours is None or theirs is None or not ours.cpu_s or not theirs.cpu_s:
@@ -108,7 +112,7 @@ def table(run: Run) -> Table:
 
 
 def others(run: Run) -> Table:
-    """Everything that was measured and stands in no row: the floors, and works beside the bars."""
+    """Return every measurement that is in no row: the floors, and other works."""
     shown = {name for row, _ in judged(run) for name in (row.kraft, row.peer)}
     made = Table(title="also measured")
     for name in ("work", "partitions in all", "median / worst", "CPU, rate, bytes/s"):

@@ -1,10 +1,10 @@
-"""What the analysis of regressions finds and what it invents, on histories whose truth is known.
+"""Sensitivity of the regression analysis: detected changes and false alarms on known histories.
 
 ``python -m benchmarks.sensitivity`` (`make sensitivity`, minutes) measures at the default settings,
-end to end through `history.analyse` and `multiplicity.correct`, and writes the tables between the
-marks of docs/regressions.md. Every cell draws from a seed made of ``--seed`` and its own name, so
-that the tables come out the same on every machine, however many processes share the work.
-Exits with 1 and the names of the `bars` that were missed.
+end to end through `series_analysis.analyse` and `multiple_testing.correct`, and writes the tables
+between the marks of docs/regressions.md. Every cell has a seed made of ``--seed`` and its own name,
+so that the tables are equal on every machine, with any number of processes. Exits with 1 and the
+names of the missed `bars`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from benchmarks import histories
 from benchmarks.histories import NOISES, Values
-from kraft.regression import comparison, history, multiplicity, scaling
-from kraft.regression.findings import Outcome, SeriesFinding
+from kraft.regression import comparison, multiple_testing, scaling, series_analysis
+from kraft.regression.findings import SeriesFinding, SeriesOutcome
 from kraft.regression.points import POINTS
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
 PAGE = Path(__file__).parents[1] / "docs" / "regressions.md"
 BEGIN, END = "<!-- sensitivity: begin -->", "<!-- sensitivity: end -->"
@@ -43,10 +43,10 @@ DRIFT_RUNS = (20, 50, 100)
 VARIANCES = (0.33, 2.0, 3.0, 5.0)
 VARIANCE_RUNS = (10, 20, 30, 50)
 
-#: A change point so many runs from the step is the step.
+#: A change point at most this many runs from the step counts as the step.
 NEAR = 5
 
-#: Series of the analysis in which a step is the only change: so many tests its p value is one of.
+#: Series of the analysis in which the step is the only change: the number of tests to correct for.
 ANALYSED = 1000
 
 
@@ -55,45 +55,53 @@ def generator(*names: object) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
-def quick(settings: Settings) -> Settings:
-    """The same findings without spending time on their intervals."""
+def quick(settings: AnalysisSettings) -> AnalysisSettings:
+    """Return the settings without time spent on intervals; the findings are the same."""
     return replace(settings, bootstrap_samples=100)
 
 
 def stable_series(runs: int) -> SeriesFinding:
-    """The other series of an analysis, as one: `multiplicity` only counts their splits."""
-    splits = (ANALYSED - 1) * multiplicity.splits(runs)
-    others = history.analyse(histories.series(np.ones(8)), quick(Settings()))
-    return replace(others, outcome=Outcome.STABLE, run_count=splits + 1)
+    """Return the other series of an analysis as one: only their splits are counted."""
+    splits = (ANALYSED - 1) * multiple_testing.splits(runs)
+    others = series_analysis.analyse(histories.series(np.ones(8)), quick(AnalysisSettings()))
+    return replace(others, outcome=SeriesOutcome.STABLE, run_count=splits + 1)
 
 
 @dataclass(frozen=True)
 class Recall:
-    """How often a step was found, of ``series`` histories; the shares are percents."""
+    """How often a step was found in ``series`` histories; the shares are percents."""
 
     found: float  # as the only change among `ANALYSED` series
-    found_alone: float  # where its series is all that is analysed
-    within_two: float  # of those found: the change point is two runs off at most
+    found_alone: float  # if its series is analysed alone
+    within_two: float  # of those found: the change point is at most two runs off
     other: float  # histories with a change point that is not the step
 
 
 def recall(
-    noise: str, size: float, step: float, after: int, series: int, seed: int, settings: Settings
+    noise: str,
+    size: float,
+    step: float,
+    after: int,
+    series: int,
+    seed: int,
+    settings: AnalysisSettings,
 ) -> Recall:
-    """Histories that end ``after`` runs after a step; 100 to 124 runs lie before it, so that it
-    comes to lie anywhere in the windows of E-divisive."""
+    """Measure histories that end ``after`` runs after a step.
+
+    100 to 124 runs precede it, so that its position in E-divisive's windows varies.
+    """
     random = generator(seed, "recall", noise, size, step, after)
     settings = quick(settings)
     found = alone = close = other = 0
     for _ in range(series):
         at = int(random.integers(100, 125))
         values = histories.stepped(random, at + after, NOISES[noise], size, at, step)
-        finding = history.analyse(histories.series(values), settings)
-        (corrected,) = multiplicity.correct([finding], settings)
+        finding = series_analysis.analyse(histories.series(values), settings)
+        (corrected,) = multiple_testing.correct([finding], settings)
         off = [abs(point.index - at) for point in corrected.change_points]
         alone += any(each <= NEAR for each in off)
         other += any(each > NEAR for each in off)
-        among, _ = multiplicity.correct([finding, stable_series(at + after)], settings)
+        among, _ = multiple_testing.correct([finding, stable_series(at + after)], settings)
         off = [abs(point.index - at) for point in among.change_points]
         found += any(each <= NEAR for each in off)
         close += any(each <= 2 for each in off)
@@ -107,7 +115,7 @@ def recall(
 
 @dataclass(frozen=True)
 class Alarms:
-    """Stable series, out of ``series``, in which a change of any kind was claimed."""
+    """Stable series, out of ``series``, with a change of any kind (false alarms)."""
 
     together: int  # all of them one analysis
     each_alone: int  # each an analysis of its own
@@ -115,30 +123,32 @@ class Alarms:
 
 
 def alarms(
-    noise: str, size: float, runs: int, series: int, seed: int, settings: Settings
+    noise: str, size: float, runs: int, series: int, seed: int, settings: AnalysisSettings
 ) -> Alarms:
     random = generator(seed, "alarms", noise, size, runs)
     settings = quick(settings)
     findings = [
-        history.analyse(
+        series_analysis.analyse(
             histories.series(histories.stable(random, runs, NOISES[noise], size)), settings
         )
         for _ in range(series)
     ]
-    together = multiplicity.correct(findings, settings)
-    alone = [multiplicity.correct([each], settings)[0] for each in findings]
+    together = multiple_testing.correct(findings, settings)
+    alone = [multiple_testing.correct([each], settings)[0] for each in findings]
     return Alarms(
-        sum(each.outcome is Outcome.CHANGED for each in together),
-        sum(each.outcome is Outcome.CHANGED for each in alone),
+        sum(each.outcome is SeriesOutcome.CHANGED for each in together),
+        sum(each.outcome is SeriesOutcome.CHANGED for each in alone),
         series,
     )
 
 
 def bumps(size: float, by: float, runs: int, series: int, seed: int) -> float:
-    """Percent of temporary regressions of ``runs`` of 100 runs that are found, the only change
-    among `ANALYSED` series: where they begin and where they end, at most two runs off."""
+    """Return the percentage found of temporary regressions of ``runs`` of 100 runs.
+
+    Each is the only change among `ANALYSED` series; both ends must be at most two runs off.
+    """
     random = generator(seed, "bumps", size, by, runs)
-    settings = quick(Settings())
+    settings = quick(AnalysisSettings())
     found = 0
     for _ in range(series):
         at = int(random.integers(10, 90 - runs))
@@ -150,18 +160,20 @@ def bumps(size: float, by: float, runs: int, series: int, seed: int) -> float:
 
 @dataclass(frozen=True)
 class Drifts:
-    """Of ``series`` slow rises, percent."""
+    """Results for ``series`` slow rises, in percent."""
 
-    named: float  # told as a drift to slower
+    named: float  # reported as a drift to slower
     close: float  # of these, start and end are at most a quarter of the rise off
-    as_steps: float  # told as one or more steps instead, with or without a drift
+    as_steps: float  # reported as one or more steps, with or without a drift
 
 
 def drifts(runs: int, rise: float, noise: str, series: int, seed: int) -> Drifts:
-    """A rise that is spread evenly over ``runs`` runs, with 50 to 74 stable runs before and none to
-    24 behind it, at 2 % noise; the only change among `ANALYSED` series."""
+    """Measure a rise spread evenly over ``runs`` runs, at 2 % noise.
+
+    50 to 74 stable runs precede it, 0 to 24 follow; it is the only change among `ANALYSED` series.
+    """
     random = generator(seed, "drifts", runs, rise, noise)
-    settings = quick(Settings())
+    settings = quick(AnalysisSettings())
     named = close = steps = 0
     for _ in range(series):
         at, behind = int(random.integers(50, 75)), int(random.integers(0, 25))
@@ -179,11 +191,13 @@ def drifts(runs: int, rise: float, noise: str, series: int, seed: int) -> Drifts
 
 
 def variances(factor: float, runs: int, noise: str, series: int, seed: int) -> float:
-    """Percent of changes of the noise from 2 % to ``factor`` times as much that are found at most
-    10 runs off, with 100 to 124 runs before and ``runs`` behind; the only change among
-    `ANALYSED` series."""
+    """Return the percentage found of changes of the noise from 2 % to ``factor`` times as much.
+
+    Found is at most 10 runs off. 100 to 124 runs precede the change, ``runs`` follow; it is the
+    only change among `ANALYSED` series.
+    """
     random = generator(seed, "variances", factor, runs, noise)
-    settings = quick(Settings())
+    settings = quick(AnalysisSettings())
     found = 0
     for _ in range(series):
         at = int(random.integers(100, 125))
@@ -193,16 +207,18 @@ def variances(factor: float, runs: int, noise: str, series: int, seed: int) -> f
     return 100 * found / series
 
 
-def _among_stable(values: Values, settings: Settings) -> SeriesFinding:
-    """The finding of these values as one of `ANALYSED` series, all others of which are stable."""
-    finding = history.analyse(histories.series(values), settings)
-    among, _ = multiplicity.correct([finding, stable_series(len(values))], settings)
+def _among_stable(values: Values, settings: AnalysisSettings) -> SeriesFinding:
+    """Return the finding of these values as one of `ANALYSED` series, the others stable."""
+    finding = series_analysis.analyse(histories.series(values), settings)
+    among, _ = multiple_testing.correct([finding, stable_series(len(values))], settings)
     return among
 
 
 def coverage(noise: str, size: float, within: float, after: int, series: int, seed: int) -> float:
-    """Percent of intervals that hold the true ratio, 1.05: 50 runs before, ``after`` after, ten
-    rounds each that differ by ``within`` in a run."""
+    """Return the percentage of intervals that contain the true ratio, 1.05.
+
+    50 runs before, ``after`` after, ten rounds each that differ by ``within`` in a run.
+    """
     from kraft.regression import bootstrap
 
     random = generator(seed, "coverage", noise, size, within, after)
@@ -212,7 +228,12 @@ def coverage(noise: str, size: float, within: float, after: int, series: int, se
         made = histories.with_rounds(random, values, within, 10)
         assert made.rounds is not None
         ratio = bootstrap.ratio(
-            made.value[:50], made.value[50:], made.rounds[:50], made.rounds[50:], Settings(), at
+            made.value[:50],
+            made.value[50:],
+            made.rounds[:50],
+            made.rounds[50:],
+            AnalysisSettings(),
+            at,
         )
         held += ratio.low <= 1.05 <= ratio.high
     return 100 * held / series
@@ -220,22 +241,23 @@ def coverage(noise: str, size: float, within: float, after: int, series: int, se
 
 @dataclass(frozen=True)
 class Compared:
-    """Percent of benchmarks that a comparison calls regressions."""
+    """Percent of benchmarks that a comparison reports as regressions."""
 
     stable: float
     slower: float
 
 
 def compared(runs_base: int, runs: int, threshold: float, series: int, seed: int) -> Compared:
-    """Files of 100 benchmarks (2 % between runs, 1 % within, ten rounds): all stable, or the tenth
-    of them 10 % slower."""
+    """Compare files of 100 benchmarks (2 % between runs, 1 % within, ten rounds): all stable, or
+    every tenth of them 10 % slower.
+    """
     random = generator(seed, "compared", runs_base, runs, threshold)
     wrong = right = benchmarks = slower = 0
     while benchmarks < series:
         steps = np.where(np.arange(100) % 10 == 0, 0.10, 0.0)
         base = points(random, runs_base, np.zeros(100), "base")
         candidate = points(random, runs, steps, "candidate")
-        for each in comparison.compare(base, candidate, quick(Settings()), threshold):
+        for each in comparison.compare(base, candidate, quick(AnalysisSettings()), threshold):
             is_slower = steps[int(each.key.benchmark)] > 0
             right += each.is_regression and is_slower
             wrong += each.is_regression and not is_slower
@@ -245,7 +267,7 @@ def compared(runs_base: int, runs: int, threshold: float, series: int, seed: int
 
 
 def points(random: np.random.Generator, runs: int, steps: Values, name: str) -> pa.Table:
-    """What a store holds of ``runs`` runs of a benchmark for each of ``steps``."""
+    """Return the points of ``runs`` runs of a benchmark for each of ``steps``."""
     rows = []
     for run in range(runs):
         for number, step in enumerate(steps):
@@ -279,10 +301,11 @@ class Exponents:
 
 
 def exponents(change: float, series: int, seed: int) -> Exponents:
-    """Four sizes from 10,000 to 10 million, 2 % noise, 30 runs before and after the exponent
-    changes by ``change`` around the middle size."""
+    """Measure four sizes from 10,000 to 10 million, 2 % noise, 30 runs before and after the
+    exponent changes by ``change`` around the middle size.
+    """
     random = generator(seed, "exponents", change)
-    settings = quick(Settings())
+    settings = quick(AnalysisSettings())
     by_law = by_size = 0
     decades = np.arange(4) - 1.5
     for _ in range(series):
@@ -292,9 +315,9 @@ def exponents(change: float, series: int, seed: int) -> Exponents:
             values = histories.stepped(random, 60, NOISES["normal"], 0.02, 30, step)
             params = f'{{"partitions":{size}}}'
             measured.append(histories.series(np.multiply(values, size), params=params))
-        found = [history.analyse(each, settings) for each in measured]
-        by_size += any(each.change_points for each in multiplicity.correct(found, settings))
-        laws = multiplicity.correct_laws(scaling.laws(measured, settings), settings)
+        found = [series_analysis.analyse(each, settings) for each in measured]
+        by_size += any(each.change_points for each in multiple_testing.correct(found, settings))
+        laws = multiple_testing.correct_laws(scaling.laws(measured, settings), settings)
         by_law += any(law.change_points for law in laws)
     return Exponents(100 * by_law / series, 100 * by_size / series)
 
@@ -306,9 +329,9 @@ Cell = Callable[[], object]
 
 
 def cells(series: int, seed: int) -> dict[tuple[object, ...], Cell]:
-    """Everything that is measured, by what it is."""
-    ours, otava = Settings(), Settings.of_otava()
-    strict = Settings.of_otava(max_p_value=ours.max_p_value)
+    """Return all measurements, by kind and parameters."""
+    ours, otava = AnalysisSettings(), AnalysisSettings.of_otava()
+    strict = AnalysisSettings.of_otava(max_p_value=ours.max_p_value)
     clipped = replace(ours, clip_outliers=4.0)
     fewer = max(series // 2, 1)
     made: dict[tuple[object, ...], Cell] = {}
@@ -374,7 +397,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def share(value: float) -> str:
-    """A percentage that says 100 only where nothing is missing."""
+    """Return a percentage that is 100 only if nothing is missing."""
     return f"{value:.1f}" if 0 < value < 100 else f"{value:.0f}"
 
 
@@ -383,7 +406,7 @@ def percent(value: float) -> str:
 
 
 def page(results: dict[tuple[object, ...], object], series: int, seed: int) -> str:
-    """The tables as Markdown."""
+    """Return the tables as Markdown."""
     r: dict[tuple[object, ...], object] = results
     power = table(
         ["step \\ noise", *map(percent, SIZES)],
@@ -588,7 +611,7 @@ Bar = tuple[str, str, bool]
 
 
 def bars(results: dict[tuple[object, ...], object]) -> list[Bar]:
-    """What has to hold, what was found, and whether it holds."""
+    """Return the requirements, the results, and whether they are met."""
     r = results
     step = _recall(r, "power", 0.05, 0.02)
     bump = _number(r["bumps", 0.25, 10])

@@ -7,16 +7,16 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-#: CPU seconds at the begin and the end of each round of the benchmark that is under way.
+#: CPU seconds at the beginning and the end of each round of the current benchmark.
 _cpu_samples: list[float] = []
 
 
 def wall_clock() -> float:
-    """Return `time.perf_counter()`, and keep the CPU time of the same moment.
+    """Return `time.perf_counter()`, and record the CPU time of the same moment.
 
-    conftest makes it pytest-benchmark's timer, which is called at the begin and at the end of each
-    round: the CPU time leaves out the set-up of a round, too. Sampling costs the round nothing,
-    as it comes first at the begin and last at the end.
+    conftest makes it pytest-benchmark's timer, which is called at the beginning and at the end of
+    each round, so the CPU time excludes the set-up of a round. Sampling does not count towards the
+    round, because it is the first step at the beginning and the last at the end.
     """
     if len(_cpu_samples) % 2 == 0:
         _cpu_samples.append(cpu_seconds())
@@ -32,7 +32,7 @@ def begin_cpu_samples() -> None:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process, all threads, and of its children that have ended."""
+    """Return user and system time of this process, all threads, and of its ended children."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -44,7 +44,7 @@ def cpu_seconds_a_round(rounds: int) -> float:
 
 
 def summary(seconds: list[float]) -> dict[str, Any]:
-    """Every one of them, their median, 99th percentile, best and worst."""
+    """Return all timings, their median, 99th percentile, best and worst."""
     ordered = sorted(seconds)
     return {
         "values_s": seconds,

@@ -1,6 +1,6 @@
 """kraft: Kafka's metadata controller, KRaft, over numpy columns.
 
-The map of the house, from the ground up::
+Packages, from the lowest layer up::
 
     kraft.errors      one exception family, each with Kafka's error code
     kraft._core       bytes and columns, compiled
@@ -19,14 +19,14 @@ The names below are the library::
 
     m = kraft.open_metadata("/var/lib/kafka/metadata")
     m.partitions.leader          # a numpy column, one entry a partition, no copy
-    m.topics["payments"].rows    # where a topic's partitions lie in it
-    records = m.fence(3)         # what the controller would write
+    m.topics["payments"].rows    # the rows of a topic's partitions in that column
+    records = m.fence_broker(3)  # the records that the controller would write
     m.apply(records)
-    kraft.diff(m.at(1000), m)    # what changed since, and which record did it
+    kraft.diff(m.at(1000), m)    # what changed since offset 1000, and which record changed it
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraft.errors import (
     BudgetExceededError,
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from kraft.metadata.diff import diff
     from kraft.metadata.salvage import salvage
     from kraft.metadata.verification import verify
+from kraft.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "BudgetExceededError",
@@ -68,8 +69,10 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Functions are imported when they are asked for, so that ``import kraft`` stays quick."""
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATE[name]), name)
+if not TYPE_CHECKING:
+    # Hidden from type checkers, for which every name would exist otherwise.
+    def __getattr__(name):
+        """Import ``diff``, ``salvage`` and ``verify`` on first use: ``import kraft`` stays fast."""
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_LATE[name]), name)

@@ -1,12 +1,12 @@
-"""Kafka's ``ConfigDef``: the kinds of a configuration's values, their text forms, their checks.
+"""Kafka's ``ConfigDef``: types of configuration values, their text forms and their validators.
 
-Owns how a text becomes a value of a kind (``ConfigDef.parseType``) and the validators that Kafka's
-definitions use (``ConfigDef.Range``, ``ValidString``, ``ValidList``,
-``ThrottledReplicaListValidator``, ``ShareGroupAutoOffsetResetStrategy.Validator``). Which
-configurations there are is said elsewhere: those of a node's properties by
-``kraft.server.config.settings``, those that change at run time by ``kraft.controller``.
+Parses texts as ``ConfigDef.parseType`` does, and holds the validators that Kafka's definitions use
+(``ConfigDef.Range``, ``ValidString``, ``ValidList``, ``ThrottledReplicaListValidator``,
+``ShareGroupAutoOffsetResetStrategy.Validator``). The definitions themselves are elsewhere:
+``kraft.server.config.settings`` has those of a node's properties, ``kraft.controller`` those that
+change at run time.
 
-Invariant: whoever refuses raises ``RefusedError`` with the words for what is allowed instead.
+Invariant: a rejected value raises ``ConfigValueError``, whose text says which values are allowed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-#: What Java's String.trim takes away.
+#: The characters that Java's String.trim removes.
 BLANKS = "".join(map(chr, range(33)))
-#: What separates the entries of a list.
+#: The separator of list entries.
 COMMA = re.compile(r"\s*,\s*", re.ASCII)
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
@@ -29,7 +29,7 @@ _HEXADECIMAL = re.compile(
 )
 _NO_NUMBER = re.compile(r"[+-]?(?:NaN|Infinity)")
 _REPLICA = re.compile(r"(?:[0-9]+:[0-9]+)?", re.ASCII)
-# ISO 8601 as Java's Duration.parse reads it; what follows T must not be nothing.
+# ISO 8601 as Java's Duration.parse reads it; at least one part must follow the T.
 _DURATION = re.compile(
     r"([+-]?)P(?:([+-]?[0-9]{1,30})D)?"
     r"(?:T(?=.)(?:([+-]?[0-9]{1,30})H)?(?:([+-]?[0-9]{1,30})M)?"
@@ -39,8 +39,8 @@ _DURATION = re.compile(
 _SECONDS = (86_400, 3_600, 60, 1)
 
 
-class Kind(Enum):
-    """A type of Kafka's ConfigDef, with the words that say what is allowed."""
+class ConfigType(Enum):
+    """A type of Kafka's ConfigDef; the value describes the allowed texts."""
 
     BOOLEAN = "true or false"
     INT = "an integer of 32 bits"
@@ -50,17 +50,17 @@ class Kind(Enum):
     LIST = "a list, separated by commas"
 
 
-class RefusedError(ValueError):
-    """A value that is not allowed; the text says what is."""
+class ConfigValueError(ValueError):
+    """A value is not allowed; the message describes the allowed ones."""
 
 
-#: Looks at a value that was read; raises RefusedError.
-Check = Callable[[Any], None]
+#: Checks a parsed value; raises ConfigValueError.
+Validator = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A number within these bounds, or ``also`` (``ConfigDef.Range``)."""
+    """A check that a number is within these bounds, or equals ``also`` (``ConfigDef.Range``)."""
 
     lowest: float
     highest: float | None = None
@@ -69,77 +69,77 @@ class Between:
     def __call__(self, value: float) -> None:
         if value == self.also:
             return
-        # A value that is no number at all lies neither below nor above, as in Java.
+        # NaN is neither below nor above the bounds, as in Java.
         if value < self.lowest or (self.highest is not None and value > self.highest):
             bounds = (
                 f"at least {self.lowest}"
                 if self.highest is None
                 else f"between {self.lowest} and {self.highest}"
             )
-            raise RefusedError(bounds if self.also is None else f"{bounds}, or {self.also}")
+            raise ConfigValueError(bounds if self.also is None else f"{bounds}, or {self.also}")
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of these texts (``ConfigDef.ValidString``)."""
+    """A check that a text is one of ``allowed`` (``ConfigDef.ValidString``)."""
 
     allowed: tuple[str, ...]
 
     def __call__(self, value: str) -> None:
         if value not in self.allowed:
-            raise RefusedError(f"one of {', '.join(self.allowed)}")
+            raise ConfigValueError(f"one of {', '.join(self.allowed)}")
 
 
 @dataclass(frozen=True, slots=True)
 class SetOfEntries:
-    """A list without empty entries, which may be empty itself; what comes twice counts once.
+    """A check that a list has no empty entry; the list itself may be empty (``ValidList``).
 
-    ``allowed`` are the entries that may be, where not all may (``ConfigDef.ValidList``).
+    Duplicates count once. ``allowed`` are the allowed entries; empty: all.
     """
 
     allowed: tuple[str, ...] = ()
 
     def __call__(self, value: tuple[str, ...]) -> None:
         if "" in value:
-            raise RefusedError("a list without empty entries")
+            raise ConfigValueError("a list without empty entries")
         if self.allowed and not set(value) <= set(self.allowed):
-            raise RefusedError(f"a list of {', '.join(self.allowed)}")
+            raise ConfigValueError(f"a list of {', '.join(self.allowed)}")
 
 
 def check_throttled_replicas(value: tuple[str, ...]) -> None:
-    """``*`` or a list of partition:broker (``ThrottledReplicaListValidator``)."""
+    """Allow ``*`` or a list of partition:broker (``ThrottledReplicaListValidator``)."""
     entries = [entry.strip(BLANKS) for entry in value]
     if "".join(entries) != "*" and not all(map(_REPLICA.fullmatch, entries)):
-        raise RefusedError("* or a list of partition:broker, separated by commas")
+        raise ConfigValueError("* or a list of partition:broker, separated by commas")
 
 
 def check_share_offset_reset(value: str) -> None:
-    """Where a share group begins (``ShareGroupAutoOffsetResetStrategy``)."""
+    """Check where a share group starts reading (``ShareGroupAutoOffsetResetStrategy``)."""
     if value in ("earliest", "latest"):
         return
     strategy, _, duration = value.partition(":")
     if strategy != "by_duration" or not _is_duration(duration):
-        raise RefusedError(
+        raise ConfigValueError(
             "earliest, latest, or by_duration:PnDTnHnMn.nS with a duration that is not negative"
         )
 
 
-def read(kind: Kind, text: str) -> Any:
-    """The value of a kind that ``text`` says, blanks around it aside. Raises RefusedError."""
+def read(kind: ConfigType, text: str) -> Any:
+    """Parse ``text``, without surrounding blanks, as ``kind``. Raises ConfigValueError."""
     return _READ[kind](text.strip(BLANKS))
 
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise RefusedError(Kind.BOOLEAN.value)
+        raise ConfigValueError(ConfigType.BOOLEAN.value)
     return text.lower() == "true"
 
 
-def _integer(kind: Kind, bits: int) -> Callable[[str], int]:
+def _integer(kind: ConfigType, bits: int) -> Callable[[str], int]:
     def read_integer(text: str) -> int:
         value = int(text) if _INTEGER.fullmatch(text) else None
         if value is None or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-            raise RefusedError(kind.value)
+            raise ConfigValueError(kind.value)
         return value
 
     return read_integer
@@ -155,7 +155,7 @@ def _double(text: str) -> float:
             return float.fromhex(found[1])
         except OverflowError:
             return float("-inf" if found[1][0] == "-" else "inf")
-    raise RefusedError(Kind.DOUBLE.value)
+    raise ConfigValueError(ConfigType.DOUBLE.value)
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _is_duration(text: str) -> bool:
-    """Whether Java takes it, and it is not negative."""
+    """Return whether Java's Duration.parse accepts ``text`` and it is not negative."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()[1:5]):
         return False
@@ -177,11 +177,11 @@ def _is_duration(text: str) -> bool:
     return total <= 0 if sign == "-" else total >= 0
 
 
-_READ: dict[Kind, Callable[[str], Any]] = {
-    Kind.BOOLEAN: _boolean,
-    Kind.INT: _integer(Kind.INT, 32),
-    Kind.LONG: _integer(Kind.LONG, 64),
-    Kind.DOUBLE: _double,
-    Kind.STRING: lambda text: text,
-    Kind.LIST: _list,
+_READ: dict[ConfigType, Callable[[str], Any]] = {
+    ConfigType.BOOLEAN: _boolean,
+    ConfigType.INT: _integer(ConfigType.INT, 32),
+    ConfigType.LONG: _integer(ConfigType.LONG, 64),
+    ConfigType.DOUBLE: _double,
+    ConfigType.STRING: lambda text: text,
+    ConfigType.LIST: _list,
 }

@@ -1,8 +1,8 @@
-"""One family of exceptions, each tied to the error code that Kafka would answer with.
+"""One family of exceptions, each with the error code that Kafka would answer.
 
-Owns the mapping exception -> code (``clients/.../common/protocol/Errors.java``). Everything that
-kraft raises on bad input or a refused operation derives from :class:`KraftError`; anything else
-that escapes is a bug.
+The codes are those of ``clients/.../common/protocol/Errors.java``. Every exception that kraft
+raises for bad input or a rejected operation derives from :class:`KraftError`; any other exception
+is a bug.
 """
 
 from __future__ import annotations
@@ -10,24 +10,60 @@ from __future__ import annotations
 from os import PathLike
 from typing import Self
 
+# The error codes of the quorum's RPCs (``Errors.java``).
+UNKNOWN_SERVER_ERROR = -1
+NONE = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
+NOT_LEADER_OR_FOLLOWER = 6
+REQUEST_TIMED_OUT = 7
+BROKER_NOT_AVAILABLE = 8
+MESSAGE_TOO_LARGE = 10
+NETWORK_EXCEPTION = 13
+CLUSTER_AUTHORIZATION_FAILED = 31
+UNSUPPORTED_VERSION = 35
+NOT_CONTROLLER = 41
+INVALID_REQUEST = 42
+FENCED_LEADER_EPOCH = 74
+UNKNOWN_LEADER_EPOCH = 75
+THROTTLING_QUOTA_EXCEEDED = 89
+INVALID_UPDATE_VERSION = 95
+FEATURE_UPDATE_FAILED = 96
+SNAPSHOT_NOT_FOUND = 98
+POSITION_OUT_OF_RANGE = 99
+INCONSISTENT_CLUSTER_ID = 104
+MISMATCHED_ENDPOINT_TYPE = 114
+UNSUPPORTED_ENDPOINT_TYPE = 115
+INVALID_VOTER_KEY = 125
+DUPLICATE_VOTER = 126
+VOTER_NOT_FOUND = 127
+
+_CODE_NAMES: dict[int, str] = {
+    code: name for name, code in list(vars().items()) if name.isupper() and isinstance(code, int)
+}
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code of the quorum's RPCs, else ``error <code>``."""
+    return _CODE_NAMES.get(code, f"error {code}")
+
 
 class KraftError(Exception):
-    """The root of the family; ``kafka_code`` is what a response would carry."""
+    """The base class of all errors; ``kafka_code`` is the error code for a response."""
 
-    kafka_code: int = -1
+    kafka_code: int = UNKNOWN_SERVER_ERROR
 
 
 class UnknownServerError(KraftError):
-    """Something failed that should not; the message says what."""
+    """An unexpected failure; the message describes it."""
 
-    kafka_code = -1
+    kafka_code = UNKNOWN_SERVER_ERROR
 
 
 class CorruptRecordError(KraftError):
-    """Bytes that are not what they claim to be.
+    """Malformed bytes, or bytes that do not match their checksum.
 
-    Carries where: ``path`` (None for bytes in memory), ``offset`` (the log offset, -1 where
-    unknown) and ``position`` (the byte position in the file or buffer, -1 where unknown).
+    ``path`` is the file (None for bytes in memory), ``offset`` the log offset (-1: unknown) and
+    ``position`` the byte position in the file or buffer (-1: unknown).
     """
 
     kafka_code = 2
@@ -50,7 +86,7 @@ class CorruptRecordError(KraftError):
     def at(
         self, *, path: str | PathLike[str] | None = None, offset: int = -1, position: int = 0
     ) -> CorruptRecordError:
-        """The same error, told where its bytes lie: fills what is unknown, adds ``position``."""
+        """Fill in the unknown ``path`` and ``offset``, add ``position``; return this error."""
         if self.path is None:
             self.path = path
         if self.offset < 0:
@@ -59,7 +95,7 @@ class CorruptRecordError(KraftError):
         return self
 
     def add_advice(self, advice: str) -> Self:
-        """The same error, with what to do about it at the end of its message."""
+        """Append ``advice``, what the user can do, to the message; return this error."""
         self.advice = advice
         return self
 
@@ -71,63 +107,61 @@ class CorruptRecordError(KraftError):
             where.append(f"offset {self.offset}")
         if self.position >= 0:
             where.append(f"byte {self.position}")
-        said = f"{self.reason} ({', '.join(where)})" if where else self.reason
-        return f"{said}. {self.advice}" if self.advice else said
+        message = f"{self.reason} ({', '.join(where)})" if where else self.reason
+        return f"{message}. {self.advice}" if self.advice else message
 
 
 class BudgetExceededError(CorruptRecordError):
-    """A claimed count or length is larger than the bytes left, or than the caller's budget."""
+    """A count or length is larger than the bytes that are left, or than the caller's budget."""
 
 
 class DamagedLogError(CorruptRecordError):
-    """Damage that valid batches follow: cutting it off would lose committed records."""
+    """Damage before valid batches: truncating the log there would lose committed records."""
 
 
 class OffsetOutOfRangeError(KraftError):
-    """The offset is not there (any more); the message names the range that is."""
+    """The offset does not exist, or no longer; the message names the range that exists."""
 
     kafka_code = 1
 
 
 class UnknownTopicOrPartitionError(KraftError):
-    kafka_code = 3
+    kafka_code = UNKNOWN_TOPIC_OR_PARTITION
 
 
 class UnknownTopicNameError(UnknownTopicOrPartitionError, KeyError):
-    """No topic has the name; a KeyError too, as a mapping raises."""
+    """No topic has this name. Also a KeyError, because a mapping raises it."""
 
     # KeyError shows the repr of its argument.
     __str__ = KraftError.__str__
 
 
 class RequestTimedOutError(KraftError):
-    """It was given up: waiting for its turn, or as a metadata transaction took too long."""
+    """The operation waited too long for its turn, or its metadata transaction took too long."""
 
-    kafka_code = 7
+    kafka_code = REQUEST_TIMED_OUT
 
 
 class RecordTooLargeError(KraftError):
-    """A record, or a list of records that must stay together, is larger than a batch may be."""
+    """A record, or a list of records that must stay in one batch, exceeds the largest batch."""
 
-    kafka_code = 10
+    kafka_code = MESSAGE_TOO_LARGE
 
 
 class UnsupportedVersionError(KraftError):
-    """A record type, record version, frame version or feature level that this package does not
-    know.
-    """
+    """An unknown record type, record version, frame version or feature level."""
 
-    kafka_code = 35
+    kafka_code = UNSUPPORTED_VERSION
 
 
 class InvalidTopicError(KraftError):
-    """A topic's name is not allowed, or too like that of another."""
+    """The topic name is not allowed, or differs from another one only in ``.`` and ``_``."""
 
     kafka_code = 17
 
 
 class TopicAuthorizationError(KraftError):
-    """Whoever asks may not do this to the topic, or may not know of it."""
+    """The principal may not do this to the topic, or may not see the topic."""
 
     kafka_code = 29
 
@@ -153,13 +187,13 @@ class InvalidConfigError(KraftError):
 
 
 class NotControllerError(KraftError):
-    """The caller has seen metadata that this controller has not: another one leads."""
+    """The caller has newer metadata than this controller: another controller is the leader."""
 
-    kafka_code = 41
+    kafka_code = NOT_CONTROLLER
 
 
 class InvalidRequestError(KraftError):
-    kafka_code = 42
+    kafka_code = INVALID_REQUEST
 
 
 class InvalidArgumentError(InvalidRequestError, TypeError, ValueError):
@@ -167,19 +201,19 @@ class InvalidArgumentError(InvalidRequestError, TypeError, ValueError):
 
 
 class PolicyViolationError(KraftError):
-    """More records than one operation may write."""
+    """The operation would write more records than allowed."""
 
     kafka_code = 44
 
 
 class UnsupportedSaslMechanismError(KraftError):
-    """A SCRAM mechanism that there is not."""
+    """An unknown SCRAM mechanism."""
 
     kafka_code = 33
 
 
 class SecurityDisabledError(KraftError):
-    """ACLs are asked for, and no authorizer is configured that would heed them."""
+    """The request is about ACLs, but no authorizer is configured."""
 
     kafka_code = 54
 
@@ -195,13 +229,13 @@ class DelegationTokenNotFoundError(KraftError):
 
 
 class DelegationTokenOwnerMismatchError(KraftError):
-    """Only its owner and its renewers may renew or expire a token."""
+    """The principal is neither the token's owner nor one of its renewers."""
 
     kafka_code = 63
 
 
 class DelegationTokenRequestNotAllowedError(KraftError):
-    """Tokens are handed out over connections that prove who asks, and not for a token."""
+    """The connection is not authenticated, or only by a token: neither may create tokens."""
 
     kafka_code = 64
 
@@ -211,7 +245,7 @@ class DelegationTokenExpiredError(KraftError):
 
 
 class InvalidPrincipalTypeError(KraftError):
-    """A renewer that is no ``User``."""
+    """A renewer's principal type is not ``User``."""
 
     kafka_code = 67
 
@@ -221,25 +255,25 @@ class ResourceNotFoundError(KraftError):
 
 
 class UnknownKeyError(ResourceNotFoundError, KeyError):
-    """A mapping of the state has no such key; a KeyError too, as a mapping raises."""
+    """A mapping of the state lacks the key. Also a KeyError, because a mapping raises it."""
 
     __str__ = KraftError.__str__
 
 
 class DuplicateResourceError(KraftError):
-    """One request names the same thing twice."""
+    """A request names the same resource twice."""
 
     kafka_code = 92
 
 
 class UnacceptableCredentialError(KraftError):
-    """A credential without a user, or with too few or too many iterations."""
+    """A credential has no user, or too few or too many iterations."""
 
     kafka_code = 93
 
 
 class FencedLeaderEpochError(KraftError):
-    kafka_code = 74
+    kafka_code = FENCED_LEADER_EPOCH
 
 
 class UnsupportedCompressionTypeError(KraftError):
@@ -275,13 +309,13 @@ class NoReassignmentInProgressError(KraftError):
 
 
 class ThrottlingQuotaExceededError(KraftError):
-    """More is waiting for the disk than may wait: ask again a little later."""
+    """Too much is waiting for the disk: the caller retries later."""
 
-    kafka_code = 89
+    kafka_code = THROTTLING_QUOTA_EXCEEDED
 
 
 class InvalidUpdateVersionError(KraftError):
-    kafka_code = 95
+    kafka_code = INVALID_UPDATE_VERSION
 
 
 class UnknownTopicIdError(KraftError):
@@ -297,64 +331,64 @@ class BrokerIdNotRegisteredError(KraftError):
 
 
 class InconsistentClusterIdError(KraftError):
-    """A node means another cluster than the one that it asks."""
+    """A node sent the cluster id of another cluster."""
 
-    kafka_code = 104
+    kafka_code = INCONSISTENT_CLUSTER_ID
 
 
 class InvalidRecordError(KraftError, ValueError):
-    """An object that cannot be written as a record: a field's type is wrong, or its range."""
+    """An object cannot be encoded as a record: a field has a wrong type or is out of range."""
 
     kafka_code = 87
 
 
 class IneligibleReplicaError(KraftError):
-    """A leader names a replica for its ISR whose broker is not alive."""
+    """A leader proposes a replica for its ISR whose broker is not active."""
 
     kafka_code = 107
 
 
 class NewLeaderElectedError(KraftError):
-    """The leader's ISR took effect and ended a reassignment that takes the leadership away."""
+    """The leader's new ISR completed a reassignment, which moved the leadership away."""
 
     kafka_code = 108
 
 
 class InvalidRegistrationError(KraftError):
-    """A broker registers with what cannot be: directories that are reserved, or another's."""
+    """A broker registers directories that are reserved or belong to another broker."""
 
     kafka_code = 119
 
 
 class ProducerIdsExhaustedError(KraftError):
-    """Every producer id that a signed 64-bit number can say has been given out."""
+    """Every producer id up to 2**63 - 1 was allocated."""
 
 
 class ReplayError(KraftError):
-    """A record that contradicts the state it is applied to; Kafka's nodes stop on these too."""
+    """A record contradicts the state that it is applied to; Kafka's nodes stop there too."""
 
 
 class StorageError(KraftError):
-    """The disk refused: the message names the file and what was tried."""
+    """A file operation failed; the message names the file and the operation."""
 
     kafka_code = 56
 
 
 class MissingFileError(StorageError, FileNotFoundError):
-    """Nothing lies at the path; a FileNotFoundError too, as ``open`` raises."""
+    """No file exists at the path. Also a FileNotFoundError, because ``open`` raises it."""
 
 
 class MissingJavaError(KraftError):
-    """Spark needs a Java that is not here; the message says what was found and how to get one."""
+    """No suitable Java for Spark; the message names what was found and how to install one."""
 
 
 class MissingPackageError(KraftError):
-    """An optional package that is asked for is not installed; the message says how to get it."""
+    """An optional package is not installed; the message says how to install it."""
 
 
 class SparkError(KraftError):
-    """Spark did not start, or gave up; the message holds what it said."""
+    """Spark did not start, or failed; the message holds Spark's own message."""
 
 
 class BenchmarkFileError(KraftError):
-    """A file that is no pytest-benchmark result, or a damaged one; the message names it."""
+    """The file is not a pytest-benchmark result, or is damaged; the message names it."""

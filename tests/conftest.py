@@ -2,7 +2,8 @@
 
 A file stays on one worker, so that its module's fixtures are made once and its tests may build on
 each other. All tests that share a Spark session stay on one as well: a second JVM would cost more
-memory and time than it saves.
+memory and time than it saves. The slowest files come first, so that no worker begins with one of
+them when the others are done.
 """
 
 from __future__ import annotations
@@ -13,6 +14,24 @@ import pytest
 
 #: Folders whose tests share one Spark session.
 SPARK = "tests/unit/spark/"
+#: Begin with these, in this order.
+SLOWEST = (
+    SPARK,
+    "tests/e2e/test_spark_cluster.py",
+    "tests/simulation/",
+    "tests/e2e/",
+    "tests/durability/",
+    "tests/unit/simulation/",
+    "tests/property/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    return next((n for n, start in enumerate(SLOWEST) if nodeid.startswith(start)), len(SLOWEST))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -23,4 +42,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
         def _split_scope(self, nodeid: str) -> str:
             return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
 
+    # Else xdist begins with the files of most tests, which are not the slow ones.
+    config.option.loadscopereorder = False
     return FileScheduling(config, log)

@@ -1,8 +1,8 @@
-"""Client requests to callgrind: from where to where instructions are counted.
+"""Client requests to callgrind: start and stop counting instructions.
 
-`Counter` is for the process that runs under valgrind; `run` starts one, `read_totals` reads what it
-left. The requests are macros of ``valgrind/callgrind.h``: a few lines of C are compiled
-when they are needed.
+`Counter` is for the process that runs under valgrind; `run` starts one, `read_totals` reads its
+result. The requests are macros of ``valgrind/callgrind.h``: a few lines of C are compiled when they
+are needed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ int is_counted(void) { return RUNNING_ON_VALGRIND != 0; }
 void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
 void end(const char *name) { CALLGRIND_DUMP_STATS_AT(name); CALLGRIND_STOP_INSTRUMENTATION; }
 """
-#: What these do depends on addresses: whether memory can grow where it lies or is copied, and which
-#: names collide in the interpreter's cache of methods. Nothing is counted inside them.
+#: These depend on addresses: whether memory grows in place or is copied, and which names collide in
+#: the interpreter's method cache. Nothing is counted inside them.
 LEFT_OUT = ("malloc", "calloc", "realloc", "free", "find_name_in_mro")
 MISSING = "instructions are counted by valgrind (Debian and Ubuntu: apt-get install valgrind)"
 NAME = re.compile(r"^desc: Trigger: Client Request: (\w+)$", re.M)
@@ -30,7 +30,7 @@ TOTAL = re.compile(r"^totals: (\d+)$", re.M)
 
 
 def compiled(directory: Path) -> Path:
-    """The library of client requests, in this directory."""
+    """Return the library of client requests in this directory."""
     if shutil.which("valgrind") is None:
         raise SystemExit(MISSING)
     directory.mkdir(parents=True, exist_ok=True)
@@ -45,10 +45,10 @@ def compiled(directory: Path) -> Path:
 
 
 class Counter:
-    """Counts what lies between `begin` and `end`, in a process under callgrind."""
+    """Counts instructions between `begin` and `end`, in a process under callgrind."""
 
     def __init__(self, library: Path) -> None:
-        # PyDLL: the interpreter's lock is kept, so that nothing but the call is between the two.
+        # PyDLL keeps the interpreter's lock, so that nothing but the call is counted.
         requests = ctypes.PyDLL(str(library))
         if not requests.is_counted():
             raise SystemExit("this process does not run under valgrind: nothing would be counted")
@@ -56,18 +56,18 @@ class Counter:
         self._end = requests.end
 
     def end(self, name: str) -> None:
-        """Writes the count since `begin` under this name."""
+        """Write the count since `begin` under this name."""
         self._end(name.encode())
 
 
 def run(output: Path, arguments: list[str]) -> None:
-    """A process of this interpreter under callgrind; `Counter.end` writes into the directory."""
+    """Run an interpreter under callgrind; `Counter.end` writes into the directory."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     command = ["valgrind", "--tool=callgrind", "--quiet", "--instr-atstart=no"]
     command += [f"--toggle-collect={name}" for name in LEFT_OUT]
     command += ["--collect-atstart=yes", f"--callgrind-out-file={output}/%p"]
-    # Nothing of the caller's environment: it lies on the stack, and so in every address above it.
+    # No environment of the caller: it is on the stack and so shifts every address above it.
     environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
     done = subprocess.run([*command, sys.executable, *arguments], env=environment, check=False)
     if done.returncode:
@@ -75,7 +75,7 @@ def run(output: Path, arguments: list[str]) -> None:
 
 
 def read_totals(output: Path) -> dict[str, int]:
-    """Instructions by name, of every process that wrote into this directory."""
+    """Return instructions by name, of every process that wrote into this directory."""
     found: dict[str, int] = {}
     for path in sorted(output.iterdir()):
         text = path.read_text()

@@ -1,12 +1,11 @@
-"""May a counted result be compared with a baseline, and how closely?
+"""Decide whether, and how closely, a counted result can be compared with a baseline.
 
-``python -m benchmarks.counted.check BASELINE CANDIDATE`` prints the change that is to be allowed,
-for ``kraft regress compare --threshold``. Equal toolchains count alike to half a percent, whatever
-happens to lie where in memory (to 3.5 % for the least of the works, appends of 16 KiB). Another
-compiler, Cython, interpreter or numpy compares with a wide threshold, and says so: nothing is
-passed over. Nothing compares, and the exit code is 1, where the emulated processor or the
-interpreter's minor version is another, or where the two do not hold the same works: then
-``make baseline`` is due, in a commit that says why.
+``python -m benchmarks.counted.check BASELINE CANDIDATE`` prints the change to allow, for ``kraft
+regress compare --threshold``. Equal toolchains agree within half a percent, whatever the memory
+layout (3.5 % for the smallest works, appends of 16 KiB). Another compiler, Cython, interpreter or
+numpy compares with a wide threshold and a warning. The exit code is 1 if the emulated processor or
+the interpreter's minor version differs, or if the two do not contain the same works: then run
+``make baseline``, in a commit that says why.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 EXACT, WIDE = "5%", "10%"
-#: Differences over which counts say nothing about the source.
+#: Differences that make counts incomparable.
 INCOMPARABLE = ("level", "features", "python_minor")
 
 
@@ -35,7 +34,7 @@ def toolchain_of(result: dict[str, Any], path: Path) -> dict[str, str]:
 
 
 def threshold(baseline: Path, candidate: Path) -> str:
-    """The change to be allowed; what differs is written to stderr. Exits where nothing compares."""
+    """Return the change to allow; write differences to stderr. Exits if nothing can be compared."""
     results = [json.loads(path.read_text()) for path in (baseline, candidate)]
     old, new = map(works_of, results)
     problems = [f"{name} is in the baseline only" for name in sorted(old - new)]

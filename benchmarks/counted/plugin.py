@@ -1,6 +1,7 @@
-"""What makes a session's JSON one of the emulated machine: ``-p``, with the counted suite alone.
+"""Plugin (``-p``) that describes the emulated machine in a session's JSON; for the counted suite
+only.
 
-The machine at hand appears nowhere in it, so that the result may be kept in the repository.
+It removes all information on the real machine, so that the result can be kept in the repository.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The process under callgrind, whose arguments are `EXTENSIONS REQUESTS JOBS NAME...`.
+"""The process under callgrind; its arguments are `EXTENSIONS REQUESTS JOBS NAME...`.
 
-Imports everything once and runs each work in a fork of its own, so that no work's count depends on
-the ones before it. A work runs twice: the first time warms up the interpreter, the second one is
-counted. `EXTENSIONS` is the directory of the core that is counted; where any other extension of
-kraft was loaded, nothing is counted. `JOBS` forks run at once.
+It imports everything once and runs each work in its own fork, so that no count depends on earlier
+works. A work runs twice: the first time warms up the interpreter, the second one is counted.
+`EXTENSIONS` is the directory of the counted core; if any other extension of kraft was loaded,
+nothing is counted. `JOBS` forks run at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.counted.callgrind import Counter
 
 
 class Extensions(MetaPathFinder):
-    """Finds the core's compiled modules in this directory, before anybody else finds them."""
+    """Finds the core's compiled modules in this directory, before any other finder."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -31,22 +31,25 @@ class Extensions(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        package = name.removeprefix("kraft._core.").rpartition(".")[0]
         if not name.startswith("kraft._core."):
             return None
-        return PathFinder.find_spec(name, [str(self._directory)])
+        spec = PathFinder.find_spec(name, [str(self._directory / package)])
+        # A directory without an __init__.py is no package of the core.
+        return None if spec is None or spec.origin is None else spec
 
 
 def assert_from(directory: Path) -> None:
     for name, module in sys.modules.items():
         path = getattr(module, "__file__", None) or ""
         if name.startswith("kraft._core.") and path.endswith(".so"):
-            assert Path(path).parent == directory, f"{name} was loaded from {path}"
+            assert Path(path).is_relative_to(directory), f"{name} was loaded from {path}"
 
 
 def count(name: str, counter: Counter) -> None:
     from benchmarks.counted.works import WORKS
 
-    # What is drawn is the same each time; only this process knows.
+    # Random draws are equal each time; only in this process.
     os.urandom = Random(name).randbytes
     work = WORKS[name]()
     state = work.prepare()

@@ -1,8 +1,8 @@
 """The counted works as a pytest-benchmark suite: ``make bench-instructions``.
 
-Each entry's ``extra_info.instructions`` is what the work costs on the emulated machine that
-``machine_info`` describes. Its times are of the work as the product does it, on the machine at
-hand, five rounds of an ordinary build: real, but of a machine that is not the one described.
+Each entry's ``extra_info.instructions`` is the work's count on the emulated machine that
+``machine_info`` describes. Its times are those of an ordinary build on the real machine, five
+rounds: valid, but not of the described machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROUNDS = 5
 
 @pytest.fixture(scope="session")
 def instructions(request: pytest.FixtureRequest) -> dict[str, int]:
-    """Those of every work that this session runs."""
+    """Return the counts of every work of this session."""
     described = request.config.stash[toolchain.DESCRIBED]
     chosen = {item.name for item in request.session.items}
     names = [name for name in WORKS if f"bench_counted[{name}]" in chosen]

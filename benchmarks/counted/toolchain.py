@@ -1,13 +1,13 @@
-"""What counts depend on, and the copy of the core that is counted.
+"""The environment of the counts, and the copy of the core that is counted.
 
 `description` is the machine of a counted result: compiler, C library, interpreter, the packages
-whose code is counted along, and the processor that valgrind emulates. Nothing in it is of the
-machine that happened to run it. Two results with equal descriptions compare exactly.
+whose code is counted as well, and the processor that valgrind emulates. It contains nothing of the
+real machine. Two results with equal descriptions compare exactly.
 
-The core is compiled for ``x86-64-v3``, not for the machine at hand: valgrind shows every program
-the same processor of that level, so that numpy's, the C library's and crc32c's own choices are the
-same on every machine, too. A host without AVX2 cannot count. The C sources are those that an
-ordinary build leaves beside the core; only the C compiler runs.
+The core is compiled for ``x86-64-v3``, not for the real machine: valgrind emulates the same
+processor of that level for every program, so that the choices of numpy, the C library and crc32c
+are the same on every machine, too. A host without AVX2 cannot count. The C sources are those of an
+ordinary build; only the C compiler runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def first_line(*command: str) -> str:
 
 
 def features_shown() -> list[str]:
-    """The processor's features as numpy sees them under valgrind."""
+    """Return the processor's features as numpy sees them under valgrind."""
     command = ["valgrind", "--tool=none", "--quiet", sys.executable, "-c", SHOWN]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: list[str] = json.loads(done.stdout)
@@ -53,7 +53,7 @@ def features_shown() -> list[str]:
 
 
 def description() -> dict[str, str]:
-    """Everything that the counts of one and the same source depend on."""
+    """Return everything on which the counts of one source depend."""
     return {
         "compiler": first_line(os.environ.get("CC", "cc"), "--version"),
         "level": LEVEL,
@@ -67,7 +67,7 @@ def description() -> dict[str, str]:
 
 
 def machine_info(described: dict[str, str]) -> dict[str, object]:
-    """The description in pytest-benchmark's words: a machine by itself."""
+    """Return the description in the form of pytest-benchmark's machine_info."""
     return {
         "node": "counted",
         "processor": LEVEL,
@@ -85,7 +85,7 @@ def machine_info(described: dict[str, str]) -> dict[str, object]:
 
 
 def loaded() -> list[str]:
-    """The core's extensions that this process has loaded: those that are needed."""
+    """Return the core's extensions that this process has loaded."""
     return [
         name.removeprefix("kraft._core.")
         for name, module in sorted(sys.modules.items())
@@ -94,17 +94,18 @@ def loaded() -> list[str]:
 
 
 def directory(described: dict[str, str]) -> Path:
-    """Where a toolchain's build lies."""
+    """Return the directory of a toolchain's build."""
     matters = [described[name] for name in ("compiler", "level", "python", "cython", "numpy")]
     key = hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:12]
     return COUNTED / key
 
 
 def extensions(described: dict[str, str], modules: list[str]) -> Path:
-    """The directory of these modules of the counted core, built where they are not up to date."""
+    """Return the directory with these modules of the counted core; build outdated ones."""
     place = directory(described)
-    flags = {"KRAFT_PORTABLE": "1", "KRAFT_DEBUG": "", "KRAFT_SANITIZE": ""}
-    # Without debugging symbols: a third of the compiler's time, and they change no instruction.
+    flags = {"KRAFT_MARCH": LEVEL, "KRAFT_DEBUG": "", "KRAFT_SANITIZE": ""}
+    flags["KRAFT_PORTABLE"] = "1"  # as past commits call it, in history_counted
+    # No debugging symbols: they take a third of the compiler's time and change no instruction.
     flags["CFLAGS"] = f"-march={LEVEL} -g0"
     flags["KRAFT_MODULES"] = ",".join(modules)
     command = [sys.executable, "setup.py", "-q", "build_ext", "-j", str(os.cpu_count() or 1)]

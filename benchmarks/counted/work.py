@@ -1,8 +1,7 @@
-"""A counted work, and the table of all of them.
+"""A counted work, and the table of all works.
 
-A maker gives a `Work`: it reads the input once, and says how to come to a fresh state, what is
-counted, and what must be true afterwards. Nothing in a work may depend on time, on an address or on
-chance.
+A maker returns a `Work`: it reads the input once, and defines how to create a fresh state, what is
+counted, and the check afterwards. Nothing in a work may depend on time, on an address or on chance.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ PARTITIONS = 50_000
 
 @dataclass(frozen=True)
 class Work:
-    """`run` is counted, on what `prepare` gives; `check` sees both that and the result."""
+    """`run` is counted, on `prepare`'s result; `check` receives that and the result of `run`."""
 
     unit: str
     count: int
@@ -30,7 +29,7 @@ WORKS: dict[str, Callable[[], Work]] = {}
 
 
 def counted(maker: Callable[[], Work]) -> Callable[[], Work]:
-    """The maker's name is the work's."""
+    """Register a maker; its name is the work's."""
     assert maker.__name__ not in WORKS, maker.__name__
     WORKS[maker.__name__] = maker
     return maker

@@ -1,10 +1,9 @@
 """The ``kraft`` command.
 
-Owns the list of commands and what all of them share: exit codes, how an error is told, how Ctrl-C
-and a closed pipe end. A command is a module of this package with a typer ``app``; the table below
-names it, and it is imported only when it is called (or when help lists it), so that ``kraft
---help`` is quick. Inside such a module the library is imported by the functions that need it, for
-the same reason.
+Lists the commands, and maps errors, Ctrl-C and a closed pipe to exit codes and messages. A command
+is a module of this package with a typer ``app``; the table below names it. It is imported only when
+it is called (or when help lists it), so that ``kraft --help`` is fast; for the same reason the
+functions of such a module import the library themselves.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from kraft.cli.exits import BROKEN_PIPE, EPILOG, INTERRUPTED, REFUSED
+from kraft.cli.exit_codes import BROKEN_PIPE, EPILOG, INTERRUPTED, REFUSED
 from kraft.errors import KraftError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Command -> the module whose ``app`` it is, in the order in which help lists them.
+# Command -> the module with its ``app``, in the order of help.
 _COMMANDS: dict[str, str] = {
     "open": "kraft.cli.open",
     "log": "kraft.cli.log",
@@ -47,7 +46,7 @@ _COMMANDS: dict[str, str] = {
 
 
 class CommandGroup(TyperGroup):
-    """The commands of the table, each imported when it is asked for."""
+    """The commands of the table, each imported on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_COMMANDS)
@@ -60,11 +59,11 @@ class CommandGroup(TyperGroup):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        return _ending_well(lambda: super(CommandGroup, self).invoke(ctx))
+        return _with_exit_codes(lambda: super(CommandGroup, self).invoke(ctx))
 
 
-def _ending_well(run: Callable[[], Any]) -> Any:
-    """Runs a command; an error, Ctrl-C and a closed pipe end it with their exit code."""
+def _with_exit_codes(run: Callable[[], Any]) -> Any:
+    """Run a command; convert an error, Ctrl-C and a closed pipe to an exit code."""
     try:
         result = run()
         sys.stdout.flush()
@@ -74,7 +73,7 @@ def _ending_well(run: Callable[[], Any]) -> Any:
         print(f"error: {error}{notes}", file=sys.stderr)
         raise typer.Exit(REFUSED) from None
     except BrokenPipeError:
-        # Nobody reads any more. What is still buffered must not fail again when Python ends.
+        # The reader is gone: discard the rest, as flushing it at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(BROKEN_PIPE) from None
     except OSError as error:
@@ -107,14 +106,17 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _kraft(
     version: bool = typer.Option(
-        False, "--version", help="Print the version.", is_eager=True, callback=_show_version
+        False,
+        "--version",
+        help="Print the version and exit.",
+        is_eager=True,
+        callback=_show_version,
     ),
 ) -> None:
-    """Kafka's metadata controller, KRaft: its metadata opened, its quorum run, its limits explored.
+    """Inspect, verify and repair a Kafka cluster's KRaft metadata, run controllers, simulate failures.
 
-    Nothing in a directory that is opened is ever changed; `storage format` and `salvage` make new
-    ones, and `server start` and `up` write into theirs.
-    """
+    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name.
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``kraft bench``: results of pytest-benchmark into a store, and what a store holds."""
+"""``kraft bench``: add results of pytest-benchmark to a store, and list its runs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.exits import EPILOG
+from kraft.cli.exit_codes import EPILOG
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from kraft.cli.output import Advance
     from kraft.spark.store import IngestReport
 
-#: Less JSON than this is read before a Spark session would have started.
-_ALONE_BYTES = 512 << 20
-#: So many problems are told one by one, unless as JSON.
-_MOST_PROBLEMS = 20
+#: Below this size, reading in this process is faster than starting Spark.
+_LOCAL_BYTES = 512 << 20
+#: Problems listed one by one; --json lists all.
+_MAX_LISTED_PROBLEMS = 20
 
 app = typer.Typer(
-    help="Results of benchmarks: into a store, and what it holds.",
+    help="Add benchmark results to a store, and list its runs.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -28,13 +28,15 @@ app = typer.Typer(
 
 StoreOption = Annotated[
     Path,
-    typer.Option("--store", metavar="DIR", help="The store of results.", show_default=False),
+    typer.Option(
+        "--store", metavar="DIR", help="The directory of the store of results.", show_default=False
+    ),
 ]
 
 
 @app.callback()
 def _bench() -> None:
-    """Results of benchmarks: into a store, and what it holds."""
+    """Add benchmark results to a store, and list its runs."""
 
 
 @app.command("ingest", epilog=EPILOG)
@@ -43,37 +45,37 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="Files that pytest-benchmark wrote, folders (all *.json below them), globs.",
+            help="JSON files of pytest-benchmark, directories (every *.json below them), globs.",
             show_default=False,
         ),
     ],
     store: StoreOption,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Store nothing where anything is wrong with any file."),
+        typer.Option("--strict", help="Store nothing if any file has a problem."),
     ] = False,
     ignore_node: Annotated[
         bool,
         typer.Option(
             "--ignore-node",
-            help="Take machines of one kind for one machine whatever they are called, as runners "
-            "of a CI service are.",
+            help="Ignore the host name: treat machines with the same hardware as one machine, such "
+            "as the runners of a CI service.",
         ),
     ] = False,
     master: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="The Spark that reads: local[2], spark://host:7077. Default: this machine; below "
-            "512 MB without Spark, which would start for longer.",
+            help="Read on this Spark cluster: local[2], spark://host:7077. Default: this machine, "
+            "without Spark below 512 MiB.",
             show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Adds runs to a store, each once however often it is offered.
+    """Add runs to a store; a run that is already stored is not added again.
 
-    Takes the JSON of any project and any version of pytest-benchmark (--benchmark-json, --benchmark-save, --benchmark-autosave; with --benchmark-save-data a run brings its rounds, too). What cannot be read is told and passed over; the rest is stored. Exit code 3 where there was something to tell.
+    Reads the JSON of any project and any version of pytest-benchmark (--benchmark-json, --benchmark-save, --benchmark-autosave; --benchmark-save-data also stores each run's rounds). Skips unreadable files, reports them, and exits with code 3.
 
     [bold]Examples[/bold]
 
@@ -83,7 +85,7 @@ def ingest(
 
       kraft bench ingest /data/runs --store /data/results --master spark://head:7077
     """  # noqa: E501  (help joins no lines: each paragraph is one)
-    from kraft.cli.exits import FOUND
+    from kraft.cli.exit_codes import FOUND
     from kraft.cli.output import Output, progress
 
     output = Output(as_json=as_json)
@@ -104,10 +106,12 @@ def ingest(
             }
         )
     else:
-        for problem in report.problems[:_MOST_PROBLEMS]:
+        for problem in report.problems[:_MAX_LISTED_PROBLEMS]:
             output.note(f"{problem.path}: {problem.reason}")
-        if len(report.problems) > _MOST_PROBLEMS:
-            output.note(f"and {len(report.problems) - _MOST_PROBLEMS} more (--json tells all)")
+        if len(report.problems) > _MAX_LISTED_PROBLEMS:
+            output.note(
+                f"and {len(report.problems) - _MAX_LISTED_PROBLEMS} more (--json lists all)"
+            )
         output.fields(
             f"Results in {store}",
             [
@@ -126,7 +130,7 @@ def ingest(
 
 @app.command("runs", epilog=EPILOG)
 def runs(store: StoreOption, as_json: JsonOption = False) -> None:
-    """Lists the runs of a store, oldest first.
+    """List the runs of a store, oldest first.
 
     [bold]Examples[/bold]
 
@@ -204,7 +208,7 @@ def _ingest(
         raise MissingPackageError(f"this needs kraft[spark]: {_advice(error)}") from None
     if master is None:
         files, _ = find_files(paths)
-        if sum(size for _, size in files) < _ALONE_BYTES:
+        if sum(size for _, size in files) < _LOCAL_BYTES:
             return stores.ingest(
                 None, paths, store, strict=strict, ignore_node=ignore_node, on_progress=advance
             )

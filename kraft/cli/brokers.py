@@ -1,4 +1,4 @@
-"""``kraft brokers``: who is registered, and what each holds."""
+"""``kraft brokers``: the registered brokers, and how many partitions each leads and holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG
+from kraft.cli.exit_codes import EPILOG
 from kraft.cli.options import AtOption, FromOption, JsonOption
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kraft.metadata.facade import Metadata
 
 app = typer.Typer(
-    help="Registered brokers.", no_args_is_help=True, add_completion=False, epilog=EPILOG
+    help="List the registered brokers.", no_args_is_help=True, add_completion=False, epilog=EPILOG
 )
 
 BROKER_COLUMNS = (
@@ -26,13 +26,12 @@ BROKER_NUMBERS = ("ID", "EPOCH", "LEADERS", "REPLICAS")
 
 @app.callback()
 def _brokers() -> None:
-    """Registered brokers."""
+    """List the registered brokers."""
 
 
 @app.command("list", epilog=EPILOG)
 def list_brokers(from_: FromOption, at: AtOption = None, as_json: JsonOption = False) -> None:
-    """Every registered broker: rack, state, epoch, endpoints, and how many partitions it leads
-    and holds.
+    """List the registered brokers: rack, state, epoch, endpoints, partitions led and held.
 
     [bold]Examples[/bold]
 
@@ -53,7 +52,9 @@ def list_brokers(from_: FromOption, at: AtOption = None, as_json: JsonOption = F
 
 
 def broker_documents(metadata: Metadata) -> list[dict[str, Any]]:
-    """One JSON object a broker, by id, with the names of Kafka's RegisterBrokerRecord."""
+    """Return one JSON object for each broker, by id, with the names of Kafka's
+    RegisterBrokerRecord.
+    """
     import numpy as np
 
     from kraft.metadata.kafka_json import json_value
@@ -85,7 +86,7 @@ def broker_documents(metadata: Metadata) -> list[dict[str, Any]]:
 
 
 def broker_row(broker: dict[str, Any]) -> tuple[object, ...]:
-    """A broker's document as a row under the columns of ``kraft brokers list``."""
+    """Return a broker's document as a row for the columns of ``kraft brokers list``."""
     return (
         broker["brokerId"],
         broker["rack"],
@@ -100,7 +101,7 @@ def broker_row(broker: dict[str, Any]) -> tuple[object, ...]:
 
 
 def endpoint_documents(endpoints: Any) -> list[dict[str, Any]]:
-    """Endpoints by listener name; the security protocol by its name."""
+    """Return endpoints by listener name, with the names of their security protocols."""
     from kraft.image.nodes import SECURITY_PROTOCOLS
 
     return [
@@ -115,5 +116,5 @@ def endpoint_documents(endpoints: Any) -> list[dict[str, Any]]:
 
 
 def endpoints_text(endpoints: list[dict[str, Any]]) -> str:
-    """``PLAINTEXT://host:9092,…``"""
+    """Return ``PLAINTEXT://host:9092,…``."""
     return ",".join(f"{point['name']}://{point['host']}:{point['port']}" for point in endpoints)

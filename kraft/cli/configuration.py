@@ -1,7 +1,6 @@
-"""A node's configuration on a command line: the options that name it, and what is told of it.
+"""A node's configuration on the command line: its options, and notes about ignored settings.
 
-Owns that nothing in a configuration is passed over in silence: every command that loads one names
-what the node does not heed.
+Every command that loads a configuration reports each setting that has no effect here.
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ ConfigOption = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="The node's configuration: Kafka's own .properties file.",
+        help="The node's configuration, a .properties file as for Apache Kafka.",
         show_default=False,
     ),
 ]
 
 
 def load_configuration(output: Output, path: Path, overrides: Iterable[str] = ()) -> ServerConfig:
-    """The configuration in ``path``; ``overrides`` are ``name=value`` and stand in for the file.
+    """Return the configuration in ``path``; ``overrides`` are ``name=value`` and replace its
+    settings.
 
-    What the node does not heed is noted on stderr. Raises InvalidConfigError, CorruptRecordError.
+    Notes settings without effect on stderr. Raises InvalidConfigError, CorruptRecordError.
     """
     from kraft.errors import InvalidConfigError
     from kraft.server.config.loading import ServerConfig
@@ -40,15 +40,15 @@ def load_configuration(output: Output, path: Path, overrides: Iterable[str] = ()
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals:
-            raise InvalidConfigError(f"an override is name=value, which {override!r:.80} is not")
+            raise InvalidConfigError(f"--override must be name=value, not {override!r:.80}")
         given[name.strip()] = value
     config = ServerConfig.load(path, given)
     for each in config.not_understood:
         meant = f"; did you mean {each.similar}?" if each.similar else ""
-        output.note(f"{each.where}: {each.name} is not understood and has no effect{meant}")
+        output.note(f"{each.where}: {each.name} is unknown and has no effect{meant}")
     if config.no_effect:
         names = ", ".join(each.name for each in config.no_effect)
-        output.note(f"{config.path}: known to Kafka, has no effect here: {names}")
+        output.note(f"{config.path}: these settings of Kafka have no effect here: {names}")
     for warning in config.warnings:
         output.note(f"{config.path}: {warning}")
     return config

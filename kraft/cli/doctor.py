@@ -1,8 +1,8 @@
-"""``kraft doctor``: what this machine has of what kraft can use, and what to do about the rest.
+"""``kraft doctor``: check this machine for everything that kraft can use, with advice for the rest.
 
-Owns the checks. Each looks at one thing, takes a fraction of a second, and leaves nothing behind;
-only ``--spark`` takes longer, as it starts a session. What is required is little: Python, numpy,
-the compiled core and a directory to write to. Everything else unlocks something, and is told so.
+Each check takes a fraction of a second and leaves no files; only ``--spark`` takes longer, as it
+starts a session. Required are Python, numpy, the compiled core and a writable directory. Everything
+else is optional; its check says what needs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.exits import EPILOG, FAILED
+from kraft.cli.exit_codes import EPILOG, FAILED
 from kraft.cli.options import JsonOption
 from kraft.errors import KraftError
 
@@ -34,13 +34,13 @@ app = typer.Typer(add_completion=False, epilog=EPILOG)
 _GIB = 1 << 30
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_NUMPY = 2
-#: The port of brokers and that of controllers in Kafka's own examples.
+#: The ports of brokers and controllers in Kafka's own examples.
 _PORTS = (9092, 9093)
 _SYNCS = 20
-#: Above this a controller's every commit is slow, whatever else is fast.
+#: Above this median, every commit of a controller is slow.
 _SLOW_SYNC_S = 0.02
 _TOOL_TIMEOUT_S = 30
-#: What each extra of the package is for; which packages it needs is said by the package itself.
+#: The purpose of each extra; the package's metadata lists the packages it needs.
 _EXTRAS = {
     "arrow": "partitions as Arrow tables",
     "codecs": "logs compressed with snappy, lz4 or zstd",
@@ -58,8 +58,8 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
-    """One thing looked at. ``advice`` says what to do where it is not ok."""
+class DoctorCheck:
+    """The result of one check. ``advice`` says what to do where it is not ok."""
 
     name: str
     status: Status
@@ -73,18 +73,17 @@ class Check:
 def doctor(
     directory: Annotated[
         Path,
-        typer.Option("--dir", metavar="DIR", help="The directory whose disk is looked at."),
+        typer.Option("--dir", metavar="DIR", help="Check the disk of this directory."),
     ] = Path(),
     spark: Annotated[
         bool,
-        typer.Option("--spark", help="Start a small Spark session and count to 10 in it."),
+        typer.Option("--spark", help="Also start a small Spark session and count to 10 in it."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What this machine has of what kraft can use, and what to do about the rest.
+    """Check what kraft can use on this machine, and print what to do about the rest.
 
-    Exit code 4 if something required is missing: Python, numpy, the compiled core, a
-    directory to write to; with --spark also Java and PySpark.
+    Exit code 4: a requirement is missing: Python, numpy, the compiled core, a writable directory; with --spark also Java and PySpark.
 
     [bold]Examples[/bold]
 
@@ -93,14 +92,14 @@ def doctor(
       kraft doctor --spark --dir /var/lib/kafka
 
       kraft doctor --json | jq '.checks[] | select(.status != "ok")'
-    """
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.output import Output, progress
 
-    checks: list[Check] = []
-    looks = _looks(directory, spark=spark)
-    with progress("Looking", len(looks), shown=not as_json) as advance:
-        for done, look in enumerate(looks, 1):
-            checks += look()
+    checks: list[DoctorCheck] = []
+    groups = _check_groups(directory, spark=spark)
+    with progress("checking", len(groups), shown=not as_json) as advance:
+        for done, group in enumerate(groups, 1):
+            checks += group()
             advance(done)
     failed = [each for each in checks if each.required and each.status is Status.MISSING]
     output = Output(as_json=as_json)
@@ -109,7 +108,7 @@ def doctor(
     else:
         output.table(
             "",
-            ("check", "status", "found", "what it is for"),
+            ("check", "status", "found", "purpose"),
             [(each.name, each.status.value, each.found, each.purpose) for each in checks],
         )
         output.fields(
@@ -122,7 +121,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _looks(directory: Path, *, spark: bool) -> list[Callable[[], list[Check]]]:
+def _check_groups(directory: Path, *, spark: bool) -> list[Callable[[], list[DoctorCheck]]]:
     return [
         lambda: [_python(), _numpy(), _core()],
         lambda: [_java(required=spark), _pyspark(required=spark)],
@@ -135,9 +134,9 @@ def _looks(directory: Path, *, spark: bool) -> list[Callable[[], list[Check]]]:
     ]
 
 
-def _python() -> Check:
+def _python() -> DoctorCheck:
     is_new = sys.version_info >= _OLDEST_PYTHON
-    return Check(
+    return DoctorCheck(
         "Python",
         Status.OK if is_new else Status.MISSING,
         f"{platform.python_implementation()} {platform.python_version()}",
@@ -147,24 +146,28 @@ def _python() -> Check:
     )
 
 
-def _numpy() -> Check:
-    purpose, advice = "the columns that hold metadata", "pip install 'numpy>=2.0'"
+def _numpy() -> DoctorCheck:
+    purpose, advice = "the columns of metadata", "pip install 'numpy>=2.0'"
     try:
         import numpy as np
     except ImportError as error:
-        return Check("numpy", Status.MISSING, str(error), purpose, advice, required=True)
+        return DoctorCheck("numpy", Status.MISSING, str(error), purpose, advice, required=True)
     is_new = int(np.__version__.split(".")[0]) >= _OLDEST_NUMPY
     status = Status.OK if is_new else Status.MISSING
-    return Check("numpy", status, np.__version__, purpose, "" if is_new else advice, required=True)
+    return DoctorCheck(
+        "numpy", status, np.__version__, purpose, "" if is_new else advice, required=True
+    )
 
 
-def _core() -> Check:
-    """Every module of the core is imported: one that was built for another Python says so."""
+def _core() -> DoctorCheck:
+    """Import every module of the core, which fails for one built for another Python."""
     import kraft._core
 
-    purpose = "logs, records, elections: everything that is fast"
+    purpose = "logs, records, elections"
     (folder,) = map(Path, kraft._core.__path__)
-    names = sorted({path.name.split(".")[0] for path in folder.glob("*.pyi")})
+    names = sorted(
+        ".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("*.pyi")
+    )
     failures = []
     for name in names:
         try:
@@ -173,25 +176,25 @@ def _core() -> Check:
             failures.append(f"{name} ({error})")
     if failures:
         found = f"{len(failures)} of {len(names)} modules do not import: {failures[0]}"
-        advice = "build it: `make build` in a source tree, else install kraft again"
-        return Check("compiled core", Status.MISSING, found, purpose, advice, required=True)
+        advice = "run `make build` in a source tree, or install kraft again"
+        return DoctorCheck("compiled core", Status.MISSING, found, purpose, advice, required=True)
     if _is_traced():
-        return Check(
+        return DoctorCheck(
             "compiled core",
             Status.WARNING,
             f"{len(names)} modules, debug build",
             purpose,
-            "a debug build checks every index and is many times slower: `make build`",
+            "run `make build`: a debug build is many times slower",
             required=True,
         )
-    return Check(
+    return DoctorCheck(
         "compiled core", Status.OK, f"{len(names)} modules, release build", purpose, required=True
     )
 
 
 def _is_traced() -> bool:
-    """Whether the core is a debug build: those tell a profiler of the calls of their functions."""
-    from kraft._core.placement import default_directory
+    """Return whether the core is a debug build: only those report calls to a profiler."""
+    from kraft._core.decide.placement import default_directory
 
     files: list[str] = []
     before = sys.getprofile()
@@ -203,7 +206,7 @@ def _is_traced() -> bool:
     return any(file.endswith(".pyx") for file in files)
 
 
-def _java(*, required: bool) -> Check:
+def _java(*, required: bool) -> DoctorCheck:
     from kraft.errors import MissingJavaError
     from kraft.spark.java import ADVICE, find_java
 
@@ -212,30 +215,30 @@ def _java(*, required: bool) -> Check:
         java = find_java()
     except MissingJavaError as error:
         found = str(error).split("found: ")[-1].removesuffix(f". {ADVICE}")
-        return Check("Java", Status.MISSING, found, purpose, ADVICE, required)
+        return DoctorCheck("Java", Status.MISSING, found, purpose, ADVICE, required)
     found = f"Java {java.version}, {java.origin}: {java.home}"
     if java.has_launcher:
         found += " (started without the vector module, which it lacks)"
-    if java.passed_over:
-        advice = f"another Java would not do, {'; '.join(java.passed_over)}"
-        return Check("Java", Status.WARNING, found, purpose, advice, required)
-    return Check("Java", Status.OK, found, purpose, required=required)
+    if java.rejected:
+        advice = f"unsuitable: {'; '.join(java.rejected)}"
+        return DoctorCheck("Java", Status.WARNING, found, purpose, advice, required)
+    return DoctorCheck("Java", Status.OK, found, purpose, required=required)
 
 
-def _pyspark(*, required: bool) -> Check:
+def _pyspark(*, required: bool) -> DoctorCheck:
     purpose = "`kraft bench`, `kraft regress`, `kraft sweep`"
     advice = "pip install 'kraft[spark]'"
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        return Check("PySpark", Status.MISSING, "not installed", purpose, advice, required)
+        return DoctorCheck("PySpark", Status.MISSING, "not installed", purpose, advice, required)
     if int(version.split(".")[0]) < 4:
-        return Check("PySpark", Status.MISSING, version, purpose, advice, required)
-    return Check("PySpark", Status.OK, version, purpose, required=required)
+        return DoctorCheck("PySpark", Status.MISSING, version, purpose, advice, required)
+    return DoctorCheck("PySpark", Status.OK, version, purpose, required=required)
 
 
-def _spark_session() -> Check:
-    purpose = "that Java and PySpark work together"
+def _spark_session() -> DoctorCheck:
+    purpose = "Java and PySpark together"
     started = time.monotonic()
     try:
         from kraft.spark.session import spark_session
@@ -243,15 +246,17 @@ def _spark_session() -> Check:
         with spark_session(master="local[1]", memory="1g") as session:
             count = session.range(10).count()
     except KraftError as error:
-        advice = "PySpark 4.1 needs Java 17 or 21; PySpark 4.3 runs on Java 25, too"
-        return Check("Spark session", Status.MISSING, str(error), purpose, advice, required=True)
+        advice = "install Java 17 or 21; PySpark 4.3 also runs on Java 25"
+        return DoctorCheck(
+            "Spark session", Status.MISSING, str(error), purpose, advice, required=True
+        )
     took_s = time.monotonic() - started
     assert count == 10, f"Spark counted {count} of 10"
-    found = f"counted to 10 in {took_s:.1f} s, start and end included"
-    return Check("Spark session", Status.OK, found, purpose, required=True)
+    found = f"counted to 10 in {took_s:.1f} s, including start and stop"
+    return DoctorCheck("Spark session", Status.OK, found, purpose, required=True)
 
 
-def _tools() -> Iterator[Check]:
+def _tools() -> Iterator[DoctorCheck]:
     compiler = os.environ.get("CC", "cc").split()[0]
     yield _tool(
         "C compiler",
@@ -262,23 +267,23 @@ def _tools() -> Iterator[Check]:
     yield _tool(
         "Maven",
         "mvn",
-        "the tests and benchmarks beside Apache Kafka's own classes",
-        "install it (Debian: apt-get install maven), or do without `make interop`",
+        "tests and benchmarks against Apache Kafka's own classes",
+        "install it for `make interop` (Debian: apt-get install maven)",
     )
     yield _tool(
         "valgrind",
         "valgrind",
-        "instruction counts of benchmarks, which noise does not move",
-        "install it (Debian: apt-get install valgrind), or compare times only",
+        "instruction counts of benchmarks, which are free of noise",
+        "install it for `make bench-instructions` (Debian: apt-get install valgrind)",
     )
 
 
-def _tool(name: str, command: str, purpose: str, advice: str) -> Check:
+def _tool(name: str, command: str, purpose: str, advice: str) -> DoctorCheck:
     path = shutil.which(command)
     if path is None:
-        return Check(name, Status.MISSING, f"no {command} on PATH", purpose, advice)
+        return DoctorCheck(name, Status.MISSING, f"no {command} on PATH", purpose, advice)
     try:
-        said = subprocess.run(
+        version_text = subprocess.run(
             [path, "--version"],
             capture_output=True,
             text=True,
@@ -288,41 +293,41 @@ def _tool(name: str, command: str, purpose: str, advice: str) -> Check:
             check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return Check(name, Status.WARNING, f"{path} fails: {error}", purpose, advice)
+        return DoctorCheck(name, Status.WARNING, f"{path} fails: {error}", purpose, advice)
     # Maven colours its first line even into a pipe.
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines() or [path]
-    return Check(name, Status.OK, lines[0].strip(), purpose)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", version_text).splitlines() or [path]
+    return DoctorCheck(name, Status.OK, lines[0].strip(), purpose)
 
 
-def _ports() -> Iterator[Check]:
+def _ports() -> Iterator[DoctorCheck]:
     purpose = "nodes on this machine: `kraft server start`, `kraft up`"
     try:
         with socket.socket() as any_port:
             any_port.bind(("127.0.0.1", 0))
     except OSError as error:
         advice = "allow programs to listen on 127.0.0.1"
-        yield Check("loopback", Status.MISSING, str(error), purpose, advice)
+        yield DoctorCheck("loopback", Status.MISSING, str(error), purpose, advice)
         return
-    yield Check("loopback", Status.OK, "ports of 127.0.0.1 can be bound", purpose)
+    yield DoctorCheck("loopback", Status.OK, "ports of 127.0.0.1 can be bound", purpose)
     taken = [port for port in _PORTS if not _is_free(port)]
-    told = " and ".join(map(str, _PORTS))
+    listed = " and ".join(map(str, _PORTS))
     if taken:
         names = " and ".join(map(str, taken))
-        yield Check(
+        yield DoctorCheck(
             "Kafka's ports",
             Status.WARNING,
-            f"something listens on {names}",
-            "brokers and controllers where no other port is configured",
-            "stop it, or set other ports in listeners",
+            f"another process listens on {names}",
+            "brokers and controllers with default ports",
+            "stop that process, or set other ports in listeners",
         )
     else:
-        purpose = "brokers and controllers where no other port is configured"
-        yield Check("Kafka's ports", Status.OK, f"{told} are free", purpose)
+        purpose = "brokers and controllers with default ports"
+        yield DoctorCheck("Kafka's ports", Status.OK, f"{listed} are free", purpose)
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # A connection that ended a moment ago does not hold a port for a server either.
+        # As servers do: a connection in TIME_WAIT does not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -331,37 +336,37 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _disk(directory: Path) -> Iterator[Check]:
+def _disk(directory: Path) -> Iterator[DoctorCheck]:
     purpose = "logs, snapshots, stores of results"
     try:
         latencies_s = _sync_latencies_s(directory)
         free = shutil.disk_usage(directory).free
     except OSError as error:
-        advice = "name a directory that can be written to: --dir DIR"
-        yield Check("disk", Status.MISSING, str(error), purpose, advice, required=True)
+        advice = "name a writable directory: --dir DIR"
+        yield DoctorCheck("disk", Status.MISSING, str(error), purpose, advice, required=True)
         return
     is_ample = free >= _GIB
-    yield Check(
+    yield DoctorCheck(
         "disk",
         Status.OK if is_ample else Status.WARNING,
         f"{free / _GIB:,.1f} GiB free in {directory.absolute()}",
         purpose,
-        "" if is_ample else "make room: logs, snapshots and stores grow",
+        "" if is_ample else "free some space: logs, snapshots and stores grow",
         required=True,
     )
     median_s, worst_s = latencies_s[len(latencies_s) // 2], latencies_s[-1]
     is_fast = median_s <= _SLOW_SYNC_S
-    yield Check(
+    yield DoctorCheck(
         "fsync",
         Status.OK if is_fast else Status.WARNING,
         f"median {median_s * 1e3:.2f} ms, worst {worst_s * 1e3:.2f} ms of {_SYNCS}",
-        "how soon a controller's records are committed",
-        "" if is_fast else "another disk for metadata.log.dir: every commit waits for this one",
+        "the commit latency of a controller",
+        "" if is_fast else "use a faster disk for metadata.log.dir: every commit waits for fsync",
     )
 
 
 def _sync_latencies_s(directory: Path) -> list[float]:
-    """How long it took to make 4 KiB durable, some times over, shortest first."""
+    """Return how long each write and fsync of 4 KiB took, in seconds, shortest first."""
     latencies_s = []
     with tempfile.TemporaryFile(dir=directory) as file:
         for _ in range(_SYNCS):
@@ -373,11 +378,11 @@ def _sync_latencies_s(directory: Path) -> list[float]:
     return sorted(latencies_s)
 
 
-def _memory() -> Check:
+def _memory() -> DoctorCheck:
     total, available = _memory_sizes()
     is_ample = available >= 2 * _GIB
-    advice = "Spark's driver takes 1 GiB and more, a large cluster too: end something else"
-    return Check(
+    advice = "stop other processes: Spark's driver and large clusters need 1 GiB or more"
+    return DoctorCheck(
         "memory",
         Status.OK if is_ample else Status.WARNING,
         f"{available / _GIB:.1f} GiB of {total / _GIB:.1f} GiB available, {os.cpu_count()} cores",
@@ -387,12 +392,12 @@ def _memory() -> Check:
 
 
 def _memory_sizes() -> tuple[int, int]:
-    """Bytes in all and available, within the limit of the container where there is one."""
+    """Return total and available bytes, within the limit of the container if there is one."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = available = page * os.sysconf("SC_PHYS_PAGES")
-    told = Path("/proc/meminfo")
-    if told.is_file():
-        given = re.search(r"^MemAvailable: +(\d+) kB", told.read_text(), re.MULTILINE)
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        given = re.search(r"^MemAvailable: +(\d+) kB", meminfo.read_text(), re.MULTILINE)
         available = int(given[1]) * 1024 if given else available
     group = Path("/sys/fs/cgroup")
     try:
@@ -403,15 +408,15 @@ def _memory_sizes() -> tuple[int, int]:
     return min(total, limit), min(available, max(limit - used, 0))
 
 
-def _extras() -> Iterator[Check]:
-    """Which optional packages are there, by the extra that asks for them."""
+def _extras() -> Iterator[DoctorCheck]:
+    """Yield a check for each extra: whether its packages are installed."""
     try:
         wanted = metadata.requires("kraft") or []
     except metadata.PackageNotFoundError:
-        yield Check(
+        yield DoctorCheck(
             "extras",
             Status.WARNING,
-            "kraft runs from a source tree that is not installed",
+            "the package's metadata is missing: it runs from a source tree",
             "; ".join(_EXTRAS.values()),
             "pip install -e '.[spark]'",
         )
@@ -426,10 +431,10 @@ def _extras() -> Iterator[Check]:
         name = f"kraft[{extra}]"
         if absent:
             listed = f"not installed: {', '.join(absent)}"
-            yield Check(name, Status.MISSING, listed, purpose, f"pip install '{name}'")
+            yield DoctorCheck(name, Status.MISSING, listed, purpose, f"pip install '{name}'")
         else:
             versions = [f"{package} {metadata.version(package)}" for package in packages]
-            yield Check(name, Status.OK, ", ".join(versions), purpose)
+            yield DoctorCheck(name, Status.OK, ", ".join(versions), purpose)
 
 
 def _is_installed(package: str) -> bool:

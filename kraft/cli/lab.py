@@ -1,4 +1,4 @@
-"""``kraft lab``: scenarios on clusters that nobody has at hand."""
+"""``kraft lab``: scenarios on clusters of a million partitions, and their traces."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG, FAILED, FOUND, INTERRUPTED
+from kraft.cli.exit_codes import EPILOG, FAILED, FOUND, INTERRUPTED
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from kraft.metadata.facade import Metadata
 
-#: What a checkout carries: the metadata directory of a controller of a real cluster.
+#: The default seed, in a checkout: the metadata directory of a real cluster's controller.
 _SEED_IN_CHECKOUT = Path("tests") / "data" / "kafka-4.3" / "controller-101"
 
 app = typer.Typer(
-    help="Scenarios on clusters of a million partitions.",
+    help="Run scenarios on clusters of a million partitions.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -29,27 +29,35 @@ app = typer.Typer(
 
 @app.callback()
 def _lab() -> None:
-    """Scenarios on clusters of a million partitions."""
+    """Run scenarios on clusters of a million partitions."""
 
 
 @app.command("million", epilog=EPILOG)
 def million(
     partitions: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10_000_000, help="Partitions in all.")
+        int,
+        typer.Option(metavar="N", min=1, max=10_000_000, help="The total number of partitions."),
     ] = 1_000_000,
-    brokers: Annotated[int, typer.Option(metavar="B", min=1, help="Brokers in all.")] = 300,
-    racks: Annotated[int, typer.Option(metavar="R", min=1, help="Racks they stand in.")] = 3,
+    brokers: Annotated[
+        int, typer.Option(metavar="B", min=1, help="The total number of brokers.")
+    ] = 300,
+    racks: Annotated[
+        int,
+        typer.Option(
+            metavar="R", min=1, help="The number of racks, to which brokers are assigned in turn."
+        ),
+    ] = 3,
     replication_factor: Annotated[
         int,
-        typer.Option(metavar="F", min=1, max=32, help="Replicas of each new partition."),
+        typer.Option(metavar="F", min=1, max=32, help="The replication factor of new partitions."),
     ] = 3,
     from_: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="DIR",
-            help="The metadata directory of the seed. Default: the real one that the checkout "
-            "carries.",
+            help="The metadata directory to start from. Default: that of a real cluster in the "
+            "source tree.",
             show_default=False,
         ),
     ] = None,
@@ -58,32 +66,32 @@ def million(
         typer.Option(
             "--dir",
             metavar="DIR",
-            help="Write here, and leave it there: an empty directory, or a new one. Default: a "
-            "temporary directory that is removed afterwards.",
+            help="Write to this new or empty directory and keep it. Default: a temporary directory "
+            "that is removed at the end.",
             show_default=False,
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the temporary directory and say where it is.")
+        bool, typer.Option("--keep", help="Keep the temporary directory and print its path.")
     ] = False,
     seed: Annotated[
-        int, typer.Option(metavar="SEED", help="Of all choices; the same one gives the same run.")
+        int, typer.Option(metavar="SEED", help="The random seed; the same seed repeats the run.")
     ] = 0,
     trace: Annotated[
         Path | None,
         typer.Option(
             "--trace",
             metavar="FILE",
-            help="Write every event of the controller to this new file: what, when, how long, "
-            "how many records. `kraft lab trace` reads it.",
+            help="Write every event of the controller to this new file: kind, time, duration, "
+            "number of records. `kraft lab trace` reads it.",
             show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Grows a real cluster's metadata to a million partitions, and lives a cluster's life on it.
+    """Grow a real cluster's metadata to a million partitions, fail and recover brokers, reload it.
 
-    Places and creates the partitions (decided, encoded, appended to a log, fsynced), fences a broker, loses its rack, brings it back, elects preferred leaders, deletes a topic, writes a snapshot. Then everything is dropped, loaded cold from disk and compared column by column: exit code 4 where it is not the same.
+    Creates the partitions (placed, encoded, appended to a log, fsynced), fences a broker, then the rest of its rack, unfences them, elects preferred leaders, deletes a topic and writes a snapshot. Then drops the state, loads it from disk and compares it column by column. Exit code 4: the loaded state differs.
 
     [bold]Examples[/bold]
 
@@ -99,7 +107,7 @@ def million(
     from kraft.cli.output import Output, progress
     from kraft.lab.million import run
     from kraft.lab.report import HEADINGS
-    from kraft.lab.scenario import Settings
+    from kraft.lab.scenario import ScenarioSettings
     from kraft.lab.trace import TraceHeader, TraceWriter
 
     output = Output(as_json=as_json)
@@ -110,7 +118,7 @@ def million(
         if not as_json:
             print_summary(output, seeds[0])
 
-    settings = Settings(
+    settings = ScenarioSettings(
         source=from_ or _default_seed(),
         partitions=partitions,
         brokers=brokers,
@@ -120,7 +128,7 @@ def million(
         directory=directory,
         keep=keep,
     )
-    # To be stopped is to be interrupted: what was begun is cleared away either way.
+    # SIGTERM is handled as Ctrl-C, which removes the temporary directory.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with ExitStack() as stack:
@@ -131,10 +139,12 @@ def million(
             report = run(settings, progress, show_seed, writer)
     except KeyboardInterrupt:
         left = (
-            "nothing is left behind" if directory is None else f"{directory} holds what there was"
+            "no files are left"
+            if directory is None
+            else f"{directory} has the files written so far"
         )
         if trace is not None:
-            left += f"; {trace} has what happened until then"
+            left += f"; {trace} has the events so far"
         print(f"interrupted: {left}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
@@ -143,7 +153,7 @@ def million(
         output.table(report.title, HEADINGS, report.rows(), numbers=HEADINGS[1:])
         output.fields("Result", report.closing())
     if not report.is_equal:
-        print("error: the loaded state is not the one that was dropped", file=sys.stderr)
+        print("error: the loaded state differs from the dropped one", file=sys.stderr)
         raise typer.Exit(FAILED)
 
 
@@ -151,11 +161,11 @@ def million(
 def trace(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Traces, as --trace writes them."),
+        typer.Argument(metavar="FILE...", help="Traces that --trace wrote."),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """What a trace says: of each kind of event how many there were and how long they took.
+    """Summarize traces: the number of events of each kind, and how long they took.
 
     [bold]Examples[/bold]
 
@@ -165,17 +175,17 @@ def trace(
     """
     from kraft.cli.output import Output
     from kraft.lab.trace import Trace
-    from kraft.lab.trace_summary import HEADINGS, Summary
+    from kraft.lab.trace_summary import HEADINGS, TraceSummary
 
     output = Output(as_json=as_json)
-    summary = Summary.of(Trace(path) for path in files)
+    summary = TraceSummary.of(Trace(path) for path in files)
     if as_json:
         output.document(summary.as_dict())
     else:
         output.table(summary.title, HEADINGS, summary.rows(), numbers=HEADINGS[1:])
     for torn in summary.torn:
         output.note(
-            f"torn: {torn.size} bytes from byte {torn.position} of {torn.path} are left out "
+            f"torn: {torn.size} bytes from byte {torn.position} of {torn.path} are skipped "
             f"({torn.reason})"
         )
     if summary.torn:
@@ -183,12 +193,12 @@ def trace(
 
 
 def _default_seed() -> Path:
-    """The seed of the checkout that this package is run from, or that the user stands in."""
+    """Return the seed in this package's checkout, or in the current directory."""
     for root in (Path(__file__).resolve().parents[2], Path.cwd()):
         if (root / _SEED_IN_CHECKOUT).is_dir():
             return root / _SEED_IN_CHECKOUT
     from kraft.errors import StorageError
 
     raise StorageError(
-        f"there is no {_SEED_IN_CHECKOUT} here to be the seed: name a metadata directory (--from)"
+        f"there is no {_SEED_IN_CHECKOUT} to start from: name a metadata directory (--from)"
     )

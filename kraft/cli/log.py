@@ -1,8 +1,7 @@
-"""``kraft log dump``: every batch and every record, as Kafka's ``kafka-dump-log`` prints them.
+"""``kraft log dump``: every batch and every record, in the format of Kafka's ``kafka-dump-log``.
 
-Owns the text of a batch and of a record (that of ``kafka-dump-log --cluster-metadata-decoder``,
-so that what reads one reads the other), their JSON lines, and the filters. Streams: what is held
-at a time is one batch.
+Formats a batch and a record as ``kafka-dump-log --cluster-metadata-decoder`` does, so that one
+parser reads both, or as JSON lines, and applies the filters. Holds one batch in memory at a time.
 """
 
 from __future__ import annotations
@@ -17,29 +16,28 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from kraft.cli.exits import EPILOG, FOUND
+from kraft.cli.exit_codes import EPILOG, FOUND
 from kraft.cli.options import JsonOption, MetadataPath, SalvageOption
 
 if TYPE_CHECKING:
-    from kraft._core.batch_records import Record as RawRecord
-    from kraft._core.batch_records import RecordBatch
+    from kraft._core.bytes.batch_records import RawRecord, RecordBatch
     from kraft.cli.topic_filter import TopicFilter
     from kraft.metadata.source import MetadataSource
     from kraft.records import Record
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
-# One encoder for all lines, as making one takes longer than a short line. JSON lines are ASCII, so
-# that the encoding of stdout cannot change them; text has characters as Kafka's tools print them.
+# One encoder for all lines, as creating one takes longer than encoding a short line. JSON lines are
+# ASCII, so that stdout's encoding cannot change them; text is not escaped, as in Kafka's tools.
 _ENCODE_ASCII = json.JSONEncoder(separators=(",", ":")).encode
 _ENCODE_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-# Jackson writes the hexadecimal digits of control characters in capitals.
+# Jackson writes the hexadecimal digits of control characters in upper case.
 _CONTROL_CHARACTER = re.compile(r"\\\\|\\u00[01][a-f]")
 _CYAN, _PLAIN = "\x1b[36m", "\x1b[0m"
 
 
 class Wanted(NamedTuple):
-    """Which records are printed; None lets every record pass."""
+    """The filters; None selects every record."""
 
     types: frozenset[type[Record]] | None
     topics: TopicFilter | None
@@ -53,7 +51,7 @@ class Wanted(NamedTuple):
 
 @app.callback()
 def _log() -> None:
-    """The metadata log, batch by batch."""
+    """Print the metadata log, batch by batch."""
 
 
 @app.command(epilog=EPILOG)
@@ -64,7 +62,7 @@ def dump(
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="Only records of this type, such as PartitionChange; may be repeated.",
+            help="Only records of this type, such as PartitionChange. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -74,32 +72,40 @@ def dump(
             "--topic",
             metavar="NAME",
             help="Only records of this topic (a name or a topic id), its partitions and its "
-            "configs; may be repeated.",
+            "configs. Repeatable.",
             show_default=False,
         ),
     ] = None,
-    since: Annotated[int, typer.Option(metavar="OFFSET", min=0, help="From this offset on.")] = 0,
+    since: Annotated[
+        int, typer.Option(metavar="OFFSET", min=0, help="Only records from this offset on.")
+    ] = 0,
     until: Annotated[
         int | None,
-        typer.Option(metavar="OFFSET", min=0, help="Below this offset.", show_default=False),
+        typer.Option(
+            metavar="OFFSET",
+            min=0,
+            help="Only records below this offset. Default: up to the end.",
+            show_default=False,
+        ),
     ] = None,
     batches: Annotated[
-        bool, typer.Option("--batches", help="Only the batches, without their records.")
+        bool, typer.Option("--batches", help="Print batches without their records.")
     ] = False,
     salvage: SalvageOption = False,
     show_secrets: Annotated[
         bool,
         typer.Option(
-            "--show-secrets", help="Print salts, keys and passwords that are hidden otherwise."
+            "--show-secrets", help="Print salts, keys and passwords, which are hidden by default."
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Every batch and record of a log, a segment or a snapshot, in the words of kafka-dump-log.
+    """Print every batch and record of a log, segment or snapshot, in the format of kafka-dump-log.
 
-    Of a directory the log is printed; name a .checkpoint file to see a snapshot.
-    A batch is printed where one of its records is. With --json each record is one
-    line (with --batches each batch), an object with Kafka's names.
+    For a directory, prints the log; name a .checkpoint file to print a snapshot.
+    With filters, prints only the batches that contain a selected record. With
+    --json, prints one object a line with Kafka's names: a record, or with
+    --batches a batch.
 
     [bold]Examples[/bold]
 
@@ -111,7 +117,7 @@ def dump(
     """
     from kraft.cli.output import Output
     from kraft.cli.topic_filter import TopicFilter
-    from kraft.metadata.reading import record_type_named
+    from kraft.metadata.log_records import record_type_named
     from kraft.metadata.source import MetadataSource
 
     source = MetadataSource(path, salvage=salvage)
@@ -141,8 +147,8 @@ def dump(
 def _batches(
     source: MetadataSource, since: int, until: int | None
 ) -> Iterator[tuple[RecordBatch, str]]:
-    """The batches that have an offset in the range, each with the path of its file."""
-    from kraft._core.batch_records import iterate
+    """Yield the batches that have an offset in the range, each with the path of its file."""
+    from kraft._core.bytes.batch_records import iterate
     from kraft.cli.output import progress
     from kraft.errors import CorruptRecordError
 
@@ -165,11 +171,11 @@ def _batches(
 def _wanted_records(
     batch: RecordBatch, wanted: Wanted, path: str
 ) -> Iterator[tuple[RawRecord, Record | None]]:
-    """The records to print; None stands for one of a type or version that is not known."""
+    """Yield the selected records; None for one of an unknown type or version."""
     from kraft.errors import CorruptRecordError, UnsupportedVersionError
     from kraft.records import decode_control, decode_control_key, decode_value
 
-    # The topic filter learns ids from Topic records, so that then every record is decoded.
+    # The topic filter learns ids from Topic records, so it needs every record decoded.
     keys = (
         None
         if wanted.types is None or wanted.topics is not None or batch.is_control
@@ -201,7 +207,7 @@ def _wanted_records(
 
 
 class _Text:
-    """The lines of ``kafka-dump-log``; the header of a file comes before its first batch."""
+    """Prints the lines of ``kafka-dump-log``; a file's header precedes its first batch."""
 
     def __init__(self) -> None:
         self.show_secrets = False
@@ -254,17 +260,17 @@ class _Text:
         )
 
     def _payload(self, batch: RecordBatch, raw: RawRecord, record: Record | None) -> str:
-        told = record_fields(raw, record, show_secrets=self.show_secrets)
+        fields = record_fields(raw, record, show_secrets=self.show_secrets)
         if not batch.is_control or record is None:
-            return "payload: " + _java_json(told)
-        # Kafka puts a colon behind one of them only.
-        colon = ":" if told["type"] == "LeaderChange" else ""
-        fields = {"version": told["version"], **told["data"]}
-        return f"{told['type']}{colon} " + _java_json(fields)
+            return "payload: " + _java_json(fields)
+        # Kafka prints a colon after this type only.
+        colon = ":" if fields["type"] == "LeaderChange" else ""
+        data = {"version": fields["version"], **fields["data"]}
+        return f"{fields['type']}{colon} " + _java_json(data)
 
 
 class _JsonLines:
-    """One JSON object a line: a record, or a batch."""
+    """Prints one JSON object a line: a record, or a batch."""
 
     def __init__(self) -> None:
         self.show_secrets = False
@@ -301,7 +307,7 @@ class _JsonLines:
 
 
 def batch_fields(batch: RecordBatch) -> dict[str, Any]:
-    """A batch under the names of ``kafka-dump-log``, in its order."""
+    """Return a batch with the names of ``kafka-dump-log``, in its order."""
     has_sequence = batch.base_sequence >= 0
     return {
         "baseOffset": batch.base_offset,
@@ -321,7 +327,7 @@ def batch_fields(batch: RecordBatch) -> dict[str, Any]:
         "magic": batch.magic,
         "compresscodec": batch.codec,
         "crc": batch.crc,
-        # A batch whose CRC is not right is refused before it gets here.
+        # A batch with a wrong CRC was rejected before.
         "isvalid": True,
     }
 
@@ -329,7 +335,7 @@ def batch_fields(batch: RecordBatch) -> dict[str, Any]:
 def record_fields(
     raw: RawRecord, record: Record | None, *, show_secrets: bool = False
 ) -> dict[str, Any]:
-    """A record as ``{"type", "version", "data"}``; of an unknown one its api key and its size."""
+    """Return ``{"type", "version", "data"}``; for an unknown record its API key and size."""
     from kraft.metadata.kafka_json import data_of, type_name
 
     if record is not None:
@@ -350,7 +356,7 @@ def _size(view: memoryview | None) -> int:
 
 
 def _java_json(fields: dict[str, Any]) -> str:
-    """JSON as Jackson writes it."""
+    """Return JSON as Jackson writes it."""
     text = _ENCODE_TEXT(fields)
     if "\\u00" not in text:
         return text

@@ -1,6 +1,6 @@
-"""``kraft open``: what lies in a metadata directory, on one screen.
+"""``kraft open``: a summary of a metadata directory on one screen.
 
-Owns the summary and its JSON form. It never shows the salt or keys of a SCRAM credential, nor the
+Makes the summary and its JSON form. It never shows the salt or keys of a SCRAM credential, nor the
 value of a setting: configs are counted, not listed.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG, FOUND
+from kraft.cli.exit_codes import EPILOG, FOUND
 from kraft.cli.options import (
     AtOption,
     JsonOption,
@@ -23,13 +23,13 @@ from kraft.cli.options import (
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
-    from kraft.metadata.census import Census
     from kraft.metadata.facade import Metadata
+    from kraft.metadata.record_counts import RecordCounts
     from kraft.metadata.source import MetadataSource
 
 app = typer.Typer(add_completion=False)
 
-_BIGGEST = 5
+_LARGEST = 5
 
 
 @app.command(epilog=EPILOG)
@@ -40,11 +40,11 @@ def open_(
     no_column_cache: NoColumnCacheOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """A summary of a metadata directory, a log segment or a snapshot.
+    """Print a summary of a metadata directory, a log segment or a snapshot.
 
-    Records of a metadata transaction that is open or was aborted are not
-    part of the state. A log does not say how much of it was committed: its
-    last records may be ones that never were.
+    The state excludes records of a metadata transaction that is open or was
+    aborted. A log does not say how much of it was committed: its last records
+    may be uncommitted.
 
     [bold]Examples[/bold]
 
@@ -72,10 +72,10 @@ def open_(
 
 
 def summary(metadata: Metadata, at: int | None = None) -> dict[str, Any]:
-    """Everything that ``kraft open`` tells but the time that opening took, as JSON."""
+    """Return the JSON document of ``kraft open`` without the time that opening took."""
     source = metadata.source
     assert source is not None
-    log, snapshot, snapshot_name = _censuses(source, metadata, at)
+    log, snapshot, snapshot_name = _record_counts(source, metadata, at)
     document: dict[str, Any] = {
         "path": str(source.directory.path),
         **_identity(metadata, source),
@@ -127,14 +127,16 @@ def _or_none(offset: int) -> int | None:
     return None if offset < 0 else offset
 
 
-def _censuses(
+def _record_counts(
     source: MetadataSource, metadata: Metadata, at: int | None
-) -> tuple[Census, Census, str | None]:
-    """The records of the log below ``at``, those of the loaded snapshot, and its name."""
-    from kraft.metadata.census import Census
+) -> tuple[RecordCounts, RecordCounts, str | None]:
+    """Return the counts of the log's records below ``at``, of the loaded snapshot's,
+    and its name.
+    """
+    from kraft.metadata.record_counts import RecordCounts
     from kraft.metadata.snapshots import map_snapshot
 
-    log, of_snapshot = Census(), Census()
+    log, of_snapshot = RecordCounts(), RecordCounts()
     for piece in source.slices():
         log.add(piece.data, end_offset=at)
     snapshot = source.snapshot_to_load(at)
@@ -143,38 +145,38 @@ def _censuses(
     return log, of_snapshot, snapshot.path.name if snapshot else None
 
 
-def _records(census: Census) -> dict[str, Any]:
+def _records(counts: RecordCounts) -> dict[str, Any]:
     return {
-        "batches": census.batch_count,
-        "records": census.record_count,
-        "size": census.size,
-        "byType": dict(sorted(census.counts.items())),
+        "batches": counts.batch_count,
+        "records": counts.record_count,
+        "size": counts.size,
+        "byType": dict(sorted(counts.by_type.items())),
     }
 
 
-def _attention(source: MetadataSource, log: Census) -> list[str]:
-    """One sentence for each thing that a person should look at."""
+def _attention(source: MetadataSource, log: RecordCounts) -> list[str]:
+    """Return one sentence for each problem: damage, an open transaction, a missing start."""
     found = source.damage
     if log.open_transaction is not None:
         found.append(
             f"open transaction: the records from offset {log.open_transaction} on belong to a "
-            "metadata transaction that has not ended; they are not part of the state"
+            "metadata transaction that has not ended; the state excludes them"
         )
     if source.is_partial:
         found.append(
-            f"partial: the log begins at offset {source.log_start_offset} and no snapshot goes "
-            "before it, so that there is no state to show"
+            f"partial: the log begins at offset {source.log_start_offset} and no snapshot covers "
+            "the records before it, so the state is unknown"
         )
     return found
 
 
 def _quorum(metadata: Metadata, source: MetadataSource) -> dict[str, Any]:
     quorum = metadata.quorum
-    kept = source.directory.quorum_state
+    state = source.directory.quorum_state
     leader = quorum.leader_id
-    if leader < 0 and kept is not None and kept.leader_epoch == quorum.leader_epoch:
-        # A snapshot does not say who leads its epoch; the node remembers it beside the log.
-        leader = kept.leader_id
+    if leader < 0 and state is not None and state.leader_epoch == quorum.leader_epoch:
+        # A snapshot has no leader; the node's quorum-state has the leader of its epoch.
+        leader = state.leader_id
     return {
         "leaderId": leader,
         "leaderEpoch": quorum.leader_epoch,
@@ -191,14 +193,14 @@ def _quorum(metadata: Metadata, source: MetadataSource) -> dict[str, Any]:
         ]
         or [{"id": voter, "directoryId": None, "endpoints": []} for voter in quorum.voter_ids],
         "quorumState": None
-        if kept is None
+        if state is None
         else {
-            "leaderId": kept.leader_id,
-            "leaderEpoch": kept.leader_epoch,
-            "votedId": kept.voted_id,
+            "leaderId": state.leader_id,
+            "leaderEpoch": state.leader_epoch,
+            "votedId": state.voted_id,
             "votedDirectoryId": None
-            if kept.voted_directory_id is None
-            else str(kept.voted_directory_id),
+            if state.voted_directory_id is None
+            else str(state.voted_directory_id),
         },
     }
 
@@ -219,7 +221,7 @@ def _cluster(metadata: Metadata) -> dict[str, Any]:
     health = Health(metadata)
     topic = metadata.partitions.topic[health.live]
     sizes = np.bincount(topic) if len(topic) else np.zeros(0, np.int64)
-    biggest = np.argsort(-sizes, kind="stable")[:_BIGGEST]
+    largest = np.argsort(-sizes, kind="stable")[:_LARGEST]
     names = metadata.cluster.table.topic_name
     configs = Counter(
         RESOURCE_TYPES.get(resource_type, f"type {resource_type}")
@@ -240,7 +242,7 @@ def _cluster(metadata: Metadata) -> dict[str, Any]:
             "count": len(metadata.topics),
             "biggest": [
                 {"topic": names(int(number)), "partitionCount": int(sizes[number])}
-                for number in biggest
+                for number in largest
                 if sizes[number]
             ],
         },
@@ -261,7 +263,7 @@ def _cluster(metadata: Metadata) -> dict[str, Any]:
 
 
 def print_summary(output: Output, document: dict[str, Any]) -> None:
-    """The document of :func:`summary` for people."""
+    """Print the document of :func:`summary` as text."""
     opened_ms = document.get("openedMs")
     offsets = document["offsets"]
     has_state = "quorum" in document
@@ -291,7 +293,7 @@ def print_summary(output: Output, document: dict[str, Any]) -> None:
 
 
 def _print_quorum(output: Output, quorum: dict[str, Any]) -> None:
-    kept = quorum["quorumState"]
+    state = quorum["quorumState"]
     output.fields(
         "Quorum",
         [
@@ -305,7 +307,7 @@ def _print_quorum(output: Output, quorum: dict[str, Any]) -> None:
                 )
                 for voter in quorum["voters"]
             ),
-            ("QuorumState", _pairs(kept) if kept else None),
+            ("QuorumState", _pairs(state) if state else None),
         ],
     )
 
@@ -330,7 +332,7 @@ def _print_nodes(output: Output, document: dict[str, Any]) -> None:
 
 def _print_contents(output: Output, document: dict[str, Any]) -> None:
     partitions = document["partitions"]
-    biggest = ", ".join(
+    largest = ", ".join(
         f"{_short(each['topic'])} ({each['partitionCount']:,})"
         for each in document["topics"]["biggest"]
     )
@@ -338,7 +340,7 @@ def _print_contents(output: Output, document: dict[str, Any]) -> None:
         "Contents",
         [
             ("Topics", f"{document['topics']['count']:,}"),
-            ("Biggest", biggest or None),
+            ("Biggest", largest or None),
             ("Partitions", f"{partitions['count']:,}"),
             ("WithoutLeader", f"{partitions['withoutLeader']:,}"),
             ("UnderReplicated", f"{partitions['underReplicated']:,}"),
@@ -369,7 +371,7 @@ def _state_line(offsets: dict[str, Any]) -> str | None:
     if offsets["asOf"] is None:
         return None
     return (
-        f"as of offset {offsets['asOf']}; can be asked for "
+        f"as of offset {offsets['asOf']}; available: "
         f"{offsets['oldestState']} to {offsets['newestState']}"
     )
 
@@ -388,8 +390,8 @@ def _snapshots_line(offsets: dict[str, Any]) -> str | None:
     snapshots = offsets["snapshots"]
     if not snapshots:
         return None
-    ends = ", ".join(str(each["endOffset"]) for each in snapshots[-_BIGGEST:])
-    more = "… " if len(snapshots) > _BIGGEST else ""
+    ends = ", ".join(str(each["endOffset"]) for each in snapshots[-_LARGEST:])
+    more = "… " if len(snapshots) > _LARGEST else ""
     loaded = f"; loaded: {offsets['loadedSnapshot']}" if offsets["loadedSnapshot"] else ""
     return f"{len(snapshots)}, ending at offset {more}{ends}{loaded}"
 

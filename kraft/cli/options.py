@@ -1,4 +1,4 @@
-"""The arguments that several commands take, each said once."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FromOption = Annotated[
     typer.Option(
         "--from",
         metavar="DIR",
-        help="The metadata directory, or one segment or snapshot in it.",
+        help="A metadata directory, or one segment or snapshot in it.",
         show_default=False,
     ),
 ]
@@ -33,23 +33,22 @@ AtOption = Annotated[
         "--at",
         metavar="OFFSET",
         min=0,
-        help="As of this offset: the state that all records below it make. Default: of all that "
-        "are there.",
+        help="Use the state of all records below this offset. Default: of all records.",
         show_default=False,
     ),
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 SalvageOption = Annotated[
     bool,
-    typer.Option("--salvage", help="Read past damage that valid batches follow, and report it."),
+    typer.Option("--salvage", help="Skip damaged parts of the log, and report them."),
 ]
 
 NoColumnCacheOption = Annotated[
     bool,
     typer.Option(
-        "--no-column-cache", help="Do not use column checkpoints; decode Kafka's snapshot."
+        "--no-column-cache", help="Decode Kafka's snapshot even if a column checkpoint exists."
     ),
 ]
 
@@ -59,21 +58,21 @@ MaxTransactionOption = Annotated[
         "--max-transaction-ms",
         metavar="MS",
         min=1,
-        help="How long one metadata transaction may take before it is taken back; below "
-        "broker.session.timeout.ms, as brokers cannot be fenced or unfenced meanwhile. Default: a "
-        "third of it.",
+        help="Abort a metadata transaction that takes longer than this, in ms. It must be below "
+        "broker.session.timeout.ms, because brokers cannot be fenced or unfenced during a "
+        "transaction. Default: a third of broker.session.timeout.ms.",
         show_default=False,
     ),
 ]
 
-#: Of the sweeps.
+#: For the sweeps.
 SweepMasterOption = Annotated[
     str | None,
     typer.Option(
         "--master",
         metavar="URL",
-        help="Sweep on this Spark (spark://host:7077, local[4]), where kraft is installed, instead "
-        "of on this machine's cores.",
+        help="Run on this Spark cluster (spark://host:7077, local[4]), which must have kraft "
+        "installed. Default: this machine's cores.",
         show_default=False,
     ),
 ]
@@ -82,6 +81,6 @@ SweepSparkOption = Annotated[
     bool,
     typer.Option(
         "--spark/--local",
-        help="Sweep on a Spark that is started here, or on this machine's cores alone.",
+        help="Start Spark on this machine, or use this machine's cores without Spark.",
     ),
 ]

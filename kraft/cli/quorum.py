@@ -1,6 +1,6 @@
-"""``kraft quorum``: what a running quorum says of itself, and changes to its voters.
+"""``kraft quorum``: describe a running quorum and change its voters.
 
-The words and columns are those of Kafka's ``kafka-metadata-quorum``.
+Words and columns are those of Kafka's ``kafka-metadata-quorum``.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG
+from kraft.cli.exit_codes import EPILOG
 from kraft.cli.options import JsonOption
 from kraft.errors import InvalidConfigError, StorageError
 
 if TYPE_CHECKING:
-    from kraft.raft.messages import DescribeQuorumResponse, ReplicaState
+    from kraft.network.quorum_client import Address, QuorumClient
+    from kraft.raft.rpc import DescribedReplica, DescribeQuorumResponse
     from kraft.raft.voters import Endpoint, ReplicaKey
-    from kraft.server.network.quorum_client import Address, QuorumClient
 
 app = typer.Typer(
-    help="A running quorum: its state, and its voters.",
+    help="Describe a running quorum and change its voters.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -33,7 +33,7 @@ REPLICATION_COLUMNS = (
     *("LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"),
 )
 
-#: How long a command waits for an election to end; with the default settings one takes 2 to 4 s.
+#: The wait for an election to end; with the default settings one takes 2 to 4 s.
 LEADER_WAIT_S = 5.0
 _DUPLICATE_VOTER = 126
 
@@ -42,7 +42,7 @@ ControllersOption = Annotated[
     typer.Option(
         "--bootstrap-controller",
         metavar="HOST:PORT,…",
-        help="Controllers to begin with; the leader is found through any of them.",
+        help="Controllers to contact first; any of them can name the leader.",
         show_default=False,
     ),
 ]
@@ -51,39 +51,44 @@ ClientConfigOption = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="Properties of the client: request.timeout.ms, client.id; security.protocol must be "
-        "PLAINTEXT.",
+        help="The client's .properties file: request.timeout.ms (default 30000), client.id "
+        "(default kraft-quorum); security.protocol must be PLAINTEXT.",
         show_default=False,
     ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    bool, typer.Option("--dry-run", help="Print what would change, without changing it.")
 ]
 
 
 @app.callback()
 def _quorum() -> None:
-    """A running quorum: its state, and its voters."""
+    """Describe a running quorum and change its voters."""
 
 
 @app.command(epilog=EPILOG)
 def describe(
     bootstrap_controller: ControllersOption,
-    status: Annotated[bool, typer.Option("--status", help="The quorum as a whole.")] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Print leader, epoch, high watermark, lag and voters.")
+    ] = False,
     replication: Annotated[
-        bool, typer.Option("--replication", help="How far each replica is.")
+        bool, typer.Option("--replication", help="Print log end offset and lag of each replica.")
     ] = False,
     human_readable: Annotated[
-        bool, typer.Option("--human-readable", help="Times as how long ago.")
+        bool,
+        typer.Option(
+            "--human-readable", help="With --replication: print timestamps as time passed."
+        ),
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="The pause of --watch.")
+        float, typer.Option(min=0.1, metavar="SECONDS", help="The pause of --watch, in seconds.")
     ] = 1.0,
     as_json: JsonOption = False,
     command_config: ClientConfigOption = None,
 ) -> None:
-    """The state of the quorum, as its leader sees it.
+    """Print the state of the quorum as its leader reports it.
 
     [bold]Examples[/bold]
 
@@ -94,9 +99,9 @@ def describe(
     from kraft.cli.output import Output
 
     if status == replication:
-        raise typer.BadParameter("one of --status and --replication is wanted")
+        raise typer.BadParameter("give either --status or --replication")
     if human_readable and not replication:
-        raise typer.BadParameter("--human-readable goes with --replication")
+        raise typer.BadParameter("--human-readable needs --replication")
     output = Output(as_json=as_json)
     with _client(_addresses(bootstrap_controller), command_config) as client:
         while True:
@@ -126,7 +131,8 @@ def add_controller(
         str | None,
         typer.Option(
             metavar="HOST:PORT,…",
-            help="Controllers to begin with. Default: controller.quorum.bootstrap.servers of FILE.",
+            help="Controllers to contact first. Default: controller.quorum.bootstrap.servers of "
+            "FILE.",
             show_default=False,
         ),
     ] = None,
@@ -139,14 +145,13 @@ def add_controller(
       kraft quorum add-controller -c controller-4.properties --bootstrap-controller localhost:9093
     """
     if config is None:
-        raise typer.BadParameter("the configuration of the controller to add is wanted: -c FILE")
+        raise typer.BadParameter("name the configuration of the controller to add: -c FILE")
     voter, endpoints, servers = _controller_of(config)
     if bootstrap_controller is not None:
         servers = _addresses(bootstrap_controller)
     if not servers:
         raise typer.BadParameter(
-            "--bootstrap-controller is wanted: the file names no "
-            "controller.quorum.bootstrap.servers"
+            "give --bootstrap-controller: the file has no controller.quorum.bootstrap.servers"
         )
     if not dry_run:
         with _client(servers, None) as client:
@@ -163,8 +168,10 @@ def _add_voter(
     endpoints: tuple[Endpoint, ...],
     servers: list[Address],
 ) -> None:
-    """Add the voter. Where its id is a voter's, raise with the way to remove the old one."""
-    from kraft.server.network.quorum_client import QuorumRefusedError
+    """Add the voter. Where its id is already a voter's, raise with the command that removes the old
+    one.
+    """
+    from kraft.network.quorum_client import QuorumRefusedError
 
     try:
         client.add_voter(voter, endpoints)
@@ -172,7 +179,7 @@ def _add_voter(
         if error.kafka_code == _DUPLICATE_VOTER:
             for old in (state.key for state in client.describe_quorum().voters):
                 if old == voter:
-                    error.add_note("it is this very directory: nothing is left to do")
+                    error.add_note("the voter has the same directory id: it was added before")
                 elif old.id == voter.id:
                     bootstrap = ",".join(f"{host}:{port}" for host, port in servers)
                     error.add_note(
@@ -189,7 +196,7 @@ def _add_voter(
 def remove_controller(
     bootstrap_controller: ControllersOption,
     controller_id: Annotated[
-        int, typer.Option("--controller-id", "-i", min=0, help="The id of the voter.")
+        int, typer.Option("--controller-id", "-i", min=0, help="The node id of the voter.")
     ],
     controller_directory_id: Annotated[
         str,
@@ -197,13 +204,13 @@ def remove_controller(
             "--controller-directory-id",
             "-d",
             metavar="UUID",
-            help="The id of its directory, as --status tells it.",
+            help="The directory id of the voter, as `describe --status` prints it.",
         ),
     ],
     dry_run: DryRunOption = False,
     command_config: ClientConfigOption = None,
 ) -> None:
-    """Make a controller a voter no longer; it may be down.
+    """Remove a controller from the voters; it may be down.
 
     [bold]Examples[/bold]
 
@@ -228,11 +235,11 @@ def remove_controller(
     )
 
 
-# -- what is shown
+# -- output
 
 
 def status_fields(cluster_id: str, quorum: DescribeQuorumResponse) -> dict[str, Any]:
-    """The fields of --status, in Kafka's order; voters and observers as objects."""
+    """Return the fields of --status in Kafka's order; voters and observers as objects."""
     leader = _leader(quorum)
     slowest = min(quorum.voters, key=lambda voter: voter.log_end_offset)
     times = (leader.last_caught_up_timestamp_ms, slowest.last_caught_up_timestamp_ms)
@@ -250,9 +257,9 @@ def status_fields(cluster_id: str, quorum: DescribeQuorumResponse) -> dict[str, 
 
 
 def replication_rows(quorum: DescribeQuorumResponse, now_ms: int | None) -> list[list[object]]:
-    """The rows of --replication: the leader, the followers, the observers.
+    """Return the rows of --replication: the leader, the followers, the observers.
 
-    With ``now_ms`` the timestamps are told as how long before it they were.
+    With ``now_ms`` timestamps are shown as the time passed since then.
     """
     from kraft.records import ZERO_UUID
 
@@ -260,7 +267,7 @@ def replication_rows(quorum: DescribeQuorumResponse, now_ms: int | None) -> list
     followers = [voter for voter in quorum.voters if voter is not leader]
     groups = (([leader], "Leader"), (followers, "Follower"), (quorum.observers, "Observer"))
 
-    def told(timestamp_ms: int) -> object:
+    def shown_time(timestamp_ms: int) -> object:
         if timestamp_ms < 0 or now_ms is None:
             return timestamp_ms
         return f"{max(now_ms - timestamp_ms, 0)} ms ago"
@@ -271,8 +278,8 @@ def replication_rows(quorum: DescribeQuorumResponse, now_ms: int | None) -> list
             str(state.key.directory_id or ZERO_UUID),
             state.log_end_offset,
             leader.log_end_offset - state.log_end_offset,
-            told(state.last_fetch_timestamp_ms),
-            told(state.last_caught_up_timestamp_ms),
+            shown_time(state.last_fetch_timestamp_ms),
+            shown_time(state.last_caught_up_timestamp_ms),
             status,
         ]
         for group, status in groups
@@ -304,22 +311,22 @@ def _show_replication(
 
 
 def _clear(output: Any, is_watched: bool) -> None:
-    """A terminal that is watched begins anew; into a pipe one state follows another."""
+    """Clear a watched terminal; a pipe gets one state after another."""
     if is_watched and output.is_terminal:
         print("\033[H\033[2J", end="")
 
 
-def _leader(quorum: DescribeQuorumResponse) -> ReplicaState:
-    from kraft.server.network.quorum_client import QuorumUnreachableError
+def _leader(quorum: DescribeQuorumResponse) -> DescribedReplica:
+    from kraft.network.quorum_client import QuorumUnreachableError
 
     for voter in quorum.voters:
         if voter.key.id == quorum.leader_id:
             return voter
-    # A leader that is being removed leads on until its removal is committed.
-    raise QuorumUnreachableError(f"the leader, {quorum.leader_id}, is none of the voters")
+    # A leader whose removal is not yet committed still leads.
+    raise QuorumUnreachableError(f"the leader, {quorum.leader_id}, is not a voter")
 
 
-def _replica(quorum: DescribeQuorumResponse, state: ReplicaState) -> dict[str, Any]:
+def _replica(quorum: DescribeQuorumResponse, state: DescribedReplica) -> dict[str, Any]:
     made: dict[str, Any] = {"id": state.key.id}
     if state.key.directory_id is not None:
         made["directoryId"] = str(state.key.directory_id)
@@ -333,17 +340,17 @@ def _endpoint_text(endpoint: Endpoint) -> str:
     return f"{endpoint.name}://{host}:{endpoint.port}"
 
 
-# -- what is read
+# -- arguments and configuration
 
 
 def _addresses(text: str) -> list[Address]:
-    """``host:port,…``; raises a usage error."""
-    from kraft.configdef import RefusedError
+    """Return the addresses of ``host:port,…``; raises a usage error."""
+    from kraft.configdef import ConfigValueError
     from kraft.server.config.listeners import read_address
 
     try:
         addresses = [read_address(part.strip()) for part in text.split(",") if part.strip()]
-    except RefusedError as error:
+    except ConfigValueError as error:
         raise typer.BadParameter(f"--bootstrap-controller: {error}") from error
     if not addresses:
         raise typer.BadParameter("--bootstrap-controller names no controller")
@@ -351,7 +358,7 @@ def _addresses(text: str) -> list[Address]:
 
 
 def _client(servers: list[Address], config: Path | None) -> QuorumClient:
-    from kraft.server.network.quorum_client import QuorumClient
+    from kraft.network.quorum_client import QuorumClient
 
     if config is None:
         return QuorumClient(servers, leader_wait_s=LEADER_WAIT_S)
@@ -368,7 +375,7 @@ def _client(servers: list[Address], config: Path | None) -> QuorumClient:
     timeout = given.get("request.timeout.ms", "30000")
     if not timeout.isdigit() or not 0 < int(timeout) < 1 << 31:
         raise InvalidConfigError(f"{config}: request.timeout.ms is {timeout!r}")
-    # Who sets the time wants to wait that long.
+    # A user who sets the timeout accepts waiting that long.
     leader_wait_s = None if "request.timeout.ms" in given else LEADER_WAIT_S
     client_id = given.get("client.id", "kraft-quorum")
     return QuorumClient(
@@ -382,7 +389,7 @@ def _client(servers: list[Address], config: Path | None) -> QuorumClient:
 def _controller_of(
     path: Path,
 ) -> tuple[ReplicaKey, tuple[Endpoint, ...], list[Address]]:
-    """The voter that the configuration describes, its endpoints, and where its quorum is."""
+    """Return the voter of a configuration, its endpoints, and the addresses of its quorum."""
     from kraft.raft.voters import ReplicaKey
     from kraft.server.config.loading import ServerConfig
     from kraft.server.storage.meta_properties import LogDirectories

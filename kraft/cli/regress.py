@@ -1,8 +1,7 @@
-"""``kraft regress``: which histories of benchmarks changed; ``compare``: a candidate beside its
+"""``kraft regress``: find changes in histories of benchmarks; ``compare``: a candidate and its
 baseline.
 
-Owns the options of both and their exit codes, which a pipeline of CI acts on: 1 is a regression,
-so that bad input is 2 here, as wrong usage is.
+Exit codes are made for CI: 1 means a regression, so that bad input is 2, as wrong usage is.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import USAGE
+from kraft.cli.exit_codes import USAGE
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
+    from kraft.regression.commit_order import Scope
     from kraft.regression.findings import Analysis, Comparison
-    from kraft.regression.lineage import Scope
-    from kraft.regression.settings import Settings
+    from kraft.regression.settings import AnalysisSettings
 
 #: A regression was found, by ``compare`` or with ``--fail``.
 REGRESSED = 1
 
-#: A store of fewer points, files of fewer bytes: looked at before a Spark session has started.
-_ALONE_POINTS = 50_000
-_ALONE_BYTES = 128 << 20
-#: Runs whose histories a page may draw; some hundred bytes each.
-_DRAWN_RUNS = 200_000
+#: Below these sizes, this process is faster than starting Spark.
+_LOCAL_POINTS = 50_000
+_LOCAL_BYTES = 128 << 20
+#: Runs that an HTML page plots at most; some hundred bytes each.
+_PLOTTED_RUNS = 200_000
 
 _EPILOG = (
-    "[bold]Exit codes[/bold]: 0 done, no regression (without --fail: whatever was found) · "
+    "[bold]Exit codes[/bold]: 0 done, no regression (regress without --fail: always) · "
     "1 a regression (compare, and regress with --fail) · 2 bad input or wrong usage (stderr says "
     "why) · 130 Ctrl-C"
 )
@@ -44,38 +43,44 @@ BenchmarkOption = Annotated[
     str | None,
     typer.Option(
         metavar="GLOB",
-        help="Only these benchmarks: function, Class::function or file::function; * and ? are "
-        "any text and any character.",
+        help="Only benchmarks that match this glob: function, Class::function or file::function; "
+        "* matches any text, ? any character. Default: all.",
         show_default=False,
     ),
 ]
 MachineOption = Annotated[
     str | None,
-    typer.Option(metavar="GLOB", help="Only these machines.", show_default=False),
+    typer.Option(
+        metavar="GLOB", help="Only machines that match this glob. Default: all.", show_default=False
+    ),
 ]
 StatisticOption = Annotated[
     str,
-    typer.Option(metavar="NAME", help="What is looked at: min, median, mean, max, instructions."),
+    typer.Option(
+        metavar="NAME", help="The statistic to analyse: min, median, mean, max, instructions."
+    ),
 ]
 MasterOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="The Spark that computes: local[2], spark://host:7077. Default: this machine; what "
-        "is small without Spark, which would start for longer.",
+        help="Compute on this Spark cluster: local[2], spark://host:7077. Default: this machine, "
+        "small inputs without Spark.",
         show_default=False,
     ),
 ]
 ProjectOption = Annotated[
     str | None,
-    typer.Option(metavar="GLOB", help="Only these projects. Default: all.", show_default=False),
+    typer.Option(
+        metavar="GLOB", help="Only projects that match this glob. Default: all.", show_default=False
+    ),
 ]
 BranchOption = Annotated[
     str | None,
     typer.Option(
         metavar="GLOB",
-        help="Only runs of these branches; '*' is all of them. Default: each project's main "
-        "branch (main, master, trunk, develop, else the one with most runs).",
+        help="Only runs of branches that match this glob; '*' means all. Default: each project's "
+        "main branch (main, master, trunk, develop, else the one with most runs).",
         show_default=False,
     ),
 ]
@@ -83,20 +88,20 @@ RepositoryOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="A git repository that knows the commits; runs are then ordered by its history. "
-        "Default: by the parents that results name, commit time, run time.",
+        help="Order runs by the history of this git repository. Default: by the parent commits in "
+        "the results, commit time, run time.",
         show_default=False,
     ),
 ]
 DirtyOption = Annotated[
     bool,
-    typer.Option(
-        "--include-dirty", help="Take runs of trees with uncommitted changes into histories."
-    ),
+    typer.Option("--include-dirty", help="Include runs of trees with uncommitted changes."),
 ]
 MarkdownOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write a comment for a pull request.", show_default=False),
+    typer.Option(
+        metavar="FILE", help="Write a comment for a pull request to this file.", show_default=False
+    ),
 ]
 
 
@@ -106,7 +111,9 @@ def regress(
     store: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="The store of results (kraft bench ingest).", show_default=False
+            metavar="DIR",
+            help="The store of results, filled by `kraft bench ingest`. Required.",
+            show_default=False,
         ),
     ] = None,
     benchmark: BenchmarkOption = None,
@@ -119,38 +126,46 @@ def regress(
         str | None,
         typer.Option(
             metavar="DATE|COMMIT",
-            help="Only changes since then (UTC), or since that commit was first measured; older "
-            "runs are still what they are compared with.",
+            help="Only report changes since this date (UTC) or since the first run of this commit; "
+            "they are still compared with older runs. Default: all.",
             show_default=False,
         ),
     ] = None,
     statistic: StatisticOption = "median",
     max_p_value: Annotated[
         float | None,
-        typer.Option(metavar="P", help="Of a change point. Default: 1e-5.", show_default=False),
+        typer.Option(
+            metavar="P",
+            help="Ignore change points with a larger p-value than this. Default: 1e-5.",
+            show_default=False,
+        ),
     ] = None,
     min_magnitude: Annotated[
         str | None,
         typer.Option(
             metavar="CHANGE",
-            help="Smaller changes are none: 5% or 0.05. Default: any.",
+            help="Ignore changes smaller than this: 5% or 0.05. Default: 0.",
             show_default=False,
         ),
     ] = None,
     window: Annotated[
         int | None,
-        typer.Option(metavar="RUNS", help="Looked at together. Default: 50.", show_default=False),
+        typer.Option(metavar="RUNS", help="Runs per window. Default: 50.", show_default=False),
     ] = None,
     min_runs: Annotated[
         int | None,
-        typer.Option(metavar="RUNS", help="Fewer say nothing. Default: 8.", show_default=False),
+        typer.Option(
+            metavar="RUNS",
+            help="Skip series with fewer runs than this. Default: 8.",
+            show_default=False,
+        ),
     ] = None,
     clip_outliers: Annotated[
         float | None,
         typer.Option(
             metavar="LIMIT",
-            help="For a machine that is disturbed now and then: odd runs are cut to so many robust "
-            "standard deviations (4 is good). Default: as they are.",
+            help="Clip outliers to this number of robust standard deviations, for a machine with "
+            "occasional disturbances (recommended: 4). Default: no clipping.",
             show_default=False,
         ),
     ] = None,
@@ -158,7 +173,7 @@ def regress(
         float | None,
         typer.Option(
             metavar="RATE",
-            help="The part of all changes that may be chance. Default: 0.05.",
+            help="The allowed share of false changes among all reported. Default: 0.05.",
             show_default=False,
         ),
     ] = None,
@@ -166,32 +181,34 @@ def regress(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The parameter that scaling laws go by. Default: each that has three sizes.",
+            help="Fit scaling laws over this parameter. Default: each with three sizes or more.",
             show_default=False,
         ),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page with plots.", show_default=False),
+        typer.Option(
+            metavar="FILE", help="Write an HTML page with plots to this file.", show_default=False
+        ),
     ] = None,
     markdown: MarkdownOption = None,
     repository_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Makes commits links: https://github.com/owner/name.",
+            help="Link commits to this repository: https://github.com/owner/name.",
             show_default=False,
         ),
     ] = None,
     fail: Annotated[
-        bool, typer.Option("--fail", help="Exit code 1 where a regression is shown.")
+        bool, typer.Option("--fail", help="Exit with code 1 if a regression is reported.")
     ] = False,
     master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Finds where benchmarks became slower or faster, by how much, and between which commits.
+    """Find where benchmarks became slower or faster, by how much, and between which commits.
 
-    Looks at the history of each benchmark, its parameters and its machine by itself (machines, projects and branches are never mixed): change points by E-divisive, the ratio of both levels with its interval, corrected for as many tests as there are; and at how time grows with size, where a benchmark has sizes. Docs: docs/regressions.md.
+    Analyses each combination of benchmark, parameters and machine separately; machines, projects and branches are never mixed. Finds change points by E-divisive and reports the ratio of the two levels with its interval, corrected for multiple tests. Where a benchmark has sizes, also fits how time grows with size. Docs: docs/regressions.md.
 
     [bold]Examples[/bold]
 
@@ -206,7 +223,7 @@ def regress(
     if context.invoked_subcommand is not None:
         return
     if store is None:
-        context.fail("Missing option '--store': the folder that kraft bench ingest filled.")
+        context.fail("Missing option '--store': the directory that kraft bench ingest filled.")
     from kraft.cli.output import Output
 
     output = Output(as_json=as_json)
@@ -227,7 +244,7 @@ def regress(
             machine=machine,
             since=since,
             size_param=size_param,
-            kept_runs=0 if html is None else _DRAWN_RUNS,
+            kept_runs=0 if html is None else _PLOTTED_RUNS,
             scope=_scope(project, branch, repository, include_dirty),
         )
         if not found.series:
@@ -243,7 +260,7 @@ def regress(
 
             _write(markdown, comment(found, repository_url=repository_url))
         if as_json:
-            from kraft.regression.document import as_json as document
+            from kraft.regression.json_report import as_json as document
 
             output.document(document(found))
         else:
@@ -252,12 +269,12 @@ def regress(
             show(found, output.console)
             for path in (html, markdown):
                 if path is not None:
-                    output.note(f"{path} is written")
-    from kraft.regression.findings import Kind
+                    output.note(f"wrote {path}")
+    from kraft.regression.findings import ChangeKind
 
     kinds = {each.kind for each in found.change_points} | {each.kind for each in found.drifts}
     kinds |= {each.kind for law in found.scaling for each in law.change_points}
-    if fail and Kind.REGRESSION in kinds:
+    if fail and ChangeKind.REGRESSION in kinds:
         raise typer.Exit(REGRESSED)
 
 
@@ -267,25 +284,29 @@ def compare(
         str,
         typer.Argument(
             metavar="BASE",
-            help="The baseline: a file of pytest-benchmark, a folder (all *.json below it) or a "
-            "glob; of a store, a commit, a run or last:N.",
+            help="The baseline: a JSON file of pytest-benchmark, a directory (every *.json below "
+            "it) or a glob; with --store also a commit, a run or last:N.",
             show_default=False,
         ),
     ],
     candidate: Annotated[
         str,
-        typer.Argument(metavar="CANDIDATE", help="What is compared with it.", show_default=False),
+        typer.Argument(
+            metavar="CANDIDATE",
+            help="The candidate, in the same forms as BASE.",
+            show_default=False,
+        ),
     ],
     threshold: Annotated[
         str,
-        typer.Option(metavar="CHANGE", help="How much slower is allowed: 5% or 0.05."),
+        typer.Option(metavar="CHANGE", help="Ignore slowdowns up to this: 5% or 0.05."),
     ] = "5%",
     statistic: StatisticOption = "median",
     store: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The store of results that commits, runs and last:N are of.",
+            help="The store of results in which commits, runs and last:N are looked up.",
             show_default=False,
         ),
     ] = None,
@@ -293,7 +314,7 @@ def compare(
         float | None,
         typer.Option(
             metavar="RATE",
-            help="The part of all differences that may be chance. Default: 0.05.",
+            help="The allowed share of false differences among all reported. Default: 0.05.",
             show_default=False,
         ),
     ] = None,
@@ -301,8 +322,8 @@ def compare(
         bool,
         typer.Option(
             "--ignore-node",
-            help="Take machines of one kind for one machine whatever they are called, as runners "
-            "of a CI service are.",
+            help="Ignore the host name: treat machines with the same hardware as one machine, such "
+            "as the runners of a CI service.",
         ),
     ] = False,
     project: ProjectOption = None,
@@ -310,15 +331,15 @@ def compare(
     repository: RepositoryOption = None,
     include_dirty: DirtyOption = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse where anything is wrong with any file.")
+        bool, typer.Option("--strict", help="Fail if any file has a problem.")
     ] = False,
     markdown: MarkdownOption = None,
     master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compares a candidate with its baseline; exit code 1 where it is slower.
+    """Compare a candidate with its baseline; exit with code 1 if it is slower.
 
-    A regression is a change beyond the threshold that is significant as well: several runs on both sides are tested run against run, one run by its rounds (--benchmark-save-data), and all tests are corrected together. With a store, last:N is the last N runs of the main branch up to where the candidate left it, of each benchmark on its machine.
+    A regression is a significant slowdown beyond the threshold. Several runs on both sides are tested run against run, single runs by their rounds (--benchmark-save-data), with a correction for multiple tests. With a store, last:N means the last N runs of the main branch before the candidate branched off, for each benchmark on its machine.
 
     [bold]Examples[/bold]
 
@@ -354,7 +375,7 @@ def compare(
         for problem in problems:
             output.note(problem)
         if as_json:
-            from kraft.regression.document import comparison_as_json
+            from kraft.regression.json_report import comparison_as_json
 
             output.document(comparison_as_json(compared))
         else:
@@ -365,11 +386,13 @@ def compare(
         raise typer.Exit(REGRESSED)
 
 
-def _analysis(store: Path, settings: Settings, master: str | None, **asked: Any) -> Analysis:
+def _analysis(
+    store: Path, settings: AnalysisSettings, master: str | None, **asked: Any
+) -> Analysis:
     from kraft.spark.analysis import analyse_store
     from kraft.spark.store import open_store
 
-    if master is None and open_store(store).points < _ALONE_POINTS:
+    if master is None and open_store(store).points < _LOCAL_POINTS:
         return analyse_store(None, store, settings, **asked)
     from kraft.spark.session import spark_session
 
@@ -382,7 +405,7 @@ def _analysis(store: Path, settings: Settings, master: str | None, **asked: Any)
 def _scope(
     project: str | None, branch: str | None, repository: Path | None, include_dirty: bool
 ) -> Scope:
-    from kraft.regression.lineage import Scope
+    from kraft.regression.commit_order import Scope
 
     return Scope(project, branch, include_dirty, repository)
 
@@ -391,34 +414,36 @@ def _refuse_nothing(store: Path, **given: str | None) -> None:
     from kraft.errors import InvalidRequestError
 
     asked = [f"{name} {text!r}" for name, text in given.items() if text is not None]
-    what = f"nothing of {' and '.join(asked)}" if asked else "no runs"
-    raise InvalidRequestError(f"{store}: the store holds {what}")
+    what = f"no runs of {' and '.join(asked)}" if asked else "no runs"
+    raise InvalidRequestError(f"{store}: the store has {what}")
 
 
 def _compared(
     base: str,
     candidate: str,
     store: Path | None,
-    settings: Settings,
+    settings: AnalysisSettings,
     threshold: float,
     strict: bool,
     ignore_node: bool,
     master: str | None,
     scope: Scope,
 ) -> tuple[list[Comparison], list[str]]:
-    """The comparison, and what was skipped. Only files are ever too large for this process: what
-    is taken of a store are a few runs."""
+    """Return the comparison, and what was skipped.
+
+    Only files can be too large for this process: a selection from a store is a few runs.
+    """
     from kraft.errors import InvalidRequestError
     from kraft.regression import comparison
-    from kraft.spark.selection import Runs, files_of, is_path, runs_of
+    from kraft.spark.run_selection import RunSelection, files_of, is_path, runs_of
 
     columns = [settings.statistic, "mean", "stddev", "rounds", "values"]
     files = {name: files_of(name) for name in (base, candidate) if store is None or is_path(name)}
     size = sum(bytes_ for found in files.values() for _, bytes_ in found)
-    if master is not None or size > _ALONE_BYTES:
+    if master is not None or size > _LOCAL_BYTES:
         if len(files) < 2:
-            raise InvalidRequestError("runs of a store are compared without Spark: no --master")
-        from kraft.spark.comparing import compare_files
+            raise InvalidRequestError("runs of a store are compared without Spark: omit --master")
+        from kraft.spark.frame_comparison import compare_files
         from kraft.spark.session import spark_session
 
         with spark_session(master=master or "local[*]", app_name="kraft regress compare") as spark:
@@ -436,7 +461,7 @@ def _compared(
     def side(name: str, before: Any = None) -> Any:
         if name not in files:
             assert store is not None, "without a store everything is a file"
-            return Runs.parse(name).read(store, columns, before, scope)
+            return RunSelection.parse(name).read(store, columns, before, scope)
         table, skipped = runs_of(
             [path for path, _ in files[name]], strict=strict, ignore_node=ignore_node
         )
@@ -448,15 +473,15 @@ def _compared(
     return comparison.compare(old, new, settings, threshold), problems
 
 
-def _settings(**given: Any) -> Settings:
-    """The settings that were asked for; the others are the defaults."""
-    from kraft.regression.settings import Settings
+def _settings(**given: Any) -> AnalysisSettings:
+    """Return the given settings; those that are None keep their defaults."""
+    from kraft.regression.settings import AnalysisSettings
 
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    return AnalysisSettings(**{name: value for name, value in given.items() if value is not None})
 
 
 def _share(text: str) -> float:
-    """``5%`` or ``0.05``."""
+    """Return ``5%`` or ``0.05`` as a float."""
     from kraft.errors import InvalidConfigError
 
     try:
@@ -464,7 +489,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share < float("inf"):
-        raise InvalidConfigError(f"{text!r} is no change: 5% or 0.05 is meant")
+        raise InvalidConfigError(f"{text!r} is not a change: write 5% or 0.05")
     return share
 
 
@@ -474,7 +499,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _refusing_bad_input() -> Iterator[None]:
-    """Bad input ends with `USAGE`, as 1 says that there is a regression."""
+    """Exit with `USAGE` for bad input, as 1 means a regression."""
     from kraft.errors import KraftError
 
     try:

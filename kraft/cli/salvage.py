@@ -1,7 +1,4 @@
-"""``kraft salvage``: a sound metadata directory out of a damaged one.
-
-Owns the command's words; what is kept is decided by ``kraft.metadata.salvage``.
-"""
+"""``kraft salvage``: write the sound part of a damaged metadata directory to a new one."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.exits import EPILOG, FOUND
+from kraft.cli.exit_codes import EPILOG, FOUND
 from kraft.cli.options import JsonOption, MetadataPath
 
 app = typer.Typer(add_completion=False)
@@ -24,7 +21,7 @@ def salvage_(
         typer.Option(
             "--to",
             metavar="DIR",
-            help="The new directory; it must not exist, or be empty.",
+            help="The new directory; it must not exist or must be empty.",
             show_default=False,
         ),
     ],
@@ -32,7 +29,7 @@ def salvage_(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Write this cluster id to meta.properties (default: copy the file).",
+            help="Write meta.properties with this cluster id; needs --node-id. Default: copy it.",
             show_default=False,
         ),
     ] = None,
@@ -41,18 +38,18 @@ def salvage_(
         typer.Option(
             metavar="N",
             min=0,
-            help="Write this node id to meta.properties; goes with --cluster-id.",
+            help="Write meta.properties with this node id; needs --cluster-id. Default: copy it.",
             show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write what is sound in a damaged metadata directory to a new one.
+    """Write the sound part of a damaged metadata directory to a new one.
 
-    The new directory holds the newest snapshot that loads and the unbroken part
-    of the log around or behind it, in files that Apache Kafka and kraft start on.
-    DIR is never changed. Exit code 3: something was left out; stderr names it.
-    Only metadata is written, not the logs of topics that a broker keeps in DIR.
+    The new directory gets the newest snapshot that loads and the contiguous part
+    of the log around or after it; Apache Kafka and kraft start on these files.
+    DIR is never changed. Exit code 3: a part was dropped; stderr names it.
+    Only metadata is written, not the logs of a broker's topics in DIR.
 
     [bold]Examples[/bold]
 

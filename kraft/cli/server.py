@@ -1,4 +1,4 @@
-"""``kraft server``: one node of a quorum, in the foreground."""
+"""``kraft server``: run one node of a quorum in the foreground."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kraft.cli.exits import EPILOG
+from kraft.cli.exit_codes import EPILOG
 from kraft.cli.options import MaxTransactionOption
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
 @app.callback()
 def _server() -> None:
-    """A node of the quorum, as Kafka's own configuration describes it."""
+    """Run a controller with a Kafka configuration."""
 
 
 @app.command(epilog=EPILOG)
@@ -24,7 +24,7 @@ def start(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="The node's configuration: Kafka's own .properties file.",
+            help="The node's configuration, a .properties file as for Apache Kafka.",
             show_default=False,
         ),
     ],
@@ -33,7 +33,7 @@ def start(
         typer.Option(
             "--override",
             metavar="K=V",
-            help="A setting that stands in for the file's; may be given several times.",
+            help="Override a setting of the file. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -42,22 +42,22 @@ def start(
         bool,
         typer.Option(
             "--until-stdin-closes",
-            help="Stop, in good order, when standard input ends too: for a program that starts "
-            "nodes.",
+            help="Also shut down when standard input ends, for programs that start nodes.",
         ),
     ] = False,
 ) -> None:
-    """Run a controller in the foreground until Ctrl-C or SIGTERM, which it answers by resigning.
-    Brokers are not served: of a combined node only the controller runs.
+    """Run a controller in the foreground until Ctrl-C or SIGTERM; then resign and stop.
 
-    Its directories must be formatted (kraft storage format). What happens goes to stderr.
+    Runs only the controller of a combined node, not its broker. The directories must be formatted (kraft storage format). Logs to stderr.
 
     [bold]Examples[/bold]
 
       kraft server start controller.properties
+
       kraft server start controller.properties --override controller.quorum.append.linger.ms=0
+
       kraft server start controller.properties --max-transaction-ms 5000
-    """
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.configuration import load_configuration
     from kraft.cli.output import Output
     from kraft.server.process import QuorumNode, run
@@ -69,8 +69,8 @@ def start(
             str(one) for one in loaded.listeners if one not in loaded.controller_listeners
         )
         output.note(
-            f"{loaded.path}: process.roles has broker, which is not served here: only the "
-            f"controller runs, and nobody listens at {unserved}"
+            f"{loaded.path}: process.roles has broker, which kraft does not run: only the "
+            f"controller runs, and no process listens at {unserved}"
         )
     run(
         loaded,

@@ -1,36 +1,34 @@
-"""``kraft snapshot``: Kafka's metadata snapshots written, checked and compared.
+"""``kraft snapshot``: write, verify and compare Kafka's metadata snapshots.
 
-Owns the three commands. Writing goes to another directory than the one that is read, unless that
-was asked for by name; a snapshot never replaces a file. What a difference means is said by
-``kraft.metadata.diff``.
+A snapshot is written to the directory that ``--to`` names and never replaces a file.
+``kraft.metadata.diff`` computes differences.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG, FAILED, FOUND
+from kraft.cli.exit_codes import EPILOG, FAILED, FOUND
 from kraft.cli.options import AtOption, FromOption, JsonOption, MetadataPath
 
 if TYPE_CHECKING:
-    from kraft.metadata.diff import Difference, Differences
+    from kraft.metadata.diff import Difference
     from kraft.metadata.directory import SnapshotFile
     from kraft.metadata.source import MetadataSource
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
-# Comparing and searching for causes takes longer than a second from about here on.
-_MANY = 200_000
+# From about this size on, comparing takes longer than a second.
+_LONG_WORK_ROWS = 200_000
 
 
 @app.callback()
 def _snapshot() -> None:
-    """Snapshots of the metadata: write, verify, compare."""
+    """Write, verify and compare snapshots of the metadata."""
 
 
 @app.command(epilog=EPILOG)
@@ -39,22 +37,20 @@ def write(
     to: Annotated[
         Path,
         typer.Option(
-            "--to", metavar="DIR", help="Where the snapshot is written.", show_default=False
+            "--to", metavar="DIR", help="Write the snapshot to this directory.", show_default=False
         ),
     ],
     at: AtOption = None,
     no_columns: Annotated[
         bool,
-        typer.Option(
-            "--no-columns", help="Do not write the column checkpoint beside Kafka's file."
-        ),
+        typer.Option("--no-columns", help="Write only Kafka's file, without a column checkpoint."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The state as a snapshot file that Kafka reads, named by its end offset and epoch.
+    """Write the state as a snapshot file that Kafka reads, named by its end offset and epoch.
 
-    Beside it lies a column checkpoint (.columns), from which the next opening is
-    faster; it is a cache and may be deleted at any time.
+    The column checkpoint beside it (.columns) makes the next opening faster; it
+    is a cache and may be deleted at any time.
 
     [bold]Examples[/bold]
 
@@ -62,7 +58,7 @@ def write(
 
       kraft snapshot write --from /var/lib/kafka/metadata --at 1200 --to /tmp/snapshots --no-columns
     """
-    from kraft._core.column_checkpoint import columns_path
+    from kraft._core.snapshot.column_checkpoint import columns_path
     from kraft.cli.output import Output, progress
     from kraft.errors import InvalidRequestError
     from kraft.metadata.facade import open_metadata
@@ -71,11 +67,11 @@ def write(
     start = _open_transaction(metadata.source, at)
     if start is not None:
         raise InvalidRequestError(
-            f"the metadata transaction of offset {start} has not ended there, and a snapshot ends "
-            f"before it: give --at {start}"
+            f"the metadata transaction of offset {start} is open at this offset, and a snapshot "
+            f"must end before it: give --at {start}"
         )
     _create(to)
-    with progress("writing", None, shown=len(metadata.partitions) >= _MANY):
+    with progress("writing", None, shown=len(metadata.partitions) >= _LONG_WORK_ROWS):
         written = metadata.write_snapshot(to, columns=not no_columns)
     files = [written] if no_columns else [written, Path(columns_path(written))]
     document = {
@@ -93,11 +89,11 @@ def write(
 
 @app.command(epilog=EPILOG)
 def verify(path: MetadataPath, as_json: JsonOption = False) -> None:
-    """Checks snapshots to the last record: every one of a directory, or the one that is named.
+    """Verify every record of one snapshot, or of every snapshot in a directory.
 
-    Checked are header and footer, offsets and epoch, every CRC, every record, that
-    the records make a state, and that a column checkpoint beside it holds the same.
-    Exit code 4: a snapshot is damaged; 3: only a column checkpoint is not to be used.
+    Checks header and footer, offsets and epoch, every CRC, every record, that the
+    records can be replayed, and that a column checkpoint has the same state.
+    Exit code 4: a snapshot is damaged; 3: only a column checkpoint is not usable.
 
     [bold]Examples[/bold]
 
@@ -143,32 +139,43 @@ def diff(
     ],
     b: Annotated[
         Path | None,
-        typer.Argument(metavar="[B]", help="Another one; default: A.", show_default=False),
+        typer.Argument(metavar="[B]", help="The other state. Default: A.", show_default=False),
     ] = None,
     at_a: Annotated[
         int | None,
-        typer.Option(metavar="OFFSET", min=0, help="A as of this offset.", show_default=False),
+        typer.Option(
+            metavar="OFFSET",
+            min=0,
+            help="Use A as of this offset. Default: its last offset.",
+            show_default=False,
+        ),
     ] = None,
     at_b: Annotated[
         int | None,
-        typer.Option(metavar="OFFSET", min=0, help="B as of this offset.", show_default=False),
+        typer.Option(
+            metavar="OFFSET",
+            min=0,
+            help="Use B as of this offset. Default: its last offset.",
+            show_default=False,
+        ),
     ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Look for causes in this log. Default: that of B, of A, or of the directory in "
-            "which the snapshot lies.",
+            help="Search this log for causes. Default: the log of B, of A, or of the snapshot's "
+            "directory.",
             show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What differs between two states, by meaning, and which record made each difference.
+    """Print the differences of two states, and the record that caused each.
 
-    A difference is a topic, a field of a partition or a broker, a setting, a quota,
-    not a byte. Where a log holds the records between the two, each difference names
-    the last one that set it. Exit code 0: no difference; 3: there are some.
+    A difference is a topic, a field of a partition or a broker, a setting or a
+    quota, not a byte. Where a log has the records between the states, each
+    difference names the last record that set it. Exit code 0: no difference; 3:
+    differences.
 
     [bold]Examples[/bold]
 
@@ -183,24 +190,25 @@ def diff(
     before = open_metadata(a, at=at_a)
     after = open_metadata(a if b is None else b, at=at_b)
     size = len(before.partitions) + abs(after.next_offset - before.next_offset)
-    with progress("comparing", None, shown=size >= _MANY):
+    with progress("comparing", None, shown=size >= _LONG_WORK_ROWS):
         differences = diff_metadata(before, after, log=_log(log, b or a, a))
         counts = differences.counts()
     output = Output(as_json=as_json)
     if as_json:
-        output.document(
+        output.document_with_list(
             {
                 "a": {"path": str(a), "offset": before.next_offset},
                 "b": {"path": str(b or a), "offset": after.next_offset},
                 "counts": counts,
-                "differences": _Documents(differences),
-            }
+            },
+            "differences",
+            map(_document, differences),
         )
     else:
         for each in differences:
             print(_line(each))
-        told = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
-        print(f"differences from offset {before.next_offset} to {after.next_offset}: {told}")
+        listed = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "none"
+        print(f"differences from offset {before.next_offset} to {after.next_offset}: {listed}")
     if differences:
         raise typer.Exit(FOUND)
 
@@ -211,22 +219,22 @@ def _create(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot make {directory}: {error.strerror}") from error
+        raise StorageError(f"cannot create {directory}: {error.strerror}") from error
 
 
 def _open_transaction(source: MetadataSource | None, at: int | None) -> int | None:
-    from kraft.metadata.census import Census
+    from kraft.metadata.record_counts import RecordCounts
 
-    census = Census()
+    counts = RecordCounts()
     if source is not None:
         for piece in source.slices():
-            census.add(piece.data, end_offset=at)
-    return census.open_transaction
+            counts.add(piece.data, end_offset=at)
+    return counts.open_transaction
 
 
 def _verified(snapshot: SnapshotFile) -> dict[str, Any]:
-    """One snapshot's row; ``result`` and ``columns`` are "ok" or what is wrong."""
-    from kraft._core.snapshot_file import SnapshotReader
+    """Return one snapshot's row; ``result`` and ``columns`` are "ok" or the problem."""
+    from kraft._core.snapshot.snapshot_file import SnapshotReader
     from kraft.errors import KraftError
     from kraft.metadata.snapshots import load_snapshot
 
@@ -255,7 +263,7 @@ def _verified(snapshot: SnapshotFile) -> dict[str, Any]:
 
 
 def _columns(snapshot: SnapshotFile) -> str:
-    from kraft._core.column_checkpoint import ColumnsRejected, columns_path, load_columns
+    from kraft._core.snapshot.column_checkpoint import ColumnsRejected, columns_path, load_columns
     from kraft.metadata.diff import diff as diff_metadata
     from kraft.metadata.facade import Metadata
     from kraft.metadata.snapshots import load_snapshot
@@ -272,7 +280,7 @@ def _columns(snapshot: SnapshotFile) -> str:
 
 
 def _log(named: Path | None, b: Path, a: Path) -> MetadataSource | None:
-    """The log to look for causes in; None leaves it to the two states' own."""
+    """Return the log to search for causes; None to use the logs of the two states."""
     from kraft.errors import KraftError
     from kraft.metadata.source import MetadataSource
 
@@ -284,25 +292,11 @@ def _log(named: Path | None, b: Path, a: Path) -> MetadataSource | None:
         try:
             source = MetadataSource(path.absolute().parent)
         except KraftError:
-            # A snapshot may lie anywhere; that there is no log around it is no error.
+            # A snapshot may be in any directory, with or without a log.
             continue
         if source.log is not None:
             return source
     return None
-
-
-class _Documents(list[dict[str, Any]]):
-    """The documents of differences, each made when ``json`` comes to it, which takes only lists."""
-
-    def __init__(self, differences: Differences) -> None:
-        super().__init__()
-        self._differences = differences
-
-    def __len__(self) -> int:
-        return len(self._differences)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(_document, self._differences)
 
 
 def _document(change: Difference) -> dict[str, Any]:
@@ -322,7 +316,7 @@ def _document(change: Difference) -> dict[str, Any]:
 def _line(change: Difference) -> str:
     document = _document(change)
     what = " ".join(filter(None, (change.kind, document["key"], document["field"])))
-    before, after = _told(document["before"]), _told(document["after"])
+    before, after = _text(document["before"]), _text(document["after"])
     if change.before is None:
         text = f"+ {what}: {after}"
     elif change.after is None:
@@ -333,7 +327,7 @@ def _line(change: Difference) -> str:
 
 
 def _key(change: Difference) -> str:
-    """What changed, as people name it: ``payments-3``, ``topic payments``, ``user=alice``."""
+    """Return the changed object as text: ``payments-3``, ``topic payments``, ``user=alice``."""
     from kraft.image.configs import RESOURCE_TYPES
 
     key: Any = change.key
@@ -350,6 +344,9 @@ def _key(change: Difference) -> str:
 
 
 def _value(change: Difference, value: Any) -> Any:
+    if value is None or isinstance(value, int):
+        # Most differences; the values of settings are text.
+        return value
     from kraft.image.diff import HIDDEN
     from kraft.metadata.kafka_json import is_secret_setting, json_value
 
@@ -358,11 +355,11 @@ def _value(change: Difference, value: Any) -> Any:
     return json_value(value)
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_told(item)}" for name, item in value.items())
+        return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return "[" + ",".join(map(_told, value)) + "]"
+        return "[" + ",".join(map(_text, value)) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return "none" if value is None else str(value)

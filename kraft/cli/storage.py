@@ -1,7 +1,6 @@
-"""``kraft storage``: the directories of a node, formatted and looked at.
+"""``kraft storage``: format a node's directories and inspect them.
 
-Owns the commands of Kafka's ``kafka-storage``, with its options, and how they are told. The rules
-are in ``kraft.server``.
+The commands and options of Kafka's ``kafka-storage``. The rules are in ``kraft.server.storage``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.configuration import ConfigOption, load_configuration
-from kraft.cli.exits import EPILOG, FOUND
+from kraft.cli.exit_codes import EPILOG, FOUND
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ ReleaseOption = Annotated[
         "--release-version",
         "-r",
         metavar="V",
-        help="The Kafka release, or metadata.version, that the cluster starts with (3.3-IV3 to "
+        help="Start the cluster with this Kafka release or metadata.version (3.3-IV3 to "
         "4.3-IV0). Default: the newest.",
         show_default=False,
     ),
@@ -36,7 +35,7 @@ ReleaseOption = Annotated[
 
 @app.callback()
 def _storage() -> None:
-    """The directories of a node: format them, look at them."""
+    """Format and inspect the directories of a node."""
 
 
 @app.command("format", epilog=EPILOG)
@@ -48,14 +47,14 @@ def format_(
             "--cluster-id",
             "-t",
             metavar="ID",
-            help="The cluster's id, the same on every node; `kraft storage random-uuid` draws one.",
+            help="The cluster id, the same on every node; `kraft storage random-uuid` prints one.",
             show_default=False,
         ),
     ],
     standalone: Annotated[
         bool,
         typer.Option(
-            "--standalone", "-s", help="This controller is the only voter; others are added later."
+            "--standalone", "-s", help="Make this controller the only voter; add others later."
         ),
     ] = False,
     initial_controllers: Annotated[
@@ -64,8 +63,8 @@ def format_(
             "--initial-controllers",
             "-I",
             metavar="VOTERS",
-            help="The first voters, the same on every node: id@host:port:directory-id, separated "
-            "by commas.",
+            help="The first voters, the same list on every node: id@host:port:directory-id, "
+            "separated by commas.",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +73,7 @@ def format_(
         typer.Option(
             "--no-initial-controllers",
             "-N",
-            help="The node joins a quorum that is formatted elsewhere.",
+            help="Format without voters: the node joins an existing quorum.",
         ),
     ] = False,
     release_version: ReleaseOption = None,
@@ -84,7 +83,7 @@ def format_(
             "--feature",
             "-f",
             metavar="F=L",
-            help="Start a feature at this level; may be given several times.",
+            help="Start a feature at this level. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -94,25 +93,25 @@ def format_(
             "--add-scram",
             "-S",
             metavar="CREDENTIAL",
-            help="A user of the cluster: SCRAM-SHA-256=\\[name=…,password=…] (or SCRAM-SHA-512; "
-            "also iterations=, salt=, saltedpassword=); may be given several times.",
+            help="Create a user: SCRAM-SHA-256=\\[name=…,password=…] (or SCRAM-SHA-512; "
+            "also iterations=, salt=, saltedpassword=). Repeatable.",
             show_default=False,
         ),
     ] = None,
     ignore_formatted: Annotated[
         bool,
         typer.Option(
-            "--ignore-formatted", "-g", help="Leave directories that are formatted as they are."
+            "--ignore-formatted", "-g", help="Skip directories that are already formatted."
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Makes a node's directories ready for its first start; files as `kafka-storage` writes them.
+    """Format a node's directories for its first start, with the files that `kafka-storage` writes.
 
-    All or nothing: a directory is whole or not formatted, whatever happens
-    meanwhile. A controller whose configuration has no controller.quorum.voters
-    needs one of -s, -I and -N. What the configuration says and this node does not
-    heed is named on stderr.
+    Formatting is atomic: a directory is formatted completely or not at all, even
+    after a crash. A controller whose configuration has no
+    controller.quorum.voters needs one of -s, -I and -N. stderr lists the settings
+    without effect.
 
     [bold]Examples[/bold]
 
@@ -141,7 +140,7 @@ def format_(
         output.document(_report_document(report))
         return
     for directory, reason in report.failed.items():
-        output.note(f"{directory} cannot be read and is left as it is: {reason}")
+        output.note(f"{directory} cannot be read and is not changed: {reason}")
     if not report.formatted:
         print("All of the log directories are already formatted.")
     for each in report.formatted:
@@ -153,7 +152,7 @@ def format_(
 
 @app.command(epilog=EPILOG)
 def info(config: ConfigOption, as_json: JsonOption = False) -> None:
-    """What lies in a node's directories, and what is wrong with it.
+    """Print a node's directories and their problems.
 
     Exit code 3: there are problems.
 
@@ -192,7 +191,7 @@ def info(config: ConfigOption, as_json: JsonOption = False) -> None:
 
 @app.command("random-uuid", epilog=EPILOG)
 def random_uuid_() -> None:
-    """Draws an id for a cluster or a directory.
+    """Print a random id for a cluster or a directory.
 
     [bold]Examples[/bold]
 
@@ -205,7 +204,7 @@ def random_uuid_() -> None:
 
 @app.command("version-mapping", epilog=EPILOG)
 def version_mapping_(release_version: ReleaseOption = None, as_json: JsonOption = False) -> None:
-    """The level of each feature in a cluster that is formatted for a release.
+    """Print the level of each feature in a cluster that is formatted for a release.
 
     [bold]Examples[/bold]
 
@@ -220,8 +219,8 @@ def version_mapping_(release_version: ReleaseOption = None, as_json: JsonOption 
         Output(as_json=True).document(levels)
         return
     for name, level in levels.items():
-        told = f" ({release_version or LATEST_PRODUCTION.text})" if name == METADATA_VERSION else ""
-        print(f"{name}={level}{told}")
+        text = f" ({release_version or LATEST_PRODUCTION.text})" if name == METADATA_VERSION else ""
+        print(f"{name}={level}{text}")
 
 
 @app.command("feature-dependencies", epilog=EPILOG)
@@ -232,13 +231,13 @@ def feature_dependencies_(
             "--feature",
             "-f",
             metavar="F=L",
-            help="A feature at a level; may be given several times.",
+            help="A feature and its level. Repeatable.",
             show_default=False,
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Which levels of other features a level of a feature needs.
+    """Print the levels of other features that a feature level needs.
 
     [bold]Examples[/bold]
 
@@ -262,17 +261,17 @@ def feature_dependencies_(
         )
         return
 
-    def told(name: str, level: int) -> str:
+    def with_version(name: str, level: int) -> str:
         is_version = name == METADATA_VERSION
         return f"{name}={level}" + (f" ({MetadataVersion(level).text})" if is_version else "")
 
     for name, level, dependencies in needed:
         if not dependencies:
-            print(f"{told(name, level)} has no dependencies.")
+            print(f"{with_version(name, level)} has no dependencies.")
             continue
         print(f"{name}={level} requires:")
         for other, least in dependencies.items():
-            print(f"    {told(other, least)}")
+            print(f"    {with_version(other, least)}")
 
 
 def _report_document(report: FormatReport) -> dict[str, Any]:

@@ -1,15 +1,15 @@
-"""``kraft sweep``: one question asked of very many cases."""
+"""``kraft sweep``: evaluate every outage of a cluster, or simulate very many clusters."""
 
 from __future__ import annotations
 
 import typer
 
-from kraft.cli.exits import EPILOG
+from kraft.cli.exit_codes import EPILOG
 from kraft.cli.sweep_outages import outages
 from kraft.cli.sweep_simulate import simulate
 
 app = typer.Typer(
-    help="Sweeps: every outage of a cluster, a million simulated histories.",
+    help="Evaluate every outage of a cluster, or simulate very many clusters.",
     no_args_is_help=True,
     add_completion=False,
     epilog=EPILOG,
@@ -18,7 +18,7 @@ app = typer.Typer(
 
 @app.callback()
 def _sweep() -> None:
-    """Sweeps over very many cases, on this machine's cores or on Spark."""
+    """Evaluate every outage of a cluster, or simulate very many clusters."""
 
 
 app.command("outages", epilog=EPILOG)(outages)

@@ -1,4 +1,4 @@
-"""``kraft sweep outages``: what if brokers are lost."""
+"""``kraft sweep outages``: simulate the loss of brokers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.exits import FAILED, INTERRUPTED
+from kraft.cli.exit_codes import FAILED, INTERRUPTED
 from kraft.cli.options import (
     AtOption,
     FromOption,
@@ -20,14 +20,14 @@ from kraft.cli.options import (
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
-    from kraft.lab.outage_report import Outage, OutageReport, Plan
+    from kraft.lab.outage_report import Outage, OutagePlan, OutageReport
     from kraft.metadata.facade import Metadata
 
 _HEADINGS = (
     *("lost", "unavailable", "unclean", "under min ISR", "at min ISR", "leaders moved"),
     *("leader skew", "most loaded"),
 )
-#: A rack has many brokers; of those that somebody named so many are told one by one.
+#: Brokers of one --lose that are listed; the others are counted.
 _MOST_NAMED = 8
 
 
@@ -35,18 +35,21 @@ def outages(
     from_: FromOption,
     at: AtOption = None,
     brokers: Annotated[
-        bool, typer.Option("--brokers/--no-brokers", help="Each broker by itself.")
+        bool,
+        typer.Option("--brokers/--no-brokers", help="Evaluate the loss of each single broker."),
     ] = True,
     racks: Annotated[
-        bool, typer.Option("--racks/--no-racks", help="Each rack, with all of its brokers.")
+        bool, typer.Option("--racks/--no-racks", help="Evaluate the loss of each rack.")
     ] = True,
-    pairs: Annotated[bool, typer.Option("--pairs/--no-pairs", help="Each pair of brokers.")] = True,
+    pairs: Annotated[
+        bool, typer.Option("--pairs/--no-pairs", help="Evaluate the loss of each pair.")
+    ] = True,
     lose: Annotated[
         list[str] | None,
         typer.Option(
             "--lose",
             metavar="ID,ID...",
-            help="These brokers, in this order, beside the others; may be given several times.",
+            help="Also evaluate the loss of these brokers, in this order. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +62,7 @@ def outages(
             "--max-unavailable",
             metavar="N",
             min=0,
-            help="Exit code 4 where an outage leaves more than N partitions without a leader.",
+            help="Exit with code 4 if an outage leaves more than N partitions without a leader.",
             show_default=False,
         ),
     ] = None,
@@ -69,8 +72,8 @@ def outages(
             "--max-under-min-isr",
             metavar="N",
             min=0,
-            help="Exit code 4 where an outage takes more than N partitions under "
-            "min.insync.replicas, or their leader.",
+            help="Exit with code 4 if an outage leaves more than N partitions under "
+            "min.insync.replicas or without a leader.",
             show_default=False,
         ),
     ] = None,
@@ -80,7 +83,7 @@ def outages(
             "--max-unclean",
             metavar="N",
             min=0,
-            help="Exit code 4 where an outage leads to more than N unclean elections, which lose "
+            help="Exit with code 4 if an outage causes more than N unclean elections, which lose "
             "records.",
             show_default=False,
         ),
@@ -91,7 +94,7 @@ def outages(
             "--max-leader-skew",
             metavar="X",
             min=1.0,
-            help="Exit code 4 where the most loaded broker then leads more than X times the mean.",
+            help="Exit with code 4 if the most loaded broker leads more than X times the mean.",
             show_default=False,
         ),
     ] = None,
@@ -100,11 +103,13 @@ def outages(
     salvage: SalvageOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Every broker, every rack and every pair of brokers lost: what becomes of the partitions, worst first.
+    """Simulate the loss of every broker, rack and pair of brokers, and print the worst outages first.
 
-    Each outage goes through Kafka's own rules, on the metadata as it is: ISRs, ELRs, log directories that are offline, min.insync.replicas and unclean.leader.election.enable of each topic. Its brokers are fenced one after another, as the controller does when their sessions end. Counted are the partitions that become unavailable (no leader), that get a leader out of sync (records are lost), that fall under min.insync.replicas or down to it, and whose leader moves; and how much more than the mean the most loaded broker then leads. What was so before is not counted; it is told beside. Brokers that are fenced already are not lost again.
+    Applies Kafka's rules to the metadata: ISRs, ELRs, offline log directories, min.insync.replicas and unclean.leader.election.enable of each topic. The brokers of an outage are fenced one after another, as the controller does when their sessions end; brokers that are already fenced are skipped.
 
-    The thresholds are for CI: exit code 4 where some outage is worse, however many are shown.
+    Counts the partitions that lose their leader, get a leader out of sync (records are lost), fall under or down to min.insync.replicas, or change their leader, and divides the leaders of the most loaded broker by the mean. Partitions in such a state before the outage are not counted; they are printed separately.
+
+    The thresholds are for CI: exit code 4 if any outage exceeds one, whether it is shown or not.
 
     [bold]Examples[/bold]
 
@@ -132,7 +137,7 @@ def outages(
         else:
             report = _here(metadata, plan)
     except KeyboardInterrupt:
-        print("interrupted: nothing is left behind", file=sys.stderr)
+        print("interrupted: no files are left", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         output.document(report.as_dict(top or None))
@@ -145,12 +150,12 @@ def outages(
         "leader_skew": max_leader_skew,
     }
     exceeded = [
-        f"{name} {report.greatest(name):g}, allowed is {limit:g}"
+        f"{name} {report.greatest(name):g} (limit {limit:g})"
         for name, limit in limits.items()
         if limit is not None and report.greatest(name) > limit
     ]
     if exceeded:
-        print(f"error: an outage is worse than allowed: {'; '.join(exceeded)}", file=sys.stderr)
+        print(f"error: an outage exceeds a limit: {'; '.join(exceeded)}", file=sys.stderr)
         raise typer.Exit(FAILED)
 
 
@@ -158,10 +163,12 @@ def _brokers(text: str) -> list[int]:
     try:
         return [int(each) for each in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} are no broker ids", param_hint="--lose") from None
+        raise typer.BadParameter(
+            f"{text!r} is not a list of broker ids", param_hint="--lose"
+        ) from None
 
 
-def _here(metadata: Metadata, plan: Plan) -> OutageReport:
+def _here(metadata: Metadata, plan: OutagePlan) -> OutageReport:
     from kraft.cli.output import progress
     from kraft.lab.outages import sweep_outages
 
@@ -169,7 +176,9 @@ def _here(metadata: Metadata, plan: Plan) -> OutageReport:
         return sweep_outages(metadata, plan, advance=advance)
 
 
-def _on_spark(metadata: Metadata, plan: Plan, master: str | None, quiet: bool) -> OutageReport:
+def _on_spark(
+    metadata: Metadata, plan: OutagePlan, master: str | None, quiet: bool
+) -> OutageReport:
     from kraft.spark.outages import sweep
     from kraft.spark.session import spark_session
 
@@ -211,7 +220,7 @@ def _show(output: Output, report: OutageReport, top: int) -> None:
                 each.at_min_isr,
                 each.moved,
                 _skew(each.leader_skew),
-                "none is left" if each.most_loaded is None else f"broker {each.most_loaded}",
+                "none left" if each.most_loaded is None else f"broker {each.most_loaded}",
             )
             for each in shown
         ],

@@ -1,4 +1,4 @@
-"""``kraft sweep simulate``: very many histories of simulated clusters."""
+"""``kraft sweep simulate``: simulate clusters for very many seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import FAILED, INTERRUPTED
+from kraft.cli.exit_codes import FAILED, INTERRUPTED
 from kraft.cli.options import JsonOption, SweepMasterOption, SweepSparkOption
 
 if TYPE_CHECKING:
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kraft.cli.output import Output
-    from kraft.simulation.seeds import Finding, Summary
+    from kraft.simulation.seeds import SeedSummary, ShrunkFailure
 
 
 def simulate(
     seeds: Annotated[
         str,
-        typer.Option("--seeds", metavar="A..B", help="The seeds from A to before B; or one seed."),
+        typer.Option("--seeds", metavar="A..B", help="Simulate the seeds A to B - 1, or one seed."),
     ] = "0..1000",
     controllers: Annotated[
         bool,
         typer.Option(
             "--controllers",
-            help="Whole clusters: real controllers on the quorum, simulated brokers and clients.",
+            help="Simulate whole clusters (real controllers, simulated brokers and clients), not "
+            "only the quorum.",
         ),
     ] = False,
     events: Annotated[
@@ -40,7 +41,7 @@ def simulate(
             "--events",
             metavar="N",
             min=1,
-            help="Events of a seed, at least. Default: 10,000; 4,000 of whole clusters.",
+            help="Events per seed, at least. Default: 10,000; 4,000 with --controllers.",
             show_default=False,
         ),
     ] = None,
@@ -48,8 +49,8 @@ def simulate(
         bool,
         typer.Option(
             "--shrink/--no-shrink",
-            help="Make failures small: faults and nodes are left out for as long as the same "
-            "invariant is violated.",
+            help="Minimise a failing seed: remove faults and nodes while the same invariant is "
+            "violated.",
         ),
     ] = True,
     replay: Annotated[
@@ -57,12 +58,12 @@ def simulate(
         typer.Option(
             "--replay",
             metavar="SPEC",
-            help="One history again, whole or shrunk, as it was told: quorum:1173:10000.",
+            help="Run one seed again, original or minimised, as printed: quorum:1173:10000.",
             show_default=False,
         ),
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="With --replay: every line of the trace.")
+        bool, typer.Option("--whole", help="With --replay: print every line of the trace.")
     ] = False,
     jobs: Annotated[
         int | None,
@@ -70,7 +71,7 @@ def simulate(
             "--jobs",
             metavar="N",
             min=1,
-            help="Processes of this machine. Default: one a core.",
+            help="Processes on this machine. Default: one per core.",
             show_default=False,
         ),
     ] = None,
@@ -78,11 +79,11 @@ def simulate(
     spark: SweepSparkOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Clusters in virtual time, under every fault: one seed is one history, and every invariant is checked after every event.
+    """Simulate clusters with faults in virtual time, one per seed, and check every invariant after every event.
 
-    Networks lose and damage messages, nodes crash and lose what was not synced, disks fill up, clocks are off, operators change the voters; then all of it stops, and the cluster has to go on. A seed in which something does not hold is told with what was violated, and is run again and again with less and less of its faults: what is left is told as a line for --replay, with the end of its trace. Exit code 4 where a seed failed.
+    Networks lose and damage messages, nodes crash and lose unsynced writes, disks fill up, clocks drift, operators change the voters. Then the faults stop, and the cluster must make progress. For a failing seed, prints the violated invariant, minimises the faults, and prints the result as a line for --replay with the end of its trace. Exit code 4: a seed failed.
 
-    The same seeds give the same counts and the same digest, on one core or on a thousand.
+    The same seeds always give the same counts and the same digest, on any number of cores.
 
     [bold]Examples[/bold]
 
@@ -124,12 +125,12 @@ def _sweep(
 ) -> None:
     from kraft.cli.output import progress
     from kraft.simulation.replays import CONTROLLERS, QUORUM
-    from kraft.simulation.seeds import Summary, shrink_locally, worth_shrinking
+    from kraft.simulation.seeds import SeedSummary, failures_to_shrink, shrink_locally
 
     kind = CONTROLLERS if controllers else QUORUM
     event_limit = events or kind.event_limit
-    summary = Summary(kind)
-    findings: list[Finding] = []
+    summary = SeedSummary(kind)
+    findings: list[ShrunkFailure] = []
     start = perf_counter()
     wall_seconds = 0.0
     is_interrupted = False
@@ -139,7 +140,7 @@ def _sweep(
                 summary.add(part)
                 wall_seconds = perf_counter() - start
                 advance(summary.seeds)
-        replays = worth_shrinking(summary, event_limit) if is_shrunk else []
+        replays = failures_to_shrink(summary, event_limit) if is_shrunk else []
         if session is None:
             findings = shrink_locally(replays, jobs) if replays else []
         else:
@@ -149,7 +150,7 @@ def _sweep(
     except KeyboardInterrupt:
         is_interrupted = True
     figures = summary.as_dict(wall_seconds)
-    # Summaries come in the order of the seeds: what is done is a stretch from the first on.
+    # Summaries arrive in the order of the seeds, so the finished seeds are the first ones.
     left = seeds[summary.seeds :]
     if output.as_json:
         figures["shrunk"] = [finding.as_dict() for finding in findings]
@@ -159,10 +160,10 @@ def _sweep(
         _show(summary, findings, event_limit)
         print(summary.as_line(wall_seconds))
     if is_interrupted:
-        told = f"{summary.seeds:,} of {len(seeds):,} seeds are done"
+        text = f"{summary.seeds:,} of {len(seeds):,} seeds are done"
         if left:
-            told += f"; the others: --seeds {left.start}..{left.stop}"
-        print(f"interrupted: {told}", file=sys.stderr)
+            text += f"; the others: --seeds {left.start}..{left.stop}"
+        print(f"interrupted: {text}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if summary.failures:
         print(f"error: {len(summary.failures)} of {summary.seeds} seeds failed", file=sys.stderr)
@@ -171,7 +172,7 @@ def _sweep(
 
 def _parts(
     seeds: range, kind: Any, event_limit: int, jobs: int, session: SparkSession | None
-) -> Iterator[Summary]:
+) -> Iterator[SeedSummary]:
     if session is None:
         from kraft.simulation.seeds import run_locally
 
@@ -181,17 +182,17 @@ def _parts(
     return run_on_spark(session, seeds, kind, event_limit)
 
 
-def _show(summary: Summary, findings: list[Finding], event_limit: int) -> None:
+def _show(summary: SeedSummary, findings: list[ShrunkFailure], event_limit: int) -> None:
     for finding in findings:
         _show_finding(finding)
-    told = {finding.failure.seed for finding in findings}
+    shrunk_seeds = {finding.failure.seed for finding in findings}
     for failure in summary.failures:
-        if failure.seed not in told:
+        if failure.seed not in shrunk_seeds:
             print(f"seed {failure.seed}, event {failure.event}: {failure.violation}")
             print(f"again: --replay {summary.kind.name}:{failure.seed}:{event_limit}")
 
 
-def _show_finding(finding: Finding) -> None:
+def _show_finding(finding: ShrunkFailure) -> None:
     failure = finding.failure
     print(f"seed {failure.seed}, shrunk by {finding.runs} runs; its last lines:")
     for line in finding.lines:
@@ -205,9 +206,9 @@ def _show_finding(finding: Finding) -> None:
 
 
 def _replay(output: Output, text: str, *, is_shrunk: bool, is_whole: bool) -> None:
-    """One history, told."""
+    """Run one seed again and print its outcome."""
     from kraft.simulation.replays import parse
-    from kraft.simulation.seeds import LAST_LINES, MOST_OF_A_LINE, shrink_failure
+    from kraft.simulation.seeds import LAST_LINES, MAX_LINE_LENGTH, shrink_failure
 
     given = parse(text)
     outcome = given.run(is_traced=True)
@@ -234,7 +235,7 @@ def _replay(output: Output, text: str, *, is_shrunk: bool, is_whole: bool) -> No
         _show_finding(finding)
     else:
         for line in outcome.lines[-LAST_LINES:] if violation is not None and not is_whole else ():
-            print(line[:MOST_OF_A_LINE])
+            print(line[:MAX_LINE_LENGTH])
         faults = ", ".join(f"{number} {name}" for number, name in outcome.injected)
         print(f"faults: {faults or 'none'}")
         print(

@@ -1,7 +1,7 @@
-"""Which records speak of a topic.
+"""Select the records of given topics.
 
-Owns the way from a topic's name to the records that carry only its id: Topic records tell it as
-they pass, and for a log that is not read from its beginning, the state where reading begins.
+Maps topic names to the ids that other records contain: from Topic records as they pass, and, for a
+log that is not read from its beginning, from the state at that offset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TopicFilter:
-    """Lets pass what speaks of topics with these names or ids; to be asked in the log's order."""
+    """Matches records of topics with these names or ids; records must come in log order."""
 
     def __init__(self, names_or_ids: Iterable[str]) -> None:
         self.names = set(names_or_ids)
@@ -31,7 +31,7 @@ class TopicFilter:
 
     @classmethod
     def of(cls, names_or_ids: Iterable[str], source: MetadataSource, since: int) -> TopicFilter:
-        """A filter for the records of ``source`` from offset ``since`` on."""
+        """Return a filter for the records of ``source`` from offset ``since`` on."""
         made = cls(names_or_ids)
         first, last = source.offset_range
         begins_in_the_middle = (
@@ -50,7 +50,7 @@ class TopicFilter:
         return made
 
     def matches(self, record: Record | None) -> bool:
-        """Whether the record is of one of the topics."""
+        """Return whether the record belongs to one of the topics."""
         match record:
             case records.Topic():
                 if record.name in self.names or record.topic_id in self.ids:
@@ -63,6 +63,6 @@ class TopicFilter:
             case records.Config():
                 return record.resource_type == TOPIC and record.resource_name in self.names
             case records.ClearElr():
-                # An empty name is every topic.
+                # An empty name means every topic.
                 return not record.topic_name or record.topic_name in self.names
         return False

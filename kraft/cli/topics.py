@@ -1,8 +1,8 @@
-"""``kraft topics``: topics and partitions in the words of ``kafka-topics --describe``.
+"""``kraft topics``: topics and partitions in the format of ``kafka-topics --describe``.
 
-Owns which partitions each filter shows (``kraft.metadata.health`` knows the rules) and the text,
-which is that of Kafka's ``TopicCommand`` to the letter where it goes to a pipe, so that what
-reads one reads the other. Topics come in the order of their names.
+Selects the partitions of each filter (``kraft.metadata.health`` has the rules) and prints, to a
+pipe, exactly the text of Kafka's ``TopicCommand``, so that one parser reads both. Topics are
+ordered by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG
+from kraft.cli.exit_codes import EPILOG
 from kraft.cli.options import AtOption, FromOption, JsonOption
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
-# Topic config -> the broker config that gives its default (Kafka's ServerTopicConfigSynonyms, those
-# that can be set for the whole cluster while it runs and carry the same unit).
+# Topic config -> the broker config that sets its default (from Kafka's ServerTopicConfigSynonyms:
+# dynamic cluster-wide configs with the same unit).
 _BROKER_DEFAULTS = {
     "segment.bytes": "log.segment.bytes",
     "segment.ms": "log.roll.ms",
@@ -60,13 +60,13 @@ _PARTITION_COLUMNS = (
     *("Topic", "Partition", "Leader", "Replicas", "Isr"),
     *("Adding Replicas", "Removing Replicas", "Elr", "LastKnownElr"),
 )
-# A progress bar is worth its place only where the work takes a while.
+# A progress bar appears from this number of rows on.
 _MANY_ROWS = 50_000
 
 
 @app.callback()
 def _topics() -> None:
-    """Topics and their partitions."""
+    """Describe topics and their partitions."""
 
 
 @app.command(epilog=EPILOG)
@@ -78,7 +78,7 @@ def describe(
         typer.Option(
             "--topic",
             metavar="NAME",
-            help="Only this topic (a name or a topic id); may be repeated.",
+            help="Only this topic (a name or a topic id). Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -91,9 +91,7 @@ def describe(
     ] = False,
     unavailable: Annotated[
         bool,
-        typer.Option(
-            "--unavailable-partitions", help="Only partitions without a leader that is alive."
-        ),
+        typer.Option("--unavailable-partitions", help="Only partitions without a live leader."),
     ] = False,
     under_min_isr: Annotated[
         bool,
@@ -112,11 +110,11 @@ def describe(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Topics and partitions as kafka-topics --describe prints them, at any offset that is there.
+    """Print topics and partitions as kafka-topics --describe does, as of any available offset.
 
-    Configs are those of the topic and those that the cluster's dynamic defaults
-    give it; what a broker's own file sets is not in the metadata. Of the filters
-    one can be given at a time, and then only partitions are printed.
+    Configs are the topic's own and the cluster's dynamic defaults; a broker's
+    configuration file is not in the metadata. Give at most one of the four
+    partition filters; it omits the topics' lines.
 
     [bold]Examples[/bold]
 
@@ -154,7 +152,7 @@ def describe(
 def topic_document(
     metadata: Metadata, topic: TopicInfo, mask: Mask | None = None
 ) -> dict[str, Any]:
-    """A topic and its partitions (those in ``mask``) as JSON, with Kafka's names."""
+    """Return a topic and its partitions (those in ``mask``) as JSON with Kafka's names."""
     return {
         "topic": topic.name,
         "topicId": str(topic.id),
@@ -182,7 +180,7 @@ def topic_document(
 
 
 def configs_of(metadata: Metadata, topic: str) -> dict[str, str]:
-    """What differs from Kafka's defaults: the topic's own settings over the cluster's."""
+    """Return the configs that differ from Kafka's defaults: the topic's own, else the cluster's."""
     from kraft.metadata.kafka_json import settings_of
 
     cluster = metadata.configs.cluster_default()
@@ -202,7 +200,7 @@ def _mask(metadata: Metadata, name: str) -> Mask:
 
 
 def _selected(metadata: Metadata, names: Sequence[str] | None) -> list[TopicInfo]:
-    """The topics to show, by name. A name that there is not is refused, as Kafka's tool does."""
+    """Return the topics to show, by name; raise for an unknown name, as Kafka's tool does."""
     from kraft.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 
     if not names:
@@ -228,7 +226,7 @@ def _rows(metadata: Metadata, topic: TopicInfo, mask: Mask | None) -> Iterator[P
 
 
 def _replication_factor(metadata: Metadata, topic: TopicInfo) -> int:
-    """Of the first partition; replicas that are being added do not count yet."""
+    """Return that of the first partition, without replicas that are being added."""
     if topic.partition_count == 0:
         return 0
     first = metadata.partitions.row(int(topic.rows[0]))
@@ -247,7 +245,7 @@ def _header(metadata: Metadata, topic: TopicInfo) -> list[tuple[str, object]]:
 
 
 def _partition(info: PartitionInfo) -> list[tuple[str, object]]:
-    """The columns of a partition; those of a reassignment only while there is one."""
+    """Return a partition's columns; those of a reassignment only while there is one."""
     moving = info.adding_replicas or info.removing_replicas
     return [
         ("Topic", info.topic),
@@ -278,7 +276,7 @@ def _print_lines(metadata: Metadata, topics: Sequence[TopicInfo], mask: Mask | N
 
 
 def _is_long(rows: int) -> bool:
-    # Lines that go by on the same terminal are progress enough.
+    # Lines on the same terminal already show progress.
     return rows >= _MANY_ROWS and not sys.stdout.isatty()
 
 
@@ -294,7 +292,7 @@ def _print_tables(
         header = _header(metadata, topic)
         title = "  ".join(f"{name}: {value}" for name, value in header)
         rows = [_partition(info) for info in _rows(metadata, topic, None)]
-        # Under its own title every row is of the one topic.
+        # The title names the topic: omit that column.
         _print_table(output, title, [row[1:] for row in rows])
 
 

@@ -1,4 +1,4 @@
-"""``kraft up``: a whole quorum on this machine, by one command."""
+"""``kraft up``: run a whole quorum on this machine with one command."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.cli.exits import EPILOG, REFUSED
+from kraft.cli.exit_codes import EPILOG, REFUSED
 from kraft.cli.options import JsonOption, MaxTransactionOption
 
 if TYPE_CHECKING:
-    from kraft.raft.messages import DescribeQuorumResponse
+    from kraft.raft.rpc import DescribeQuorumResponse
     from kraft.server.local_quorum import LocalNode, LocalQuorum
 
 app = typer.Typer(add_completion=False, epilog=EPILOG)
@@ -34,14 +34,14 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @app.command(epilog=EPILOG)
 def up(
     controllers: Annotated[
-        int, typer.Option("--controllers", min=1, max=9, help="How many controllers.")
+        int, typer.Option("--controllers", min=1, max=9, help="The number of controllers, 1 to 9.")
     ] = 3,
     directory: Annotated[
         Path | None,
         typer.Option(
             "--dir",
             metavar="DIR",
-            help="Where their files go, and stay; a quorum that lies there is started again. "
+            help="Keep the files in this directory; starts an existing quorum in it again. "
             "Default: a temporary directory, removed at the end.",
             show_default=False,
         ),
@@ -51,7 +51,7 @@ def up(
         typer.Option(
             "--setting",
             metavar="K=V",
-            help="A setting for every node's configuration; may be given several times.",
+            help="Add a setting to every node's configuration. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -60,24 +60,24 @@ def up(
         bool,
         typer.Option(
             "--exit-with-node/--keep-going",
-            help="Stop the whole quorum, with exit code 1, when a node ends by itself; or report "
-            "it and keep the others running.",
+            help="When a node ends by itself: stop the whole quorum with exit code 1, or report it "
+            "and keep the others running.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a whole quorum on loopback, as separate processes; Ctrl-C stops it.
+    """Run a whole quorum on loopback, one process a controller, until Ctrl-C.
 
-    While it runs, it reads commands from its standard input, one a line: [bold]stop N[/bold] stops
-    controller N in good order, [bold]kill N[/bold] ends it as kill -9 does, [bold]start N[/bold]
-    starts it again, [bold]status[/bold] shows who runs and who leads.
+    Reads commands from standard input, one a line: [bold]stop N[/bold] shuts controller N down, [bold]kill N[/bold] kills it as kill -9 does, [bold]start N[/bold] starts it again, [bold]status[/bold] prints which controllers run and which one leads.
 
     [bold]Examples[/bold]
 
       kraft up
+
       kraft up --controllers 5 --dir /tmp/quorum
+
       kraft up --setting controller.quorum.append.linger.ms=0
-    """
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.server.local_quorum import LocalQuorum
 
     settings = {}
@@ -100,7 +100,7 @@ def up(
                     quorum.start()
                 _Foreground(quorum, as_json=as_json, exit_with_node=exit_with_node).run()
         finally:
-            # Ctrl-C again and again must leave neither a process nor a temporary directory.
+            # Repeated Ctrl-C must leave neither a process nor a temporary directory.
             for number in _INTERRUPTS:
                 signal.signal(number, signal.SIG_IGN)
             if quorum is not None:
@@ -109,10 +109,10 @@ def up(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block: half-way through it a process could go unknown."""
-    came: list[int] = []
+    """Defer Ctrl-C to the end of the block, so that no child process is left untracked."""
+    received: list[int] = []
     before = {
-        number: signal.signal(number, lambda number, frame: came.append(number))
+        number: signal.signal(number, lambda number, frame: received.append(number))
         for number in _INTERRUPTS
     }
     try:
@@ -120,24 +120,24 @@ def _interrupts_held() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
+    if received:
         raise KeyboardInterrupt
 
 
 class _Foreground:
-    """The command while its quorum runs: shows what changes, and does what is typed."""
+    """The running command: prints changes, and executes commands from standard input."""
 
     def __init__(self, quorum: LocalQuorum, *, as_json: bool, exit_with_node: bool) -> None:
         self._quorum = quorum
         self._as_json = as_json
         self._exit_with_node = exit_with_node
-        self._typed = _Typed()
-        #: (epoch, leader) as they were shown last; None before there was a leader.
+        self._input = _InputLines()
+        #: The last (epoch, leader) printed; None before the first leader.
         self._shown: tuple[int, int] | None = None
         self._reported: set[int] = set()
 
     def run(self) -> None:
-        """Show the endpoints once there is a leader, then each change, until Ctrl-C."""
+        """Print the endpoints once there is a leader, then each change, until Ctrl-C."""
         deadline = time.monotonic() + _LEADER_TIMEOUT_S
         while True:
             self._report_ended()
@@ -154,12 +154,13 @@ class _Foreground:
                     f"{self._quorum.nodes[0].log_path}"
                 )
                 raise typer.Exit(REFUSED)
-            for line in self._typed.lines(_LOOK_EVERY_S if self._shown is not None else 0.1):
-                self._obey(line)
+            for line in self._input.lines(_LOOK_EVERY_S if self._shown is not None else 0.1):
+                self._execute(line)
 
     def _report_ended(self) -> None:
-        """Say which nodes ended by themselves since the last look. Raises Exit where none runs
-        before there was a leader, and with --exit-with-node.
+        """Report the nodes that ended by themselves since the last call.
+
+        Raises Exit where no node runs before the first leader, and with --exit-with-node.
         """
         ended = [
             node
@@ -180,13 +181,13 @@ class _Foreground:
             raise typer.Exit(REFUSED)
         if ended:
             again = ", ".join(f"start {node.id}" for node in ended)
-            print(f"The others go on. To start it again, type: {again}", file=sys.stderr)
+            print(f"The others keep running. To start it again, type: {again}", file=sys.stderr)
 
     def _describe(self) -> DescribeQuorumResponse | None:
-        """Ask the nodes that run; None where nobody leads, or none answers in a second."""
+        """Ask the running nodes; None without a leader, or without an answer in one second."""
         from kraft.errors import KraftError
+        from kraft.network.quorum_client import QuorumClient
         from kraft.server.local_quorum import LOOPBACK
-        from kraft.server.network.quorum_client import QuorumClient
 
         addresses = [(LOOPBACK, node.port) for node in self._quorum.nodes if node.is_running]
         if not addresses:
@@ -197,9 +198,9 @@ class _Foreground:
         except (KraftError, OSError):
             return None
 
-    # -- what is typed
+    # -- commands
 
-    def _obey(self, line: str) -> None:
+    def _execute(self, line: str) -> None:
         match line.split():
             case []:
                 return
@@ -209,51 +210,51 @@ class _Foreground:
                 node = next((one for one in self._quorum.nodes if one.id == int(id)), None)
                 if node is None:
                     _complain(
-                        f"there is no controller {id}: they are 1 to {len(self._quorum.nodes)}"
+                        f"there is no controller {id}; there are 1 to {len(self._quorum.nodes)}"
                     )
                 elif node.is_running == (command == "start"):
-                    _complain(f"controller {id} {'runs' if node.is_running else 'does not run'}")
+                    _complain(
+                        f"controller {id} is {'already' if node.is_running else 'not'} running"
+                    )
                 else:
                     self._change(command, node)
             case _:
-                _complain(f"{line!r} is not understood; commands are {_COMMANDS}")
+                _complain(f"unknown command {line!r}; commands are {_COMMANDS}")
 
     def _change(self, command: str, node: LocalNode) -> None:
         if command == "start":
             with _interrupts_held():
                 self._quorum.start_node(node)
             self._reported.discard(node.id)
-            told = "started"
+            result = "started"
         else:
-            # It is not to be reported as one that ended by itself.
+            # Not to be reported as ended by itself.
             self._reported.add(node.id)
             if command == "stop":
                 self._quorum.stop(node)
             else:
                 self._quorum.kill(node)
-            told = "stopped" if command == "stop" else "killed"
+            result = "stopped" if command == "stop" else "killed"
         if not self._as_json:
-            print(f"controller {node.id} {told}", flush=True)
+            print(f"controller {node.id} {result}", flush=True)
 
-    # -- what is shown
+    # -- output
 
     def _announce(self, state: DescribeQuorumResponse) -> None:
         self._show(state)
         if self._as_json:
             return
         bootstrap = self._bootstrap()
-        print("Look at it from another terminal; Ctrl-C here stops it:")
+        print("Describe it from another terminal; Ctrl-C here stops it:")
         print(f"  kraft quorum describe --status --bootstrap-controller {bootstrap}")
-        print(f"Commands that can be typed here: {_COMMANDS}", flush=True)
+        print(f"Commands here: {_COMMANDS}", flush=True)
 
     def _show_status(self) -> None:
         state = self._describe()
         self._show(state)
         if state is None and not self._as_json:
             running = sum(node.is_running for node in self._quorum.nodes)
-            print(
-                f"nobody leads: {running} of {len(self._quorum.nodes)} controllers run", flush=True
-            )
+            print(f"no leader: {running} of {len(self._quorum.nodes)} controllers run", flush=True)
 
     def _bootstrap(self) -> str:
         return ",".join(node.endpoint for node in self._quorum.nodes)
@@ -302,34 +303,34 @@ class _Foreground:
         sys.stdout.flush()
 
 
-class _Typed:
-    """Lines of standard input as they come, without waiting for more than is there."""
+class _InputLines:
+    """Lines of standard input, read without blocking."""
 
     def __init__(self) -> None:
         self._begun = b""
         self._is_open = True
 
     def lines(self, wait_s: float) -> list[str]:
-        """Wait up to ``wait_s`` for input; return the whole lines that came, if any."""
+        """Wait up to ``wait_s`` for input; return the whole lines, if any."""
         if not self._may_read():
             time.sleep(wait_s)
             return []
         try:
             if not select.select([0], [], [], wait_s)[0]:
                 return []
-            came = os.read(0, 4096)
+            received = os.read(0, 4096)
         except OSError:
-            came = b""
-        if not came:
-            # Without input, or at its end (/dev/null, a closed pipe), the quorum runs on.
+            received = b""
+        if not received:
+            # At the end of input (/dev/null, a closed pipe) the quorum keeps running.
             self._is_open = False
             return []
-        *whole, self._begun = (self._begun + came).split(b"\n")
+        *whole, self._begun = (self._begun + received).split(b"\n")
         self._begun = self._begun[:_LONGEST_LINE]
         return [line.decode("utf-8", "replace").strip() for line in whole]
 
     def _may_read(self) -> bool:
-        """A job in the background that reads from its terminal would be stopped by the shell."""
+        """Return False for a background job, which the shell stops when it reads the terminal."""
         if not self._is_open:
             return False
         try:

@@ -1,7 +1,4 @@
-"""``kraft verify``: whether the files of metadata directories contradict one another.
-
-Owns the command's words and exit codes; the checks are in ``kraft.metadata.verification``.
-"""
+"""``kraft verify``: check whether the files of metadata directories contradict one another."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kraft.cli.exits import EPILOG, FAILED, FOUND
+from kraft.cli.exit_codes import EPILOG, FAILED, FOUND
 from kraft.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from kraft.metadata.findings import Finding
-    from kraft.metadata.verification import Verification, Verified
+    from kraft.metadata.verification import Verification, VerifiedDirectory
+    from kraft.metadata.verification_findings import VerificationFinding
 
 app = typer.Typer(add_completion=False)
 
@@ -29,23 +26,23 @@ def verify_(
         list[Path],
         typer.Argument(
             metavar="DIR",
-            help="Metadata directories (log.dir or __cluster_metadata-0); several are taken for "
-            "nodes of one quorum.",
+            help="Metadata directories (log.dir or __cluster_metadata-0). Several must belong to "
+            "the nodes of one quorum.",
             show_default=False,
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Check that log, snapshots, indexes and small files say the same.
+    """Check log, snapshots, indexes and small files for contradictions.
 
     Replays the log against every snapshot beside it, checks every batch, index,
     leader epoch and text file, and compares the logs and snapshots of several
-    nodes. Nothing is changed; a directory that a running node writes to may show
-    findings that are gone a moment later.
+    nodes. Nothing is changed. While a node writes to the directory, findings may
+    be temporary.
 
-    Exit code 0: sound. 3: sound but for notes (an interrupted write, a missing
+    Exit code 0: sound. 3: sound except for notes (an interrupted write, a missing
     index) and contradictions that Apache Kafka is known to write. 4: a file
-    contradicts another. 1: a path holds no metadata, or cannot be read.
+    contradicts another. 1: a path has no metadata, or cannot be read.
 
     [bold]Examples[/bold]
 
@@ -54,8 +51,8 @@ def verify_(
       kraft verify node-1/metadata node-2/metadata node-3/metadata --json
     """
     from kraft.cli.output import Output, progress
-    from kraft.metadata.findings import Severity
     from kraft.metadata.verification import verify, work_of
+    from kraft.metadata.verification_findings import Severity
 
     with progress("verifying", work_of(paths)) as advance:
         result = verify(paths, advance=advance)
@@ -76,7 +73,7 @@ def verify_(
         raise typer.Exit(FOUND)
 
 
-def _row(each: Verified) -> tuple[object, ...]:
+def _row(each: VerifiedDirectory) -> tuple[object, ...]:
     log = f"{each.log_start_offset} to {each.log_end_offset}" if each.log_end_offset >= 0 else ""
     return str(each.path), each.node_id, log, each.snapshot_count, each.snapshots
 
@@ -99,7 +96,7 @@ def _document(result: Verification) -> dict[str, Any]:
     }
 
 
-def _finding(each: Finding) -> dict[str, Any]:
+def _finding(each: VerificationFinding) -> dict[str, Any]:
     return {
         "severity": str(each.severity),
         "path": str(each.path),

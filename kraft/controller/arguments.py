@@ -1,27 +1,29 @@
 """Checks of single values in a request: integers of a width, ids and texts.
 
-Every decision calls these functions before it uses a value, so that a value that no record can
-hold is refused with one of Kafka's errors. Python would take ``True`` and ``2.0`` for integers:
-both are rejected.
+Every decision calls these functions before it uses a value, so that a value that no record can hold
+is rejected with one of Kafka's errors. ``True`` and ``2.0`` are rejected as integers, although
+Python accepts them.
 """
 
 from __future__ import annotations
 
 from numbers import Integral
 
-from kraft._core.table import PartitionTable
+from kraft._core.table.table import PartitionTable
 from kraft.errors import InvalidRequestError, KraftError
 
 MAX_INT16 = (1 << 15) - 1
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
-#: The most bytes that Kafka writes of a string, in a record or a request.
+#: The most bytes of a string in a record or a request.
 _LONGEST_TEXT = MAX_INT16
 
 
 def is_integer(value: object, low: int, high: int) -> bool:
-    """Return whether ``value`` is an integer from ``low`` to ``high``; numpy's integers are too."""
-    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
+    """Return whether ``value`` is an integer, or a numpy integer, from ``low`` to ``high``."""
+    if type(value) is int:
+        return low <= value <= high
+    if isinstance(value, bool) or not isinstance(value, Integral):
         return False
     return bool(low <= value <= high)  # type: ignore[operator]
 
@@ -69,7 +71,7 @@ def check_uuid(what: str, value: object, error: type[KraftError] = InvalidReques
 
 
 def find_topic(table: PartitionTable, name: object) -> int:
-    """Return the number of the topic ``name``, -1 where there is none or it is no text."""
+    """Return the number of the topic ``name``, -1 if there is none or ``name`` is no text."""
     if not isinstance(name, str):
         return -1
     try:

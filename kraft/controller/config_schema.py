@@ -1,9 +1,9 @@
-"""Which configurations can be changed at run time: names, kinds, defaults, ranges, synonyms.
+"""The dynamic configurations: names, types, defaults, ranges and synonyms.
 
-Owns the tables of topic, group and client metrics configurations, the list-valued ones of brokers,
-and `ConfigRules`: what the controller's own properties file makes of the defaults and limits. The
-tables are held against Kafka's definitions by ``tests/interop/test_config_schema.py``. Which values
-a resource may have together is the matter of ``config_validation``. Sources: Kafka's ``LogConfig``,
+Holds the tables of topic, group and client metrics configurations, the list-valued ones of brokers,
+and `ConfigRules`: defaults and limits from the controller's own properties file.
+``tests/interop/test_config_schema.py`` compares the tables with Kafka's definitions.
+``config_validation`` checks which values may be combined. Sources: Kafka's ``LogConfig``,
 ``GroupConfig``, ``ClientMetricsConfigs``, ``ServerTopicConfigSynonyms``, ``KafkaConfigSchema``,
 ``KafkaConfig.extractLogConfigMap``, ``DefaultSupportedConfigChecker`` (4.3.1).
 """
@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 
 from kraft.configdef import (
     Between,
-    Check,
-    Kind,
+    ConfigType,
+    ConfigValueError,
     OneOf,
-    RefusedError,
     SetOfEntries,
+    Validator,
     check_share_offset_reset,
     check_throttled_replicas,
     read,
@@ -39,22 +39,22 @@ REMOTE_STORAGE_SYSTEM: Final = "remote.log.storage.system.enable"
 
 
 class Synonym(NamedTuple):
-    """A broker's setting that gives a topic's default, times ``factor``."""
+    """A broker setting that sets a topic's default, times ``factor``."""
 
     name: str
     factor: int = 1
 
 
 class Definition(NamedTuple):
-    """One configuration; of its ``synonyms`` the first that a broker sets gives the default."""
+    """One configuration; the first of its ``synonyms`` that the broker sets is the default."""
 
-    kind: Kind
+    kind: ConfigType
     default: Any
-    check: Check | None = None
+    check: Validator | None = None
     synonyms: tuple[Synonym, ...] = ()
 
     def read(self, text: str) -> Any:
-        """The value that ``text`` says. Raises RefusedError."""
+        """Return the value of ``text``. Raises ConfigValueError."""
         value = read(self.kind, text)
         if isinstance(self.check, SetOfEntries):
             value = tuple(dict.fromkeys(value))
@@ -73,89 +73,91 @@ _NOT_NEGATIVE = Between(0)
 TOPIC_CONFIGS: Final[Mapping[str, Definition]] = MappingProxyType(
     {
         "cleanup.policy": Definition(
-            Kind.LIST,
+            ConfigType.LIST,
             ("delete",),
             SetOfEntries(("compact", "delete")),
             _like("log.cleanup.policy"),
         ),
         "compression.gzip.level": Definition(
-            Kind.INT, -1, Between(1, 9, also=-1), _like("compression.gzip.level")
+            ConfigType.INT, -1, Between(1, 9, also=-1), _like("compression.gzip.level")
         ),
         "compression.lz4.level": Definition(
-            Kind.INT, 9, Between(1, 17), _like("compression.lz4.level")
+            ConfigType.INT, 9, Between(1, 17), _like("compression.lz4.level")
         ),
         "compression.type": Definition(
-            Kind.STRING,
+            ConfigType.STRING,
             "producer",
             OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
             _like("compression.type"),
         ),
         "compression.zstd.level": Definition(
-            Kind.INT, 3, Between(-131072, 22), _like("compression.zstd.level")
+            ConfigType.INT, 3, Between(-131072, 22), _like("compression.zstd.level")
         ),
         "delete.retention.ms": Definition(
-            Kind.LONG, _DAY_MS, _NOT_NEGATIVE, _like("log.cleaner.delete.retention.ms")
+            ConfigType.LONG, _DAY_MS, _NOT_NEGATIVE, _like("log.cleaner.delete.retention.ms")
         ),
         "file.delete.delay.ms": Definition(
-            Kind.LONG, _MINUTE_MS, _NOT_NEGATIVE, _like("log.segment.delete.delay.ms")
+            ConfigType.LONG, _MINUTE_MS, _NOT_NEGATIVE, _like("log.segment.delete.delay.ms")
         ),
         "flush.messages": Definition(
-            Kind.LONG, _LONGEST, _POSITIVE, _like("log.flush.interval.messages")
+            ConfigType.LONG, _LONGEST, _POSITIVE, _like("log.flush.interval.messages")
         ),
         "flush.ms": Definition(
-            Kind.LONG,
+            ConfigType.LONG,
             _LONGEST,
             _NOT_NEGATIVE,
             _like("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         ),
         "follower.replication.throttled.replicas": Definition(
-            Kind.LIST, (), check_throttled_replicas
+            ConfigType.LIST, (), check_throttled_replicas
         ),
         "index.interval.bytes": Definition(
-            Kind.INT, 4096, _NOT_NEGATIVE, _like("log.index.interval.bytes")
+            ConfigType.INT, 4096, _NOT_NEGATIVE, _like("log.index.interval.bytes")
         ),
-        "internal.segment.bytes": Definition(Kind.INT, None),
+        "internal.segment.bytes": Definition(ConfigType.INT, None),
         "leader.replication.throttled.replicas": Definition(
-            Kind.LIST, (), check_throttled_replicas
+            ConfigType.LIST, (), check_throttled_replicas
         ),
         "local.retention.bytes": Definition(
-            Kind.LONG, -2, Between(-2), _like("log.local.retention.bytes")
+            ConfigType.LONG, -2, Between(-2), _like("log.local.retention.bytes")
         ),
         "local.retention.ms": Definition(
-            Kind.LONG, -2, Between(-2), _like("log.local.retention.ms")
+            ConfigType.LONG, -2, Between(-2), _like("log.local.retention.ms")
         ),
         "max.compaction.lag.ms": Definition(
-            Kind.LONG, _LONGEST, _POSITIVE, _like("log.cleaner.max.compaction.lag.ms")
+            ConfigType.LONG, _LONGEST, _POSITIVE, _like("log.cleaner.max.compaction.lag.ms")
         ),
         "max.message.bytes": Definition(
-            Kind.INT, _MIB + 12, _NOT_NEGATIVE, _like("message.max.bytes")
+            ConfigType.INT, _MIB + 12, _NOT_NEGATIVE, _like("message.max.bytes")
         ),
         "message.timestamp.after.max.ms": Definition(
-            Kind.LONG, _HOUR_MS, _NOT_NEGATIVE, _like("log.message.timestamp.after.max.ms")
+            ConfigType.LONG, _HOUR_MS, _NOT_NEGATIVE, _like("log.message.timestamp.after.max.ms")
         ),
         "message.timestamp.before.max.ms": Definition(
-            Kind.LONG, _LONGEST, _NOT_NEGATIVE, _like("log.message.timestamp.before.max.ms")
+            ConfigType.LONG, _LONGEST, _NOT_NEGATIVE, _like("log.message.timestamp.before.max.ms")
         ),
         "message.timestamp.type": Definition(
-            Kind.STRING,
+            ConfigType.STRING,
             "CreateTime",
             OneOf(("CreateTime", "LogAppendTime")),
             _like("log.message.timestamp.type"),
         ),
         "min.cleanable.dirty.ratio": Definition(
-            Kind.DOUBLE, 0.5, Between(0, 1), _like("log.cleaner.min.cleanable.ratio")
+            ConfigType.DOUBLE, 0.5, Between(0, 1), _like("log.cleaner.min.cleanable.ratio")
         ),
         "min.compaction.lag.ms": Definition(
-            Kind.LONG, 0, _NOT_NEGATIVE, _like("log.cleaner.min.compaction.lag.ms")
+            ConfigType.LONG, 0, _NOT_NEGATIVE, _like("log.cleaner.min.compaction.lag.ms")
         ),
-        "min.insync.replicas": Definition(Kind.INT, 1, _POSITIVE, _like("min.insync.replicas")),
-        "preallocate": Definition(Kind.BOOLEAN, False, None, _like("log.preallocate")),
-        "remote.log.copy.disable": Definition(Kind.BOOLEAN, False),
-        "remote.log.delete.on.disable": Definition(Kind.BOOLEAN, False),
-        "remote.storage.enable": Definition(Kind.BOOLEAN, False),
-        "retention.bytes": Definition(Kind.LONG, -1, None, _like("log.retention.bytes")),
+        "min.insync.replicas": Definition(
+            ConfigType.INT, 1, _POSITIVE, _like("min.insync.replicas")
+        ),
+        "preallocate": Definition(ConfigType.BOOLEAN, False, None, _like("log.preallocate")),
+        "remote.log.copy.disable": Definition(ConfigType.BOOLEAN, False),
+        "remote.log.delete.on.disable": Definition(ConfigType.BOOLEAN, False),
+        "remote.storage.enable": Definition(ConfigType.BOOLEAN, False),
+        "retention.bytes": Definition(ConfigType.LONG, -1, None, _like("log.retention.bytes")),
         "retention.ms": Definition(
-            Kind.LONG,
+            ConfigType.LONG,
             7 * _DAY_MS,
             Between(-1),
             (
@@ -165,84 +167,86 @@ TOPIC_CONFIGS: Final[Mapping[str, Definition]] = MappingProxyType(
             ),
         ),
         "segment.bytes": Definition(
-            Kind.INT, 1024 * _MIB, Between(_MIB), _like("log.segment.bytes")
+            ConfigType.INT, 1024 * _MIB, Between(_MIB), _like("log.segment.bytes")
         ),
         "segment.index.bytes": Definition(
-            Kind.INT, 10 * _MIB, Between(4), _like("log.index.size.max.bytes")
+            ConfigType.INT, 10 * _MIB, Between(4), _like("log.index.size.max.bytes")
         ),
         "segment.jitter.ms": Definition(
-            Kind.LONG,
+            ConfigType.LONG,
             0,
             _NOT_NEGATIVE,
             (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
         ),
         "segment.ms": Definition(
-            Kind.LONG,
+            ConfigType.LONG,
             7 * _DAY_MS,
             _POSITIVE,
             (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
         ),
         "unclean.leader.election.enable": Definition(
-            Kind.BOOLEAN, False, None, _like("unclean.leader.election.enable")
+            ConfigType.BOOLEAN, False, None, _like("unclean.leader.election.enable")
         ),
     }
 )
 
 GROUP_CONFIGS: Final[Mapping[str, Definition]] = MappingProxyType(
     {
-        "consumer.assignment.interval.ms": Definition(Kind.INT, 1000, _NOT_NEGATIVE),
+        "consumer.assignment.interval.ms": Definition(ConfigType.INT, 1000, _NOT_NEGATIVE),
         "consumer.heartbeat.interval.ms": Definition(
-            Kind.INT, 5000, _POSITIVE, _like("group.consumer.heartbeat.interval.ms")
+            ConfigType.INT, 5000, _POSITIVE, _like("group.consumer.heartbeat.interval.ms")
         ),
         "consumer.session.timeout.ms": Definition(
-            Kind.INT, 45_000, _POSITIVE, _like("group.consumer.session.timeout.ms")
+            ConfigType.INT, 45_000, _POSITIVE, _like("group.consumer.session.timeout.ms")
         ),
-        "share.assignment.interval.ms": Definition(Kind.INT, 1000, _NOT_NEGATIVE),
-        "share.auto.offset.reset": Definition(Kind.STRING, "latest", check_share_offset_reset),
+        "share.assignment.interval.ms": Definition(ConfigType.INT, 1000, _NOT_NEGATIVE),
+        "share.auto.offset.reset": Definition(
+            ConfigType.STRING, "latest", check_share_offset_reset
+        ),
         "share.delivery.count.limit": Definition(
-            Kind.INT, 5, Between(2), _like("group.share.delivery.count.limit")
+            ConfigType.INT, 5, Between(2), _like("group.share.delivery.count.limit")
         ),
         "share.heartbeat.interval.ms": Definition(
-            Kind.INT, 5000, _POSITIVE, _like("group.share.heartbeat.interval.ms")
+            ConfigType.INT, 5000, _POSITIVE, _like("group.share.heartbeat.interval.ms")
         ),
         "share.isolation.level": Definition(
-            Kind.STRING, "read_uncommitted", OneOf(("read_committed", "read_uncommitted"))
+            ConfigType.STRING, "read_uncommitted", OneOf(("read_committed", "read_uncommitted"))
         ),
         "share.partition.max.record.locks": Definition(
-            Kind.INT, 2000, Between(100), _like("group.share.partition.max.record.locks")
+            ConfigType.INT, 2000, Between(100), _like("group.share.partition.max.record.locks")
         ),
         "share.record.lock.duration.ms": Definition(
-            Kind.INT, 30_000, Between(1000), _like("group.share.record.lock.duration.ms")
+            ConfigType.INT, 30_000, Between(1000), _like("group.share.record.lock.duration.ms")
         ),
-        "share.renew.acknowledge.enable": Definition(Kind.BOOLEAN, True),
+        "share.renew.acknowledge.enable": Definition(ConfigType.BOOLEAN, True),
         "share.session.timeout.ms": Definition(
-            Kind.INT, 45_000, _POSITIVE, _like("group.share.session.timeout.ms")
+            ConfigType.INT, 45_000, _POSITIVE, _like("group.share.session.timeout.ms")
         ),
-        "streams.assignment.interval.ms": Definition(Kind.INT, 1000, _NOT_NEGATIVE),
+        "streams.assignment.interval.ms": Definition(ConfigType.INT, 1000, _NOT_NEGATIVE),
         "streams.heartbeat.interval.ms": Definition(
-            Kind.INT, 5000, _POSITIVE, _like("group.streams.heartbeat.interval.ms")
+            ConfigType.INT, 5000, _POSITIVE, _like("group.streams.heartbeat.interval.ms")
         ),
         "streams.initial.rebalance.delay.ms": Definition(
-            Kind.INT, 3000, _NOT_NEGATIVE, _like("group.streams.initial.rebalance.delay.ms")
+            ConfigType.INT, 3000, _NOT_NEGATIVE, _like("group.streams.initial.rebalance.delay.ms")
         ),
         "streams.num.standby.replicas": Definition(
-            Kind.INT, 0, _NOT_NEGATIVE, _like("group.streams.num.standby.replicas")
+            ConfigType.INT, 0, _NOT_NEGATIVE, _like("group.streams.num.standby.replicas")
         ),
         "streams.session.timeout.ms": Definition(
-            Kind.INT, 45_000, _POSITIVE, _like("group.streams.session.timeout.ms")
+            ConfigType.INT, 45_000, _POSITIVE, _like("group.streams.session.timeout.ms")
         ),
     }
 )
 
 CLIENT_METRICS_CONFIGS: Final[Mapping[str, Definition]] = MappingProxyType(
     {
-        "interval.ms": Definition(Kind.INT, 5 * _MINUTE_MS),
-        "match": Definition(Kind.LIST, (), SetOfEntries()),
-        "metrics": Definition(Kind.LIST, (), SetOfEntries()),
+        "interval.ms": Definition(ConfigType.INT, 5 * _MINUTE_MS),
+        "match": Definition(ConfigType.LIST, (), SetOfEntries()),
+        "metrics": Definition(ConfigType.LIST, (), SetOfEntries()),
     }
 )
 
-#: The list-valued settings of brokers, with the entries that they have by default.
+#: The list-valued settings of brokers, with their default entries.
 BROKER_LISTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "advertised.listeners": (),
@@ -274,7 +278,7 @@ DEFINITIONS: Final[Mapping[int, Mapping[str, Definition]]] = MappingProxyType(
     {TOPIC: TOPIC_CONFIGS, GROUP: GROUP_CONFIGS, CLIENT_METRICS: CLIENT_METRICS_CONFIGS}
 )
 
-#: The broker's settings that bound those of a group: the lowest, the highest, and their defaults.
+#: The broker settings that bound those of a group: lowest, highest, and their defaults.
 GROUP_LIMITS: Final[Mapping[str, tuple[tuple[str, int] | None, tuple[str, int]]]] = (
     MappingProxyType(
         {
@@ -302,8 +306,8 @@ GROUP_LIMITS: Final[Mapping[str, tuple[tuple[str, int] | None, tuple[str, int]]]
 )
 
 
-#: The broker's settings that `ConfigRules` reads: they are heeded although no broker runs here.
-HEEDED_SETTINGS: Final = frozenset(
+#: The broker settings that `ConfigRules` reads, although no broker runs here.
+USED_BROKER_SETTINGS: Final = frozenset(
     {
         REMOTE_STORAGE_SYSTEM,
         *(
@@ -318,9 +322,9 @@ HEEDED_SETTINGS: Final = frozenset(
 
 
 def is_supported_config(resource_type: int, name: str) -> bool:
-    """Whether Kafka knows such a configuration; a record of any other is passed over.
+    """Return whether Kafka has such a configuration; records of all others are ignored.
 
-    Of a broker every name is taken (``DefaultSupportedConfigChecker``).
+    For a broker every name counts (``DefaultSupportedConfigChecker``).
     """
     if resource_type == BROKER:
         return True
@@ -328,25 +332,25 @@ def is_supported_config(resource_type: int, name: str) -> bool:
 
 
 def default_entries(resource_type: int, name: str) -> tuple[str, ...] | None:
-    """The entries that a list has by default; None where it is no list that can be added to.
+    """Return the default entries of a list; None for a configuration that cannot be appended to.
 
-    Only lists of topics and brokers are (``KafkaConfigSchema.isSplittable`` of the controller).
+    Only lists of topics and brokers can (``KafkaConfigSchema.isSplittable`` of the controller).
     """
     if resource_type == BROKER:
         return BROKER_LISTS.get(name)
     definition = TOPIC_CONFIGS.get(name) if resource_type == TOPIC else None
-    if definition is None or definition.kind is not Kind.LIST:
+    if definition is None or definition.kind is not ConfigType.LIST:
         return None
     entries: tuple[str, ...] = definition.default
     return entries
 
 
 class ConfigRules:
-    """What the controller's own settings make of defaults and limits.
+    """Defaults and limits from the controller's own settings.
 
-    ``topic_defaults`` and ``group_defaults`` are values by name, ``group_limits`` the lowest (None
-    without one) and the highest. ``static`` are the properties as they are written; raises
-    InvalidConfigError where one of those that matter here cannot be read.
+    ``topic_defaults`` and ``group_defaults`` are values by name, ``group_limits`` the lowest (or
+    None) and highest values. ``static`` are the properties as text; raises InvalidConfigError if
+    one that is needed here cannot be parsed.
     """
 
     __slots__ = (
@@ -364,13 +368,13 @@ class ConfigRules:
         self.group_defaults = self._defaults(GROUP_CONFIGS)
         self.group_limits: dict[str, tuple[int | None, int]] = {
             name: (
-                None if lowest is None else self._setting(lowest[0], Kind.INT, lowest[1]),
-                self._setting(highest[0], Kind.INT, highest[1]),
+                None if lowest is None else self._setting(lowest[0], ConfigType.INT, lowest[1]),
+                self._setting(highest[0], ConfigType.INT, highest[1]),
             )
             for name, (lowest, highest) in GROUP_LIMITS.items()
         }
         self.is_remote_storage_enabled: bool = self._setting(
-            REMOTE_STORAGE_SYSTEM, Kind.BOOLEAN, False
+            REMOTE_STORAGE_SYSTEM, ConfigType.BOOLEAN, False
         )
 
     def __eq__(self, other: object) -> bool:
@@ -392,13 +396,13 @@ class ConfigRules:
             for name, definition in definitions.items()
         }
 
-    def _setting(self, name: str, kind: Kind, default: Any, factor: int = 1) -> Any:
+    def _setting(self, name: str, kind: ConfigType, default: Any, factor: int = 1) -> Any:
         text = self.static.get(name)
         if text is None:
             return default
         try:
             value = read(kind, text)
-        except RefusedError as refused:
+        except ConfigValueError as refused:
             raise InvalidConfigError(f"{name} is {text!r:.80}, allowed is {refused}") from None
         return value if factor == 1 else value * factor
 

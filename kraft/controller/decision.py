@@ -1,21 +1,29 @@
-"""What a decision gives: the records to be written, encoded, and the answer.
+"""Decisions: the encoded records to write, and the response.
 
-Owns ``Records``, the form in which records leave the controller: finished record batches whose
-offsets count from 0, so that appending only has to stamp the base offset and the epoch, which lie
-outside the CRC. It reads as a sequence of typed records too, which are decoded when somebody looks.
+``Records`` are finished record batches whose offsets count from 0. Appending only has to set the
+base offset and the epoch, which lie outside the CRC. They also read as a sequence of typed records,
+decoded on access.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, overload
 
-from kraft._core.batch import BatchBuilder
-from kraft._core.batch_records import iterate
-from kraft.records import Record, decode_value, encode_value
+from kraft._core.bytes.batch import BatchBuilder, assign_offsets
+from kraft._core.bytes.batch_records import iterate
+from kraft.errors import PolicyViolationError
+from kraft.records import (
+    BeginTransaction,
+    EndTransaction,
+    Record,
+    decode_value,
+    encode_value,
+)
+from kraft.records.versions import MetadataVersion
 
-#: The most records that one batch, and so one atomic decision, may have
+#: The most records in one batch, and so in one atomic decision
 #: (QuorumController.MAX_RECORDS_PER_BATCH).
 MAX_RECORDS_PER_BATCH = 10_000
 
@@ -23,7 +31,7 @@ Response = TypeVar("Response")
 
 
 class Records(Sequence[Record]):
-    """Metadata records as batches: ``batches`` is their bytes, writable, offsets from 0."""
+    """Metadata records as batches; ``batches`` holds their bytes, writable, offsets from 0."""
 
     __slots__ = ("_count", "_decoded", "batches")
 
@@ -34,14 +42,14 @@ class Records(Sequence[Record]):
 
     @classmethod
     def of(cls, records: Iterable[Record], metadata_version: int) -> Records:
-        """These records in the versions that ``metadata_version`` asks for; see `encode_value`."""
+        """Encode records in the versions that ``metadata_version`` asks for; see `encode_value`."""
         builder = BatchBuilder()
         append_records(builder, records, metadata_version)
         return cls.finished(builder)
 
     @classmethod
     def finished(cls, builder: BatchBuilder) -> Records:
-        """What ``builder`` holds, which must have begun at offset 0; ends the builder."""
+        """Return the records of ``builder``, which began at offset 0; finishes the builder."""
         count = builder.record_count
         return cls(builder.finish(), count)
 
@@ -75,21 +83,54 @@ NO_RECORDS = Records(memoryview(b""), 0)
 
 
 def append_records(builder: BatchBuilder, records: Iterable[Record], metadata_version: int) -> None:
-    """Adds typed records behind what a builder holds already."""
+    """Append typed records to a builder."""
     for record in records:
         builder.append(encode_value(record, metadata_version=metadata_version))
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Response]):
-    """The records that an operation writes, and what it answers once they are committed.
+    """The records that an operation writes, and its response once they are committed.
 
-    ``is_atomic``: all of them or none take effect, so they must go into one batch
-    (ControllerResult.atomicOf). ``is_partial``: more is to be decided once these records have taken
-    effect, by asking again; only the last response counts.
+    ``is_atomic``: all records take effect or none, so they must fit into one batch
+    (ControllerResult.atomicOf). ``is_partial``: there is more to decide after these records are
+    applied; the controller asks again, and only the last response counts.
     """
 
     records: Records
     response: Response
     is_atomic: bool = False
     is_partial: bool = False
+
+
+def decide_whole(
+    name: str, chunks: Generator[Records, None, Response], metadata_version: int
+) -> Decision[Response]:
+    """Run a chunked decision to its end; several batches become one metadata transaction.
+
+    ``name`` is the name of the transaction. For callers that apply all chunks together. Raises
+    PolicyViolationError if the metadata.version has no transactions and one batch is too small.
+    """
+    parts: list[Records] = []
+    while True:
+        try:
+            chunk = next(chunks)
+        except StopIteration as end:
+            response: Response = end.value
+            break
+        if len(chunk):
+            parts.append(chunk)
+    if len(parts) < 2:
+        return Decision(parts[0] if parts else NO_RECORDS, response, is_atomic=True)
+    if metadata_version < MetadataVersion.IBP_3_6_IV1:
+        raise PolicyViolationError(
+            f"{name} writes more records than one batch may have, and metadata.version "
+            f"{MetadataVersion.from_level(metadata_version).text} has no transactions"
+        )
+    begin = Records.of([BeginTransaction(name=name)], metadata_version)
+    end_of_all = Records.of([EndTransaction()], metadata_version)
+    batches = bytearray()
+    for part in (begin, *parts, end_of_all):
+        batches += part.batches
+    assign_offsets(batches, 0, -1)
+    return Decision(Records(memoryview(batches), sum(map(len, parts)) + 2), response)

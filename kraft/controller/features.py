@@ -1,13 +1,13 @@
-"""Features: which levels are finalized, and how they are raised and lowered.
+"""UpdateFeatures: raise and lower the finalized levels of features.
 
-Owns the checks of UpdateFeatures and the records that it writes, the ways of metadata.version down
-that lose nothing, and what switching ELR on asks of min.insync.replicas (KIP-966). Sources: Kafka's
-``FeatureControlManager``, ``QuorumFeatures``, ``Feature.validateVersion``,
+Makes the checks of UpdateFeatures and decides its records. A downgrade of metadata.version is
+allowed only where it loses nothing. Enabling ELR sets min.insync.replicas (KIP-966). Sources:
+Kafka's ``FeatureControlManager``, ``QuorumFeatures``, ``Feature.validateVersion``,
 ``ConfigurationControlManager.maybeGenerateElrSafetyRecords`` (4.3.1).
 
-Invariant: a request takes effect whole or not at all. The level of ``kraft.version`` belongs to the
-raft layer: here it is only checked, and the response says what is to be asked of that layer, which
-``requests.finalize`` does before anything is written.
+Invariant: a request takes effect as a whole or not at all. The raft layer sets the level of
+``kraft.version``: it is only checked here, and the response names the level that
+``requests.update_features`` has to ask the raft layer for before it writes a record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from enum import IntEnum
 from kraft import records
 from kraft.controller.arguments import MAX_INT16, is_integer
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
-from kraft.controller.state import DEFAULTS, ELR_FEATURE, MIN_ISR, Cluster, Settings
+from kraft.controller.state import DEFAULTS, ELR_FEATURE, MIN_ISR, ClusterMetadata, DecisionSettings
 from kraft.errors import (
     InvalidRequestError,
     InvalidUpdateVersionError,
@@ -42,7 +42,7 @@ _UNSUPPORTED = VersionRange(0, 0)
 
 
 class UpgradeType(IntEnum):
-    """Which way a level may go (``FeatureUpdate.UpgradeType``)."""
+    """The allowed direction of a change (``FeatureUpdate.UpgradeType``)."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -51,7 +51,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """The level that a feature is to have (0 is off); ``upgrade_type`` is Kafka's number."""
+    """The new level of a feature (0 is off); ``upgrade_type`` is Kafka's number."""
 
     name: str
     level: int
@@ -60,10 +60,10 @@ class FeatureUpdate:
 
 @dataclass(frozen=True, slots=True)
 class LocalFeatures:
-    """What this controller supports, and who it is.
+    """The node id of this controller, and the features it supports.
 
-    ``quorum_node_ids`` are the controllers that the configuration names, beside those of the log's
-    own voter set.
+    ``quorum_node_ids`` are the controllers in the configuration, in addition to the log's voter
+    set.
     """
 
     node_id: int
@@ -73,8 +73,10 @@ class LocalFeatures:
 
 @dataclass(frozen=True, slots=True)
 class UpdatedFeatures:
-    """The levels that the records finalize; ``kraft_version`` is one to be asked of the raft layer
-    before they are appended (even where it is validated only), None where there is none.
+    """The levels that the records finalize.
+
+    ``kraft_version`` is the level to ask the raft layer for before the records are appended (even
+    for ``validate_only``), or None.
     """
 
     levels: Mapping[str, int]
@@ -82,17 +84,17 @@ class UpdatedFeatures:
 
 
 def update_features(
-    cluster: Cluster,
+    cluster: ClusterMetadata,
     updates: Sequence[FeatureUpdate],
     local: LocalFeatures,
-    settings: Settings = DEFAULTS,
+    settings: DecisionSettings = DEFAULTS,
     *,
     validate_only: bool = False,
 ) -> Decision[UpdatedFeatures]:
-    """Finalizes other levels, all or none.
+    """Finalize new levels, all or none.
 
-    Raises InvalidUpdateVersionError where one of them may not be, with the reason, and
-    InvalidRequestError where a feature is named twice.
+    Raises InvalidUpdateVersionError with the reason if a level is not allowed, and
+    InvalidRequestError if a feature is named twice.
     """
     finalized = finalized_features(cluster)
     proposed = finalized | {update.name: update.level for update in updates}
@@ -106,7 +108,8 @@ def update_features(
         if update.name == KRAFT_VERSION:
             if update.upgrade_type == UpgradeType.UPGRADE:
                 kraft_version = update.level
-                # The answer waits for this record, which comes behind the control records.
+                # The response waits until this record is committed, which follows the control
+                # records.
                 written.append(records.NoOp())
             elif update.level != finalized.get(KRAFT_VERSION, 0):
                 raise _refused(update, "kraft.version cannot be downgraded")
@@ -127,9 +130,9 @@ def update_features(
     return Decision(made, UpdatedFeatures(levels, kraft_version), is_atomic=True)
 
 
-def finalized_features(cluster: Cluster) -> dict[str, int]:
-    """The level of each feature that is on; ``metadata.version`` always, ``kraft.version`` as the
-    control records have it.
+def finalized_features(cluster: ClusterMetadata) -> dict[str, int]:
+    """Return the level of each enabled feature; ``metadata.version`` always, ``kraft.version`` from
+    the control records.
     """
     levels = {METADATA_VERSION: cluster.state.metadata_version, **cluster.state.features}
     if cluster.state.quorum.kraft_version:
@@ -144,14 +147,14 @@ def _check_direction(update: FeatureUpdate, current: int) -> None:
         raise _refused(update, f"a level is an integer from 0 to {MAX_INT16}")
     if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
         raise _refused(
-            update, f"it is {current} now, and lower needs a safe or unsafe downgrade to be asked"
+            update, f"it is {current} now; a lower level needs a safe or unsafe downgrade"
         )
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
-        raise _refused(update, f"it is {current} now, and higher is no downgrade")
+        raise _refused(update, f"it is {current} now; a higher level is not a downgrade")
 
 
-def _check_support(cluster: Cluster, update: FeatureUpdate, local: LocalFeatures) -> None:
-    """Every registered node has to support the level, and every controller to be registered."""
+def _check_support(cluster: ClusterMetadata, update: FeatureUpdate, local: LocalFeatures) -> None:
+    """Check that all registered nodes support the level, and all controllers are registered."""
     state = cluster.state
     supported = VersionRange(*local.supported.get(update.name, _UNSUPPORTED))
     _check_node(update, f"controller {local.node_id} (this one)", supported)
@@ -196,8 +199,8 @@ def _check_metadata_version(update: FeatureUpdate, current: int) -> None:
     if lost:
         raise _refused(
             update,
-            f"metadata that came with {', '.join(lost)} might be lost on the way down from "
-            f"{current}; neither safe nor unsafe downgrades do that",
+            f"a downgrade from {current} might lose metadata of {', '.join(lost)}; neither a safe "
+            "nor an unsafe downgrade allows that",
         )
 
 
@@ -213,10 +216,10 @@ def _check_dependencies(update: FeatureUpdate, proposed: Mapping[str, int]) -> N
             raise _refused(update, f"it needs {name} {level}, not {proposed.get(name, 0)}")
 
 
-def _min_isr_for_elr(cluster: Cluster, settings: Settings) -> list[records.Config]:
-    """While ELR is on, min.insync.replicas is set for the whole cluster and for no single broker.
+def _min_isr_for_elr(cluster: ClusterMetadata, settings: DecisionSettings) -> list[records.Config]:
+    """With ELR on, set min.insync.replicas for the whole cluster and remove it from single brokers.
 
-    Looks at every configured resource once, which only the switching on of ELR does.
+    Reads every configured resource once; only enabling ELR does this.
     """
     configs = cluster.state.configs
     written = []
@@ -235,4 +238,6 @@ def _min_isr(broker: str, value: str | None) -> records.Config:
 
 
 def _refused(update: FeatureUpdate, reason: str) -> InvalidUpdateVersionError:
-    return InvalidUpdateVersionError(f"{update.name} {update.level!r:.80} cannot be: {reason}")
+    return InvalidUpdateVersionError(
+        f"{update.name} cannot be set to level {update.level!r:.80}: {reason}"
+    )

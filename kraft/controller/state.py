@@ -1,8 +1,8 @@
-"""What the controller's decisions look at: the cluster, and the settings of the controller itself.
+"""Inputs of decisions: the cluster's metadata, the controller's settings, the election context.
 
-Owns how the dynamic configuration resolves to what an election asks for, and the `ElectionContext`
-that is kept for each cluster, so that a decision costs what it touches and not what is configured.
-Sources: Kafka's ``ConfigurationControlManager.getTopicConfig``,
+Resolves the dynamic configuration (min.insync.replicas, unclean.leader.election.enable) for
+elections. Caches one `ElectionContext` per cluster, so that a decision costs what it touches, not
+the size of the configuration. Sources: Kafka's ``ConfigurationControlManager.getTopicConfig``,
 ``ReplicationControlManager.getTopicEffectiveMinIsr``.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kraft._core.election import ElectionContext
-from kraft._core.java_hash import hash_map_order_of_ids, timeline_map_order
-from kraft._core.placement import UsableBroker, UsableBrokers
-from kraft._core.table import PartitionTable
+from kraft._core.decide.election import ElectionContext
+from kraft._core.decide.java_hash import hash_map_order_of_ids, timeline_map_order
+from kraft._core.decide.placement import UsableBroker, UsableBrokers
+from kraft._core.table.table import PartitionTable
 from kraft.controller.arguments import MAX_INT32, check_integer
 from kraft.controller.config_schema import DEFAULT_RULES, ConfigRules
 from kraft.errors import BrokerIdNotRegisteredError
@@ -26,8 +26,8 @@ MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 
 
-class Cluster(Protocol):
-    """A cluster's metadata: its partitions, and everything else."""
+class ClusterMetadata(Protocol):
+    """A cluster's metadata: the partition table, and all other state."""
 
     @property
     def table(self) -> PartitionTable: ...
@@ -36,12 +36,11 @@ class Cluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What the controller's own properties file says, with Kafka's defaults.
+class DecisionSettings:
+    """Settings of decisions, from the controller's properties file, with Kafka's defaults.
 
-    ``node_id`` is the id under which the controller's dynamic configuration is kept, None where
-    there is no such node. ``config_rules`` are the defaults and limits of what is configured at run
-    time.
+    ``node_id`` is the id under which the dynamic configuration of this controller is stored, or
+    None. ``config_rules`` are the defaults and limits of the dynamic configuration.
     """
 
     min_insync_replicas: int = 1
@@ -53,22 +52,25 @@ class Settings:
     config_rules: ConfigRules = DEFAULT_RULES
 
 
-DEFAULTS = Settings()
+DEFAULTS = DecisionSettings()
 
 
-def election_context(cluster: Cluster, settings: Settings = DEFAULTS) -> ElectionContext:
-    """The brokers and switches of ``cluster`` as it is now, for one decision.
+def election_context(
+    cluster: ClusterMetadata, settings: DecisionSettings = DEFAULTS
+) -> ElectionContext:
+    """Return the cached election context of ``cluster``, with its present brokers and settings.
 
-    The context is kept with the cluster's state and brought up to date here, at the cost of the
-    brokers and settings that changed since; whoever holds an older one holds the same object.
+    The call updates the cached object, at the cost of the brokers and settings that changed since.
+    Contexts that were returned earlier are the same object.
     """
-    return _kept(cluster, settings).context
+    return _cached(cluster, settings).context
 
 
-def brokers_as_they_are(cluster: Cluster) -> ElectionContext:
-    """A context that stays as the brokers are now, for new partitions over many pieces.
+def fixed_election_context(cluster: ClusterMetadata) -> ElectionContext:
+    """Return an election context that keeps the present brokers, to place partitions in many
+    chunks.
 
-    It does not know what topics have configured.
+    It has no topic configuration.
     """
     return ElectionContext(
         cluster.table,
@@ -78,9 +80,9 @@ def brokers_as_they_are(cluster: Cluster) -> ElectionContext:
 
 
 class PlacementOrder(Protocol):
-    """The order of the brokers for a placer, as the active controller knows it (`BrokerSessions`).
+    """The order in which the active controller passes brokers to a placer (`BrokerSessions`).
 
-    ``order_version`` changes whenever the order may have.
+    ``order_version`` changes whenever the order may have changed.
     """
 
     order_version: int
@@ -89,20 +91,20 @@ class PlacementOrder(Protocol):
         """Return the ids of the registered brokers in order."""
 
 
-def usable_brokers(cluster: Cluster, order: PlacementOrder | None = None) -> UsableBrokers:
-    """The brokers that may get new replicas (BrokerHeartbeatManager.usableBrokers); kept as above.
+def usable_brokers(cluster: ClusterMetadata, order: PlacementOrder | None = None) -> UsableBrokers:
+    """Return the brokers that may get new replicas (BrokerHeartbeatManager.usableBrokers); cached.
 
-    Those that shut down may not, nor those all of whose directories are
-    cordoned (KIP-1066). Without an ``order`` they come as in a controller that has just become
-    active; it matters only where racks meet in one bucket of a Java HashMap.
+    Brokers in controlled shutdown are left out, and brokers whose directories are all cordoned
+    (KIP-1066). Without an ``order`` the brokers are ordered as in a controller that has just become
+    active. The order matters only if racks share a bucket of a Java HashMap.
     """
-    return _kept(cluster, None).usable_brokers(cluster.state, order)
+    return _cached(cluster, None).usable_brokers(cluster.state, order)
 
 
-def activation_order(cluster: Cluster) -> list[int]:
-    """Return the ids of the brokers in the order in which an activated controller takes them over.
+def activation_order(cluster: ClusterMetadata) -> list[int]:
+    """Return the ids of the brokers in the order in which an activated controller adds them.
 
-    Source: ``ClusterControlManager.activate``, which goes through a TimelineHashMap.
+    Source: ``ClusterControlManager.activate``, which iterates over a TimelineHashMap.
     """
     return _activation_order(cluster.state)
 
@@ -112,11 +114,11 @@ def _activation_order(state: ClusterState) -> list[int]:
     return timeline_map_order(brokers, max(brokers.table_size, len(brokers)))
 
 
-class _Kept:
-    """An `ElectionContext` of a cluster, and what it takes to keep it up to date.
+class _CachedContext:
+    """An `ElectionContext` of a cluster, and the pending changes to update it.
 
-    What changed is heard from the mappings themselves (``JournaledMap.watch``), so that a revert
-    counts like any other change.
+    The mappings of the state report their changes (``JournaledMap.watch``), so that a revert counts
+    like any other change.
     """
 
     __slots__ = (
@@ -132,16 +134,17 @@ class _Kept:
         "table",
     )
 
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+    def __init__(self, cluster: ClusterMetadata, settings: DecisionSettings) -> None:
         state = cluster.state
         self.settings = settings
         self.table = cluster.table
         self._brokers = state.brokers.watch()
         self._features = state.features.watch()
         self._configs = state.configs.watch()
-        #: The numbers of the topics that set something themselves.
+        #: Numbers of the topics that have settings of their own.
         self._numbers: dict[str, int] = {}
-        #: Those whose settings came before them, of which the settings do not tell when they come.
+        #: Topics that were configured before they were created; their creation does not report the
+        #: settings.
         self._orphans: set[str] = set()
         self._usable: UsableBrokers | None = None
         self._usable_for: tuple[PlacementOrder | None, int] = (None, -1)
@@ -151,13 +154,13 @@ class _Kept:
             metadata_version=state.metadata_version,
             is_elr_enabled=state.features.get(ELR_FEATURE, 0) >= 1,
         )
-        self._take_defaults(state)
+        self._update_defaults(state)
         for resource_type, name in state.configs:
             if resource_type == TOPIC:
-                self._take_topic(state, name)
+                self._update_topic(state, name)
 
-    def refresh(self, cluster: Cluster, settings: Settings | None) -> bool:
-        """False where another one must be made."""
+    def refresh(self, cluster: ClusterMetadata, settings: DecisionSettings | None) -> bool:
+        """Update the context; return False if a new one has to be made."""
         if (
             self._features
             or not (settings is None or settings is self.settings or settings == self.settings)
@@ -167,12 +170,12 @@ class _Kept:
             return False
         state = cluster.state
         if self._configs:
-            self._take_configs(state)
+            self._update_configs(state)
         for name in tuple(self._orphans):
             if self.table.topic_number(name) != self._numbers.get(name, -1):
-                self._take_topic(state, name)
+                self._update_topic(state, name)
         if self._brokers or not self.context.knows_directories:
-            self._take_brokers(state)
+            self._update_brokers(state)
         return True
 
     def usable_brokers(self, state: ClusterState, order: PlacementOrder | None) -> UsableBrokers:
@@ -193,18 +196,18 @@ class _Kept:
             )
         return self._usable
 
-    def _take_brokers(self, state: ClusterState) -> None:
+    def _update_brokers(self, state: ClusterState) -> None:
         context, brokers = self.context, state.brokers
         if self._brokers:
             self._usable = None
-        # What fails half way leaves what is to be taken over, so that it is tried again.
+        # A failure keeps the set of pending brokers, so that the next call tries again.
         if not context.knows_directories or not all(
             broker in brokers and context.update_broker(brokers[broker]) for broker in self._brokers
         ):
             context.take_brokers(brokers.values())
         self._brokers.clear()
 
-    def _take_configs(self, state: ClusterState) -> None:
+    def _update_configs(self, state: ClusterState) -> None:
         names = set()
         for (resource_type, name), setting in self._configs:
             if setting != MIN_ISR and setting != UNCLEAN:
@@ -212,12 +215,12 @@ class _Kept:
             if resource_type == TOPIC:
                 names.add(name)
             else:
-                self._take_defaults(state)
+                self._update_defaults(state)
         for name in names:
-            self._take_topic(state, name)
+            self._update_topic(state, name)
         self._configs.clear()
 
-    def _take_defaults(self, state: ClusterState) -> None:
+    def _update_defaults(self, state: ClusterState) -> None:
         above = [state.configs.cluster_default()]
         if self.settings.node_id is not None:
             above.insert(0, state.configs.broker(self.settings.node_id))
@@ -229,8 +232,8 @@ class _Kept:
             self.settings.unclean_leader_election_enable if unclean is None else _is_true(unclean),
         )
 
-    def _take_topic(self, state: ClusterState, name: str) -> None:
-        """A topic's own settings; one of the same name may have been there before it."""
+    def _update_topic(self, state: ClusterState, name: str) -> None:
+        """Apply a topic's own settings, and remove those of an earlier topic of the same name."""
         context = self.context
         before = self._numbers.pop(name, None)
         if before is not None:
@@ -249,25 +252,25 @@ class _Kept:
         context.set_topic_unclean(number, None if unclean is None else _is_true(unclean))
 
 
-def _kept(cluster: Cluster, settings: Settings | None) -> _Kept:
+def _cached(cluster: ClusterMetadata, settings: DecisionSettings | None) -> _CachedContext:
     state = cluster.state
-    kept: _Kept | None = state.derived
+    kept: _CachedContext | None = state.derived
     if kept is None or not kept.refresh(cluster, settings):
         if settings is None:
             settings = DEFAULTS if kept is None else kept.settings
-        kept = _Kept(cluster, settings)
+        kept = _CachedContext(cluster, settings)
     state.derived = kept
     return kept
 
 
 def is_usable(broker: BrokerRegistration) -> bool:
-    """Whether new replicas may be placed on it.
+    """Return whether new replicas may be placed on ``broker``.
 
-    A broker whose id is negative never is one: Kafka accepts its registration, and -1 in the place
-    of a leader stands for none.
+    A broker with a negative id is never usable: Kafka accepts its registration, but -1 as a leader
+    means none.
 
-    A broker that is fenced has left its controlled shutdown behind, although its registration
-    says so until it registers anew: it may come back like any other that is fenced.
+    A fenced broker has left its controlled shutdown, although its registration still shows it until
+    the broker registers again. It is usable like any other fenced broker.
     """
     is_leaving = broker.in_controlled_shutdown and not broker.fenced
     return (
@@ -277,8 +280,11 @@ def is_usable(broker: BrokerRegistration) -> bool:
     )
 
 
-def registered(cluster: Cluster, broker_id: int) -> BrokerRegistration:
-    """Raises BrokerIdNotRegisteredError, InvalidRequestError where the id is no int32."""
+def registered(cluster: ClusterMetadata, broker_id: int) -> BrokerRegistration:
+    """Return the registration of a broker.
+
+    Raises BrokerIdNotRegisteredError, and InvalidRequestError for an id that is no int32.
+    """
     check_integer("a broker id", broker_id, -MAX_INT32 - 1, MAX_INT32)
     registration = cluster.state.brokers.get(broker_id)
     if registration is None:
@@ -286,8 +292,10 @@ def registered(cluster: Cluster, broker_id: int) -> BrokerRegistration:
     return registration
 
 
-def is_active(cluster: Cluster, broker_id: int) -> bool:
-    """Registered, not fenced and not in controlled shutdown (ClusterControlManager.isActive)."""
+def is_active(cluster: ClusterMetadata, broker_id: int) -> bool:
+    """Return whether a broker is registered, unfenced and not in controlled shutdown
+    (ClusterControlManager.isActive).
+    """
     registration = cluster.state.brokers.get(broker_id)
     return (
         registration is not None
@@ -297,8 +305,9 @@ def is_active(cluster: Cluster, broker_id: int) -> bool:
 
 
 def _number(value: str | None) -> int | None:
-    """None as well for what is no number: Kafka lets such a value of a broker into the log, and
-    fails at every decision from then on.
+    """Return the number in ``value``, None for None and for non-numeric values.
+
+    Kafka lets such a value of a broker into the log, and every decision fails from then on.
     """
     if value is None or not value.strip().isascii() or not value.strip().isdecimal():
         return None

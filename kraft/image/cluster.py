@@ -1,14 +1,14 @@
-"""``ClusterState``: everything that committed records say and that is no topic or partition.
+"""``ClusterState``: the replayed state of a cluster, apart from topics and partitions.
 
-Owns the dispatch of typed records to the module that knows their rule, and the one journal that
-takes all of them back together; what can be asked is in ``kraft.image.view``. Fed by whoever
-replays a log (the controller, a metadata directory); feeds publishers (``image``), readers (the
-mappings) and snapshots. Topics and partitions live in ``PartitionTable``, whose owner calls
-:meth:`ClusterState.remove_topic` when a topic goes.
+Dispatches each typed record to the module with its rule, and reverts all of them with one journal.
+The methods for readers are in ``kraft.image.view``. ``kraft.image.replay`` replays a log into it;
+publishers and snapshots read it. Topics and partitions are in ``PartitionTable``; the caller that
+removes a topic there calls :meth:`ClusterState.remove_topic`.
 
-Invariants: a record that is refused has changed nothing; offsets never descend; a replay, a
-revert and a delta cost what changes. Records of metadata transactions change nothing here:
-whoever replays holds them back or reverts them.
+Invariants:
+- A rejected record changes nothing, and offsets never descend.
+- A replay, a revert and a delta cost as much as changes, not as much as exists.
+- The records that begin and end metadata transactions change nothing here: the caller reverts.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ClusterState(StateView):
     """Brokers, controllers, features, configs, quotas, ACLs, credentials, tokens, producer ids,
     and the quorum.
 
-    ``journaling`` off is for a cold load, followed by :meth:`start_journal`.
-    ``is_supported_config(resource_type, name)`` may name the configs that are known, as Kafka
-    passes over others (see :class:`Configs`).
+    Turn ``journaling`` off for a cold load, then call :meth:`start_journal`. Configs for which
+    ``is_supported_config(resource_type, name)`` is false are ignored, as in Kafka (see
+    :class:`Configs`).
     """
 
     __slots__ = ("_handlers", "_journal", "_last_offset", "derived")
@@ -59,8 +59,7 @@ class ClusterState(StateView):
         self._journal = Journal(recording=journaling)
         super().__init__(self._journal, is_supported_config)
         self._last_offset = -1
-        #: What whoever decides keeps beside this state, and brings up to date by
-        #: `JournaledMap.watch`.
+        #: Data that the controller derives from this state and updates by `JournaledMap.watch`.
         self.derived: Any = None
         self._handlers: dict[type[Record], Callable[[Any, int], None]] = {
             records.RegisterBroker: self.brokers.replay_register,
@@ -86,20 +85,19 @@ class ClusterState(StateView):
             self._handlers[record_type] = _pass_over
 
     def apply(self, record: Record, offset: int) -> None:
-        """Replays one record; every record of the log may be given, those of topics change
-        nothing here.
+        """Replay one record of any type; records of topics and partitions change nothing.
 
-        ``offset`` is the record's own, or for the records of a snapshot the last offset that it
-        contains. Raises :class:`ReplayError` where the record contradicts the state (Kafka's
-        nodes stop there), and :class:`UnsupportedVersionError` for a type that is not known. The
-        state is then as it was.
+        ``offset`` is the record's own; for a record of a snapshot it is the last offset that the
+        snapshot contains. Raises :class:`ReplayError` where the record contradicts the state
+        (Kafka's nodes stop there), and :class:`UnsupportedVersionError` for an unknown type. The
+        state is then unchanged.
         """
         if offset < self._last_offset:
             raise self._descending(offset)
         handler = self._handlers.get(type(record))
         if handler is None:
             raise UnsupportedVersionError(
-                f"no rule is known for a {type(record).__name__} record (offset {offset})"
+                f"unknown type of record: {type(record).__name__} (offset {offset})"
             )
         try:
             handler(record, offset)
@@ -108,65 +106,62 @@ class ClusterState(StateView):
         self._last_offset = offset
 
     def apply_control(self, record: Record, offset: int, epoch: int) -> None:
-        """Replays one control record of a batch with this leader ``epoch``: what it says about
-        the quorum.
-        """
+        """Replay one control record into the quorum; ``epoch`` is the leader epoch of its batch."""
         if offset < self._last_offset:
             raise self._descending(offset)
         self.quorum_cell.replay(record, offset, epoch)
         self._last_offset = offset
 
     def remove_topic(self, name: str, offset: int) -> None:
-        """Drops the configuration of a topic that a RemoveTopic record at ``offset`` removes."""
+        """Drop the configuration of a topic that a RemoveTopic record at ``offset`` removes."""
         if offset < self._last_offset:
             raise self._descending(offset)
         self.configs.remove_topic(name, offset)
         self._last_offset = offset
 
     def start_journal(self, offset: int) -> None:
-        """From now on changes can be taken back, down to ``offset``: the next offset to be
-        applied.
-        """
+        """Make all later changes revertible, down to ``offset``, the next offset to be applied."""
         self._journal.start(offset)
 
     def stop_journal(self) -> None:
-        """Forgets the way back and keeps none from now on: for cold loads."""
+        """Drop the journal and record no more changes: for cold loads."""
         self._journal.stop()
 
     def revert(self, offset: int) -> None:
-        """Undoes every record at ``offset`` or after it.
+        """Undo every record at ``offset`` or after it.
 
         Raises :class:`OffsetOutOfRangeError` when the journal does not reach back to it,
-        :class:`InvalidRequestError` beside a live image of a later offset.
+        :class:`InvalidRequestError` while an image of a later offset is alive.
         """
         self._journal.revert(offset)
         self._last_offset = min(self._last_offset, offset - 1)
 
     def abort(self, start_offset: int, offset: int) -> None:
-        """Takes back the metadata transaction of ``start_offset``, which ends at ``offset``.
+        """Revert the metadata transaction from ``start_offset`` to ``offset``.
 
-        What control records have said in between stays: they are part of no transaction, and the
-        leader that aborts what a dead one left open has its LeaderChange inside it.
+        Control records in that range stay applied: they belong to no transaction. A new leader
+        that aborts the transaction of a dead one has its LeaderChange in that range.
         """
         quorum = self.quorum
         self.revert(start_offset)
         self.quorum_cell.keep(quorum, offset)
 
     def forget(self, offset: int) -> None:
-        """Gives up the way back to any state before ``offset``."""
+        """Drop the journal before ``offset``: earlier states cannot be reverted to any more."""
         self._journal.forget(offset)
 
     def check_revert(self, offset: int) -> None:
-        """Raises what :meth:`revert` would raise."""
+        """Raise the error that :meth:`revert` would raise, if any."""
         self._journal.check_revert(offset)
 
     def image(self, offset: int) -> StateImage:
-        """The state as of before the record at ``offset``, whatever happens to it later; O(1)."""
+        """Return the state before the record at ``offset``; later changes do not show. O(1)."""
         return StateImage(self, self._journal, offset)
 
     def at(self, offset: int) -> ClusterState:
-        """A copy as of before ``offset``, without a journal; costs the size of the state and of
-        the change.
+        """Return a copy of the state before ``offset``, without a journal.
+
+        Costs the size of the state and of the changes since.
         """
         copy = ClusterState(journaling=False, is_supported_config=self.configs._is_supported)
         for source, target in zip(self._maps, copy._maps, strict=True):
@@ -177,14 +172,14 @@ class ClusterState(StateView):
         return copy
 
     def delta(self, since_offset: int) -> dict[str, dict[Hashable, Changed]]:
-        """What records at ``since_offset`` or after it have changed: kind -> key -> before and now.
+        """Return the changes by records from ``since_offset`` on: kind -> key -> before, after.
 
-        A key that is now what it was before is left out. The key of a config is
+        A key whose value is the same again is left out. The key of a config is
         ``((resource_type, resource_name), name)``, that of a quota ``(entity, key)``.
         """
         oldest: dict[tuple[int, Hashable], Any] = {}
         for _, number, key, old in self._journal.since(since_offset):
-            # Notes come newest first, so that the last one seen for a key is what it was before.
+            # Notes come newest first: the last one of a key holds its value before all changes.
             oldest[number, key] = old
         delta: dict[str, dict[Hashable, Changed]] = {}
         for (number, key), before in oldest.items():
@@ -201,9 +196,9 @@ class ClusterState(StateView):
 
     def _descending(self, offset: int) -> ReplayError:
         return ReplayError(
-            f"offset {offset} is applied after offset {self._last_offset}: offsets only grow"
+            f"offset {offset} is applied after offset {self._last_offset}: offsets must not descend"
         )
 
 
 def _pass_over(record: Record, offset: int) -> None:
-    """Records of topics, partitions and transactions belong to others."""
+    """Ignore records of topics, partitions and transactions: other modules apply them."""

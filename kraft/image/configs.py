@@ -1,7 +1,7 @@
 """Dynamic configurations by resource.
 
-Owns the rules by which Config records, and the removal of a topic, change the configuration of
-topics, brokers, groups and client metrics. Fed by ``kraft.image.cluster``. Sources: Kafka's
+Holds the rules by which Config records, and the removal of a topic, change the configuration of
+topics, brokers, groups and client metrics. Called by ``kraft.image.cluster``. Sources: Kafka's
 ``ConfigurationsDelta``, ``ConfigurationControlManager``, ``SupportedConfigChecker``
 (KAFKA-19851).
 
@@ -43,8 +43,8 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Configs(JournaledGroups[ConfigResource, str]):
     """Settings by ``(resource_type, resource_name)``; the cluster's default is broker ``""``.
 
-    ``is_supported(resource_type, name)`` may name the settings that are known: as in Kafka since
-    4.2.1, a record of any other is passed over. Without it every setting is kept.
+    Records of settings for which ``is_supported(resource_type, name)`` is false are ignored, as in
+    Kafka since 4.2.1. Without it every setting is kept.
     """
 
     __slots__ = ("_is_supported",)
@@ -63,7 +63,7 @@ class Configs(JournaledGroups[ConfigResource, str]):
         return self._of(BROKER, str(broker_id))
 
     def cluster_default(self) -> Mapping[str, str]:
-        """What holds for every broker that does not set it itself."""
+        """Return the settings of every broker that has no value of its own."""
         return self._of(BROKER, "")
 
     def client_metrics(self, subscription: str) -> Mapping[str, str]:
@@ -81,13 +81,13 @@ class Configs(JournaledGroups[ConfigResource, str]):
             self._set(resource, record.name, value, offset)
 
     def remove_topic(self, topic_name: str, offset: int) -> None:
-        """A topic's settings go with it; no record says so one by one."""
+        """Drop all settings of a removed topic: the log has no Config records for that."""
         resource = (TOPIC, topic_name)
         for name in list(self._entries.get(resource, ())):
             self._unset(resource, name, offset)
 
     def snapshot_records(self) -> Iterator[records.Config]:
-        """One Config for each setting, by resource and name."""
+        """Return one Config for each setting, by resource and name."""
         return self.snapshot_records_in_order(0)
 
     def snapshot_records_of(self, key: ConfigResource, metadata_version: int) -> Iterator[Record]:

@@ -1,16 +1,15 @@
-"""The difference of two states by meaning.
+"""The differences of two states by meaning.
 
-Owns what counts as a difference: not bytes or record order, but the field of the broker, the
-value of the setting. Fed by two ``ClusterState``; feeds the command line and whoever compares a
-cluster with what it was.
+Compares the fields of a broker or the value of a setting, not bytes or the order of records. The
+command line and ``kraft.metadata.diff`` call it with two states.
 
-Invariants: applying the order of ``before`` and ``after`` the other way round gives the same
-changes with both swapped; no salt or key of a credential leaves this module.
+Invariants: swapping ``before`` and ``after`` swaps the two sides of every change; no salt or key
+of a credential leaves this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -28,34 +27,32 @@ _NO_MEANING = frozenset({"registration_offset"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference: the ``field`` of the thing ``key`` of a ``kind`` was ``before`` and is
-    ``after``.
+    """One difference: ``field`` of the entry ``key`` of a ``kind`` was ``before`` and is ``after``.
 
-    ``field`` is empty and one side None where the whole thing is only on the other side.
+    For an entry that only one side has, ``field`` is empty and the other side is None.
     """
 
     kind: str
-    key: Any
+    key: Hashable
     field: str
-    before: Any
-    after: Any
+    before: object
+    after: object
 
     def __str__(self) -> str:
-        what = f"{self.kind} {self.key}"
+        entry = f"{self.kind} {self.key}"
         if self.field:
-            return f"{what}: {self.field} {self.before!r} -> {self.after!r}"
+            return f"{entry}: {self.field} {self.before!r} -> {self.after!r}"
         if self.before is None:
-            return f"{what}: added {self.after!r}"
-        return f"{what}: removed {self.before!r}"
+            return f"{entry}: added {self.after!r}"
+        return f"{entry}: removed {self.before!r}"
 
 
 def diff(before: StateView, after: StateView) -> list[Change]:
-    """Every difference from ``before`` to ``after``, by kind in the order of a snapshot, then by
-    key.
+    """Return the differences from ``before`` to ``after``, by kind as in a snapshot, then by key.
 
-    Settings and quotas are compared one by one: there ``field`` is the name of the setting, and
-    the side that lacks it is None. Of the quorum only what a snapshot keeps is compared:
-    kraft.version and voters.
+    Settings and quotas are compared one by one: ``field`` is then the name of the setting, and the
+    side that lacks it is None. Of the quorum only kraft.version and voters are compared: a
+    snapshot keeps nothing else of it.
     """
     changes: list[Change] = []
     for old, new in zip(before.journaled_maps(), after.journaled_maps(), strict=True):

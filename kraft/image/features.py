@@ -1,12 +1,11 @@
 """Finalized feature levels, the state of a migration from ZooKeeper, and the next producer id.
 
-Owns the rules of FeatureLevel, ZkMigrationState and ProducerIds records. Fed by
+Holds the rules of FeatureLevel, ZkMigrationState and ProducerIds records. Called by
 ``kraft.image.cluster``. Sources: Kafka's ``FeaturesDelta`` (KAFKA-18979 for kraft.version),
-``FeaturesImage`` (3.9's for the migration),
-``ProducerIdControlManager``, ``ProducerIdsImage``.
+``FeaturesImage`` (3.9's for the migration), ``ProducerIdControlManager``, ``ProducerIdsImage``.
 
-Invariants: no feature has level 0; ``kraft.version`` is no feature here, as control records carry
-it; the next producer id only grows.
+Invariants: no feature has level 0; ``kraft.version`` is not among the features, because control
+records carry it; the next producer id only grows.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ class Features(JournaledMap[str, int]):
         if name == METADATA_VERSION:
             MetadataVersion.from_level(level)
         elif name == KRAFT_VERSION:
-            # Some early logs hold one by mistake; the live level is in the control records.
+            # Some early logs hold such a record by mistake; control records carry the level.
             return
         elif level < 0:
-            raise ReplayError(f"{record}: a level is not negative")
+            raise ReplayError(f"{record} has a negative level")
         if level == 0:
             self._drop(name, offset)
         else:
             self._put(name, level, offset)
 
     def snapshot_records(self) -> Iterator[records.FeatureLevel]:
-        """metadata.version first, as it may decide how what follows is read; then the others."""
+        """Return metadata.version first, since later records may depend on it, then the others."""
         return self.snapshot_records_in_order(0)
 
     def snapshot_keys(self) -> list[str]:
-        """Raises :class:`UnsupportedVersionError` where no metadata.version was set."""
+        """Return the features; raise UnsupportedVersionError if no metadata.version was set."""
         if METADATA_VERSION not in self._entries:
             raise UnsupportedVersionError(
-                "a snapshot begins with the metadata.version, and no record has set one"
+                "a snapshot needs a metadata.version, but no record has set one"
             )
         return super().snapshot_keys()
 
@@ -72,10 +71,10 @@ class Features(JournaledMap[str, int]):
 
 
 class ZkMigration(JournaledMap[str, int]):
-    """``state``: how far a migration from ZooKeeper is; absent where there is none.
+    """The progress of a migration from ZooKeeper, under the key ``state``; empty without one.
 
     Kafka 3.x keeps the state in its snapshots from metadata.version 3.4-IV0 on. Kafka 4.0 and later
-    ignore the record and never write it, so that a value is kept as it is, known or not.
+    ignore the record and never write it; here any value is kept, known or not.
     """
 
     __slots__ = ()
@@ -96,9 +95,10 @@ class ZkMigration(JournaledMap[str, int]):
             )
 
 
-class ProducerIds(JournaledMap[str, int]):
-    """``next_producer_id``: where the next block of producer ids begins; absent until the first
-    block.
+class ProducerIdState(JournaledMap[str, int]):
+    """The first id of the next block of producer ids, under the key ``next_producer_id``.
+
+    Empty until the first block was allocated.
     """
 
     __slots__ = ()
@@ -107,19 +107,19 @@ class ProducerIds(JournaledMap[str, int]):
 
     @property
     def next_producer_id(self) -> int:
-        """-1 as long as no block was given out."""
+        """The first id of the next block; -1 until a block was allocated."""
         return self._entries.get(self.NEXT, -1)
 
     def replay(self, record: records.ProducerIds, offset: int) -> None:
         if record.next_producer_id <= self.next_producer_id:
             raise ReplayError(
-                f"{record} takes the next producer id back from {self.next_producer_id} "
+                f"{record} lowers the next producer id from {self.next_producer_id} "
                 f"to {record.next_producer_id}"
             )
         self._put(self.NEXT, record.next_producer_id, offset)
 
     def snapshot_records(self) -> Iterator[records.ProducerIds]:
-        """One ProducerIds without a broker, if any block was given out."""
+        """Return one ProducerIds without a broker, if any block was allocated."""
         return self.snapshot_records_in_order(0)
 
     def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:

@@ -1,13 +1,15 @@
 """The journal of old values, and the mappings that write to it.
 
-Owns how the state goes back: each change first notes ``(offset, map, key, old value)``; undoing
-the notes from the newest to the oldest restores the state as it was before an offset. The same
-notes are the delta since an offset.
+Before each change the map appends a note ``(offset, map, key, old value)``. Undoing the notes from
+the newest to the oldest restores the state before an offset. The same notes give the delta since
+an offset.
 
-Invariants: offsets in the journal never descend; a note is written before its map changes; a map
-changes only through ``_put`` and ``_drop`` (groups: ``_set`` and ``_unset``) and ``_restore``, all
-of which tell whoever watches it; what a live image (``kraft.image.past``) needs is never forgotten
-nor taken back. Cost of a change, of going back and of a delta: what changed, not what there is.
+Invariants:
+- Offsets in the journal never descend, and a note is written before its map changes.
+- A map changes only through ``_put`` and ``_drop`` (groups: ``_set`` and ``_unset``) and
+  ``_restore``, which all notify the watchers of the map.
+- Notes that a live image (``kraft.image.past``) needs are neither forgotten nor reverted.
+- A change, a revert and a delta cost as much as changed, not as much as exists.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 
-# The old value of a key that was not there, as None may be a value. A plain object, which the
-# garbage collector does not follow.
+# The old value of a key that was absent; None may be a value. A plain object, because the garbage
+# collector does not track it.
 ABSENT: Final = object()
 
-# Offset, number of the map, key, old value. The number stands for the map, so that a note holds
-# nothing that the garbage collector has to follow: a long journal then costs it nothing.
+# Offset, number of the map, key, old value. A number instead of the map, so that the garbage
+# collector stops tracking the note: a long journal then costs it nothing.
 Note = tuple[int, int, Any, Any]
 
 
 class AsOf(Protocol):
-    """Whoever reads the past: needs every note of a record at ``offset`` or after it."""
+    """A reader of an earlier state: needs every note of a record at ``offset`` or after it."""
 
     @property
     def offset(self) -> int: ...
@@ -47,9 +49,9 @@ class AsOf(Protocol):
 class Journal:
     """Old values since ``start_offset``, oldest first.
 
-    ``recording`` is off while a state is loaded cold: there is nothing to go back to, and no note
-    is made. ``forgotten`` counts the notes that were dropped at the old end, so that
-    ``end_sequence`` numbers notes through; ``revert_count`` tells that numbers were given out anew.
+    ``recording`` is off while a state is loaded cold: no note is made then. ``forgotten`` counts
+    the notes that were dropped at the old end, so that every note keeps its sequence number.
+    ``revert_count`` grows when sequence numbers are reused.
     """
 
     __slots__ = (
@@ -73,20 +75,21 @@ class Journal:
 
     @property
     def end_sequence(self) -> int:
-        """The number that the next note gets."""
+        """The sequence number of the next note."""
         return self.forgotten + len(self.notes)
 
     def keep_for(self, reader: AsOf) -> None:
-        """What ``reader`` needs stays as long as it lives. Raises :class:`OffsetOutOfRangeError`
-        where it is not there any more.
+        """Keep the notes that ``reader`` needs as long as it is alive.
+
+        Raises :class:`OffsetOutOfRangeError` if some of them were dropped already.
         """
         self.check(reader.offset)
         self._readers.append(ref(reader))
 
     def start(self, offset: int) -> None:
-        """Begins to record; the state as it is now is the state before ``offset``.
+        """Start to record; the present state is the state before ``offset``.
 
-        Raises :class:`InvalidRequestError` beside a live image, as `stop` does.
+        Raises :class:`InvalidRequestError` while an image is alive, as `stop` does.
         """
         self._refuse_beside_images("start a journal", -1)
         self.notes.clear()
@@ -95,13 +98,13 @@ class Journal:
         self.revert_count += 1
 
     def stop(self) -> None:
-        """Drops every note and makes none any more."""
+        """Drop every note and record no more."""
         self._refuse_beside_images("stop the journal", -1)
         self.notes.clear()
         self.recording = False
 
     def forget(self, offset: int) -> None:
-        """Drops what would lead to a state before ``offset``, but for what a live image needs."""
+        """Drop the notes before ``offset``, except those that a live image needs."""
         offset = min([offset, *self._offsets_in_use()])
         notes = self.notes
         while notes and notes[0][0] < offset:
@@ -110,15 +113,15 @@ class Journal:
         self.start_offset = max(self.start_offset, offset)
 
     def check_revert(self, offset: int) -> None:
-        """Raises what `revert` would raise."""
+        """Raise the error that `revert` would raise, if any."""
         self.check(offset)
         self._refuse_beside_images(f"revert to offset {offset}", offset)
 
     def revert(self, offset: int) -> None:
-        """Undoes every change of a record at ``offset`` or after it.
+        """Undo every change of a record at ``offset`` or after it.
 
-        Raises :class:`OffsetOutOfRangeError` as `check`, :class:`InvalidRequestError` beside a live
-        image of a later offset.
+        Raises :class:`OffsetOutOfRangeError` as `check`, :class:`InvalidRequestError` while an
+        image of a later offset is alive.
         """
         self.check_revert(offset)
         self.revert_count += 1
@@ -142,7 +145,7 @@ class Journal:
             )
 
     def since(self, offset: int) -> Iterator[Note]:
-        """The notes of records at ``offset`` or after it, newest first."""
+        """Iterate over the notes of records at ``offset`` or after it, newest first."""
         self.check(offset)
         for note in reversed(self.notes):
             if note[0] < offset:
@@ -150,31 +153,29 @@ class Journal:
             yield note
 
     def check(self, offset: int) -> None:
-        """Raises :class:`OffsetOutOfRangeError` when the journal does not reach back to
-        ``offset``.
-        """
+        """Raise :class:`OffsetOutOfRangeError` if the journal does not reach back to ``offset``."""
         if not self.recording:
             raise OffsetOutOfRangeError(
-                f"the state before offset {offset} is not there: the journal is off"
+                f"the state before offset {offset} is not available: the journal is off"
             )
         if offset < self.start_offset:
             raise OffsetOutOfRangeError(
-                f"the state before offset {offset} is not there any more: "
+                f"the state before offset {offset} is not available any more: "
                 f"the journal begins at offset {self.start_offset}"
             )
 
 
 class Touched(set[Any]):
-    """The keys of a map that changed, or changed back, since whoever watches it emptied this."""
+    """The keys of a map that changed or were reverted since the watcher last emptied this set."""
 
     __slots__ = ()
 
 
 class JournaledMap(Mapping[K, V], Generic[K, V]):
-    """A read-only mapping that its own module changes, each change noted in the journal.
+    """A mapping that is read-only outside its module and notes each change in the journal.
 
-    ``kind`` is the name of the map in deltas and differences. The order of the keys says nothing: a
-    key that a revert puts back comes last, as keeping its place would cost the size of the map.
+    ``kind`` is the name of the map in deltas and differences. The order of the keys has no meaning:
+    a key that a revert restores comes last, since keeping its place would cost the size of the map.
     """
 
     __slots__ = ("_entries", "_journal", "_number", "_watchers")
@@ -188,10 +189,10 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
         journal.maps.append(self)
 
     def watch(self) -> Touched:
-        """A set that from now on gets the key of every change, reverted ones included.
+        """Return a set to which every later change and revert adds its key.
 
-        For what is derived from the map and kept up to date at the cost of what changed. The map
-        holds it weakly.
+        With it a caller updates derived data at the cost of the changes. The map references the
+        set weakly.
         """
         touched = Touched()
         self._watchers.append(ref(touched))
@@ -274,44 +275,44 @@ class JournaledMap(Mapping[K, V], Generic[K, V]):
             self._entries[key] = old
 
     def show(self, past: Any) -> None:
-        """From now on shows the entries of another map as of an offset (``past.PastEntries``, which
-        is built on this module); never to be changed any more, which those entries would refuse.
+        """Show the entries of another map as of an offset (a ``past.PastEntries``) from now on.
+
+        The map is then read-only: those entries reject changes.
         """
         self._entries = past
 
     def snapshot_keys(self) -> list[Any]:
-        """The keys that a snapshot may hold, in no order: of an image also some that it has not,
-        for which `snapshot_records_of` gives nothing.
+        """Return the keys that a snapshot may hold, unordered.
+
+        For an image these include absent keys, for which `snapshot_records_of` returns nothing.
         """
         entries: Any = self._entries
-        # Of a dictionary at the speed of C; the entries of an image know a quick way of their own.
+        # The entries of an image have a faster method than iterating over them in Python.
         return list(entries) if type(entries) is dict else entries.keys_now_or_then()
 
     @staticmethod
     def snapshot_order(key: Any) -> Any:
-        """What the keys are sorted by in a snapshot."""
+        """Return the sort key of ``key`` in a snapshot."""
         return key
 
     @abstractmethod
     def snapshot_records_of(self, key: Any, metadata_version: int) -> Iterator[Record]:
-        """What a snapshot says of one key, as the metadata.version has it; nothing where there is
-        no such key.
-        """
+        """Return the snapshot's records of one key at this metadata.version; none if absent."""
 
     def snapshot_records_in_order(self, metadata_version: int) -> Iterator[Any]:
-        """What a snapshot says of the whole map."""
+        """Return the snapshot's records of the whole map."""
         for key in sorted(self.snapshot_keys(), key=self.snapshot_order):
             yield from self.snapshot_records_of(key, metadata_version)
 
     def keys_that_differ(self, other: JournaledMap[K, V]) -> list[K]:
-        """The keys whose values differ, those included that only one side has, in no order."""
+        """Return the keys whose values differ or that only one side has, unordered."""
         mine, theirs = self._entries, other._entries
         keys = [key for key, value in mine.items() if theirs.get(key, ABSENT) != value]
         keys.extend(key for key in theirs if key not in mine)
         return keys
 
     def _now(self, key: Any) -> Any:
-        """The present value of a key as the journal names it, or ABSENT."""
+        """Return the present value of a key in the journal's form, or ABSENT."""
         return self._entries.get(key, ABSENT)
 
     def _copy_entries(self, source: JournaledMap[K, V]) -> None:
@@ -323,7 +324,7 @@ class JournaledGroups(JournaledMap[K, Mapping[str, V]]):
     settings is absent.
 
     In the journal and in deltas a key is ``(group, name)``, so that changing one of a thousand
-    settings costs one.
+    settings notes only that one.
     """
 
     __slots__ = ()

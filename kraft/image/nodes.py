@@ -1,13 +1,13 @@
 """Registered brokers and controllers.
 
-Owns the rules by which RegisterBroker, UnregisterBroker, BrokerRegistrationChange, FenceBroker,
-UnfenceBroker, RegisterController and UnregisterController change who is registered, and the
-records that a snapshot holds of it. Fed by ``kraft.image.cluster``. Sources: Kafka's
+Holds the rules by which RegisterBroker, UnregisterBroker, BrokerRegistrationChange, FenceBroker,
+UnfenceBroker, RegisterController and UnregisterController change the registrations, and the
+records that a snapshot holds of them. Called by ``kraft.image.cluster``. Sources: Kafka's
 ``ClusterControlManager``, ``ClusterDelta``, ``BrokerRegistration``, ``ControllerRegistration``
 (4.3.1).
 
-Invariants: a registration is a value and never changes, a change puts another in its place;
-whoever names a broker names the epoch of its present registration.
+Invariants: a registration is immutable, a change replaces it; a record that changes a broker names
+the epoch of its present registration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _FENCED_AFTER: Mapping[int, bool | None] = {1: True, 0: None, -1: False}
 
 
-class Endpoint(NamedTuple):
+class NodeEndpoint(NamedTuple):
     """Where a node listens; ``security_protocol`` is Kafka's number, an index of
     ``SECURITY_PROTOCOLS``.
     """
@@ -54,24 +54,23 @@ class VersionRange(NamedTuple):
         return f"{self.min}-{self.max}"
 
 
-#: The directory ids below it are Kafka's own.
+#: Kafka reserves the directory ids below.
 _FIRST_FREE_DIRECTORY = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """One broker as the metadata log has it.
+    """The registration of one broker.
 
     ``log_dirs`` are sorted as Kafka sorts them on replay (signed halves). ``cordoned_log_dirs``
     is None until the broker has sent it (KIP-1066). ``registration_offset`` is the offset of the
-    RegisterBroker record, or the one that the caller gives to the records of a snapshot; it is no
-    part of equality.
+    RegisterBroker record, or the offset at which the caller replays a snapshot; ``==`` ignores it.
     """
 
     id: int
     epoch: int
     incarnation_id: Uuid
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, NodeEndpoint]
     features: Mapping[str, VersionRange]
     rack: str | None = None
     fenced: bool = True
@@ -84,20 +83,20 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """One controller as the metadata log has it (KIP-919)."""
+    """The registration of one controller (KIP-919)."""
 
     id: int
     incarnation_id: Uuid
     zk_migration_ready: bool
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, NodeEndpoint]
     features: Mapping[str, VersionRange]
 
 
 class Brokers(JournaledMap[int, BrokerRegistration]):
     """The registered brokers by id.
 
-    ``table_size`` is what Kafka's table of brokers has been sized for: one more than the brokers
-    that there were at any change since this state was loaded.
+    ``table_size`` is the number of entries for which Kafka sized its hash table of brokers: one
+    more than the most brokers that were registered at a change since this state was loaded.
     """
 
     __slots__ = ("table_size",)
@@ -143,10 +142,10 @@ class Brokers(JournaledMap[int, BrokerRegistration]):
     def replay_change(self, record: records.BrokerRegistrationChange, offset: int) -> None:
         before = self._registered(record, record.broker_id, record.broker_epoch)
         if record.fenced not in _FENCED_AFTER:
-            raise ReplayError(f"{record} says fenced={record.fenced}, known are -1, 0 and 1")
+            raise ReplayError(f"{record} has fenced={record.fenced}; known are -1, 0 and 1")
         if record.in_controlled_shutdown not in (0, 1):
             raise ReplayError(
-                f"{record} says in_controlled_shutdown={record.in_controlled_shutdown}, "
+                f"{record} has in_controlled_shutdown={record.in_controlled_shutdown}; "
                 f"known are 0 and 1"
             )
         fenced = _FENCED_AFTER[record.fenced]
@@ -157,14 +156,14 @@ class Brokers(JournaledMap[int, BrokerRegistration]):
             in_controlled_shutdown=(
                 before.in_controlled_shutdown or record.in_controlled_shutdown == 1
             ),
-            # An empty list is no change here: "no directory left" cannot be said in this record.
+            # An empty list means no change: this record cannot express "no directory left".
             log_dirs=sorted_directories(record.log_dirs) if record.log_dirs else before.log_dirs,
             cordoned_log_dirs=before.cordoned_log_dirs if cordoned is None else tuple(cordoned),
         )
         self._change(before, after, offset)
 
     def snapshot_records(self, metadata_version: int) -> Iterator[records.RegisterBroker]:
-        """One RegisterBroker for each broker, by id (``BrokerRegistration.toRecord``).
+        """Return one RegisterBroker for each broker, by id (``BrokerRegistration.toRecord``).
 
         Raises :class:`UnsupportedVersionError` where the metadata.version cannot express the
         registration.
@@ -236,7 +235,7 @@ class Controllers(JournaledMap[int, ControllerRegistration]):
         self._drop(record.controller_id, offset)
 
     def snapshot_records(self, metadata_version: int) -> Iterator[records.RegisterController]:
-        """One RegisterController for each controller, by id
+        """Return one RegisterController for each controller, by id
         (``ControllerRegistration.toRecord``).
         """
         return self.snapshot_records_in_order(metadata_version)
@@ -256,7 +255,7 @@ class Controllers(JournaledMap[int, ControllerRegistration]):
 
 
 def is_reserved_directory(directory_id: Uuid) -> bool:
-    """Whether an id is Kafka's own, as those of lost and of unassigned directories are.
+    """Return whether Kafka reserves this id, as it does for lost and unassigned directories.
 
     Source: ``DirectoryId.reserved``, where the lower half is a signed number.
     """
@@ -266,8 +265,8 @@ def is_reserved_directory(directory_id: Uuid) -> bool:
 
 
 def sorted_directories(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:
-    """Directory ids in the order of Java's ``Uuid.compareTo``: two signed 64-bit halves, high
-    first.
+    """Return directory ids sorted as by Java's ``Uuid.compareTo``: two signed 64-bit halves, the
+    upper one first.
     """
     return tuple(
         sorted(
@@ -282,14 +281,14 @@ def sorted_directories(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:
 
 def _endpoints(
     record: records.RegisterBroker | records.RegisterController,
-) -> Mapping[str, Endpoint]:
-    endpoints: dict[str, Endpoint] = {}
+) -> Mapping[str, NodeEndpoint]:
+    endpoints: dict[str, NodeEndpoint] = {}
     for point in record.end_points:
         if not point.name:
             raise ReplayError(f"{record} has a listener without a name")
         if not 0 <= point.security_protocol < len(SECURITY_PROTOCOLS):
-            raise ReplayError(f"{record} names security protocol {point.security_protocol}")
-        endpoints[point.name] = Endpoint(
+            raise ReplayError(f"{record} names unknown security protocol {point.security_protocol}")
+        endpoints[point.name] = NodeEndpoint(
             point.name, point.host, point.port, point.security_protocol
         )
     return MappingProxyType(endpoints)
@@ -306,7 +305,7 @@ def _features(
     )
 
 
-def _endpoint_structs(endpoints: Mapping[str, Endpoint]) -> list[records.Endpoint]:
+def _endpoint_structs(endpoints: Mapping[str, NodeEndpoint]) -> list[records.Endpoint]:
     return [
         records.Endpoint(
             name=point.name,

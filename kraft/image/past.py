@@ -1,13 +1,13 @@
-"""The mappings of a state as they were before an offset, while the tip moves on.
+"""The mappings of a state as of an offset, while the state itself moves on.
 
-Owns ``Overlay``, which learns from the journal what each key was that has changed since, and
-``PastEntries``, which puts it over the present entries. Making them costs nothing but the number of
-mappings; asking costs what changed between the offset and the tip, each change once. The twin for
-partitions is ``kraft._core.history``.
+``Overlay`` reads from the journal the old value of each key that changed since the offset;
+``PastEntries`` is a mapping of these old values over the present entries. Creating them costs only
+the number of mappings; reading costs the changes since the offset, each once. The counterpart for
+partitions is ``kraft._core.table.history``.
 
-Invariants: the journal keeps what a live overlay needs and refuses to go back to before it; numbers
-of notes are given out anew after a revert, so an overlay then reads the journal from the beginning.
-Iterating is for those who let nothing change in between. Fed by ``kraft.image.journal``.
+Invariants: the journal keeps the notes that a live overlay needs, and rejects a revert to before
+its offset. A revert reuses sequence numbers of notes, so an overlay then reads the journal from the
+start. The state must not change during an iteration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_CHANGED: Final = object()
 
 
 class Overlay:
-    """What each key was before ``offset``, where a record has touched it since.
+    """The values before ``offset`` of all keys that records changed since.
 
     Raises :class:`OffsetOutOfRangeError` where the journal does not reach back that far.
     """
@@ -47,16 +47,14 @@ class Overlay:
         journal.keep_for(self)
 
     def of(self, number: int) -> dict[Any, Any]:
-        """The old values of one map, ABSENT where the key was not there; of groups by group and
-        then by name.
-        """
+        """Return the old values of one map by key, or by group and name; ABSENT: no such key."""
         journal = self._journal
         if self._seen_reverts != journal.revert_count:
             for olds in self._olds:
                 olds.clear()
             self._take({note[1:3]: note[3] for note in journal.since(self.offset)})
         elif self._seen != journal.end_sequence:
-            # Newest first, so that of the new notes on a key the oldest has the last word.
+            # Newest first, so that the oldest new note of a key remains in the dictionary.
             new = islice(reversed(journal.notes), journal.end_sequence - self._seen)
             self._take({note[1:3]: note[3] for note in new})
         self._seen = journal.end_sequence
@@ -69,7 +67,7 @@ class Overlay:
             if self._is_grouped[number]:
                 group, key = key
                 olds = olds.setdefault(group, {})
-            # What was known before is older.
+            # A value that is known already is older.
             olds.setdefault(key, old)
 
 
@@ -84,7 +82,7 @@ class PastEntries(Mapping[Any, Any]):
         self._overlay = overlay
 
     def olds(self) -> dict[Any, Any]:
-        """What differs, or may differ, from the entries of the tip: see `Overlay.of`."""
+        """Return the old values, which may differ from the present ones: see `Overlay.of`."""
         return self._overlay.of(self._number)
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -115,13 +113,13 @@ class PastEntries(Mapping[Any, Any]):
         return len(now) + sum((key in self) - (key in now) for key in self.olds())
 
     def keys_now_or_then(self) -> list[Any]:
-        """The keys of the tip, and those that only the past has."""
+        """Return the present keys, and those that existed only then."""
         now = self.source._entries
         return [*now, *(key for key in self.olds() if key not in now and key in self)]
 
 
 class PastGroups(PastEntries):
-    """The same for groups: an old value belongs to one setting of a group."""
+    """The entries of a map of groups as of an overlay's offset; old values are single settings."""
 
     __slots__ = ()
 

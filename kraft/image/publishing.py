@@ -1,19 +1,19 @@
-"""Committed records -> delta -> image -> publishers, in a fixed order.
+"""Publishing: committed records -> delta -> image -> publishers, in a fixed order.
 
-Owns what "the metadata as of an offset" is to everyone outside of the controller (``Image``), what
-changed since the last one (``ImageDelta``), and who hears of it when (``ImagePublishing``). On a
-broker and a standby controller the tip is what is committed; that of the active controller runs
-ahead, and an image never shows what is not committed, nor a part of a metadata transaction.
+``Image`` is the metadata as of an offset for readers outside of the controller, ``ImageDelta`` the
+changes since the previous image, and ``ImagePublishing`` calls the publishers with both. The state
+of a broker or standby controller is all committed. The active controller's state runs ahead; an
+image never shows uncommitted records, nor a part of a metadata transaction.
 
-Invariants
-- Publishers hear of every image in the same order: by phase, then by registration. The metadata
+Invariants:
+- Every image goes to the publishers in the same order: by phase, then by registration. The metadata
   cache comes last, so that a request that sees the new metadata finds everything else done.
-- A publisher's first delta is full, as is the first after another cluster was loaded (a snapshot),
-  and the next one after it has failed: it may have taken half of what it was given.
-- A publisher that fails is counted and named, and the others are told all the same: what they hold
-  is right. (Kafka's fault handler logs it, and the delta is lost on that publisher.)
-- Publishing costs what changed (KAFKA-14735). The journal is forgotten up to the published image;
-  what an older one needs stays as long as somebody holds it.
+- A publisher's first delta is full; so is the first one after a snapshot replaced the state, and
+  the next one after a failure of this publisher, which may have applied half of its delta.
+- A failed publisher is counted and reported; the other publishers are still called. (Kafka's fault
+  handler only logs the failure, and that publisher loses the delta.)
+- Publishing costs as much as changed (KAFKA-14735). The journal is dropped up to the published
+  image, except what an older image that is still referenced needs.
 
 Sources: Kafka's ``MetadataLoader``, ``MetadataImage``, ``MetadataDelta``, ``MetadataPublisher``,
 ``LogDeltaManifest`` (KAFKA-17713 for the ends of batches).
@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.batch import scan
-from kraft._core.history import TableDelta, TableImage
+from kraft._core.bytes.batch import scan
+from kraft._core.table.history import TableDelta, TableImage
 from kraft.errors import InvalidRequestError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.view import Changed, StateImage
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ _NO_ROWS.flags.writeable = False
 
 
 class Image(NamedTuple):
-    """The metadata as of before the record at ``offset``, which never moves.
+    """The immutable metadata before the record at ``offset``.
 
-    ``epoch`` is that of the last record in it, ``last_contained_log_timestamp_ms`` the time of its
-    batch (-1: not known). Where ``is_batch_aligned`` is false a batch of the log goes on behind
-    ``offset``, and no snapshot may end there.
+    ``epoch`` is the epoch of its last record, ``last_contained_log_timestamp_ms`` the time of that
+    record's batch (-1: unknown). If ``is_batch_aligned`` is false, ``offset`` lies inside a batch
+    of the log, and no snapshot may end there.
     """
 
     offset: int
@@ -62,11 +62,11 @@ class Image(NamedTuple):
 
 
 class ImageDelta:
-    """What changed from ``before`` to ``image``; ``before`` is None where it is full, and
-    everything counts as new: what a publisher has beyond that is gone.
+    """The changes from ``before`` to ``image``.
 
-    Making one costs nothing; the first question costs what changed. It keeps both images alive:
-    drop it, and the images, once done. ``byte_size`` and ``batch_count`` are of the log in between.
+    A full delta has ``before`` None: it lists everything as new, and a publisher drops what is not
+    in it. Creating a delta is O(1); its first property access costs as much as changed. It keeps
+    both images alive: drop it after use. ``byte_size`` and ``batch_count`` measure the log between.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ImageDelta:
 
     @cached_property
     def rows_added(self) -> list[tuple[int, int]]:
-        """Ranges ``(first, last + 1)`` of rows that only ``image`` has."""
+        """Ranges ``(first, last + 1)`` of rows that only ``image`` has, ascending."""
         if self.before is not None:
             return self._table.rows_added
         is_live = np.concatenate([[False], self.image.table.column("topic") >= 0, [False]])
@@ -102,7 +102,7 @@ class ImageDelta:
 
     @cached_property
     def topics_added(self) -> list[int]:
-        """Numbers of topics that only ``image`` has; one made again under its name is one."""
+        """Numbers of topics that only ``image`` has; a topic created again counts as new."""
         return self.image.table.topic_numbers() if self.is_full else self._table.topics_added
 
     @property
@@ -112,7 +112,7 @@ class ImageDelta:
 
     @cached_property
     def changes(self) -> Mapping[str, Mapping[Hashable, Changed]]:
-        """Of all that is no topic or partition: kind -> key -> before and now."""
+        """Changes of everything except topics and partitions: kind -> key -> before, after."""
         if self.before is None:
             return self.image.state.everything()
         return self.image.state.changes_since(self.before.state)
@@ -123,19 +123,17 @@ class ImageDelta:
 
 
 class Publisher(Protocol):
-    """Whoever is told of new metadata. ``name`` is for the log."""
+    """A receiver of new metadata. ``name`` is for the log."""
 
     @property
     def name(self) -> str: ...
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        """Takes over what changed. A delta that is full says so, and is to be taken as all there
-        is.
-        """
+        """Apply a delta. A full delta (``is_full``) replaces all that the publisher knows."""
 
 
 class Phase(IntEnum):
-    """When a publisher's turn is."""
+    """The position of a publisher in the order of calls."""
 
     REPLICA_MANAGER = 0
     COORDINATORS = 1
@@ -144,7 +142,7 @@ class Phase(IntEnum):
 
 
 class _Batch(NamedTuple):
-    """A batch of the log that is not published yet."""
+    """A batch of the log that was not published yet."""
 
     end_offset: int
     timestamp_ms: int
@@ -152,21 +150,21 @@ class _Batch(NamedTuple):
 
 
 class ImagePublishing:
-    """Tells publishers of what is committed on ``cluster``, which has a journal.
+    """Calls the publishers with the committed state of ``cluster``, which has a journal.
 
-    ``log_fault`` hears the name of a publisher that failed, and why.
+    ``log_fault`` is called with the name of a failed publisher and its error.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataState,
         log_fault: Callable[[str, Exception], None] = lambda name, error: None,
     ) -> None:
         self._cluster = cluster
         self._log_fault = log_fault
         self._publishers: list[tuple[Phase, Publisher]] = []
-        #: Who is told everything next time, by name, and why.
-        self._behind: dict[str, str] = {}
+        #: The publishers whose next delta must be full, by name, and the reason.
+        self._needs_full: dict[str, str] = {}
         self._batches: deque[_Batch] = deque()
         self._begin()
         #: The last image that was published.
@@ -177,34 +175,34 @@ class ImagePublishing:
     def _begin(self) -> None:
         cluster = self._cluster
         self._batches.clear()
-        # The cluster is as it was loaded: empty, or what a snapshot says, which ends with a batch.
+        # The cluster was just loaded: it is empty, or a snapshot, which ends with a batch.
         self._batch_end = cluster.next_offset
         self._timestamp_ms = cluster.state.quorum.last_contained_log_timestamp_ms
 
     def register(self, publisher: Publisher, phase: Phase = Phase.OTHERS) -> None:
-        """Behind those that are there in its phase; it hears of everything at the next publication.
+        """Add a publisher after the others of its phase; its next delta is full.
 
-        Raises :class:`InvalidRequestError` where one of this name is there.
+        Raises :class:`InvalidRequestError` if a publisher of this name is registered.
         """
         if any(publisher.name == other.name for _, other in self._publishers):
             raise InvalidRequestError(f"a publisher named {publisher.name} is registered already")
         self._publishers.append((phase, publisher))
         self._publishers.sort(key=lambda entry: entry[0])
-        self._behind[publisher.name] = _NEW
+        self._needs_full[publisher.name] = _NEW
 
     def unregister(self, publisher: Publisher) -> None:
-        """It hears no more. Raises :class:`InvalidRequestError` where it is not registered."""
+        """Remove a publisher. Raises :class:`InvalidRequestError` if it is not registered."""
         kept = [entry for entry in self._publishers if entry[1] is not publisher]
         if len(kept) == len(self._publishers):
             raise InvalidRequestError(f"no publisher {publisher.name} is registered")
         self._publishers = kept
-        self._behind.pop(publisher.name, None)
+        self._needs_full.pop(publisher.name, None)
 
     def note_batches(self, batches: Buffer) -> None:
-        """What was applied to the cluster, or will be before it is published: whole batches.
+        """Note whole batches that were applied to the cluster, or will be before the next publish.
 
-        Batches at offsets that were noted before take the place of those, as after a change of
-        leadership; what is published is passed over.
+        Batches replace noted ones of the same offsets, as after a change of leadership; published
+        ones are ignored.
         """
         table = scan(batches, verify_crc=False)
         known = self._batches
@@ -221,32 +219,34 @@ class ImagePublishing:
             if last >= published:
                 known.append(_Batch(last + 1, timestamp_ms, size))
 
-    def replace_cluster(self, cluster: Cluster) -> None:
-        """Goes on with a cluster that a snapshot was loaded into; what comes next is full."""
+    def replace_cluster(self, cluster: MetadataState) -> None:
+        """Continue with a cluster that was loaded from a snapshot; the next deltas are full."""
         self._cluster = cluster
         self.image = None
         self._begin()
-        self._behind = {publisher.name: _NEW for _, publisher in self._publishers}
+        self._needs_full = {publisher.name: _NEW for _, publisher in self._publishers}
 
     def publish(self, committed_offset: int) -> ImageDelta | None:
-        """Tells everyone of what is below ``committed_offset`` and in no open transaction.
+        """Publish the state below ``committed_offset``, without open transactions.
 
-        The delta that was published; None where there was nothing new to say. Raises
-        :class:`InvalidRequestError` where the cluster has not come that far.
+        Returns the published delta; None if nothing changed. Raises :class:`InvalidRequestError`
+        if the cluster has not applied all records below ``committed_offset``.
         """
         cluster, before = self._cluster, self.image
         if committed_offset > cluster.next_offset:
             raise InvalidRequestError(
-                f"offset {committed_offset} is committed, and the state is at {cluster.next_offset}"
+                f"offset {committed_offset} is committed, but the state has only applied records "
+                f"below {cluster.next_offset}"
             )
         offset = cluster.stable_at(committed_offset)
         if before is not None and offset <= before.offset:
             assert committed_offset < before.offset or offset == before.offset, (
                 "what was stable stays so"
             )
-            # Whoever failed is told again with the next change, not for ever of the same one.
-            if _NEW in self._behind.values():
-                self._tell(ImageDelta(None, before), before)
+            # A failed publisher is called again with the next change only: otherwise the same
+            # change could fail for ever.
+            if _NEW in self._needs_full.values():
+                self._notify(ImageDelta(None, before), before)
             return None
         byte_size = batch_count = 0
         while self._batches and self._batches[0].end_offset <= offset:
@@ -264,24 +264,24 @@ class ImagePublishing:
             state,
         )
         delta = ImageDelta(before, image, byte_size=byte_size, batch_count=batch_count)
-        self._tell(delta, image)
+        self._notify(delta, image)
         cluster.forget(offset)
         return delta
 
-    def _tell(self, delta: ImageDelta, image: Image) -> None:
+    def _notify(self, delta: ImageDelta, image: Image) -> None:
         full = delta if delta.is_full else None
         for _, publisher in self._publishers:
-            told = delta
-            if publisher.name in self._behind:
-                told = full = full or ImageDelta(None, image)
+            wanted = delta
+            if publisher.name in self._needs_full:
+                wanted = full = full or ImageDelta(None, image)
             elif delta.is_full:
-                # It holds all of this image already.
+                # This publisher has all of this image already.
                 continue
             try:
-                publisher.on_metadata_update(told, image)
+                publisher.on_metadata_update(wanted, image)
             except Exception as error:
                 self.fault_counts[publisher.name] = self.fault_counts.get(publisher.name, 0) + 1
-                self._behind[publisher.name] = _FAILED
+                self._needs_full[publisher.name] = _FAILED
                 self._log_fault(publisher.name, error)
             else:
-                self._behind.pop(publisher.name, None)
+                self._needs_full.pop(publisher.name, None)

@@ -1,11 +1,11 @@
-"""What the control records of the metadata log say about the quorum.
+"""The quorum's leader, epoch, voters and kraft.version, from the control records of the log.
 
-Owns the rules of LeaderChange, KRaftVersion, KRaftVoters, SnapshotHeader and SnapshotFooter. Fed by
-``kraft.image.cluster`` with each control record and the leader epoch of its batch. Sources: Kafka's
-``KRaftControlRecordStateMachine``, ``VoterSet``, ``LeaderState``.
+Holds the rules of LeaderChange, KRaftVersion, KRaftVoters, SnapshotHeader and SnapshotFooter.
+``kraft.image.cluster`` calls it with each control record and the leader epoch of its batch.
+Sources: Kafka's ``KRaftControlRecordStateMachine``, ``VoterSet``, ``LeaderState``.
 
-Invariants: the epoch never descends; as long as kraft.version is 0 no voter set is in the log,
-and the voters are those that the leader named in its LeaderChange.
+Invariants: the epoch never descends. While kraft.version is 0 the log holds no voter set, and the
+voters are those that the leader named in its LeaderChange.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kraft.records import Record, Uuid, control
 _HIGHEST_KRAFT_VERSION = 1
 
 
-class VoterEndpoint(NamedTuple):
+class QuorumVoterEndpoint(NamedTuple):
     """Where a voter listens, by listener name."""
 
     name: str
@@ -34,14 +34,12 @@ class VoterEndpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Voter:
-    """One voter of the quorum (KIP-853): a node id together with the directory that holds its
-    log.
-    """
+class QuorumVoter:
+    """One voter of the quorum (KIP-853): a node id and the id of the directory with its log."""
 
     id: int
     directory_id: Uuid
-    endpoints: tuple[VoterEndpoint, ...]
+    endpoints: tuple[QuorumVoterEndpoint, ...]
     kraft_version: VersionRange
 
 
@@ -49,28 +47,30 @@ class Voter:
 class Quorum:
     """The quorum as of the last control record.
 
-    ``leader_id`` is -1 where none is known. ``voters`` is the voter set of the log, empty while
-    kraft.version is 0; ``leader_change_voter_ids`` are the ids that the leader named when its
-    epoch began. ``last_contained_log_timestamp_ms`` is what the header of the snapshot said, -1
-    without one.
+    ``leader_id`` is -1 while no leader is known. ``voters`` is the voter set of the log, empty
+    while kraft.version is 0; ``leader_change_voter_ids`` are the ids that the leader named when its
+    epoch began. ``last_contained_log_timestamp_ms`` comes from the snapshot's header; -1 without a
+    snapshot.
     """
 
     leader_id: int = -1
     leader_epoch: int = 0
     kraft_version: int = 0
-    voters: tuple[Voter, ...] = ()
+    voters: tuple[QuorumVoter, ...] = ()
     leader_change_voter_ids: tuple[int, ...] = ()
     last_contained_log_timestamp_ms: int = -1
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
-        """The ids of the voters, from the voter set or else from the LeaderChange."""
+        """Return the ids of the voters, from the voter set or else from the LeaderChange."""
         if self.voters:
             return tuple(voter.id for voter in self.voters)
         return self.leader_change_voter_ids
 
     def snapshot_records(self) -> Iterator[Record]:
-        """What follows a SnapshotHeader: KRaftVersion, KRaftVoters, once kraft.version is 1."""
+        """Return the records after a SnapshotHeader: KRaftVersion and KRaftVoters; none at
+        kraft.version 0.
+        """
         if self.kraft_version == 0:
             return
         yield control.KRaftVersion(kraft_version=self.kraft_version)
@@ -79,7 +79,7 @@ class Quorum:
 
 
 class QuorumCell(JournaledMap[str, Quorum]):
-    """The one :class:`Quorum` of a state, under the journal."""
+    """The one :class:`Quorum` of a state; the journal records its changes."""
 
     __slots__ = ()
     kind: ClassVar[str] = "quorum"
@@ -90,25 +90,24 @@ class QuorumCell(JournaledMap[str, Quorum]):
         return self._entries.get(self.KEY, _NO_QUORUM)
 
     def replay(self, record: Record, offset: int, epoch: int) -> None:
-        """Raises :class:`ReplayError` when the epoch descends or the record contradicts itself."""
+        """Apply a control record; raise ReplayError if the epoch descends or it is invalid."""
         before = self.quorum
         if epoch < before.leader_epoch:
             raise ReplayError(
-                f"{record} is of epoch {epoch}, after epoch {before.leader_epoch} (offset {offset})"
+                f"{record} has epoch {epoch}, after epoch {before.leader_epoch} (offset {offset})"
             )
         if epoch > before.leader_epoch:
-            # A new epoch has no leader until its LeaderChange says so, which a snapshot does
-            # not hold.
+            # A new epoch has no leader until its LeaderChange; a snapshot holds no LeaderChange.
             before = replace(before, leader_id=-1, leader_epoch=epoch)
         after = _after(before, record)
         self.keep(after, offset)
 
     def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:
-        """None: a snapshot has the quorum in its control records (`Quorum.snapshot_records`)."""
+        """Return no record: `Quorum.snapshot_records` returns the snapshot's control records."""
         yield from ()
 
     def keep(self, quorum: Quorum, offset: int) -> None:
-        """From ``offset`` on the quorum is this one."""
+        """Set the quorum from ``offset`` on."""
         if quorum != self.quorum:
             self._put(self.KEY, quorum, offset)
 
@@ -133,15 +132,17 @@ def _after(before: Quorum, record: Record) -> Quorum:
         return replace(before, last_contained_log_timestamp_ms=record.last_contained_log_timestamp)
     if isinstance(record, control.SnapshotFooter):
         return before
-    raise UnsupportedVersionError(f"no rule is known for a {type(record).__name__} control record")
+    raise UnsupportedVersionError(f"unknown type of control record: {type(record).__name__}")
 
 
-def _voter_set(record: control.KRaftVoters) -> tuple[Voter, ...]:
+def _voter_set(record: control.KRaftVoters) -> tuple[QuorumVoter, ...]:
     voters = tuple(
-        Voter(
+        QuorumVoter(
             voter.voter_id,
             voter.voter_directory_id,
-            tuple(VoterEndpoint(point.name, point.host, point.port) for point in voter.endpoints),
+            tuple(
+                QuorumVoterEndpoint(point.name, point.host, point.port) for point in voter.endpoints
+            ),
             VersionRange(
                 voter.kraft_version_feature.min_supported_version,
                 voter.kraft_version_feature.max_supported_version,
@@ -150,11 +151,11 @@ def _voter_set(record: control.KRaftVoters) -> tuple[Voter, ...]:
         for voter in record.voters
     )
     if not voters or len({voter.id for voter in voters}) < len(voters):
-        raise ReplayError(f"{record} is no voter set: it is empty or names a voter twice")
+        raise ReplayError(f"{record} is not a valid voter set: it is empty or lists a voter twice")
     return tuple(sorted(voters, key=lambda voter: voter.id))
 
 
-def _voter_struct(voter: Voter) -> control.KRaftVoter:
+def _voter_struct(voter: QuorumVoter) -> control.KRaftVoter:
     return control.KRaftVoter(
         voter_id=voter.id,
         voter_directory_id=voter.directory_id,

@@ -1,7 +1,7 @@
 """Client quotas by entity.
 
-Owns the rules by which ClientQuota records change the quotas. An entity is a set of (type, name):
-a user, a client id, both, or an ip; the name None is the default entity of that type. Fed by
+Holds the rules by which ClientQuota records change the quotas. An entity is a set of (type, name):
+a user, a client id, both, or an ip; the name None is the default entity of that type. Called by
 ``kraft.image.cluster``. Sources: Kafka's ``ClientQuotasDelta``, ``ClientQuotaImage``,
 ``ClientQuotaControlManager``.
 
@@ -28,17 +28,15 @@ _NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 class ClientQuotas(JournaledGroups[QuotaEntity, float]):
-    """Quotas (by key, such as ``producer_byte_rate``) by entity, such as ``(("user",
-    "alice"),)``.
+    """Quotas by entity such as ``(("user", "alice"),)``, then by key such as
+    ``producer_byte_rate``.
     """
 
     __slots__ = ()
     kind: ClassVar[str] = "client_quota"
 
     def of(self, entity: Mapping[str, str | None]) -> Mapping[str, float]:
-        """The quotas of exactly this entity, as ``{"user": "alice", "client-id": None}`` names
-        it.
-        """
+        """Return the quotas of exactly this entity, given as ``{"user": "alice"}``."""
         quotas = self._entries.get(quota_entity(entity))
         return _NOTHING if quotas is None else MappingProxyType(quotas)
 
@@ -50,12 +48,12 @@ class ClientQuotas(JournaledGroups[QuotaEntity, float]):
             self._set(entity, record.key, record.value, offset)
 
     def snapshot_records(self) -> Iterator[records.ClientQuota]:
-        """One ClientQuota for each quota, by entity and key."""
+        """Return one ClientQuota for each quota, by entity and key."""
         return self.snapshot_records_in_order(0)
 
     @staticmethod
     def snapshot_order(key: QuotaEntity) -> tuple[tuple[str, bool, str], ...]:
-        """A default entity (name None) comes before the named ones."""
+        """Sort a default entity (name None) before the named ones."""
         return tuple((entity_type, name is not None, name or "") for entity_type, name in key)
 
     def snapshot_records_of(self, key: QuotaEntity, metadata_version: int) -> Iterator[Record]:
@@ -73,7 +71,7 @@ class ClientQuotas(JournaledGroups[QuotaEntity, float]):
 
 
 def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
-    """The key of an entity: its parts sorted by type."""
+    """Return the key of an entity: its parts sorted by type."""
     if len(parts) == 1:
         return tuple(parts.items())
     return tuple(sorted(parts.items(), key=lambda part: part[0]))

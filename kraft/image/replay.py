@@ -1,14 +1,13 @@
-"""``Cluster``: one replay of the metadata log, partitions and everything else together.
+"""``MetadataState``: the replayed metadata log, partitions and everything else together.
 
-Owns the order in which records take effect: batches go to the ``PartitionTable``, which applies
-topics and partitions itself and hands every other record over in its place; those go to
-``ClusterState``. Owns metadata transactions (KIP-868): what lies between BeginTransaction and
-EndTransaction takes effect as it is read and is taken back by AbortTransaction, so that
-``stable_offset`` stays at the beginning of an open one. Fed by ``kraft.metadata`` (files) and by
-whoever appends; read by ``kraft.controller``.
+Batches go to the ``PartitionTable``, which applies records of topics and partitions and returns
+every other record in its order; those go to ``ClusterState``. Metadata transactions (KIP-868):
+records after a BeginTransaction are applied at once, and an AbortTransaction reverts them;
+``stable_offset`` stays at the beginning of an open transaction. ``kraft.metadata`` (files),
+``kraft.server`` and ``kraft.simulation`` apply batches; ``kraft.controller`` reads the state.
 
-Invariants: a call that fails on a live cluster leaves it as it was; offsets only grow but for
-``revert``. Source of the rules: Kafka's ``MetadataBatchLoader`` and ``OffsetControlManager``.
+Invariants: a failed call on a state with a journal leaves it unchanged; offsets only grow, except
+by ``revert``. Sources: Kafka's ``MetadataBatchLoader`` and ``OffsetControlManager``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft import records
-from kraft._core.table import PartitionTable
+from kraft._core.table.table import PartitionTable
 from kraft.errors import KraftError, OffsetOutOfRangeError, ReplayError
 from kraft.image.cluster import ClusterState
 from kraft.records import CONTROL_TYPES, Record, decode_control, decode_value
@@ -31,7 +30,7 @@ _NO_LIMIT = (1 << 63) - 1
 
 
 class _Transaction(NamedTuple):
-    """A metadata transaction that is over: the offsets of its first and last record."""
+    """A metadata transaction that ended: the offsets of its first and last record."""
 
     start: int
     end: int
@@ -39,12 +38,12 @@ class _Transaction(NamedTuple):
     is_aborted: bool
 
 
-class Cluster:
-    """The state of a cluster as of ``next_offset``.
+class MetadataState:
+    """The metadata of a cluster before ``next_offset``.
 
-    ``journaling`` off is for a cold load, followed by :meth:`start_journal`; within a transaction
-    the journal is always on, as an abort must find its way back. Of configs that
-    ``is_supported_config(resource_type, name)`` does not know the records are passed over.
+    Turn ``journaling`` off for a cold load, then call :meth:`start_journal`. Inside a transaction
+    the journal is always on, because an abort must be able to revert. Records of configs for which
+    ``is_supported_config(resource_type, name)`` is false are ignored.
     """
 
     def __init__(
@@ -59,7 +58,8 @@ class Cluster:
         self.next_offset = 0
         self.transaction_start: int | None = None
         self.transaction_name: str | None = None
-        # Where the state ends short of `next_offset`: see drop_open_transaction.
+        # The first offset that is not in the state, if below `next_offset`: see
+        # drop_open_transaction.
         self.dropped_transaction: int | None = None
         self._snapshot_offset: int | None = None
         self._journaling = journaling
@@ -69,13 +69,14 @@ class Cluster:
 
     @property
     def stable_offset(self) -> int:
-        """Where the state ends that no open transaction can take back (exclusive)."""
+        """The end (exclusive) of the state that no open transaction can revert."""
         return self.next_offset if self.transaction_start is None else self.transaction_start
 
     def stable_at(self, committed_offset: int) -> int:
-        """Up to where (exclusive) others may see the state, when everything below
-        ``committed_offset`` is committed: never inside a metadata transaction, be it open at the
-        tip or over there with an end that is not committed.
+        """Return the end (exclusive) of the state that readers may see.
+
+        It is ``committed_offset``, or the beginning of a metadata transaction that is open or whose
+        end is not committed.
         """
         start = self.transaction_start
         stable = committed_offset if start is None else min(committed_offset, start)
@@ -94,14 +95,14 @@ class Cluster:
         path: str | PathLike[str] | None = None,
         base_position: int = 0,
     ) -> None:
-        """Replays the records of ``batches`` with ``start_offset <= offset < end_offset``.
+        """Replay the records of ``batches`` with ``start_offset <= offset < end_offset``.
 
-        Records below ``next_offset`` took effect before and are passed over. Raises
-        :class:`CorruptRecordError` (with ``path`` and position) for bytes that are no records,
-        :class:`ReplayError` where a record contradicts the state. With a journal the cluster is
-        then as it was before the call, or, if the call had already aborted a transaction that was
-        open before it, as it was before that transaction (``next_offset`` says so); without one it
-        is of no further use.
+        Records below ``next_offset`` were applied before and are skipped. Raises
+        :class:`CorruptRecordError` (with ``path`` and position) for malformed bytes,
+        :class:`ReplayError` where a record contradicts the state. With a journal the state is then
+        the one before the call; if the call had aborted a transaction that was open before it, the
+        state before that transaction (see ``next_offset``). Without a journal the state is then
+        unusable.
         """
         before = self.next_offset
         start_offset = max(start_offset, before)
@@ -132,24 +133,21 @@ class Cluster:
         verify_crc: bool = True,
         path: str | PathLike[str] | None = None,
     ) -> None:
-        """Replays a whole snapshot that ends at ``end_offset``; nothing else may have been applied
-        yet.
-        """
+        """Replay a whole snapshot that ends at ``end_offset`` into an empty state."""
         with self.loading_snapshot(end_offset) as callbacks:
             self.table.apply(batches, verify_crc=verify_crc, path=path, **callbacks)
 
     @contextmanager
     def loading_snapshot(self, end_offset: int) -> Iterator[dict[str, Any]]:
-        """The callbacks with which a table is to be fed from a snapshot that ends at
-        ``end_offset``.
+        """Return the callbacks for ``table.apply`` with a snapshot that ends at ``end_offset``.
 
-        Every record then counts as of the snapshot's last offset, whatever it has in the file.
+        Every record is applied at the snapshot's last offset, not at its offset in the file.
         """
         if self.next_offset:
-            raise ReplayError("a snapshot is loaded into an empty cluster only")
+            raise ReplayError("a snapshot can only be loaded into an empty state")
         journaling = self._journaling
         if journaling:
-            # The records' places in the file are no offsets of the log: nothing could be reverted
+            # Offsets of records in the file are no offsets of the log: nothing can be reverted
             # to them.
             self.table.stop_journal()
             self.state.stop_journal()
@@ -167,7 +165,7 @@ class Cluster:
             self.start_journal()
 
     def start_journal(self) -> None:
-        """From here on changes can be reverted, down to the present ``stable_offset``."""
+        """Make all later changes revertible, down to the present ``stable_offset``."""
         self._journaling = True
         self._closed.clear()
         if self.transaction_start is not None:
@@ -177,12 +175,12 @@ class Cluster:
         self.state.start_journal(self.next_offset)
 
     def revert(self, offset: int) -> None:
-        """Takes the cluster back to before the record at ``offset``.
+        """Revert to the state before the record at ``offset``.
 
         A transaction that was open there is open again. Raises :class:`OffsetOutOfRangeError` where
-        the journal does not reach back that far, or into a transaction that was aborted since: what
-        was done in it is gone. Raises :class:`InvalidRequestError` where an image of the table is
-        in the way.
+        the journal does not reach back that far, or inside a transaction that was aborted since,
+        whose changes are lost. Raises :class:`InvalidRequestError` while an image of a later offset
+        is alive.
         """
         reachable = self.reachable(offset)
         if reachable != offset:
@@ -193,8 +191,9 @@ class Cluster:
         self._revert(offset)
 
     def reachable(self, offset: int) -> int:
-        """Where `revert` leads to: ``offset``, or the beginning of the aborted transaction in which
-        it lies.
+        """Return ``offset``, or the beginning of the aborted transaction in which it lies.
+
+        `revert` can reach only that offset.
         """
         for closed in self._closed:
             if closed.is_aborted and closed.start < offset <= closed.end:
@@ -202,7 +201,7 @@ class Cluster:
         return offset
 
     def _revert(self, offset: int) -> None:
-        # Both or none.
+        # Check first, so that both are reverted or neither.
         self.state.check_revert(offset)
         self.table.revert(offset)
         self.state.revert(offset)
@@ -217,7 +216,7 @@ class Cluster:
                 self.transaction_start, self.transaction_name = closed.start, closed.name
 
     def drop_open_transaction(self) -> int | None:
-        """Takes back what an open transaction did; its offset, or None where none is open.
+        """Revert an open transaction; return its offset, or None if none is open.
 
         For readers at the end of a log: records of an open transaction are not part of the state.
         """
@@ -232,7 +231,7 @@ class Cluster:
         return start
 
     def forget(self, offset: int) -> None:
-        """Gives up the way back to before ``offset``, but never that out of an open transaction."""
+        """Drop the journal before ``offset``, but keep what aborting an open transaction needs."""
         offset = min(offset, self.stable_offset)
         self._closed = [closed for closed in self._closed if closed.end >= offset]
         self.table.forget(offset)
@@ -251,7 +250,7 @@ class Cluster:
 
     def _replay_transaction(self, record: Record, offset: int) -> None:
         if self._snapshot_offset is not None:
-            raise ReplayError("a snapshot holds a transaction record")
+            raise ReplayError("a snapshot contains a transaction record")
         if isinstance(record, records.BeginTransaction):
             if self.transaction_start is not None:
                 raise ReplayError(
@@ -264,7 +263,7 @@ class Cluster:
             self.transaction_start, self.transaction_name = offset, record.name
             return
         if self.transaction_start is None:
-            raise ReplayError(f"a transaction ends at offset {offset} and none is open")
+            raise ReplayError(f"a transaction ends at offset {offset}, but none is open")
         is_aborted = isinstance(record, records.AbortTransaction)
         if self._journaling:
             self._closed.append(
@@ -290,12 +289,12 @@ class Cluster:
 
     def _remove_topic(self, offset: int, name: str) -> None:
         if self._snapshot_offset is not None:
-            raise ReplayError("a snapshot removes a topic")
+            raise ReplayError("a snapshot contains a RemoveTopic record")
         self.state.remove_topic(name, offset)
 
     def __repr__(self) -> str:
         return (
-            f"Cluster(next_offset={self.next_offset}, topics={self.table.topic_count}, "
+            f"MetadataState(next_offset={self.next_offset}, topics={self.table.topic_count}, "
             f"partitions={self.table.partition_count}, brokers={len(self.state.brokers)})"
         )
 

@@ -1,11 +1,10 @@
 """ACLs, SCRAM credentials and delegation tokens.
 
-Owns the rules by which AccessControlEntry, UserScramCredential, DelegationToken and the records
-that remove them change who may do what. Fed by ``kraft.image.cluster``. Sources: Kafka's
-``AclControlManager``, ``ScramControlManager``, ``DelegationTokenDelta``, ``AclsDelta``,
-``ScramDelta`` (4.3.1).
+Holds the rules of AccessControlEntry, UserScramCredential, DelegationToken and the records that
+remove them. Called by ``kraft.image.cluster``. Sources: Kafka's ``AclControlManager``,
+``ScramControlManager``, ``DelegationTokenDelta``, ``AclsDelta``, ``ScramDelta`` (4.3.1).
 
-Invariants: no salt and no key is shown by a repr; the indexes of `Acls` hold what its entries say.
+Invariants: no repr shows a salt or a key; the indexes of `Acls` always agree with its entries.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about; a filter may say ANY, an ACL may not."""
+    """The type of an ACL's resource; ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -45,8 +44,9 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of an ACL is meant. ANY and MATCH are for filters only (KIP-290): ANY takes the
-    name as it is written, MATCH finds what takes effect on a resource of that name.
+    """How an ACL's resource name matches. ANY and MATCH are for filters only (KIP-290).
+
+    ANY finds ACLs with exactly this name, MATCH all ACLs that apply to a resource of this name.
     """
 
     UNKNOWN = 0
@@ -57,7 +57,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What an ACL allows or denies; ALL is all of them, ANY is for filters only."""
+    """The operation that an ACL allows or denies; ALL covers all, ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -88,7 +88,7 @@ class PermissionType(IntEnum):
 
 class AccessControl(NamedTuple):
     """One ACL; the numbers are those of `ResourceType`, `PatternType`, `AclOperation` and
-    `PermissionType`, or what a newer Kafka has written.
+    `PermissionType`, or unknown ones of a newer Kafka.
     """
 
     resource_type: int
@@ -102,7 +102,7 @@ class AccessControl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What lets a user prove a password without the password being kept (RFC 5802)."""
+    """A SCRAM credential of a user: verifies a password without storing it (RFC 5802)."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -125,27 +125,28 @@ class Token:
 
 
 class Acls(JournaledMap[Uuid, AccessControl]):
-    """The ACLs by their id, found by content, by the name of the resource and by principal too."""
+    """The ACLs by id, with indexes by content, by resource name and by principal."""
 
     __slots__ = ("_by_name", "_by_principal", "_ids", "_past")
     kind: ClassVar[str] = "acl"
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal)
-        # The values of a dictionary without values are kept in their order, those of a set are not.
+        # Dictionaries in the place of sets, because they keep the order of their keys.
         self._by_name: dict[str, dict[Uuid, None]] = {}
         self._by_principal: dict[str, dict[Uuid, None]] = {}
         self._ids: dict[AccessControl, dict[Uuid, None]] = {}
         self._past: PastEntries | None = None
 
     def ids_of(self, entry: AccessControl) -> Collection[Uuid]:
-        """The ids of the ACLs that say just this: mostly one or none, as Kafka before 4.1 could
-        write the same one twice.
+        """Return the ids of the ACLs equal to ``entry``.
+
+        Mostly one or none; Kafka before 4.1 could write the same ACL twice.
         """
         return self._then(self._ids.get(entry, ()), lambda then: then == entry)
 
     def ids_with_name(self, resource_name: str) -> Collection[Uuid]:
-        """The ids of the ACLs for this name, as it is written, of any resource type."""
+        """Return the ids of the ACLs with exactly this resource name, of any resource type."""
         now = self._by_name.get(resource_name, ())
         return self._then(now, lambda then: then.resource_name == resource_name)
 
@@ -154,9 +155,9 @@ class Acls(JournaledMap[Uuid, AccessControl]):
         return self._then(now, lambda then: then.principal == principal)
 
     def ids_where(self, conditions: Iterable[tuple[int, object]]) -> Collection[Uuid]:
-        """The ids of the ACLs that have these values at these places of an `AccessControl`.
+        """Return the ids of the ACLs with these values at these indexes of an `AccessControl`.
 
-        Looks at every ACL, so it is for what no index finds.
+        Scans every ACL: for conditions without an index.
         """
         found: Iterable[tuple[Uuid, AccessControl]] = self._entries.items()
         for place, value in conditions:
@@ -168,14 +169,14 @@ class Acls(JournaledMap[Uuid, AccessControl]):
         self._past = past
         source = past.source
         assert isinstance(source, Acls)
-        # Those of the tip, over which `_then` puts what was.
+        # The present indexes, whose results `_then` corrects.
         self._ids, self._by_name = source._ids, source._by_name
         self._by_principal = source._by_principal
 
     def _then(
         self, now: Collection[Uuid], is_meant: Callable[[AccessControl], bool]
     ) -> Collection[Uuid]:
-        """Of an image: which ids were found then, where these are found now."""
+        """Correct the ids found in a present index to those of the image's offset."""
         if self._past is None or not (olds := self._past.olds()):
             return now
         unchanged = [key for key in now if key not in olds]
@@ -195,11 +196,11 @@ class Acls(JournaledMap[Uuid, AccessControl]):
 
     def replay_remove(self, record: records.RemoveAccessControlEntry, offset: int) -> None:
         if record.id not in self._entries:
-            raise ReplayError(f"{record} names an ACL that is not there")
+            raise ReplayError(f"{record} names an ACL that does not exist")
         self._drop(record.id, offset)
 
     def snapshot_records(self) -> Iterator[records.AccessControlEntry]:
-        """One AccessControlEntry for each ACL, by id."""
+        """Return one AccessControlEntry for each ACL, by id."""
         return self.snapshot_records_in_order(0)
 
     def snapshot_records_of(self, key: Uuid, metadata_version: int) -> Iterator[Record]:
@@ -257,7 +258,7 @@ class ScramCredentials(JournaledMap[tuple[int, str], ScramCredential]):
     kind: ClassVar[str] = "scram_credential"
 
     def user(self, name: str) -> Mapping[int, ScramCredential]:
-        """The credentials of one user by mechanism."""
+        """Return the credentials of one user by mechanism."""
         return {
             mechanism: credential
             for (mechanism, user), credential in self._entries.items()
@@ -273,11 +274,11 @@ class ScramCredentials(JournaledMap[tuple[int, str], ScramCredential]):
     def replay_remove(self, record: records.RemoveUserScramCredential, offset: int) -> None:
         key = (record.mechanism, record.name)
         if key not in self._entries:
-            raise ReplayError(f"{record} names a credential that is not there")
+            raise ReplayError(f"{record} names a credential that does not exist")
         self._drop(key, offset)
 
     def snapshot_records(self, metadata_version: int) -> Iterator[records.UserScramCredential]:
-        """One UserScramCredential for each credential, by mechanism and user."""
+        """Return one UserScramCredential for each credential, by mechanism and user."""
         return self.snapshot_records_in_order(metadata_version)
 
     def snapshot_records_of(self, key: tuple[int, str], metadata_version: int) -> Iterator[Record]:
@@ -302,7 +303,7 @@ class DelegationTokens(JournaledMap[str, Token]):
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal)
-        #: What whoever decides keeps beside the tokens, and brings up to date by `watch`.
+        #: Data that the controller derives from the tokens and updates by `watch`.
         self.derived: Any = None
 
     def replay(self, record: records.DelegationToken, offset: int) -> None:
@@ -320,13 +321,11 @@ class DelegationTokens(JournaledMap[str, Token]):
         self._put(record.token_id, token, offset)
 
     def replay_remove(self, record: records.RemoveDelegationToken, offset: int) -> None:
-        """Removes a token; Kafka does not mind when it is not there, as an expired one is
-        removed by a sweep.
-        """
+        """Remove a token. An absent one is no error, as in Kafka: a sweep may have removed it."""
         self._drop(record.token_id, offset)
 
     def snapshot_records(self, metadata_version: int) -> Iterator[records.DelegationToken]:
-        """One DelegationToken for each token, by token id."""
+        """Return one DelegationToken for each token, by token id."""
         return self.snapshot_records_in_order(metadata_version)
 
     def snapshot_records_of(self, key: str, metadata_version: int) -> Iterator[Record]:

@@ -1,15 +1,15 @@
-"""Snapshots of what is committed, made a slice at a time beside the running event thread.
+"""Snapshots of the committed state, generated in slices between the events of a running node.
 
-Owns ``SnapshotGeneration``, from an image to the bytes of a checkpoint in slices of about a
-millisecond while the tip moves on, and ``SnapshotPolicy``, which says when one is due. The bytes
-are those that ``SnapshotWriter`` writes of a cluster that stood still at the image's offset. The
-layout is drawn in ``kraft._core.snapshot_file``; whoever drives the slices writes the pieces to a
-file.
+``SnapshotGeneration`` makes the bytes of a checkpoint from an image in slices of about a
+millisecond, while the state moves on; ``SnapshotPolicy`` decides when a snapshot is due. The bytes
+equal those of ``SnapshotWriter`` for a state that stopped at the image's offset. See
+``kraft._core.snapshot.snapshot_file`` for the layout; the caller drives the slices and writes the
+chunks to a file.
 
-Invariants: a snapshot ends with a batch of the log (KAFKA-17713) and in no metadata transaction, as
-an image does; one is made at a time. Its image keeps the table from being compacted and the journal
-from being forgotten until it is done. Sources: Kafka's ``SnapshotGenerator``, ``SnapshotEmitter``,
-``MetadataImage.write``, KIP-630.
+Invariants: a snapshot ends at the end of a batch (KAFKA-17713) and outside of metadata
+transactions, as an image does; only one is generated at a time. Until the end its image prevents
+compaction of the table and keeps the journal. Sources: Kafka's ``SnapshotGenerator``,
+``SnapshotEmitter``, ``MetadataImage.write``, KIP-630.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.snapshot_file import MAX_BATCH_RECORDS, PIECE_SIZE
-from kraft._core.snapshot_pieces import SnapshotPieces
+from kraft._core.snapshot.snapshot_encoder import SnapshotEncoder
+from kraft._core.snapshot.snapshot_file import CHUNK_SIZE, MAX_BATCH_RECORDS
 from kraft.errors import InvalidRequestError
 from kraft.image.journal import JournaledMap
 from kraft.image.publishing import Image, ImageDelta
@@ -36,14 +36,14 @@ DEFAULT_MAX_INTERVAL_MS = 60 * 60 * 1000
 
 
 class SliceSize(NamedTuple):
-    """What makes a slice of about a millisecond."""
+    """The amounts of work in a slice of about a millisecond."""
 
     #: Rows of the table, and topics.
     steps: int = 8192
-    #: Records that are Python objects, until there are so many of them or of their bytes.
+    #: Records that are Python objects: at most so many, or so many bytes of them.
     records: int = 96
     bytes: int = 16 * 1024
-    #: Keys of a mapping, to be sorted.
+    #: Keys of a mapping that are sorted.
     keys: int = 1024
 
 
@@ -51,11 +51,11 @@ _SLICE_SIZE = SliceSize()
 
 
 class SnapshotGeneration:
-    """The snapshot of ``image``, its batches stamped with ``timestamp_ms``.
+    """The generation of one snapshot from ``image``; its batches have the time ``timestamp_ms``.
 
-    `next_slice` is to be called until it gives None; a generation that was raised at, or that
-    nobody wants any more, is dropped. Raises :class:`InvalidRequestError` for an image that ends
-    inside of a batch, :class:`UnsupportedVersionError` where no metadata.version was set.
+    Call `next_slice` until it returns None; to cancel, or after an error, drop the object. Raises
+    :class:`InvalidRequestError` for an image that ends inside a batch,
+    :class:`UnsupportedVersionError` if no metadata.version was set.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class SnapshotGeneration:
         timestamp_ms: int,
         slice_size: SliceSize = _SLICE_SIZE,
         max_batch_records: int = MAX_BATCH_RECORDS,
-        piece_size: int = PIECE_SIZE,
+        chunk_size: int = CHUNK_SIZE,
     ) -> None:
         if not image.is_batch_aligned:
             raise InvalidRequestError(
-                f"no snapshot ends at offset {image.offset}: a batch of the log goes on behind it"
+                f"no snapshot can end at offset {image.offset}: it lies inside a batch of the log"
             )
-        # Asked for its error.
+        # Raises the error for a state without metadata.version.
         image.state.features.snapshot_keys()
         self.end_offset = image.offset
         self.epoch = image.epoch
         self.last_contained_log_timestamp_ms = image.last_contained_log_timestamp_ms
-        self._pieces = SnapshotPieces(
+        self._encoder = SnapshotEncoder(
             image.epoch,
             last_contained_log_timestamp_ms=image.last_contained_log_timestamp_ms,
             timestamp_ms=timestamp_ms,
@@ -85,44 +85,44 @@ class SnapshotGeneration:
                 for each in image.state.quorum.snapshot_records()
             ],
             max_batch_records=max_batch_records,
-            piece_size=piece_size,
+            chunk_size=chunk_size,
         )
         self._size = slice_size
         self._slices: Iterator[None] | None = self._run(image)
 
     def next_slice(self) -> list[memoryview] | None:
-        """Works for about a millisecond; the pieces that came of it, to be written in this order
-        (often none), and None once there is nothing more to come.
+        """Work for about a millisecond and return the finished chunks, to be written in this order.
 
-        Raises :class:`UnsupportedVersionError` where the metadata.version cannot express the state.
+        Often there are none; None means that the snapshot is complete. Raises
+        :class:`UnsupportedVersionError` where the metadata.version cannot express the state.
         """
         if self._slices is None:
             return None
         try:
             next(self._slices)
         except StopIteration:
-            # With it goes the image.
+            # Drops the reference to the image.
             self._slices = None
-        return self._pieces.take()
+        return self._encoder.take()
 
     def _run(self, image: Image) -> Iterator[None]:
         state, level = image.state, image.state.metadata_version
         version = record_version(Partition, level)
         yield from self._write_maps(state.maps_before_topics(), level)
-        while not self._pieces.append_topics(
+        while not self._encoder.append_topics(
             image.table, version=version, max_steps=self._size.steps
         ):
             yield
         yield
         yield from self._write_maps(state.maps_after_topics(), level)
-        self._pieces.finish()
+        self._encoder.finish()
 
     def _write_maps(self, maps: tuple[JournaledMap[Any, Any], ...], level: int) -> Iterator[None]:
         record_count = byte_count = 0
         for record in _records_in_slices(maps, level, self._size.keys):
             if record is not None:
                 value = encode_value(record, metadata_version=level)
-                self._pieces.append_value(value)
+                self._encoder.append_value(value)
                 record_count += 1
                 byte_count += len(value)
                 if record_count < self._size.records and byte_count < self._size.bytes:
@@ -134,14 +134,14 @@ class SnapshotGeneration:
 def _records_in_slices(
     maps: tuple[JournaledMap[Any, Any], ...], level: int, keys_of_a_slice: int
 ) -> Iterator[Record | None]:
-    """The records of the mappings in their order; None where a slice's worth of other work is done.
+    """Iterate over the records of the mappings; None ends a slice of other work.
 
-    The keys are copied in one go, which costs some nanoseconds for each; sorting costs much more,
-    and is done in parts that are merged as the records go out.
+    The keys are copied at once, which costs some nanoseconds each. Sorting costs much more, so the
+    keys are sorted in parts, which are merged while the records are written.
     """
     for each in maps:
-        # In arrays, into which the garbage collector does not look: of a young list of 100,000 keys
-        # it looks at every one.
+        # Arrays, because the garbage collector does not traverse them: it would visit each key of
+        # a young list of 100,000 keys.
         found = each.snapshot_keys()
         if len(found) > keys_of_a_slice:
             yield None
@@ -167,9 +167,9 @@ def _array_of(keys: list[Any]) -> NDArray[np.object_]:
 
 
 class SnapshotPolicy:
-    """When a snapshot is due: after so many bytes of records, or so long after the last one.
+    """Decides when a snapshot is due: by the bytes of records, or the age, since the last one.
 
-    ``max_interval_ms`` 0: age does not count. ``now_ms`` is the time of a clock that does not jump.
+    ``max_interval_ms`` 0 disables the age. ``now_ms`` is the time of a monotonic clock.
     """
 
     def __init__(
@@ -187,33 +187,34 @@ class SnapshotPolicy:
         self.is_generating = False
 
     def reason(self, delta: ImageDelta, now_ms: float) -> str | None:
-        """Why the image that was just published is to become a snapshot; None: it is not.
+        """Return why the image that was just published should become a snapshot; None if not.
 
-        Every delta is to be told, as its bytes count. Whoever heeds the reason says so by `begin`.
+        Call this with every delta, because it counts their bytes. A caller that starts the snapshot
+        then calls `begin`.
         """
         if delta.is_full:
-            # Either a snapshot was just read, or everything that was read lies behind none.
+            # Either a snapshot was just loaded, or the whole log was read without one.
             self.record_bytes = 0
             self.last_snapshot_ms = now_ms
         self.record_bytes += delta.byte_size
         if self.is_generating or not delta.image.is_batch_aligned:
             return None
         if self.record_bytes >= self.max_record_bytes:
-            return f"{self.record_bytes} bytes of records came since the last one"
+            return f"{self.record_bytes} bytes of records were applied since the last snapshot"
         age_ms = now_ms - self.last_snapshot_ms
         if self.max_interval_ms and age_ms >= self.max_interval_ms:
-            return f"the last one is {age_ms:.0f} ms old"
+            return f"the last snapshot is {age_ms:.0f} ms old"
         return None
 
     def begin(self, now_ms: float) -> None:
-        """A snapshot is being made. Raises :class:`InvalidRequestError` beside another one."""
+        """Note that a snapshot starts. Raises :class:`InvalidRequestError` during another one."""
         if self.is_generating:
-            raise InvalidRequestError("one snapshot is made at a time")
+            raise InvalidRequestError("another snapshot is being generated")
         self.is_generating = True
         self.record_bytes = 0
         self.last_snapshot_ms = now_ms
 
     def end(self) -> None:
-        """It is there, or it failed; the next one is made when it is due."""
+        """Note that the snapshot is complete or failed."""
         assert self.is_generating
         self.is_generating = False

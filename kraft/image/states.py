@@ -1,27 +1,27 @@
-"""Partition states and replica states, in the words of the controllers before KRaft, as columns.
+"""Partition states and replica states of the controllers before KRaft, as columns.
 
-Owns how they follow from the metadata, and which rows went from which state to which between two
-images. They are derived: no record holds one, and nothing is decided by them.
+Derives these states from the metadata, and the transitions of rows between two images. No record
+holds such a state, and no decision depends on one.
 
 A partition is
-  ``NON_EXISTENT``  where the row holds no partition: not yet, or its topic is removed
-  ``NEW``           without a leader at leader epoch 0: made, and never led by anyone
+  ``NON_EXISTENT``  if the row holds no partition: not yet, or its topic was removed
+  ``NEW``           without a leader at leader epoch 0: it never had a leader
   ``ONLINE``        with a leader
-  ``OFFLINE``       without a leader at a later leader epoch: it had one
+  ``OFFLINE``       without a leader at a later leader epoch: it had a leader before
 
 A replica, a broker in the partition's replicas, is
-  ``NON_EXISTENT``  where it is none of them
+  ``NON_EXISTENT``  if the broker is not in the replicas
   ``OFFLINE``       on a broker that is fenced or not registered, or in a directory that is lost or
-                    not among those that the broker has online (KIP-858)
-  ``NEW``           being added by a reassignment and not in sync yet, on a broker that is online
-  ``ONLINE``        in every other case, in sync or not, be the broker shutting down or not
+                    not among the broker's online directories (KIP-858)
+  ``NEW``           being added by a reassignment and not in sync yet, on an online broker
+  ``ONLINE``        in every other case, in sync or not, also while the broker shuts down
 
-The old states ReplicaDeletionStarted, -Successful and -Ineligible do not follow from the metadata:
-no broker reports that it has deleted a replica. Here a replica of a removed topic, and one that a
-reassignment has dropped, goes to ``NON_EXISTENT`` at once.
+The old states ReplicaDeletionStarted, -Successful and -Ineligible cannot be derived: no broker
+reports that it has deleted a replica. Here a replica of a removed topic, or one that a reassignment
+has removed, goes to ``NON_EXISTENT`` at once.
 
-Invariants: the cost is that of the rows asked for, and for transitions of what changed (for a
-broker that comes or goes, the rows it holds). Feeds on ``kraft._core.image_rows``.
+Invariants: states cost the rows asked for, transitions cost what changed (for a broker that comes
+or goes, the rows that it holds). Reads images through ``kraft._core.table.image_rows``.
 Sources: Kafka's ``PartitionState``, ``ReplicaState`` (3.x), ``BrokerRegistration.hasOnlineDir``.
 """
 
@@ -33,13 +33,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.history import TableDelta
-from kraft._core.image_rows import ADDING, IN_ISR, leaders_of, replicas_of
+from kraft._core.table.history import TableDelta
+from kraft._core.table.image_rows import ADDING, IN_ISR, leaders_of, replicas_of
 from kraft.image.nodes import BrokerRegistration
 from kraft.image.publishing import Image, ImageDelta
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 
-# Numbers of directories that are none: migrating, unassigned, lost (``DirectoryId``).
+# Numbers of the reserved directory ids: migrating, unassigned, lost (``DirectoryId``).
 _MIGRATING, _UNASSIGNED, _LOST = range(3)
 
 Rows = NDArray[np.int32]
@@ -47,7 +47,7 @@ States = NDArray[np.int8]
 
 
 class PartitionState(IntEnum):
-    """Of a row; see the module's docstring."""
+    """The state of a row's partition; see the module's docstring."""
 
     NON_EXISTENT = 0
     NEW = 1
@@ -56,7 +56,7 @@ class PartitionState(IntEnum):
 
 
 class ReplicaState(IntEnum):
-    """Of a row and a broker; see the module's docstring."""
+    """The state of a broker's replica in a row; see the module's docstring."""
 
     NON_EXISTENT = 0
     NEW = 1
@@ -65,7 +65,7 @@ class ReplicaState(IntEnum):
 
 
 class PartitionTransitions(NamedTuple):
-    """One entry a row whose state is another one now, ascending: `PartitionState` as i8."""
+    """The rows whose state changed, ascending, with both `PartitionState` as i8."""
 
     rows: Rows
     before: States
@@ -82,7 +82,7 @@ class ReplicaTransitions(NamedTuple):
 
 
 def partition_states(image: Image, rows: Rows | None = None) -> States:
-    """`PartitionState` of each of ``rows``, or of every row (``image.table.row_count`` of them)."""
+    """Return the `PartitionState` of ``rows``, by default of all ``image.table.row_count`` rows."""
     there, leader, leader_epoch = leaders_of(image.table, _wanted(image, rows))
     states = np.where(
         leader >= 0,
@@ -96,14 +96,14 @@ def partition_states(image: Image, rows: Rows | None = None) -> States:
 def replica_states(
     image: Image, rows: Rows | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    """Brokers and their `ReplicaState`, each ``(rows, widest)``, in the order of the replicas.
+    """Return brokers and their `ReplicaState`, each ``(rows, widest)``, as ordered in the replicas.
 
-    A broker of -1 is no replica, and ``NON_EXISTENT``.
+    Unused entries have broker -1 and ``NON_EXISTENT``.
     """
     brokers, directories, marks = replicas_of(image.table, _wanted(image, rows))
     states = np.full(brokers.shape, ReplicaState.ONLINE, np.int8)
     states[(marks & (ADDING | IN_ISR)) == ADDING] = ReplicaState.NEW
-    # Few brokers and directories stand for many replicas.
+    # Judge each distinct (broker, directory) once: they are few, the replicas many.
     places, which = np.unique(
         brokers.astype(np.int64) << 32 | directories.astype(np.int64), return_inverse=True
     )
@@ -114,7 +114,7 @@ def replica_states(
 
 
 def partition_transitions(delta: ImageDelta) -> PartitionTransitions:
-    """Which rows went from which state to which; where the delta is full, from ``NON_EXISTENT``."""
+    """Return the rows whose state changed; in a full delta all come from ``NON_EXISTENT``."""
     rows = _rows_named(delta)
     after = partition_states(delta.image, rows)
     before = (
@@ -126,10 +126,12 @@ def partition_transitions(delta: ImageDelta) -> PartitionTransitions:
     return PartitionTransitions(rows[differs], before[differs], after[differs])
 
 
-def replica_transitions(delta: ImageDelta, cluster: Cluster) -> ReplicaTransitions:
-    """Likewise of replicas, those that no record names included: their broker came, went, or has
-    other directories online. ``cluster`` is the one that the images are of; its
-    index from brokers to rows is built by the first call that needs it.
+def replica_transitions(delta: ImageDelta, cluster: MetadataState) -> ReplicaTransitions:
+    """Return the replicas whose state changed, ascending by row and broker.
+
+    Includes replicas that no record names, whose broker came, went, or has other directories
+    online. ``cluster`` is the state of the two images; the first call that needs its index from
+    brokers to rows builds it.
     """
     rows = np.union1d(_rows_named(delta), _rows_of_brokers(delta, cluster)).astype(np.int32)
     keys, now = _replicas(delta.image, rows)
@@ -156,7 +158,7 @@ def _wanted(image: Image, rows: Rows | None) -> Rows:
 
 
 def _is_online(image: Image, place: int) -> bool:
-    """Whether replicas on a broker (upper half) and in a directory (lower half) are online."""
+    """Return whether replicas on a broker (upper half), directory (lower half), are online."""
     broker = image.state.brokers.get(place >> 32)
     number = place & 0xFFFFFFFF
     if broker is None or broker.fenced or number == _LOST:
@@ -167,15 +169,15 @@ def _is_online(image: Image, place: int) -> bool:
 
 
 def _rows_named(delta: ImageDelta) -> Rows:
-    """Rows that records wrote to, made or removed, ascending."""
+    """Return the rows that records changed, added or removed, ascending."""
     parts = [delta.rows_changed, *(np.arange(*each, dtype=np.int32) for each in delta.rows_added)]
     if delta.before is not None:
         parts.extend(delta.before.table.topic_rows(topic) for topic in delta.topics_removed)
     return np.unique(np.concatenate(parts)).astype(np.int32)
 
 
-def _rows_of_brokers(delta: ImageDelta, cluster: Cluster) -> Rows:
-    """Rows in which a broker was or is a replica that came, went, or has other directories."""
+def _rows_of_brokers(delta: ImageDelta, cluster: MetadataState) -> Rows:
+    """Return the rows that list a broker that came, went, or has other directories."""
     if delta.before is None:
         return np.empty(0, np.int32)
     moved = [
@@ -185,7 +187,7 @@ def _rows_of_brokers(delta: ImageDelta, cluster: Cluster) -> Rows:
     ]
     if not moved:
         return np.empty(0, np.int32)
-    # The index is that of the tip; what the tip has changed since is looked at as well.
+    # The index describes the present table, so rows that changed since the image are added.
     to_tip = TableDelta(delta.before.table, cluster.table.image(cluster.next_offset))
     parts = [cluster.table.broker_rows(broker_id) for broker_id in moved]
     parts.append(to_tip.rows_changed)
@@ -197,12 +199,12 @@ def _rows_of_brokers(delta: ImageDelta, cluster: Cluster) -> Rows:
 
 
 def _places(broker: BrokerRegistration | None) -> tuple[object, ...] | None:
-    """What of a registration says which of its replicas are online."""
+    """Return the part of a registration that decides which of its replicas are online."""
     return None if broker is None or broker.fenced else broker.log_dirs
 
 
 def _replicas(image: Image, rows: Rows) -> tuple[NDArray[np.int64], States]:
-    """(row, broker) as one number, ascending and each once, and its state."""
+    """Return distinct (row, broker) pairs as one number each, ascending, and their states."""
     brokers, states = replica_states(image, rows)
     is_replica = brokers >= 0
     keys = (rows.astype(np.int64)[:, None] << 32 | brokers)[is_replica]

@@ -1,12 +1,12 @@
-"""What can be asked of a state that is no topic or partition: at the tip, or as of an offset.
+"""Reading the state apart from topics and partitions: at present, or as of an offset.
 
-Owns the mappings' names and order, and ``StateImage``: a state as of an offset, while the tip moves
-on, and what changed between two of them; the twin for partitions is ``kraft._core.history``.
-Nothing is copied when an image is made: see ``kraft.image.past``.
-``ClusterState`` is the view that records change.
+``StateView`` holds the mappings and their order. ``StateImage`` is a view as of an offset while the
+state moves on, and lists the changes between two images; nothing is copied to make one (see
+``kraft.image.past``). ``ClusterState`` is the view that records change. The counterpart for
+partitions is ``kraft._core.table.history``.
 
-Invariants: the mappings are in the order of a snapshot, the quorum last; an image never moves, and
-what it needs of the journal stays as long as it lives.
+Invariants: the mappings are in the order of a snapshot, the quorum last; an image never changes,
+and the journal keeps what a live image needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kraft.errors import OffsetOutOfRangeError
 from kraft.image.configs import Configs
-from kraft.image.features import Features, ProducerIds, ZkMigration
+from kraft.image.features import Features, ProducerIdState, ZkMigration
 from kraft.image.journal import ABSENT, Journal, JournaledGroups, JournaledMap
 from kraft.image.nodes import Brokers, Controllers
 from kraft.image.past import Overlay, PastEntries, PastGroups
@@ -26,15 +26,13 @@ from kraft.image.security import Acls, DelegationTokens, ScramCredentials
 from kraft.records import Record
 from kraft.records.versions import METADATA_VERSION
 
-# Kafka's first KRaft level stands in while no FeatureLevel record has set one (logs of 3.0 to
-# 3.2 hold none).
+# Kafka's first KRaft level is assumed until a FeatureLevel record sets one (logs of 3.0 to 3.2
+# hold none).
 _FIRST_METADATA_VERSION = 1
 
 
 class Changed(NamedTuple):
-    """What became of one key since an offset; None stands for "was not there" or "is not there
-    any more".
-    """
+    """The values of a key before and after a change; None: absent."""
 
     before: Any
     after: Any
@@ -42,7 +40,7 @@ class Changed(NamedTuple):
 
 class StateView:
     """Brokers, controllers, features, configs, quotas, ACLs, credentials, tokens, producer ids,
-    and the quorum: what there is, to be read.
+    and the quorum, read-only.
     """
 
     __slots__ = (
@@ -69,51 +67,51 @@ class StateView:
         self.controllers = Controllers(journal)
         self.configs = Configs(journal, is_supported_config)
         self.client_quotas = ClientQuotas(journal)
-        self.producer_ids = ProducerIds(journal)
+        self.producer_ids = ProducerIdState(journal)
         self.acls = Acls(journal)
         self.scram_credentials = ScramCredentials(journal)
         self.delegation_tokens = DelegationTokens(journal)
         self.quorum_cell = QuorumCell(journal)
-        # They registered with the journal in the order of a snapshot, the quorum last.
+        # Each mapping registered itself with the journal: the order of a snapshot, the quorum last.
         self._maps: tuple[JournaledMap[Any, Any], ...] = tuple(journal.maps)
 
     @property
     def metadata_version(self) -> int:
-        """The finalized metadata.version as a level; 1 as long as no record has set one."""
+        """The level of the finalized metadata.version; 1 until a record sets one."""
         return self.features.get(METADATA_VERSION, _FIRST_METADATA_VERSION)
 
     @property
     def next_producer_id(self) -> int:
-        """Where the next block of producer ids begins; -1 as long as no block was given out."""
+        """The first id of the next block of producer ids; -1 until a block was allocated."""
         return self.producer_ids.next_producer_id
 
     @property
     def quorum(self) -> Quorum:
-        """What the control records say: leader, epoch, voters, kraft.version."""
+        """The leader, epoch, voters and kraft.version, from control records."""
         return self.quorum_cell.quorum
 
     def maps_before_topics(self) -> tuple[JournaledMap[Any, Any], ...]:
-        """The mappings of which a snapshot speaks before its topics, in the order of
+        """Return the mappings that a snapshot holds before its topics, ordered as in
         ``MetadataImage.write``.
         """
         return self.features, self.zk_migration, self.brokers, self.controllers
 
     def maps_after_topics(self) -> tuple[JournaledMap[Any, Any], ...]:
-        """Likewise behind them."""
+        """Return the mappings that a snapshot holds after its topics, likewise ordered."""
         return self._maps[len(self.maps_before_topics()) : -1]
 
     def snapshot_records_before_topics(self) -> Iterator[Record]:
-        """What a snapshot holds before its Topic and Partition records, in the order of
+        """Return the records before a snapshot's Topic and Partition records, ordered as in
         ``MetadataImage.write``.
 
-        Each record has the ``version`` that the metadata.version asks for. Raises
-        :class:`UnsupportedVersionError` where no metadata.version was set or the one that is
-        cannot express the state.
+        Each record has the ``version`` for the metadata.version. Raises
+        :class:`UnsupportedVersionError` if no metadata.version was set, or if it cannot express
+        the state.
         """
         return self._snapshot_records(self.maps_before_topics())
 
     def snapshot_records_after_topics(self) -> Iterator[Record]:
-        """What a snapshot holds after its Topic and Partition records, in the order of
+        """Return the records after a snapshot's Topic and Partition records, ordered as in
         ``MetadataImage.write``.
         """
         return self._snapshot_records(self.maps_after_topics())
@@ -124,13 +122,11 @@ class StateView:
             yield from each.snapshot_records_in_order(level)
 
     def journaled_maps(self) -> tuple[JournaledMap[Any, Any], ...]:
-        """Every mapping of the state but the quorum, in the order of a snapshot."""
+        """Return every mapping except the quorum, in the order of a snapshot."""
         return self._maps[:-1]
 
     def __eq__(self, other: object) -> bool:
-        """Equal where a snapshot of both would say the same: who leads at the moment does not
-        count.
-        """
+        """Compare what snapshots of both would hold; the present leader does not count."""
         if not isinstance(other, StateView):
             return NotImplemented
         mine, theirs = self.quorum, other.quorum
@@ -158,16 +154,16 @@ class StateView:
         return f"{type(self).__name__}(metadata_version={level}, {self._shown()}{counts})"
 
     def _shown(self) -> str:
-        """Which state it is."""
+        """Return the part of the repr that tells this state from others."""
         return ""
 
 
 class StateImage(StateView):
-    """A state as of before the record at ``offset``, whatever happens to the tip later; O(1).
+    """The immutable state before the record at ``offset``; O(1).
 
-    Asking it costs what changed since, each change once. While it is alive the journal keeps what
-    it needs and refuses to go back to before it. Its mappings refuse every change. Raises
-    :class:`OffsetOutOfRangeError` where the journal does not reach back to ``offset``.
+    Reading it costs the changes since, each once. While it is alive the journal keeps what it needs
+    and rejects a revert to before its offset. Raises :class:`OffsetOutOfRangeError` where the
+    journal does not reach back to ``offset``.
     """
 
     __slots__ = ("_journal", "offset")
@@ -175,7 +171,8 @@ class StateImage(StateView):
     def __init__(self, tip: StateView, journal: Journal, offset: int) -> None:
         none = Journal(recording=False)
         super().__init__(none)
-        # The mappings know their journal: a circle, in which a dropped image would linger.
+        # The mappings reference their journal: a cycle would keep a dropped image alive until the
+        # garbage collector runs.
         none.maps.clear()
         self.offset = offset
         self._journal = journal
@@ -185,16 +182,16 @@ class StateImage(StateView):
             then.show(entries(now, number, overlay))
 
     def changes_since(self, before: StateImage) -> Mapping[str, Mapping[Hashable, Changed]]:
-        """What records from ``before`` on have changed: kind -> key -> before and now, in the order
-        of the last record on each key.
+        """Return the changes since ``before``: kind -> key -> before, after.
 
-        A key that is now what it was before is left out; the key of a setting is ``(group, name)``.
-        Costs the records in between and those since. Raises :class:`OffsetOutOfRangeError` for
-        images of two states, or in the wrong order.
+        Keys are in the order of the last record on each. A key whose value is the same again is
+        left out; the key of a setting is ``(group, name)``. Costs the records in between and those
+        since. Raises :class:`OffsetOutOfRangeError` for images of two states, or in wrong order.
         """
         if before._journal is not self._journal or before.offset > self.offset:
             raise OffsetOutOfRangeError(
-                f"no delta leads from offset {before.offset} to {self.offset} of one state"
+                f"no delta from offset {before.offset} to {self.offset}: give two images of one "
+                "state, the earlier one first"
             )
         touched: dict[tuple[int, Hashable], None] = {}
         for offset, number, key, _ in self._journal.since(before.offset):
@@ -210,7 +207,7 @@ class StateImage(StateView):
         return changes
 
     def everything(self) -> Mapping[str, Mapping[Hashable, Changed]]:
-        """All there is, as changes since there was nothing; costs the size of the state."""
+        """Return all entries as changes from an empty state; costs the size of the state."""
         everything: dict[str, dict[Hashable, Changed]] = {}
         for each in self._maps:
             for key, value in each.items():

@@ -1,6 +1,5 @@
-"""Scenarios over the library: clusters of a million partitions, on one machine.
+"""Scenarios over the library: clusters of a million partitions on one machine.
 
-Owns what is done in which order and how it is measured. Every decision, record, column and file is
-made by the package's own placement, controller, codec, log, table and checkpoint; nothing of them
-is done a second time here.
+Decides the order of the stages and measures them. The package's own placement, controller, codec,
+log, table and checkpoint do all the work; nothing of them is reimplemented here.
 """

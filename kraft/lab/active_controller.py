@@ -1,9 +1,9 @@
-"""The active controller of a scenario: a quorum of one whose log is on this disk.
+"""The active controller of a scenario: a quorum of one node with its log on the local disk.
 
-Owns the way an operation takes: decided and applied by ``QuorumController``, appended to the log,
-fsynced, committed, answered; each turn of the controller is an event of the trace. Time is virtual,
-10 microseconds an operation from the last record of the seed on, so that the same seed writes the
-same bytes and no broker seems silent for long. Fed by the stages of `million`.
+An operation is decided and applied by ``QuorumController``, appended to the log, fsynced,
+committed, answered. Each turn of the controller is an event of the trace. Time is virtual: 10
+microseconds an operation from the last record of the seed on, so that one seed always writes the
+same bytes and no broker's session expires by itself. Called by the stages of `million`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.log import Log
-from kraft._core.placement import PlacementSpec, ReplicaPlacer, UsableBroker
-from kraft.controller import requests
+from kraft._core.decide.placement import PlacementSpec, ReplicaPlacer, UsableBroker
+from kraft._core.log.log import Log
+from kraft.controller.brokers.sessions import Heartbeat
 from kraft.controller.decision import Records
-from kraft.controller.operations import Answer, Operation, Ready
-from kraft.controller.quorum_controller import QuorumController
-from kraft.controller.sessions import Heartbeat
-from kraft.controller.settings import ControllerSettings
-from kraft.image.replay import Cluster
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Answer, ControllerOutput, Operation
+from kraft.controller.runtime.quorum_controller import QuorumController
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.image.replay import MetadataState
 from kraft.lab.trace import TraceWriter
 from kraft.records import Uuid
 
-#: Of its own accord the controller only looks for silent brokers: the stages say what else happens.
+#: The controller itself only expires sessions; the stages request everything else.
 _SETTINGS = ControllerSettings(
     max_idle_interval_ms=None,
     leader_imbalance_check_interval_ms=None,
@@ -38,12 +38,12 @@ _SETTINGS = ControllerSettings(
 )
 _STEP_MS = 0.01
 
-#: Times a part of the work by its name.
+#: Measures a named part of the work.
 Part = Callable[[str], AbstractContextManager[None]]
 
 
 class _TimedController(QuorumController):
-    """Tells deciding and applying apart."""
+    """A controller that measures applying records separately from deciding."""
 
     part: Part = staticmethod(lambda name: nullcontext())
 
@@ -53,7 +53,7 @@ class _TimedController(QuorumController):
 
 
 class TimedPlacer:
-    """A placer whose time is a part of its own."""
+    """A placer that measures placement separately."""
 
     def __init__(self, placer: ReplicaPlacer) -> None:
         self._placer = placer
@@ -65,11 +65,13 @@ class TimedPlacer:
 
 
 class ActiveController:
-    """Leads ``epoch`` of a log that ends where ``cluster`` does, as of ``now_ms``."""
+    """The leader of ``epoch`` over a log that ends at the offset of ``cluster``, at time
+    ``now_ms``.
+    """
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataState,
         log: Log,
         *,
         epoch: int,
@@ -91,62 +93,63 @@ class ActiveController:
 
     @property
     def newest_timestamp_ms(self) -> int:
-        """That of the last operation."""
+        """The time of the last operation, in ms."""
         return int(self._now_ms)
 
     def end_sessions(self) -> None:
-        """So much time goes by that no broker counts as alive that was not heard since."""
+        """Advance time so far that every broker's session expires."""
         self._now_ms += 2 * _SETTINGS.session_timeout_ms
 
     def ask(self, operation: Operation, part: Part) -> Any:
-        """The response, once everything is on disk.
+        """Run an operation; return its response once its records are on disk.
 
-        ``part`` times what it takes beside deciding, and "place", which is within that.
-
-        Raises what the operation is refused with.
+        ``part`` measures its parts other than deciding, and "place", which happens during deciding.
+        Raises the error with which the controller rejects the operation.
         """
         controller, cluster = self._controller, self._controller.cluster
         controller.part = self._placer.part = part
         self._now_ms += _STEP_MS
         operation.token = next(self._tokens)
-        ready = self._turn(lambda: controller.submit(operation, self._now_ms))
+        output = self._turn(lambda: controller.submit(operation, self._now_ms))
         while True:
-            self._carry_out(ready, part)
+            self._write_and_commit(output, part)
             if operation.token in self._answers:
                 break
-            ready = self._turn(lambda: controller.run(self._now_ms, cluster.next_offset))
+            output = self._turn(lambda: controller.run(self._now_ms, cluster.next_offset))
         answer = self._answers.pop(operation.token)
         if answer.error is not None:
             raise answer.error
         return answer.response
 
-    def _turn(self, take: Callable[[], Ready]) -> Ready:
-        """One turn of the controller, which nothing else can interrupt."""
+    def _turn(self, take: Callable[[], ControllerOutput]) -> ControllerOutput:
+        """Return the result of one uninterrupted turn of the controller."""
         if self._trace is None:
             return take()
         offset, began_ns = self._controller.cluster.next_offset, time.perf_counter_ns()
-        ready = take()
+        output = take()
         duration_ns = time.perf_counter_ns() - began_ns
         records = self._controller.cluster.next_offset - offset
         self._trace.event("controller turn", began_ns, duration_ns, records)
-        return ready
+        return output
 
-    def _carry_out(self, ready: Ready, part: Part) -> None:
+    def _write_and_commit(self, output: ControllerOutput, part: Part) -> None:
         controller = self._controller
-        self._answers.update((answer.token, answer) for answer in ready.answers)
-        if ready.to_append is not None:
+        self._answers.update((answer.token, answer) for answer in output.answers)
+        if output.to_append is not None:
             with part("append"):
-                self._log.append(ready.to_append)
+                self._log.append(output.to_append)
                 self._log.sync()
             end_offset = controller.cluster.next_offset
             committed = controller.commit(end_offset, self._now_ms)
             self._answers.update((answer.token, answer) for answer in committed.answers)
-            # What is on disk is not taken back any more.
+            # Records on disk are never reverted.
             controller.cluster.forget(controller.stable_offset)
 
     def heartbeat(self, broker_id: int, *, wants_fence: bool = False) -> Operation:
-        """Of a broker that has taken up everything: brings it back, or fences it if it wants so."""
+        """Return the heartbeat of a caught-up broker: it unfences the broker, or fences it on
+        request.
+        """
         cluster = self._controller.cluster
         epoch = cluster.state.brokers[broker_id].epoch
         beat = Heartbeat(broker_id, epoch, cluster.next_offset, wants_fence=wants_fence)
-        return requests.heartbeat(beat)
+        return requests.broker_heartbeat(beat)

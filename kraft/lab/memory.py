@@ -1,7 +1,7 @@
-"""How much memory this process holds, as the operating system counts it.
+"""The memory of this process as the operating system counts it: resident bytes now, and their
+maximum.
 
-Owns the two figures of a scenario's table: resident bytes now, and the most that they have been.
-Both count mapped pages of files too, so that a log that has just been read shows.
+Both count mapped pages of files too, so a log that was just read is included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_size() -> int:
-    """Bytes resident now; where the system does not tell (no /proc), the most there have been."""
+    """Return the resident bytes; without /proc, the maximum so far."""
     try:
         pages = int(_STATM.read_text(encoding="ascii").split()[1])
     except OSError:
@@ -23,7 +23,7 @@ def resident_size() -> int:
 
 
 def peak_resident_size() -> int:
-    """The most bytes that were ever resident in this process."""
+    """Return the maximum of resident bytes in this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # getrusage counts bytes on macOS and KiB elsewhere.
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,9 +1,8 @@
-"""The scenario of a million partitions: a seed cluster grown big, hurt, healed, written, read back.
+"""The scenario of a million partitions: grow a seed cluster, fail brokers, recover, write, reload.
 
-Owns the order of the stages and what each does; ``Scenario`` measures them. Everything goes through
-the controller as requests of brokers and clients do, and is on disk before it is answered; where
-replicas go is ``StripedPlacer``'s choice; codec, table, log and checkpoints are those of the
-library.
+Defines the stages and their order; ``Scenario`` measures them. Every change is a request of a
+broker or client to the controller, on disk before it is answered; ``StripedPlacer`` places
+replicas; codec, table, log and checkpoints are those of the library.
 """
 
 from __future__ import annotations
@@ -17,41 +16,41 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.log import Log
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import requests
-from kraft.controller.deletion import TopicToDelete
-from kraft.controller.elections import ElectionType
-from kraft.controller.operations import Operation
-from kraft.controller.replication import expand_isrs
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft._core.log.log import Log
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Operation
+from kraft.controller.topics.elections import ElectionType
+from kraft.controller.topics.isr_changes import expand_isrs
+from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import InvalidRequestError, KraftError
 from kraft.lab.active_controller import ActiveController, TimedPlacer
-from kraft.lab.equality import StateColumns
-from kraft.lab.growth import creation_requests, rack_names, registrations
+from kraft.lab.growth_requests import creation_requests, rack_names, registrations
 from kraft.lab.memory import peak_resident_size
-from kraft.lab.report import Check, Report
-from kraft.lab.scenario import Bars, Clock, Scenario, Settings
+from kraft.lab.report import LoadCheck, Report
+from kraft.lab.scenario import Bars, Clock, Scenario, ScenarioSettings
+from kraft.lab.state_comparison import StateColumns
 from kraft.lab.trace import TraceWriter
 from kraft.lab.workspace import workspace
 from kraft.metadata.directory import META_PROPERTIES
 from kraft.metadata.facade import Metadata, open_metadata
 from kraft.metadata.snapshots import save_snapshot_columns
 
-#: ISRs are expanded in groups of so many rows, each one write and one fsync.
+#: Rows whose ISRs one operation expands, with one write and one fsync.
 GROUP_ROWS = 10_000
 
 
 def run(
-    settings: Settings,
+    settings: ScenarioSettings,
     bars: Bars,
     on_seed: Callable[[Metadata], None] | None = None,
     trace: TraceWriter | None = None,
 ) -> Report:
-    """Runs every stage; the report says whether what was loaded is what was dropped.
+    """Run every stage; the report says whether the loaded state equals the dropped one.
 
-    ``on_seed`` is called with the seed once it is open; ``trace`` is given every event. Raises
-    :class:`KraftError` for what cannot be run or read. Ctrl-C leaves as KeyboardInterrupt, after a
-    temporary directory was removed.
+    ``on_seed`` is called with the opened seed; ``trace`` receives every event. Raises
+    :class:`KraftError` for settings or a seed that cannot be used. Ctrl-C raises KeyboardInterrupt
+    after a temporary directory was removed.
     """
     began = time.perf_counter()
     keep = settings.keep
@@ -66,7 +65,7 @@ def run(
                 stage(scenario)
         finally:
             scenario.drop()
-        # The system's own figure may lag behind by a few pages.
+        # The system's maximum may lag a few pages behind.
         sizes = [stage.resident_size for stage in report.stages]
         report.peak_resident_size = max(peak_resident_size(), *sizes)
         report.seconds = time.perf_counter() - began
@@ -76,26 +75,28 @@ def run(
 
 
 def open_seed(scenario: Scenario) -> None:
-    """The cluster that Kafka wrote, as of its last record."""
+    """Open the cluster that Kafka wrote, as of its last record."""
     with scenario.stage("open the seed", "partitions") as clock:
         metadata = open_metadata(scenario.settings.source)
         scenario.metadata = metadata
         clock.advance(len(metadata.partitions))
     if metadata.source is not None and metadata.source.is_partial:
         raise InvalidRequestError(
-            f"{scenario.settings.source} begins in the middle of a log: there is no state to grow"
+            f"{scenario.settings.source} begins in the middle of a log: its state is unknown"
         )
     for name, count in (
         ("partitions", len(metadata.partitions) + 1),
         ("brokers", len(metadata.brokers)),
     ):
         if getattr(scenario.settings, name) < count:
-            raise InvalidRequestError(f"a cluster grown from this seed has at least {count} {name}")
+            raise InvalidRequestError(
+                f"a cluster grown from this seed needs at least {count} {name}"
+            )
 
 
 def begin_log(scenario: Scenario) -> None:
-    """A log that goes on where the seed's ends, behind a snapshot of the seed."""
-    with scenario.stage("begin a log behind it", "partitions") as clock:
+    """Start a log at the end offset of the seed, with a snapshot of the seed."""
+    with scenario.stage("start a log after it", "partitions") as clock:
         metadata = scenario.metadata
         scenario.log = Log.open(scenario.log_directory)
         scenario.log.truncate_fully_and_start_at(metadata.next_offset)
@@ -113,28 +114,28 @@ def begin_log(scenario: Scenario) -> None:
     )
     seed = metadata.source.directory.log_dir if metadata.source is not None else None
     if seed is not None and (seed / META_PROPERTIES).exists():
-        # The log goes on as that of the same node of the same cluster.
+        # The log continues that of the same node of the same cluster.
         shutil.copyfile(seed / META_PROPERTIES, scenario.workspace / META_PROPERTIES)
 
 
 def register_brokers(scenario: Scenario) -> None:
-    """As many brokers as asked for, spread over the racks, registered and unfenced."""
+    """Register and unfence the requested number of brokers, spread over the racks."""
     settings, metadata = scenario.settings, scenario.metadata
     racks = rack_names(metadata, settings.racks)
     joining = list(registrations(metadata, settings.brokers, racks, scenario.random))
-    # The seed's brokers are those of a cluster that has stopped: they come back as others.
+    # The seed's cluster has stopped: its brokers register again with new incarnation ids.
     scenario.controller.end_sessions()
     with scenario.stage("register brokers", "brokers", settings.brokers) as clock:
         for request in joining:
-            scenario.ask(clock, requests.register(request))
+            scenario.ask(clock, requests.register_broker(request))
             scenario.ask(clock, scenario.controller.heartbeat(request.broker_id))
             clock.advance(1)
 
 
 def create(scenario: Scenario) -> None:
-    """Topics, a request of up to 10,000 records at a time: decided, applied, written and fsynced.
+    """Create topics, in requests of up to 10,000 records: decided, applied, written and fsynced.
 
-    Placement happens inside of the decision; the report tells its time apart.
+    Placement is part of deciding; the report shows its time separately.
     """
     settings, metadata = scenario.settings, scenario.metadata
     total = settings.partitions - len(metadata.partitions)
@@ -142,7 +143,7 @@ def create(scenario: Scenario) -> None:
     with scenario.stage("create", "partitions", total) as clock:
         for topics in wanted:
             before = len(metadata.partitions)
-            for result in scenario.ask(clock, requests.create(topics)).values():
+            for result in scenario.ask(clock, requests.create_topics(topics)).values():
                 if isinstance(result, KraftError):
                     raise result
             clock.advance(len(metadata.partitions) - before)
@@ -150,13 +151,13 @@ def create(scenario: Scenario) -> None:
 
 
 def fence_one(scenario: Scenario) -> None:
-    """A broker goes silent: it leaves every ISR, and what it led is led by another."""
+    """Fence a broker: it leaves every ISR, and others lead its partitions."""
     with scenario.stage("fence a broker", "partitions") as clock:
         clock.advance(_fence(scenario, clock, scenario.rack_brokers()[0]))
 
 
 def lose_rack(scenario: Scenario) -> None:
-    """The rest of its rack follows, broker by broker, each decision after the one before."""
+    """Fence the rest of its rack, one broker after another."""
     broker_ids = scenario.rack_brokers()[1:]
     with scenario.stage("lose the rest of its rack", "partitions", len(broker_ids)) as clock:
         for done, broker_id in enumerate(broker_ids, 1):
@@ -165,7 +166,7 @@ def lose_rack(scenario: Scenario) -> None:
 
 
 def bring_rack_back(scenario: Scenario) -> None:
-    """Its brokers are unfenced, and the leaders let them into the ISRs again."""
+    """Unfence the rack's brokers and expand the ISRs."""
     broker_ids = scenario.rack_brokers()
     table = scenario.metadata.cluster.table
     with scenario.stage("bring the rack back", "partitions", table.partition_count) as clock:
@@ -176,23 +177,23 @@ def bring_rack_back(scenario: Scenario) -> None:
 
 
 def elect_preferred(scenario: Scenario) -> None:
-    """Each partition's first replica leads again."""
+    """Elect each partition's first replica."""
     with scenario.stage("elect preferred leaders", "partitions") as clock:
-        results = scenario.ask(clock, requests.elect(ElectionType.PREFERRED))
+        results = scenario.ask(clock, requests.elect_leaders(ElectionType.PREFERRED))
         clock.advance(int((results.errors == 0).sum()))
 
 
 def remove_topic(scenario: Scenario) -> None:
-    """The largest of the new topics goes."""
+    """Delete the largest of the new topics."""
     topics = scenario.metadata.topics
     topic = max(topics.values(), key=lambda topic: topic.partition_count)
     with scenario.stage("delete a topic", "partitions") as clock:
-        scenario.ask(clock, requests.delete([TopicToDelete(topic.name)]))
+        scenario.ask(clock, requests.delete_topics([TopicToDelete(topic.name)]))
         clock.advance(topic.partition_count)
 
 
 def write_snapshot(scenario: Scenario) -> None:
-    """Kafka's own file as of the last record, and the column checkpoint beside it."""
+    """Write Kafka's snapshot as of the last record, and the column checkpoint beside it."""
     metadata = scenario.metadata
     with scenario.stage("write a snapshot", "partitions") as clock:
         path = metadata.write_snapshot(
@@ -208,9 +209,9 @@ def write_snapshot(scenario: Scenario) -> None:
 
 
 def change_after(scenario: Scenario) -> None:
-    """What happens between the snapshot and the end makes the tail of the log."""
+    """Change partitions after the snapshot, so that the log has records after it."""
     first, second = scenario.rack_brokers()[0], scenario.rack_brokers()[-1]
-    with scenario.stage("go on: fence two, one is back", "partitions") as clock:
+    with scenario.stage("fence two, unfence one", "partitions") as clock:
         clock.advance(_fence(scenario, clock, first))
         clock.advance(_fence(scenario, clock, second))
         clock.advance(_unfence(scenario, clock, first))
@@ -219,11 +220,11 @@ def change_after(scenario: Scenario) -> None:
 
 
 def drop_and_load(scenario: Scenario) -> None:
-    """Everything is dropped and loaded from what lies on disk, once from each kind of snapshot."""
+    """Drop everything and load it from disk, once from each kind of snapshot."""
     aside = scenario.workspace / "dropped"
     aside.mkdir()
     try:
-        with scenario.stage("put the state aside, drop it", "partitions") as clock:
+        with scenario.stage("save columns, drop the state", "partitions") as clock:
             dropped = StateColumns.take(scenario.metadata, aside)
             clock.bytes_written += sum(_size_of(path) for path in aside.iterdir())
             clock.advance(len(scenario.metadata.partitions))
@@ -242,14 +243,14 @@ def _load_and_check(
         metadata = open_metadata(scenario.workspace, use_column_cache=use_columns)
         scenario.metadata = metadata
         clock.advance(len(metadata.partitions))
-    with scenario.stage("compare with the dropped", "partitions") as clock:
+    with scenario.stage("compare with the dropped state", "partitions") as clock:
         difference = dropped.first_difference(StateColumns.take(metadata))
         clock.advance(len(metadata.partitions))
-    scenario.report.checks.append(Check(name, len(metadata.partitions), difference))
+    scenario.report.checks.append(LoadCheck(name, len(metadata.partitions), difference))
     scenario.drop()
 
 
-#: In their order; each is given the scenario as the one before left it.
+#: The stages in order.
 STAGES: tuple[Callable[[Scenario], None], ...] = (
     begin_log,
     register_brokers,
@@ -271,20 +272,22 @@ def _groups(rows: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
 
 
 def _fence(scenario: Scenario, clock: Clock, broker_id: int) -> int:
-    """The broker asks to be fenced; how many partitions changed."""
+    """Send the broker's request to be fenced; return the number of partitions changed."""
     return (
         _records_of(scenario, clock, scenario.controller.heartbeat(broker_id, wants_fence=True)) - 1
     )
 
 
 def _unfence(scenario: Scenario, clock: Clock, broker_id: int) -> int:
-    """The broker beats again; how many partitions changed."""
+    """Send the broker's heartbeat; return the number of partitions changed."""
     return _records_of(scenario, clock, scenario.controller.heartbeat(broker_id)) - 1
 
 
 def _expand(scenario: Scenario, clock: Clock, rows: NDArray[np.int32]) -> int:
-    """What the leaders of these partitions ask for once every replica has caught up."""
-    expand = Operation("alter partition", lambda tip: expand_isrs(tip.cluster, rows, tip.settings))
+    """Expand the ISRs of these partitions to all live replicas; return the number of records."""
+    expand = Operation(
+        "alter partition", lambda context: expand_isrs(context.cluster, rows, context.settings)
+    )
     return _records_of(scenario, clock, expand)
 
 

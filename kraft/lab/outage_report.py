@@ -1,9 +1,10 @@
-"""What a sweep over outages found: its figures with names, worst first.
+"""The result of a sweep over outages: figures with names, worst outage first.
 
-Owns the plan of a sweep (which outages, in which order), what each figure means, and what worse
-means. Fed by `kraft.lab.outages` and `kraft.spark.outages`, read by the command line.
+Defines the plan of a sweep (which outages, in which order), the meaning of each figure, and the
+order by severity. `kraft.lab.outages` and `kraft.spark.outages` make reports; the command line
+prints them.
 
-Invariants: figures lie in the plan's order: the listed outages, then the pairs of ``paired`` by
+Invariants: figures are in the plan's order: the listed outages, then the pairs of ``paired`` by
 first and second broker.
 """
 
@@ -20,15 +21,15 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What is lost: one broker, a rack, a pair, or brokers that somebody named.
+#: The kind of an outage: one broker, a rack, a pair, or brokers named by the caller.
 BROKER, RACK, PAIR, BROKERS = "broker", "rack", "pair", "brokers"
 
-#: Places in a row of figures; `kraft._core.sweep.FIGURES` sets them.
+#: Indexes into a row of figures, in the order of `kraft._core.sweep.kernels.FIGURES`.
 _UNAVAILABLE, _UNCLEAN, _UNDER, _AT, _MOVED, _MOST, _BROKER, _LEADERS, _LIVING = range(9)
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class PlannedOutage:
     """One outage of a plan; its brokers are fenced in this order."""
 
     kind: str
@@ -37,10 +38,10 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Outages: those listed, then every pair of the brokers ``paired``, whose ids ascend."""
+class OutagePlan:
+    """The listed outages, then every pair of the brokers in ``paired``, whose ids ascend."""
 
-    listed: tuple[Swept, ...]
+    listed: tuple[PlannedOutage, ...]
     paired: tuple[int, ...]
 
     def __len__(self) -> int:
@@ -49,7 +50,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The cluster before any outage, in the words of `Outage`, but as totals."""
+    """The cluster before any outage: the figures of `Outage`, as totals."""
 
     partitions: int
     living: int
@@ -61,6 +62,7 @@ class Baseline:
 
     @property
     def leader_skew(self) -> float | None:
+        """The leaders of the most loaded broker divided by the mean; None without leaders."""
         return _skew(self.max_leaders, self.leaders, self.living)
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,14 +71,16 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What the loss of these brokers does; partitions count where they were not so before.
+    """The effects of losing these brokers; a partition counts where it was not so before.
 
-    ``unavailable``: no leader any more. ``unclean``: led by a replica out of sync, so that records
-    are lost (unclean.leader.election.enable). ``under_min_isr``: fewer in sync than
-    min.insync.replicas, or no leader, as ``kafka-topics --under-min-isr-partitions`` counts.
-    ``at_min_isr``: led, and exactly as many in sync: the next loss stops writes. ``moved``: another
-    leader. ``max_leaders``: what the most loaded of the ``living`` brokers leads then, which is
-    ``most_loaded``; ``leader_skew`` is that over the mean. None where no broker is left.
+    - ``unavailable``: no leader any more.
+    - ``unclean``: led by a replica out of sync (unclean.leader.election.enable); records are lost.
+    - ``under_min_isr``: fewer in sync than min.insync.replicas, or no leader, as ``kafka-topics
+      --under-min-isr-partitions`` counts.
+    - ``at_min_isr``: led, and exactly min.insync.replicas in sync: the next loss stops writes.
+    - ``moved``: another leader.
+    - ``max_leaders``: partitions led by ``most_loaded``, the most loaded of the ``living`` brokers;
+      ``leader_skew`` is that divided by the mean. None where no broker is left.
     """
 
     kind: str
@@ -94,6 +98,7 @@ class Outage:
 
     @property
     def name(self) -> str:
+        """The outage in words: ``rack a``, ``broker 1``, ``brokers 1, 2``."""
         if self.kind == RACK:
             return f"rack {self.rack}"
         ids = ", ".join(map(str, self.brokers))
@@ -108,15 +113,15 @@ class Outage:
 
 
 class OutageReport:
-    """The outages of a plan with what each does.
+    """The outages of a plan with their effects.
 
-    ``figures`` is i32 [outages, figures] as `kraft._core.sweep.evaluate` gives them, in the plan's
-    order; ``broker_ids`` i32 [brokers] are the ids behind numbers.
+    ``figures`` is i32 [outages, figures] as `kraft._core.sweep.kernels.evaluate` returns them, in
+    the plan's order; ``broker_ids`` i32 [brokers] are the ids of broker numbers.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        plan: OutagePlan,
         figures: NDArray[np.int32],
         broker_ids: NDArray[np.int32],
         baseline: Baseline,
@@ -131,11 +136,11 @@ class OutageReport:
         return len(self.figures)
 
     def __iter__(self) -> Iterator[Outage]:
-        """Worst first."""
+        """Yield the outages, worst first."""
         return (self.outage(int(place)) for place in self.order)
 
     def outage(self, place: int) -> Outage:
-        """The outage at this place of the plan."""
+        """Return the outage at this index of the plan."""
         swept = self._swept(place)
         figures = [int(each) for each in self.figures[place]]
         alive = figures[_BROKER] >= 0
@@ -155,19 +160,21 @@ class OutageReport:
         )
 
     def worst(self, count: int | None = None) -> list[Outage]:
-        """The worst outages, the very worst first; None for all."""
+        """Return the ``count`` worst outages, worst first; None for all."""
         return [self.outage(int(place)) for place in self.order[:count]]
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Places in the plan, worst first: more partitions unavailable, else more elected
-        uncleanly, else more under min ISR, else the loss of fewer brokers, else more at min ISR, a
-        greater skew, more leaders moved, else as planned.
+        """Indexes into the plan, worst first: i64 [outages].
+
+        Compares, in this order: more partitions unavailable, more unclean elections, more under min
+        ISR, fewer brokers lost, more at min ISR, greater skew, more leaders moved, order of the
+        plan.
         """
         column = self.figures.T
         lost = np.full(len(self), 2)
         lost[: len(self.plan.listed)] = [len(each.brokers) for each in self.plan.listed]
-        # The last key counts most.
+        # lexsort: the last key is the first to compare.
         keys = [
             -column[_MOVED],
             -self.leader_skew,
@@ -179,26 +186,26 @@ class OutageReport:
 
     @property
     def leader_skew(self) -> NDArray[np.float64]:
-        """Of each outage, in the plan's order; 0 where nothing is led: f8 [outages]."""
+        """The leader skew of each outage in the plan's order; 0 without leaders: f8 [outages]."""
         column = self.figures.T.astype(np.float64)
         led = column[_LEADERS] > 0
         skew = column[_MOST] * column[_LIVING] / np.where(led, column[_LEADERS], 1)
         return np.where(led, skew, 0.0)
 
     def greatest(self, figure: str) -> float:
-        """The most that any outage has of ``unavailable``, ``unclean``, ``under_min_isr`` or
-        ``leader_skew``; 0 of no outages.
+        """Return the maximum over all outages of ``unavailable``, ``unclean``, ``under_min_isr`` or
+        ``leader_skew``; 0 without outages.
         """
         values = self.leader_skew if figure == "leader_skew" else self.figures[:, _PLACES[figure]]
         return float(values.max(initial=0))
 
     def count_of(self, kind: str) -> int:
-        """Outages of a kind."""
+        """Return the number of outages of a kind."""
         listed = sum(each.kind == kind for each in self.plan.listed)
         return listed + (len(self) - len(self.plan.listed) if kind == PAIR else 0)
 
     def to_arrow(self) -> pa.Table:
-        """All outages, worst first, one row each, with the columns of `Outage`."""
+        """Return all outages as a table, worst first, with the columns of `Outage`."""
         import pyarrow as pa
 
         order = self.order
@@ -217,7 +224,9 @@ class OutageReport:
         )
 
     def as_dict(self, top: int | None = None) -> dict[str, Any]:
-        """For JSON: the baseline, how many outages were swept, the worst of them."""
+        """Return a JSON document: the baseline, the number of outages by kind, the
+        worst outages.
+        """
         kinds = (BROKER, RACK, PAIR, BROKERS)
         return {
             "baseline": self.baseline.as_dict(),
@@ -225,13 +234,13 @@ class OutageReport:
             "worst": [outage.as_dict() for outage in self.worst(top)],
         }
 
-    def _swept(self, place: int) -> Swept:
+    def _swept(self, place: int) -> PlannedOutage:
         if place < len(self.plan.listed):
             return self.plan.listed[place]
         first, second = self._pairs
         pair = place - len(self.plan.listed)
         paired = self.plan.paired
-        return Swept(PAIR, (paired[first[pair]], paired[second[pair]]))
+        return PlannedOutage(PAIR, (paired[first[pair]], paired[second[pair]]))
 
     @cached_property
     def _pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

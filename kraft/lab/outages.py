@@ -1,13 +1,12 @@
-"""What if brokers are lost: every broker, every rack, every pair of a cluster as it is.
+"""Simulate the loss of brokers: every broker, every rack, every pair of a cluster.
 
-Owns which outages are swept, how a `Metadata` becomes the arrays of `_core/sweep`, and how they
-are swept on this machine's cores. Results are a `kraft.lab.outage_report.OutageReport`;
-`kraft.spark.outages` sweeps the same arrays on a cluster.
+Plans the outages, converts a `Metadata` to the arrays of ``_core/sweep``, and evaluates them on
+this machine's cores. Results are a `kraft.lab.outage_report.OutageReport`; `kraft.spark.outages`
+evaluates the same arrays on Spark.
 
-An outage is what the metadata says once the controller has fenced its brokers one after another,
-by ascending id or in the order given: sessions end, others lead, ISRs shrink. What the controller
-does of its own accord later (unclean elections every five minutes, preferred leaders) and what
-brokers that remain ask for is not part of it.
+An outage is the state after the controller fenced its brokers one after another, by ascending id or
+in the given order: leaders are elected, ISRs shrink. Not included: what the controller does later
+(unclean elections every five minutes, preferred leaders) and requests of the remaining brokers.
 """
 
 from __future__ import annotations
@@ -23,17 +22,25 @@ from numpy.typing import NDArray
 
 from kraft.controller.state import ELR_FEATURE, election_context, is_active
 from kraft.errors import BrokerIdNotRegisteredError, InvalidRequestError, MissingPackageError
-from kraft.lab.outage_report import BROKER, BROKERS, RACK, Baseline, OutageReport, Plan, Swept
+from kraft.lab.outage_report import (
+    BROKER,
+    BROKERS,
+    RACK,
+    Baseline,
+    OutagePlan,
+    OutageReport,
+    PlannedOutage,
+)
 from kraft.metadata.health import Health
 
 if TYPE_CHECKING:
-    from kraft._core.sweep import Sweep
-    from kraft._core.sweep_rows import Wide
+    from kraft._core.sweep.kernels import Sweep
+    from kraft._core.sweep.masks import Wide
     from kraft.metadata.facade import Metadata
 
-#: The first metadata.version whose records can tell an ELR (4.0-IV1).
+#: The first metadata.version whose records contain ELRs (4.0-IV1).
 _LEVEL_ELR = 23
-#: Ranges of work a thread: small enough that a progress bar moves, and that Ctrl-C is heard.
+#: Ranges of work a thread: short enough for progress bars and Ctrl-C.
 _RANGES_A_THREAD = 32
 
 #: The lists of a row, in the order of `Wide`.
@@ -49,46 +56,47 @@ def plan_outages(
     racks: bool = True,
     pairs: bool = True,
     groups: Iterable[Sequence[int]] = (),
-) -> Plan:
-    """Which outages to sweep: each broker that is not fenced, each rack of them, each pair, and
-    ``groups`` of brokers, lost in the order given.
+) -> OutagePlan:
+    """Return the outages to evaluate: each unfenced broker, each rack of them, each pair, and
+    ``groups``.
 
-    Brokers that tell no rack are in none. Raises `BrokerIdNotRegisteredError` for a group that
-    names an unknown broker, `InvalidRequestError` for one that is empty or names a broker twice.
+    The brokers of a group are lost in the order given; brokers without a rack are in none. Raises
+    `BrokerIdNotRegisteredError` for a group that names an unknown broker, `InvalidRequestError` for
+    a group that is empty or names a broker twice.
     """
     unfenced = sorted(each.id for each in metadata.brokers.values() if not each.fenced)
     listed = []
     if brokers:
-        listed += [Swept(BROKER, (broker,)) for broker in unfenced]
+        listed += [PlannedOutage(BROKER, (broker,)) for broker in unfenced]
     if racks:
         by_rack: dict[str, list[int]] = {}
         for broker in unfenced:
             rack = metadata.brokers[broker].rack
             if rack is not None:
                 by_rack.setdefault(rack, []).append(broker)
-        listed += [Swept(RACK, tuple(ids), rack) for rack, ids in sorted(by_rack.items())]
+        listed += [PlannedOutage(RACK, tuple(ids), rack) for rack, ids in sorted(by_rack.items())]
     for group in groups:
         _check_group(metadata, group)
-        listed.append(Swept(BROKERS if len(group) > 1 else BROKER, tuple(group)))
-    return Plan(tuple(listed), tuple(unfenced) if pairs else ())
+        listed.append(PlannedOutage(BROKERS if len(group) > 1 else BROKER, tuple(group)))
+    return OutagePlan(tuple(listed), tuple(unfenced) if pairs else ())
 
 
 def sweep_outages(
     metadata: Metadata,
-    plan: Plan | None = None,
+    plan: OutagePlan | None = None,
     *,
     threads: int | None = None,
     advance: Advance = lambda done: None,
 ) -> OutageReport:
-    """Every outage of ``plan`` (default: all that `plan_outages` gives), on this machine's cores.
+    """Evaluate every outage of ``plan`` (default: `plan_outages`) on this machine's cores.
 
-    ``advance`` is told how many outages are done. Ctrl-C leaves as KeyboardInterrupt once what is
-    being computed, some milliseconds, is over. Raises `MissingPackageError` without Numba, and as
+    ``advance`` is called with the number of finished outages. Ctrl-C raises KeyboardInterrupt after
+    the ranges in progress, some milliseconds. Raises `MissingPackageError` without Numba, and as
     `sweep_arrays` does.
     """
     plan = plan_outages(metadata) if plan is None else plan
     sweep = sweep_arrays(metadata, plan, threads=threads)
-    from kraft._core.sweep import FIGURES, evaluate, outage_count
+    from kraft._core.sweep.kernels import FIGURES, evaluate, outage_count
 
     figures = np.empty((len(plan), len(FIGURES)), np.int32)
     ranges = unit_ranges(sweep, _RANGES_A_THREAD * _thread_count(threads))
@@ -111,9 +119,9 @@ def sweep_outages(
 
 
 def report_of(
-    metadata: Metadata, plan: Plan, sweep: Sweep, figures: NDArray[np.int32]
+    metadata: Metadata, plan: OutagePlan, sweep: Sweep, figures: NDArray[np.int32]
 ) -> OutageReport:
-    """The report over the figures of all outages of a plan, in its order."""
+    """Return the report for the figures of all outages of a plan, in its order."""
     health = Health(metadata)
     living = sweep.living.astype(bool)
     return OutageReport(
@@ -133,7 +141,7 @@ def report_of(
 
 
 def unit_ranges(sweep: Sweep, wanted: int) -> list[tuple[int, int]]:
-    """The units of a sweep in about so many ranges of like cost."""
+    """Return the units of a sweep in about ``wanted`` ranges of similar cost."""
     held = np.diff(sweep.narrow_holders.starts) + np.diff(sweep.wide_holders.starts)
     sums = np.concatenate(([0], np.cumsum(held[sweep.outage_members])))
     members = np.diff(sums[sweep.outage_starts])
@@ -148,15 +156,15 @@ def unit_ranges(sweep: Sweep, wanted: int) -> list[tuple[int, int]]:
     return [(int(first), int(last)) for first, last in pairwise(edges)]
 
 
-def sweep_arrays(metadata: Metadata, plan: Plan, *, threads: int | None = None) -> Sweep:
-    """A cluster as it is, and what to sweep, as arrays.
+def sweep_arrays(metadata: Metadata, plan: OutagePlan, *, threads: int | None = None) -> Sweep:
+    """Return a cluster and the outages to evaluate as arrays.
 
-    Elections go by what the metadata says (min.insync.replicas and unclean.leader.election.enable
-    of topics and of the cluster), not by a controller's own file. Raises `MissingPackageError`
-    without Numba, `InvalidRequestError` where a partition names more than 64 brokers.
+    Elections follow the metadata (min.insync.replicas and unclean.leader.election.enable of topics
+    and of the cluster), not a controller's configuration file. Raises `MissingPackageError` without
+    Numba, `InvalidRequestError` where a partition names more than 64 brokers.
     """
     try:
-        from kraft._core import sweep, sweep_rows
+        from kraft._core.sweep import kernels, masks
     except ImportError as error:
         raise MissingPackageError(f"this needs Numba: pip install 'kraft[lab]' ({error})") from None
 
@@ -176,7 +184,7 @@ def sweep_arrays(metadata: Metadata, plan: Plan, *, threads: int | None = None) 
         return np.where(of < 0, -1, np.searchsorted(ids, of)).astype(np.int32)
 
     leaders = numbers(leader)
-    narrow, is_narrow = sweep_rows.narrow_rows(
+    narrow, is_narrow = masks.narrow_rows(
         topic,
         numbers(replicas),
         leaders,
@@ -187,7 +195,7 @@ def sweep_arrays(metadata: Metadata, plan: Plan, *, threads: int | None = None) 
     others = np.flatnonzero(live & ~is_narrow)
     number_of = {int(broker): number for number, broker in enumerate(ids)}
     try:
-        wide = sweep_rows.wide_rows(
+        wide = masks.wide_rows(
             [
                 _wide(table.state_of(int(row)), number_of, rules, wanted_isr, int(row))
                 for row in others
@@ -196,17 +204,17 @@ def sweep_arrays(metadata: Metadata, plan: Plan, *, threads: int | None = None) 
     except ValueError as error:
         info = metadata.partitions.row(int(others[error.args[0]]))
         raise InvalidRequestError(
-            f"{info.topic}-{info.partition} names more than {sweep_rows.MAX_SLOTS} brokers"
+            f"{info.topic}-{info.partition} names more than {masks.MAX_SLOTS} brokers"
         ) from None
     is_elr_enabled = metadata.features.get(ELR_FEATURE, 0) >= 1
     members = [number_of[broker] for outage in plan.listed for broker in outage.brokers]
     starts = np.cumsum([0, *(len(outage.brokers) for outage in plan.listed)])
     count = len(ids)
-    made = sweep.Sweep(
+    made = kernels.Sweep(
         narrow=narrow,
-        narrow_holders=sweep_rows.holders_of(narrow.slots, count),
+        narrow_holders=masks.holders_of(narrow.slots, count),
         wide=wide,
-        wide_holders=sweep_rows.holders_of(wide.slots, count),
+        wide_holders=masks.holders_of(wide.slots, count),
         broker_ids=ids,
         living=np.array([is_active(metadata.cluster, int(each)) for each in ids], np.uint8),
         leaders=np.bincount(leaders[live & (leaders >= 0)], minlength=count).astype(np.int32),
@@ -214,26 +222,28 @@ def sweep_arrays(metadata: Metadata, plan: Plan, *, threads: int | None = None) 
         outage_starts=starts.astype(np.int64),
         outage_members=np.array(members, np.int32),
         paired=np.array([number_of[broker] for broker in plan.paired], np.int32),
-        single_counts=np.zeros((count, len(sweep.COUNTS)), np.int32),
+        single_counts=np.zeros((count, len(kernels.COUNTS)), np.int32),
         single_leaders=np.zeros((count, count) if plan.paired else (0, 0), np.int32),
     )
     with ThreadPoolExecutor(_thread_count(threads), thread_name_prefix="sweep") as pool:
         parts = np.array_split(made.paired, 4 * _thread_count(threads))
-        for _ in pool.map(lambda brokers: sweep.evaluate_singles(made, brokers), parts):
+        for _ in pool.map(lambda brokers: kernels.evaluate_singles(made, brokers), parts):
             pass
     return made
 
 
 def _check_group(metadata: Metadata, group: Sequence[int]) -> None:
     if not group or len(set(group)) < len(group):
-        raise InvalidRequestError(f"an outage names brokers, each once: {list(group)}")
+        raise InvalidRequestError(
+            f"an outage must name one or more brokers, each once, not {list(group)}"
+        )
     for broker in group:
         if broker not in metadata.brokers:
             raise BrokerIdNotRegisteredError(f"broker {broker} is not registered")
 
 
 def _members(state: dict[str, Any]) -> list[int]:
-    """Every broker that a row names."""
+    """Return every broker that a row names."""
     return [state["leader"], *(broker for name in _LISTS for broker in state[name])]
 
 
@@ -244,7 +254,7 @@ def _wide(
     wanted_isr: NDArray[np.int32],
     row: int,
 ) -> Wide:
-    from kraft._core.sweep_rows import Wide
+    from kraft._core.sweep.masks import Wide
 
     replicas, isr, elr, last_known, adding, removing = (
         [number_of[broker] for broker in state[name]] for name in _LISTS
@@ -265,7 +275,7 @@ def _wide(
 
 
 def _thread_count(threads: int | None) -> int:
-    """As many as asked for, else one for each core that this process may use."""
+    """Return ``threads``, by default one for each core that this process may use."""
     if threads is not None:
         return threads
     if hasattr(os, "sched_getaffinity"):

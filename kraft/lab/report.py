@@ -1,9 +1,9 @@
-"""What a scenario found: one line a stage, and whether what was loaded is what was dropped.
+"""The report of a scenario: one row a stage, and whether the loaded state equals the dropped one.
 
-Owns the measured values, as rows of text for people and as a JSON document for programs. Fed by
-``kraft.lab.scenario``, one ``Stage`` after the other; shown by ``kraft lab``.
+Holds the measured values, as rows of text and as a JSON document. ``kraft.lab.scenario`` adds one
+``Stage`` after the other; ``kraft lab`` prints it.
 
-Invariant: the rows and the document say the same.
+Invariant: the rows and the document contain the same values.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kraft.lab.equality import COLUMNS, Difference
+from kraft.lab.state_comparison import COLUMNS, StateDifference
 
 #: The columns of :meth:`Report.rows`; all but the first hold numbers.
-HEADINGS = ("STAGE", "COUNT", "TIME", "A SECOND", "WRITTEN", "RSS", "B/PARTITION")
+HEADINGS = ("STAGE", "COUNT", "TIME", "PER SECOND", "WRITTEN", "RSS", "B/PARTITION")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage as measured.
+    """The measurements of one stage.
 
-    ``count`` are things of ``unit``, ``records`` those that it wrote. ``parts`` are the seconds
-    of what it is made of: decide, apply, append (which is write and fsync). Sizes are bytes;
-    ``table_size`` is what the table holds of ``partitions`` partitions at the end of the stage:
-    columns, topics, directories and indexes, without the journal, as nothing is left that it
-    could take back.
+    ``count`` is a number of ``unit``, ``records`` the number of records written. ``parts`` are
+    seconds by part: decide, apply, append (write and fsync). Sizes are bytes; ``table_size`` is the
+    table's memory for ``partitions`` partitions at the end of the stage: columns, topics,
+    directories and indexes, without the journal, which is empty then.
     """
 
     name: str
@@ -42,10 +41,12 @@ class Stage:
 
     @property
     def per_second(self) -> float:
+        """``count`` divided by ``seconds``."""
         return self.count / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def bytes_a_partition(self) -> float:
+        """``table_size`` divided by ``partitions``."""
         return self.table_size / self.partitions if self.partitions else 0.0
 
     def as_row(self) -> tuple[str, ...]:
@@ -75,12 +76,12 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A loaded state beside the one that was dropped; ``difference`` None: they are equal."""
+class LoadCheck:
+    """The comparison of a loaded state with the dropped one; ``difference`` is None where equal."""
 
     loaded_from: str
     partitions: int
-    difference: Difference | None
+    difference: StateDifference | None
 
     def as_text(self) -> str:
         if self.difference is not None:
@@ -103,18 +104,20 @@ class Check:
 
 @dataclass(slots=True)
 class Report:
-    """A whole run; sizes are bytes. ``directory`` is where its files stay, None if they do not."""
+    """The report of a whole run; sizes are bytes. ``directory`` is None where its files are
+    removed.
+    """
 
     settings: Mapping[str, Any]
     stages: list[Stage] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[LoadCheck] = field(default_factory=list)
     peak_resident_size: int = 0
     seconds: float = 0.0
     directory: str | None = None
 
     @property
     def is_equal(self) -> bool:
-        """True where every state that was loaded is the one that was dropped."""
+        """True where every loaded state equals the dropped one."""
         return bool(self.checks) and all(check.difference is None for check in self.checks)
 
     @property
@@ -126,7 +129,7 @@ class Report:
         )
 
     def split_off(self, part: str, *, within: str) -> None:
-        """Makes a part of the last stage, timed inside of another part, a stage before it."""
+        """Make ``part``, measured inside ``within`` of the last stage, a stage before it."""
         whole = self.stages.pop()
         parts = dict(whole.parts)
         seconds = parts.pop(part, 0.0)
@@ -137,20 +140,20 @@ class Report:
         self.stages.append(replace(whole, seconds=whole.seconds - seconds, parts=parts))
 
     def rows(self) -> Sequence[tuple[str, ...]]:
-        """A row of text for each stage, under ``HEADINGS``."""
+        """Return a row of text for each stage, under ``HEADINGS``."""
         return [stage.as_row() for stage in self.stages]
 
     def closing(self) -> Sequence[tuple[str, str]]:
-        """What is to be said below the table: name and text."""
+        """Return names and texts to print below the table."""
         return [
             *(("check", check.as_text()) for check in self.checks),
-            ("time", f"{duration(self.seconds)} in all"),
+            ("time", f"{duration(self.seconds)} in total"),
             ("memory", f"at most {size(self.peak_resident_size)} resident"),
             *([("kept in", self.directory)] if self.directory is not None else []),
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON document of ``kraft lab million --json``, but for the seed."""
+        """Return the JSON document of ``kraft lab million --json`` without the seed."""
         return {
             "settings": dict(self.settings),
             "stages": [stage.as_dict() for stage in self.stages],
@@ -163,12 +166,12 @@ class Report:
 
 
 def duration(seconds: float) -> str:
-    """For people: milliseconds below a second."""
+    """Return seconds as text: milliseconds below a second."""
     return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
 
 
 def size(count: int) -> str:
-    """Bytes for people, in powers of 1024."""
+    """Return bytes as text, in powers of 1024."""
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

@@ -1,11 +1,11 @@
-"""One scenario under way: the cluster, its controller and log, the clock that measures each stage.
+"""A running scenario: the cluster, its controller and log, and a clock that measures each stage.
 
-Owns what the stages of ``kraft.lab.million`` share; `ActiveController` decides, applies and writes.
-Feeds ``Report`` and, where one is written, the trace: each operation by its name and what it is
-made of, counted in records; each turn of the controller; each stage, counted in its own unit.
+The stages of ``kraft.lab.million`` share this state; `ActiveController` decides, applies and
+writes. Adds stages to the ``Report`` and, where one is written, events to the trace: each operation
+and its parts, counted in records; each turn of the controller; each stage, counted in its own unit.
 
-Invariants: what is in the log is what was applied, in that order; the journal never holds more
-than what is not written yet, so that memory does not grow with the number of decisions.
+Invariants: the log contains the applied records in order; the journal holds at most the unwritten
+records, so memory does not grow with the number of decisions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kraft._core.log import Log
-from kraft._core.table import PartitionTable
-from kraft.controller.operations import Operation
+from kraft._core.log.log import Log
+from kraft._core.table.table import PartitionTable
+from kraft.controller.runtime.operations import Operation
 from kraft.errors import InvalidRequestError
 from kraft.lab.active_controller import ActiveController
 from kraft.lab.memory import resident_size
@@ -31,7 +31,7 @@ from kraft.metadata.facade import Metadata
 
 
 class Bars(Protocol):
-    """Makes a progress bar for a total; what it gives is told how much is done."""
+    """Makes a progress bar for a total; the returned function sets the finished amount."""
 
     def __call__(
         self, description: str, total: float | None
@@ -39,9 +39,9 @@ class Bars(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What is to be run. ``partitions`` counts those of the seed too; ``directory`` None is a
-    temporary one, removed at the end unless ``keep``.
+class ScenarioSettings:
+    """The settings of a run. ``partitions`` includes those of the seed; without ``directory`` a
+    temporary one is used, removed at the end unless ``keep``.
     """
 
     source: Path
@@ -54,7 +54,7 @@ class Settings:
     keep: bool = False
 
     def __post_init__(self) -> None:
-        """Raises :class:`InvalidRequestError` for what no cluster can be."""
+        """Raises :class:`InvalidRequestError` for impossible settings."""
         for name in ("partitions", "brokers", "racks", "replication_factor"):
             if getattr(self, name) < 1:
                 raise InvalidRequestError(f"{name} must be at least 1")
@@ -62,7 +62,7 @@ class Settings:
             raise InvalidRequestError(f"{self.brokers} brokers cannot fill {self.racks} racks")
         if self.replication_factor > self.brokers:
             raise InvalidRequestError(
-                f"replication factor {self.replication_factor} needs as many brokers, "
+                f"replication factor {self.replication_factor} needs at least as many brokers, "
                 f"not {self.brokers}"
             )
 
@@ -78,13 +78,13 @@ class Settings:
 
     @property
     def written_size(self) -> int:
-        """Bytes on disk that the run needs at most, measured and rounded up."""
+        """The bytes on disk that the run needs at most, measured and rounded up."""
         return 64 * 2**20 + self.partitions * (300 + 130 * self.replication_factor)
 
 
 @dataclass(slots=True)
 class Clock:
-    """Measures one stage while it runs; ``parts`` are the seconds of what it is made of."""
+    """Measures one stage while it runs; ``parts`` are seconds by part."""
 
     advance_bar: Callable[[float], None]
     count: int = 0
@@ -94,12 +94,13 @@ class Clock:
     trace: TraceWriter | None = None
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Add ``count`` finished items."""
         self.count += count
         self.advance_bar(self.count)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
+        """Measure the block as a part of the stage."""
         began_ns = time.perf_counter_ns()
         try:
             yield
@@ -111,10 +112,14 @@ class Clock:
 
 
 class Scenario:
-    """The state of a run, handed from stage to stage."""
+    """The state of a run, passed from stage to stage."""
 
     def __init__(
-        self, settings: Settings, workspace: Path, bars: Bars, trace: TraceWriter | None = None
+        self,
+        settings: ScenarioSettings,
+        workspace: Path,
+        bars: Bars,
+        trace: TraceWriter | None = None,
     ) -> None:
         self.settings = settings
         self.trace = trace
@@ -128,12 +133,12 @@ class Scenario:
 
     @property
     def log_directory(self) -> Path:
-        """The partition directory that the log and the snapshots lie in."""
+        """The partition directory of the log and the snapshots."""
         return self.workspace / METADATA_LOG
 
     @property
     def metadata(self) -> Metadata:
-        assert self._metadata is not None, "no stage has opened the cluster"
+        assert self._metadata is not None, "no stage opened the cluster"
         return self._metadata
 
     @metadata.setter
@@ -142,7 +147,7 @@ class Scenario:
 
     @property
     def log(self) -> Log:
-        assert self._log is not None, "no stage has begun the log"
+        assert self._log is not None, "no stage opened the log"
         return self._log
 
     @log.setter
@@ -151,7 +156,7 @@ class Scenario:
 
     @property
     def controller(self) -> ActiveController:
-        assert self._controller is not None, "no stage has made a controller"
+        assert self._controller is not None, "no stage created a controller"
         return self._controller
 
     @controller.setter
@@ -159,13 +164,13 @@ class Scenario:
         self._controller = controller
 
     def rack_brokers(self) -> list[int]:
-        """The brokers of the first rack, by id."""
+        """Return the brokers of the first rack by id."""
         brokers = self.metadata.brokers
         first = min(broker.rack or "" for broker in brokers.values())
         return sorted(broker.id for broker in brokers.values() if (broker.rack or "") == first)
 
     def drop(self) -> None:
-        """Closes the log and lets go of the cluster."""
+        """Close the log and release the cluster."""
         if self._log is not None:
             self._log.close()
         self._log = None
@@ -173,9 +178,10 @@ class Scenario:
         self._controller = None
 
     def ask(self, clock: Clock, operation: Operation) -> Any:
-        """Has the controller do something; its response once that is on disk.
+        """Run an operation on the controller; return its response once its records are on disk.
 
-        What it takes is told apart: deciding, applying, appending. Raises what it is refused with.
+        Measures deciding, applying and appending separately. Raises the error with which the
+        controller rejects the operation.
         """
         cluster = self.metadata.cluster
         offset, size = cluster.next_offset, self.log.size
@@ -194,7 +200,7 @@ class Scenario:
 
     @contextmanager
     def stage(self, name: str, unit: str, total: float | None = None) -> Iterator[Clock]:
-        """Measures the block as one line of the report."""
+        """Measure the block as one row of the report."""
         with self._bars(name, total) as advance_bar:
             clock = Clock(advance_bar, trace=self.trace)
             began_ns = time.perf_counter_ns()

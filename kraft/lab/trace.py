@@ -1,9 +1,9 @@
-"""Event traces of long scenarios: what happened, when, how long it took, to how many.
+"""Event traces of long scenarios: what happened, when, how long it took, for how many items.
 
-Owns the file format, its writer and its reader. Written by ``kraft lab million --trace`` and by
-benchmarks; read by ``kraft lab trace`` and, through ``kraft.spark``, by Spark.
+Defines the file format, its writer and its reader. ``kraft lab million --trace`` and benchmarks
+write traces; ``kraft lab trace`` and, through ``kraft.spark``, Spark read them.
 
-A trace is a stream of msgpack objects, each an ``ext 32``, so that any msgpack reader can walk it::
+A trace is a stream of msgpack objects, each an ``ext 32``, which any msgpack reader can read::
 
     file     header block*
     frame    0xC9 | length u32 | type i8 | CRC-32 u32 | body        integers big-endian; the length
@@ -13,16 +13,16 @@ A trace is a stream of msgpack objects, each an ``ext 32``, so that any msgpack 
                format 1, scenario, run_id, machine, commit, started_ns (Unix), settings
     block    type 2, body: msgpack array of the columns of N events
                names    array of str     the kinds of events in this block
-               what     bin, N x u16 LE  which of the names
+               what     bin, N x u16 LE  index into names
                began    bin, N x i64 LE  nanoseconds since started_ns
                duration bin, N x i64 LE  nanoseconds
-               count    bin, N x i64 LE  of how many: records, partitions
+               count    bin, N x i64 LE  number of items: records, partitions
 
 Each block can be read without the others, so that several readers share a file.
 
-Invariants: a file only grows, by whole frames; a block once written never changes. A process that
-is killed leaves at most one torn frame at the end, which readers pass over and report. Damage that
-whole frames follow is never passed over.
+Invariants: a file only grows, by whole frames; a written block never changes. A killed process
+leaves at most one torn frame at the end, which readers skip and report. Readers raise for damage
+that whole frames follow.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from kraft.errors import CorruptRecordError, DamagedLogError, InvalidRequestErro
 
 FORMAT = 1
 
-#: A block is written when it holds so many events, or when its first one is so old.
+#: A block is written at this number of events, or when its first event is this old.
 BLOCK_EVENTS = 4096
 BLOCK_AGE_NS = 1_000_000_000
 
@@ -60,15 +60,15 @@ _PREFIX = struct.Struct(">BIbI")
 _CRC_SIZE = 4
 #: The names of a block are numbered with 16 bits.
 _MOST_BLOCK_EVENTS = 1 << 16
-#: No writer makes a larger frame, and no reader allocates one on the word of a length.
+#: Writers make no larger frame; readers reject a larger length before they allocate.
 _MAX_FRAME_SIZE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """Whose events these are. ``started_ns`` is Unix time; ``settings`` is a JSON object.
+    """The run that a trace belongs to. ``started_ns`` is Unix time; ``settings`` is a JSON object.
 
-    ``commit`` is None where the program is in no checkout.
+    ``commit`` is None where the package is not in a git checkout.
     """
 
     scenario: str
@@ -80,7 +80,9 @@ class TraceHeader:
 
     @classmethod
     def of(cls, scenario: str, settings: Mapping[str, Any] | None = None) -> TraceHeader:
-        """That of a run of ``scenario`` that begins now, on this machine, at this commit."""
+        """Return the header of a run of ``scenario`` that begins now on this machine at this
+        commit.
+        """
         return cls(
             scenario=scenario,
             run_id=secrets.token_hex(8),
@@ -92,14 +94,14 @@ class TraceHeader:
 
 
 class UnfinishedTraceError(CorruptRecordError):
-    """A file that ends before its header does: its writer has just begun, or never went on."""
+    """The file ends before its header does: its writer has just begun or was interrupted."""
 
 
 class TraceBlock(NamedTuple):
     """The events of one frame as columns, N long; ``position`` is the frame's first byte.
 
-    ``what`` (u16) numbers ``names``; ``began_ns`` (i64) counts from the header's ``started_ns``,
-    ``duration_ns`` and ``counts`` are i64.
+    ``what`` (u16) are indexes into ``names``; ``began_ns`` (i64) counts from the header's
+    ``started_ns``, ``duration_ns`` and ``counts`` are i64.
     """
 
     position: int
@@ -111,7 +113,7 @@ class TraceBlock(NamedTuple):
 
 
 class TornFrame(NamedTuple):
-    """What an interrupted write left at the end: ``size`` bytes from ``position`` on."""
+    """An incomplete frame at the end of a file: ``size`` bytes from ``position`` on."""
 
     path: str
     position: int
@@ -120,14 +122,14 @@ class TornFrame(NamedTuple):
 
 
 class _CutShort(str):
-    """The reason why there is no frame: the file ends before it does."""
+    """An error text: the file ends before the frame does."""
 
 
 _Event = tuple[str, int, int, int]
 
 
 class _State(NamedTuple):
-    """What a writer has to remember. It is replaced as a whole, so that Ctrl-C finds it whole."""
+    """The state of a writer, replaced as a whole so that an interrupt never sees half a change."""
 
     end: int
     events: list[_Event]
@@ -136,11 +138,11 @@ class _State(NamedTuple):
 
 
 class TraceWriter:
-    """Writes a trace; to be used by one thread, best as a context manager.
+    """Writes a trace, from one thread; best used as a context manager.
 
-    Events wait in memory until there are ``block_events`` of them or the first of them is a second
-    old. Ctrl-C may come at any point: what was given to :meth:`event` is written once, by
-    :meth:`close`.
+    Keeps events in memory until there are ``block_events`` of them or the first one is
+    ``block_age_ns`` old (default 1 s). Ctrl-C is safe at any point: :meth:`close` writes every
+    event once.
 
     Raises :class:`StorageError` where the file exists or cannot be written.
     """
@@ -159,13 +161,13 @@ class TraceWriter:
         self.header = header
         self._block_events = block_events
         self._block_age_ns = block_age_ns
-        # Events are timed by the clock that never goes back; the header says what its zero is.
+        # The monotonic clock times events; the header has its zero as Unix time.
         self._origin_ns = time.perf_counter_ns() - (time.time_ns() - header.started_ns)
         self._fd = -1
         try:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
-            raise StorageError(f"{self.path} is there already: name a new file") from None
+            raise StorageError(f"{self.path} already exists: name a new file") from None
         except OSError as error:
             raise StorageError(f"cannot create {self.path}: {error.strerror}") from error
         body = msgpack.packb({"format": FORMAT, **asdict(header)})
@@ -174,7 +176,7 @@ class TraceWriter:
         self.flush()
 
     def event(self, what: str, began_ns: int, duration_ns: int, count: int = 1) -> None:
-        """One event: ``began_ns`` as ``time.perf_counter_ns()`` told it, of ``count`` things."""
+        """Add one event of ``count`` items; ``began_ns`` is a ``time.perf_counter_ns()``."""
         events, ended_ns = self._state.events, began_ns + duration_ns
         events.append((what, began_ns, duration_ns, count))
         if len(events) >= self._block_events or ended_ns >= self._due_ns:
@@ -183,22 +185,22 @@ class TraceWriter:
     def events(
         self, what: str, began_ns: ArrayLike, duration_ns: ArrayLike, count: ArrayLike = 1
     ) -> None:
-        """Many events of one kind, from columns of one length; ``count`` may be one number.
+        """Add many events of one kind from columns of one length; ``count`` may be one number.
 
-        Raises :class:`InvalidRequestError` for columns that do not go together.
+        Raises :class:`InvalidRequestError` for columns of different lengths.
         """
         try:
             columns = np.broadcast_arrays(
                 *(np.asarray(each, np.int64) for each in (began_ns, duration_ns, count))
             )
         except ValueError as error:
-            raise InvalidRequestError(f"no columns of events: {error}") from None
+            raise InvalidRequestError(f"columns of different lengths: {error}") from None
         for began, duration, many in np.stack(columns, axis=-1).reshape(-1, 3):
             self.event(what, int(began), int(duration), int(many))
 
     @contextmanager
     def timed(self, what: str, count: int = 1) -> Iterator[None]:
-        """The block as an event, also where it raises."""
+        """Add the block as an event, also where it raises."""
         began_ns = time.perf_counter_ns()
         try:
             yield
@@ -206,12 +208,13 @@ class TraceWriter:
             self.event(what, began_ns, time.perf_counter_ns() - began_ns, count)
 
     def flush(self) -> None:
-        """Hands what waits to the operating system. Raises :class:`StorageError`, and may then be
-        called again.
+        """Write the waiting events to the operating system.
+
+        Raises :class:`StorageError`; calling it again afterwards is safe.
         """
-        # A signal may interrupt between any two steps: events leave the list in the moment in
-        # which they are a frame, and the frame stays until the end has moved behind it. Written
-        # twice it is the same bytes in the same place.
+        # A signal may interrupt between any two steps: one assignment moves events from the list
+        # to a frame, another drops the frame and advances the end. Repeating a write after an
+        # interrupt writes the same bytes to the same position.
         while True:
             end, events, frame = self._state
             if frame is None:
@@ -234,7 +237,7 @@ class TraceWriter:
             raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Writes what waits and closes the file; may be called again."""
+        """Write the waiting events and close the file; safe to call again."""
         if self._fd < 0:
             return
         self.flush()
@@ -254,19 +257,19 @@ class TraceWriter:
 
 
 class Trace:
-    """A trace file, to be read; ``end`` is the byte behind its last whole frame as of opening.
+    """A trace file opened for reading; ``end`` is the byte after the last whole frame at opening.
 
-    ``torn`` says what lies behind that, or is None. Opening reads the header and walks over the
-    frames' prefixes; ``frames`` are their positions, ``blocks`` reads all or some of them.
+    ``torn`` describes the bytes after that, or is None. Opening reads the header and the frames'
+    prefixes; ``frames`` are their positions, :meth:`blocks` reads all or some of them.
 
     Raises :class:`StorageError` where the file cannot be read, :class:`CorruptRecordError` where it
-    is no trace, :class:`UnfinishedTraceError` where it ends before its header does,
-    :class:`DamagedLogError` for damage that whole frames follow; all but the first
-    name file and byte.
+    is not a trace, :class:`UnfinishedTraceError` where it ends before its header does,
+    :class:`DamagedLogError` for damage that whole frames follow; all but the first name file and
+    byte.
     """
 
     def __init__(self, path: str | PathLike[str], *, begin: int = 0) -> None:
-        """``begin`` is the position of a frame to go on at: those before it are not looked at."""
+        """``begin`` is the position of a frame to start at; earlier frames are not read."""
         self.path = fspath(path)
         self.torn: TornFrame | None = None
         with self._opened() as file:
@@ -276,7 +279,7 @@ class Trace:
                 kind_of_error = (
                     UnfinishedTraceError if isinstance(found, _CutShort) else CorruptRecordError
                 )
-                raise kind_of_error(f"no trace: {found}", path=self.path, position=0)
+                raise kind_of_error(f"not a trace: {found}", path=self.path, position=0)
             kind, body, first = found
             self.header = self._parse_header(kind, body)
             self.frames, self.end = self._walk(file, max(begin, first), size)
@@ -293,10 +296,10 @@ class Trace:
         try:
             fields = msgpack.unpackb(body) if kind == _HEADER else None
             if not isinstance(fields, dict) or fields.pop("format") != FORMAT:
-                raise ValueError(f"the first frame is no header of format {FORMAT}")
+                raise ValueError(f"the first frame is not a header of format {FORMAT}")
             header = TraceHeader(**fields)
         except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
-            raise CorruptRecordError(f"no trace: {error}", path=self.path, position=0) from None
+            raise CorruptRecordError(f"not a trace: {error}", path=self.path, position=0) from None
         texts = (header.scenario, header.run_id, header.machine, header.commit or "")
         if not (
             all(isinstance(text, str) for text in texts)
@@ -304,30 +307,30 @@ class Trace:
             and isinstance(header.settings, dict)
         ):
             raise CorruptRecordError(
-                "no trace: a field of the header is of a wrong type", path=self.path, position=0
+                "not a trace: a field of the header is of a wrong type", path=self.path, position=0
             )
         return header
 
     def _walk(self, file: BinaryIO, position: int, size: int) -> tuple[list[int], int]:
-        """The positions of the whole frames, and the byte behind the last of them."""
+        """Return the positions of the whole frames, and the byte after the last one."""
         frames: list[int] = []
         while position < size:
-            # Of all but the last frame the prefix is enough here; reading checks the rest.
+            # The prefix suffices here except for the last frame; reading a frame checks its CRC.
             end = _end_of_frame(file, position, size)
             if isinstance(end, int) and end == size:
                 found = _read_frame(file, position, size)
                 end = found if isinstance(found, str) else found[2]
             if isinstance(end, str):
                 if frames and isinstance(before := _read_frame(file, frames[-1], size), str):
-                    # Its length led here, and is not to be believed.
+                    # The frame before is damaged, so its length was wrong.
                     position, end = frames.pop(), before
-                self._leave_out(file, position, size, end)
+                self._skip_torn_end(file, position, size, end)
                 break
             frames.append(position)
             position = end
         return frames, position
 
-    def _leave_out(self, file: BinaryIO, position: int, size: int, reason: str) -> None:
+    def _skip_torn_end(self, file: BinaryIO, position: int, size: int, reason: str) -> None:
         file.seek(position)
         follows = _position_of_whole_frame(file.read(size - position))
         if follows >= 0:
@@ -339,7 +342,8 @@ class Trace:
         self.torn = TornFrame(self.path, position, size - position, reason)
 
     def blocks(self, begin: int = 0, end: int | None = None) -> Iterator[TraceBlock]:
-        """The blocks whose frames begin at bytes ``begin`` to ``end`` (exclusive; default: all).
+        """Yield the blocks whose frames begin at bytes ``begin`` to ``end`` (exclusive; default:
+        all).
 
         Raises :class:`CorruptRecordError` with file and byte.
         """
@@ -355,7 +359,7 @@ class Trace:
         kind, body, _ = found
         try:
             if kind != _BLOCK:
-                raise ValueError(f"a frame of type {kind} where a block is expected")
+                raise ValueError(f"a frame of type {kind}, not a block")
             names, what, began, duration, count = msgpack.unpackb(body)
             block = TraceBlock(
                 position,
@@ -366,26 +370,28 @@ class Trace:
                 np.frombuffer(count, "<i8"),
             )
             if not all(isinstance(name, str) for name in block.names):
-                raise ValueError("a name that is no text")
+                raise ValueError("a name that is not text")
             if len({len(column) for column in block[2:]}) != 1:
                 raise ValueError("columns of different lengths")
             if len(block.what) and int(block.what.max()) >= len(block.names):
-                raise ValueError("an event of a kind that has no name")
+                raise ValueError("an event kind without a name")
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise CorruptRecordError(str(error), path=self.path, position=position) from None
         return block
 
 
 def read_trace(path: str | PathLike[str]) -> Iterator[TraceBlock]:
-    """Every block of a trace, in the order in which it was written; a torn end is left out.
+    """Yield every block of a trace in the order of writing, without a torn end.
 
-    Raises as :class:`Trace`, whose ``header`` and ``torn`` say more.
+    Raises as :class:`Trace` does; its ``header`` and ``torn`` have more details.
     """
     yield from Trace(path).blocks()
 
 
 def machine_description() -> str:
-    """What the figures of a run depend on: ``x86_64, 2 CPUs, <model>, CPython 3.11.9``."""
+    """Return the machine that the timings depend on: ``x86_64, 2 CPUs, <model>,
+    CPython 3.11.9``.
+    """
     model = platform.processor()
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -405,7 +411,7 @@ def machine_description() -> str:
 
 
 def checked_out_commit() -> str | None:
-    """The commit of the checkout that this package is run from; None where it is in none."""
+    """Return the commit of the checkout that this package runs from; None without one."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -443,14 +449,16 @@ def _block_body(events: list[_Event], origin_ns: int) -> bytes:
 
 
 def _end_of_frame(file: BinaryIO, position: int, size: int) -> int | str:
-    """Where the frame at ``position`` ends as its prefix has it; a reason where it does not."""
+    """Return the end of the frame at ``position`` by its prefix; a text where the prefix is
+    invalid.
+    """
     file.seek(position)
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size or position + _PREFIX.size > size:
         return _CutShort("the prefix of a frame is cut short")
     tag, length, kind, _ = _PREFIX.unpack(prefix)
     if tag != _EXT_32 or kind not in (_HEADER, _BLOCK):
-        return f"no frame of a trace begins with byte {tag:#04x} and type {kind}"
+        return f"byte {tag:#04x} and type {kind} do not begin a frame of a trace"
     end = position + _PREFIX.size - _CRC_SIZE + int(length)
     if length < _CRC_SIZE or length > _MAX_FRAME_SIZE:
         return f"a frame of {length} bytes"
@@ -460,7 +468,7 @@ def _end_of_frame(file: BinaryIO, position: int, size: int) -> int | str:
 
 
 def _read_frame(file: BinaryIO, position: int, size: int) -> tuple[int, bytes, int] | str:
-    """Type, body and end of the frame at ``position``; a reason where there is no sound one."""
+    """Return type, body and end of the frame at ``position``; a text where it is invalid."""
     end = _end_of_frame(file, position, size)
     if isinstance(end, str):
         return end
@@ -474,7 +482,7 @@ def _read_frame(file: BinaryIO, position: int, size: int) -> tuple[int, bytes, i
 
 
 def _position_of_whole_frame(data: bytes) -> int:
-    """Where the first sound frame behind the first byte begins; -1 where there is none."""
+    """Return the first valid frame after the first byte; -1 without one."""
     position = 0
     while (position := data.find(_EXT_32, position + 1)) >= 0:
         if len(data) - position < _PREFIX.size:

@@ -1,10 +1,9 @@
-"""What a trace says in a few lines: how many events of each kind, and how long they took.
+"""Summarize a trace: the number of events of each kind, and how long they took.
 
-Owns the percentiles, which are those of all events and no estimates. Fed by ``Trace``; shown by
-``kraft lab trace``.
+Percentiles are exact, over all events. Reads ``Trace`` objects; ``kraft lab trace`` prints it.
 
-Invariant: a percentile is a duration that was measured, the smallest one that is not below so many
-of a hundred, as Spark's ``percentile_disc`` has it.
+Invariant: a percentile is a measured duration, the smallest one that is not below that share of
+events, as in Spark's ``percentile_disc``.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from numpy.typing import NDArray
 from kraft.lab.report import duration
 from kraft.lab.trace import TornFrame, Trace, TraceHeader
 
-#: The columns of :meth:`Summary.rows`; all but the first hold numbers.
+#: The columns of :meth:`TraceSummary.rows`; all but the first hold numbers.
 HEADINGS = ("EVENT", "EVENTS", "OF", "P50", "P99", "WORST", "IN ALL")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """All events of one kind. ``count`` is of how many things they were, durations are seconds."""
+class EventKind:
+    """All events of one kind. ``count`` is their total number of items; durations are seconds."""
 
     what: str
     events: int
@@ -37,7 +36,7 @@ class Kind:
     total: float
 
     @classmethod
-    def of(cls, what: str, count: int, duration_ns: NDArray[np.int64]) -> Kind:
+    def of(cls, what: str, count: int, duration_ns: NDArray[np.int64]) -> EventKind:
         p50, p99 = np.percentile(duration_ns, (50, 99), method="inverted_cdf")
         return cls(
             what=what,
@@ -66,16 +65,16 @@ class Kind:
 
 
 @dataclass(slots=True)
-class Summary:
-    """Of one trace, or of several as if they were one; the kind that took longest comes first."""
+class TraceSummary:
+    """The summary of one or several traces; the kind with the largest total time comes first."""
 
     headers: list[TraceHeader] = field(default_factory=list)
-    kinds: list[Kind] = field(default_factory=list)
+    kinds: list[EventKind] = field(default_factory=list)
     torn: list[TornFrame] = field(default_factory=list)
 
     @classmethod
-    def of(cls, traces: Iterable[Trace]) -> Summary:
-        """Reads them to their ends; holds eight bytes an event. Raises as :meth:`Trace.blocks`."""
+    def of(cls, traces: Iterable[Trace]) -> TraceSummary:
+        """Read traces to their ends; needs eight bytes an event. Raises as :meth:`Trace.blocks`."""
         made = cls()
         durations: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
         counts: defaultdict[str, int] = defaultdict(int)
@@ -89,7 +88,7 @@ class Summary:
                     durations[name].append(block.duration_ns[here])
                     counts[name] += int(block.counts[here].sum())
         made.kinds = [
-            Kind.of(name, counts[name], np.concatenate(parts))
+            EventKind.of(name, counts[name], np.concatenate(parts))
             for name, parts in durations.items()
             if sum(map(len, parts))
         ]
@@ -98,7 +97,7 @@ class Summary:
 
     @property
     def title(self) -> str:
-        """Which runs these are."""
+        """The runs, in words."""
         return "; ".join(
             f"{header.scenario}, run {header.run_id}, {header.machine}, "
             f"commit {(header.commit or 'unknown')[:12]}"
@@ -106,11 +105,11 @@ class Summary:
         )
 
     def rows(self) -> Sequence[tuple[str, ...]]:
-        """A row of text for each kind, under ``HEADINGS``."""
+        """Return a row of text for each kind, under ``HEADINGS``."""
         return [kind.as_row() for kind in self.kinds]
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON document of ``kraft lab trace --json``."""
+        """Return the JSON document of ``kraft lab trace --json``."""
         return {
             "runs": [
                 {
@@ -129,5 +128,5 @@ class Summary:
 
 
 def _duration(seconds: float) -> str:
-    """Microseconds where it is less than a tenth of a millisecond."""
+    """Return seconds as text: microseconds below 0.1 ms."""
     return f"{seconds * 1e6:,.1f} us" if seconds < 1e-4 else duration(seconds)

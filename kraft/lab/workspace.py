@@ -1,10 +1,9 @@
-"""Where a scenario writes: a directory that is gone afterwards, unless it was asked for.
+"""The directory that a scenario writes to: temporary unless the user names one.
 
-Owns the temporary directory, its removal on every way out, and the look at the disk before
-anything is written.
+Creates and removes the temporary directory, and checks the free space before anything is written.
 
-Invariants: a directory that the user named is never removed and must be empty; a temporary one is
-removed on success, error and Ctrl-C, and a second Ctrl-C does not stop that.
+Invariants: a directory named by the user must be empty and is never removed; a temporary one is
+removed on success, error and Ctrl-C, and a second Ctrl-C does not interrupt that.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from kraft.errors import InvalidRequestError, StorageError
 
 @contextmanager
 def workspace(directory: Path | None, *, keep: bool, needed_size: int) -> Iterator[Path]:
-    """The directory to write in, with room for ``needed_size`` bytes.
+    """Yield the directory to write to, which has ``needed_size`` bytes free.
 
-    ``directory`` is used as it is and stays; without it a temporary one is made, which stays only
-    with ``keep`` and only when the block ends well. Raises :class:`InvalidRequestError` where
-    ``directory`` holds anything, :class:`StorageError` where there is no room or the directory
-    cannot be made.
+    ``directory`` is used as it is and stays; without it a temporary directory is created, which
+    stays only with ``keep`` and only when the block succeeds. Raises :class:`InvalidRequestError`
+    where ``directory`` is not empty, :class:`StorageError` where there is too little space or the
+    directory cannot be created.
     """
     if directory is None:
         try:
             path = Path(tempfile.mkdtemp(prefix="kraft-lab-"))
         except OSError as error:
-            raise StorageError(f"no temporary directory can be made: {error}") from None
+            raise StorageError(f"cannot create a temporary directory: {error}") from None
     else:
-        path = _made(directory)
+        path = _created(directory)
     is_kept = directory is not None
     try:
-        _check_room(path, needed_size)
+        _check_free_space(path, needed_size)
         yield path
         is_kept = is_kept or keep
     finally:
@@ -46,27 +45,27 @@ def workspace(directory: Path | None, *, keep: bool, needed_size: int) -> Iterat
             _remove(path)
 
 
-def _made(directory: Path) -> Path:
+def _created(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
-            raise InvalidRequestError(f"{directory} is not empty: name a directory that is")
+            raise InvalidRequestError(f"{directory} is not empty: name an empty one")
     except OSError as error:
-        raise StorageError(f"{directory} cannot be used: {error}") from None
+        raise StorageError(f"cannot use {directory}: {error}") from None
     return directory
 
 
-def _check_room(directory: Path, needed_size: int) -> None:
+def _check_free_space(directory: Path, needed_size: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed_size:
         raise StorageError(
             f"the scenario writes up to {needed_size / 2**30:.1f} GiB and {directory} has "
-            f"{free / 2**30:.1f} GiB left: name another place (--dir) or fewer partitions"
+            f"{free / 2**30:.1f} GiB free: name another directory (--dir) or fewer partitions"
         )
 
 
 def _remove(path: Path) -> None:
-    """Removes the directory; where signals can be held off, Ctrl-C waits until that is done."""
+    """Remove the directory; in the main thread, Ctrl-C is ignored meanwhile."""
     if threading.current_thread() is not threading.main_thread():
         shutil.rmtree(path, ignore_errors=True)
         return

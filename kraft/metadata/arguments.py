@@ -1,10 +1,11 @@
-"""Checks of what a caller of the library passes: types and ranges, before anything is done.
+"""Check the types and ranges of arguments that callers of the library pass.
 
 Each function returns the checked value in the type that the core takes, or raises
 :class:`InvalidArgumentError` that names the argument, the value and what is expected. Called by
 ``kraft.metadata.facade``, ``decisions``, ``partitions``, ``diff`` and ``health``.
 
-Booleans and floats are no numbers here: ``fence(True)`` would fence broker 1. Numpy's integers are.
+Booleans and floats are rejected as numbers (``fence_broker(True)`` would fence broker 1); numpy's
+integers are accepted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 def whole_number(value: Any, what: str, *, low: int = 0, high: int = INT64_MAX) -> int:
-    """Return ``value`` as an int of ``low`` to ``high``."""
+    """Return ``value`` as an int from ``low`` to ``high``."""
     number = None
     if not isinstance(value, (bool, np.bool_)):
         with suppress(TypeError):
@@ -46,7 +47,7 @@ def whole_number(value: Any, what: str, *, low: int = 0, high: int = INT64_MAX) 
 
 
 def text(value: Any, what: str) -> str:
-    """Return ``value``, text that UTF-8 can express."""
+    """Return ``value``, a str that UTF-8 can encode."""
     if not isinstance(value, str):
         raise InvalidArgumentError(f"{what} must be text, not {shown(value)}")
     try:
@@ -57,7 +58,7 @@ def text(value: Any, what: str) -> str:
 
 
 def uuid_of(value: Any, what: str) -> Uuid:
-    """Return the uuid that 16 bytes, or 22 characters as Kafka prints them, express."""
+    """Return the uuid given as 16 bytes or as Kafka's text of 22 characters."""
     if isinstance(value, str):
         with suppress(ValueError, KraftError):
             return Uuid.parse(value)
@@ -76,14 +77,14 @@ def instance_of(value: Any, expected: type[T], what: str) -> T:
 
 
 def mapping(value: Any, what: str, of: str) -> Mapping[Any, Any]:
-    """Return ``value``, a mapping; ``of`` says in the error from what to what."""
+    """Return ``value``, a mapping; ``of`` describes keys and values in the error message."""
     if not isinstance(value, Mapping):
         raise InvalidArgumentError(f"{what} must be a mapping of {of}, not {shown(value)}")
     return value
 
 
 def broker_ids(value: Any, what: str) -> list[int]:
-    """Return a sequence of broker ids, or a numpy array of them, as a list."""
+    """Return a sequence or numpy array of broker ids as a list of int."""
     return [
         whole_number(each, f"each broker id of {what}", high=INT32_MAX)
         for each in sequence(value, what, "broker ids")
@@ -91,7 +92,7 @@ def broker_ids(value: Any, what: str) -> list[int]:
 
 
 def sequence(value: Any, what: str, of: str) -> list[Any]:
-    """Return a list or another sequence, or a numpy array, as a list."""
+    """Return a sequence or numpy array as a list; str and bytes are rejected."""
     if not isinstance(value, (Sequence, np.ndarray)) or isinstance(
         value, (str, bytes, bytearray, memoryview)
     ):
@@ -99,29 +100,29 @@ def sequence(value: Any, what: str, of: str) -> list[Any]:
     try:
         return list(value)
     except TypeError:
-        # A numpy array without dimensions.
+        # A numpy array with no dimension is not iterable.
         raise InvalidArgumentError(
             f"{what} must be a sequence of {of}, not {shown(value)}"
         ) from None
 
 
 def path_of(value: Any, what: str) -> Path:
-    """Return ``value`` as a path that the system's calls take."""
+    """Return ``value`` as a path without zero bytes."""
     if not isinstance(value, (str, os.PathLike)):
         raise InvalidArgumentError(f"{what} must be a path, not {shown(value)}")
     try:
         name = os.fsencode(value)
         path = Path(value)
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{what} {shown(value)} is no path: {error}") from None
+        raise InvalidArgumentError(f"{what} {shown(value)} is not a path: {error}") from None
     if b"\0" in name:
-        raise InvalidArgumentError(f"{what} {shown(value)} holds a zero byte")
+        raise InvalidArgumentError(f"{what} {shown(value)} contains a zero byte")
     return path
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise a :class:`StorageError` that names ``path`` in place of the system's own error."""
+    """Convert an ``OSError`` of the block to a :class:`StorageError` that names the file."""
     try:
         yield
     except KraftError:
@@ -131,9 +132,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def shown(value: Any) -> str:
-    """Return a short repr for a message; of an object whose repr fails, its type."""
+    """Return ``repr(value)`` cut to 100 characters; the type's name where ``repr`` raises."""
     try:
-        told = repr(value)
+        shortened = repr(value)
     except Exception:
-        told = f"a {type(value).__name__}"
-    return told if len(told) <= 100 else f"{told[:97]}..."
+        shortened = f"a {type(value).__name__}"
+    return shortened if len(shortened) <= 100 else f"{shortened[:97]}..."

@@ -1,7 +1,7 @@
 """Partitions as Arrow arrays and tables; needs ``pyarrow`` (the extra ``kraft[arrow]``).
 
-Owns the way from packed columns to lists and names, for all rows or for some, a whole column at a
-time: only irregular rows are asked for one by one. Read by ``Metadata.to_arrow`` and by Spark.
+Converts packed columns to Arrow lists and names, for all rows or for some, one whole column at a
+time; only irregular rows are read one by one. Called by ``Metadata.to_arrow`` and ``kraft.spark``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kraft._core.table import PartitionTable
+from kraft._core.table.table import PartitionTable
 from kraft.metadata.partitions import IRREGULAR, Partitions
 from kraft.records import Uuid
 
@@ -21,7 +21,7 @@ _SCALARS = ("partition", "leader", "leader_epoch", "partition_epoch", "leader_re
 _PACKED = ("isr", "elr", "last_known_elr")
 _REASSIGNED = ("adding_replicas", "removing_replicas")
 
-#: What :meth:`ArrowPartitions.column` knows, in the order in which people read it.
+#: The columns that :meth:`ArrowPartitions.column` returns, in display order.
 ARROW_COLUMNS = (
     "topic",
     "topic_id",
@@ -36,7 +36,7 @@ ARROW_COLUMNS = (
     "directories",
 )
 
-# Base64 for URLs, as Kafka's Uuid.toString has it: 16 bytes are 22 letters.
+# URL-safe base64 without padding, as in Kafka's Uuid.toString: 16 bytes make 22 letters.
 _BASE64 = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8
 )
@@ -44,8 +44,9 @@ _UUID_LETTERS = 22
 
 
 def partitions_to_arrow(table: PartitionTable, partitions: Partitions) -> pa.Table:
-    """One row a live partition: topic (dictionary), scalars without copying where no row is dead,
-    lists.
+    """Return a table with one row for each live partition: topic (a dictionary), scalars, lists.
+
+    Scalar columns are not copied where no row is dead.
     """
     live = partitions.live
     arrow = ArrowPartitions(table)
@@ -55,10 +56,10 @@ def partitions_to_arrow(table: PartitionTable, partitions: Partitions) -> pa.Tab
 
 
 class ArrowPartitions:
-    """The columns of a table as Arrow arrays, each made when it is asked for.
+    """The columns of a table as Arrow arrays, each made on request.
 
-    What is remembered between calls (the names of topics, the texts of directory ids) is that of
-    the table as it was when it was first needed: the table must not change meanwhile.
+    Topic names and the texts of directory ids are cached on first use: the table must not change
+    while this object is used.
     """
 
     def __init__(self, table: PartitionTable) -> None:
@@ -68,16 +69,16 @@ class ArrowPartitions:
         self._dense: NDArray[np.int32] | None = None
 
     def column(self, name: str, rows: NDArray[Any] | None = None) -> pa.Array:
-        """One of ``ARROW_COLUMNS`` for ``rows`` (live ones, in their order; None: all there are).
+        """Return one of ``ARROW_COLUMNS`` for ``rows`` (live rows, in this order; None: every row).
 
         - ``topic``, ``topic_id``: dictionaries of text.
         - ``partition``, ``leader``, ``leader_epoch``, ``partition_epoch``: i32;
           ``leader_recovery_state``: i8.
         - ``replicas``, ``isr``, ``elr``, ``last_known_elr``, ``adding_replicas``,
           ``removing_replicas``: lists of i32, broker ids in Kafka's order.
-        - ``directories``: lists of text, a directory id for each replica.
+        - ``directories``: lists of text, one directory id for each replica.
 
-        Raises ``KeyError`` for another name.
+        Raises ``KeyError`` for any other name.
         """
         if name in ("topic", "topic_id"):
             numbers = self.dense_topics(rows)
@@ -90,7 +91,7 @@ class ArrowPartitions:
         return pa.ListArray.from_arrays(pa.array(places), values)
 
     def topics(self, name: str) -> pa.Array:
-        """``topic`` (names) or ``topic_id`` (Kafka's text) of all topics that are alive."""
+        """Return ``topic`` (names) or ``topic_id`` (Kafka's text) of every live topic."""
         if name not in self._topics:
             numbers = self._table.topic_numbers()
             if name == "topic":
@@ -102,7 +103,7 @@ class ArrowPartitions:
         return self._topics[name]
 
     def dense_topics(self, rows: NDArray[Any] | None = None) -> NDArray[np.int32]:
-        """The topic of each row as an index into :meth:`topics`: i32."""
+        """Return each row's index into :meth:`topics`: i32 (n,)."""
         if self._dense is None:
             numbers = self._table.topic_numbers()
             self._dense = np.full(max(numbers, default=-1) + 1, -1, np.int32)
@@ -111,7 +112,7 @@ class ArrowPartitions:
         dense: NDArray[np.int32] = self._dense[topics if rows is None else topics[rows]]
         return dense
 
-    # -- lists: where each row's begins (one more than rows), and what is in them
+    # -- lists: offsets i32 (rows + 1,) of each row's list, and the concatenated values
 
     def _rows(self, rows: NDArray[Any] | None) -> NDArray[Any]:
         return np.arange(len(self._table.column("topic"))) if rows is None else rows
@@ -122,7 +123,7 @@ class ArrowPartitions:
         irregular = self._irregular(rows)
         packed = np.where(irregular, np.uint32(0), packed)
         if not packed.any():
-            # ELRs are empty where no ISR has shrunk below its minimum, which is nearly always.
+            # Fast path: ELRs are nearly always empty, as they need an ISR below its minimum.
             return self._reassigned(name, rows)
         shifts = 4 * np.arange(replicas.shape[1], dtype=np.uint32)
         slots = ((packed[:, None] >> shifts) & np.uint32(15)).astype(np.intp)
@@ -161,7 +162,9 @@ class ArrowPartitions:
         present: NDArray[np.bool_],
         irregular: NDArray[np.bool_],
     ) -> tuple[NDArray[np.int32], pa.Array]:
-        """The lists of a matrix; those of irregular rows, which have nothing present, put in."""
+        """Return offsets and values of the ``present`` entries; irregular rows have none there and
+        get theirs from the table.
+        """
         places = np.zeros(len(rows) + 1, np.int32)
         sizes = present.sum(axis=1, dtype=np.int32)
         values = members[present]
@@ -190,7 +193,7 @@ _LISTS: dict[
 
 
 def uuid_texts(ids: NDArray[np.uint8], present: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Kafka's text of each uuid (u8, (n, 16)) as an Arrow array; null where not ``present``."""
+    """Return Kafka's text of each uuid (u8 (n, 16)) as an Arrow array; null if not ``present``."""
     count = len(ids)
     padded = np.zeros((count, 6, 3), np.uint8)
     padded.reshape(count, 18)[:, :16] = ids

@@ -1,8 +1,9 @@
-"""``Decisions``: what Kafka's controller would write, asked of a ``Metadata``.
+"""``Decisions``: the methods of ``Metadata`` that return the records Kafka's controller would
+write.
 
-Owns nothing: each method hands the cluster to the function of ``kraft.controller`` that knows the
-rule and gives the records back. Nothing changes until they are applied. ``kraft.controller`` is
-imported when the first of them is called, so that opening and reading costs nothing of it.
+Each method passes the state to one function of ``kraft.controller`` and returns its records. The
+state changes only when the caller applies them. ``kraft.controller`` is imported on the first call,
+so that opening and reading metadata does not pay for it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kraft.errors import InvalidArgumentError, PolicyViolationError, TopicAlreadyExistsError
 from kraft.image.configs import RESOURCE_TYPES
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.arguments import (
     INT16_MAX,
     INT32_MAX,
@@ -31,8 +32,8 @@ from kraft.metadata.identifiers import random_uuid
 from kraft.records import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
-    from kraft._core.placement import ReplicaPlacer
-    from kraft.controller import Records
+    from kraft._core.decide.placement import ReplicaPlacer
+    from kraft.controller.decision import Records
 
 ConfigResource = tuple[int, str]
 TopicPartition = tuple[str, int]
@@ -41,29 +42,31 @@ _RESERVED_TOPIC_IDS = (ZERO_UUID, Uuid.parse(METADATA_TOPIC_ID))
 
 
 class Decisions:
-    """Methods that return records, a sequence of typed ones that is encoded already."""
+    """Methods that return a decision's records: a sequence of typed records, already encoded."""
 
-    cluster: Cluster
+    cluster: MetadataState
 
-    def fence(self, broker_id: int) -> Records:
-        """The broker's session has ended: its partitions get other leaders, it leaves every ISR and
-        is fenced.
+    def fence_broker(self, broker_id: int) -> Records:
+        """Return the records for the end of a broker's session.
 
-        Raises :class:`BrokerIdNotRegisteredError`.
+        They elect other leaders for its partitions, remove it from every ISR and fence it. Raises
+        :class:`BrokerIdNotRegisteredError`.
         """
-        from kraft.controller import fence_broker
+        from kraft.controller.brokers.broker_lifecycle import fence_broker
 
         return fence_broker(self.cluster, _broker(broker_id)).records
 
-    def unfence(self, broker_id: int) -> Records:
-        """The broker is back: it is unfenced, and leaderless partitions that it may lead get it."""
-        from kraft.controller import unfence_broker
+    def unfence_broker(self, broker_id: int) -> Records:
+        """Return the records that unfence a broker and make it leader where it is eligible and none
+        exists.
+        """
+        from kraft.controller.brokers.broker_lifecycle import unfence_broker
 
         return unfence_broker(self.cluster, _broker(broker_id)).records
 
-    def unregister(self, broker_id: int) -> Records:
-        """The broker is forgotten, after it left every ISR."""
-        from kraft.controller import unregister_broker
+    def unregister_broker(self, broker_id: int) -> Records:
+        """Return the records that remove a broker from every ISR and unregister it."""
+        from kraft.controller.brokers.broker_lifecycle import unregister_broker
 
         return unregister_broker(self.cluster, _broker(broker_id)).records
 
@@ -78,16 +81,18 @@ class Decisions:
         topic_id: bytes | str | None = None,
         placer: ReplicaPlacer | None = None,
     ) -> Records:
-        """A new topic, placed as Kafka's striped placer does, or by ``assignments`` or another
-        ``placer``.
+        """Return the records of a new topic, placed by ``assignments``, by ``placer`` or as Kafka
+        does.
 
-        A decision writes at most 10,000 records (:class:`PolicyViolationError`): of a larger topic
-        create a part, apply it, and add the rest by :meth:`create_partitions`.
+        The default ``placer`` is Kafka's striped placer with a random seed; the default
+        ``topic_id`` is random. More than 10,000 records are one metadata transaction. Below
+        metadata.version 3.6-IV1, which has no transactions, they raise
+        :class:`PolicyViolationError`: create a larger topic in parts, with
+        :meth:`create_partitions` after each apply.
 
-        A random ``topic_id`` and a placer with a random seed stand in where none is given. Raises
-        the error that Kafka would answer with, such as :class:`TopicAlreadyExistsError`.
+        Raises the error that Kafka would return, such as :class:`TopicAlreadyExistsError`.
         """
-        from kraft.controller import NewTopic, create_topic
+        from kraft.controller.topics.topic_creation import NewTopic, create_topic
 
         topic = NewTopic(
             name=text(name, "name"),
@@ -105,11 +110,13 @@ class Decisions:
     def _free_topic_id(self, topic_id: bytes | str) -> Uuid:
         uuid = uuid_of(topic_id, "topic_id")
         if uuid in _RESERVED_TOPIC_IDS:
-            raise InvalidArgumentError(f"topic_id {uuid!s} is reserved: leave it out for a new one")
+            raise InvalidArgumentError(
+                f"topic_id {uuid!s} is reserved: omit it to get a random one"
+            )
         number = self.cluster.table.topic_number_by_id(uuid)
         if number >= 0:
             name = self.cluster.table.topic_name(number)
-            raise TopicAlreadyExistsError(f"topic_id {uuid!s} is that of the topic {name!r}")
+            raise TopicAlreadyExistsError(f"topic_id {uuid!s} belongs to the topic {name!r}")
         return uuid
 
     def create_partitions(
@@ -120,8 +127,8 @@ class Decisions:
         *,
         placer: ReplicaPlacer | None = None,
     ) -> Records:
-        """A topic grows to ``count`` partitions."""
-        from kraft.controller import grow_topic
+        """Return the records that increase a topic to ``count`` partitions."""
+        from kraft.controller.topics.partition_creation import add_partitions
 
         text(name, "name")
         count = whole_number(count, "count", low=-(1 << 31), high=INT32_MAX)
@@ -132,21 +139,22 @@ class Decisions:
                 for each in sequence(assignments, "assignments", "lists of broker ids")
             ]
         with _advising("add fewer at a time, and apply each decision before the next"):
-            return grow_topic(self.cluster, name, count, placed, placer=_placer(placer)).records
+            return add_partitions(self.cluster, name, count, placed, placer=_placer(placer)).records
 
     def delete_topic(self, name: str) -> Records:
-        """A topic goes, with its partitions and its configuration."""
-        from kraft.controller import delete_topic
+        """Return the records that delete a topic with its partitions and configs."""
+        from kraft.controller.topics.topic_deletion import delete_topic
 
         return delete_topic(self.cluster, text(name, "name")).records
 
     def elect_leaders(self, election: Literal["preferred", "unclean"] = "preferred") -> Records:
-        """Preferred replicas lead again wherever they can; or leaderless partitions of topics that
-        allow unclean elections get a leader. All at once, without Kafka's limit a run.
+        """Return the records of an election over all partitions, without Kafka's limit for one run.
 
-        Raises :class:`InvalidRequestError` for any other ``election``.
+        ``preferred``: the first replica leads wherever it is eligible. ``unclean``: leaderless
+        partitions of topics that allow unclean elections get a leader. Raises
+        :class:`InvalidArgumentError` for any other ``election``.
         """
-        from kraft.controller import balance_leaders, elect_unclean_leaders
+        from kraft.controller.topics.elections import balance_leaders, elect_unclean_leaders
 
         if election == "preferred":
             return balance_leaders(self.cluster, None).records
@@ -157,17 +165,23 @@ class Decisions:
         )
 
     def expand_isrs(self) -> Records:
-        """Every replica that is alive has caught up: what all leaders would ask for at once."""
-        from kraft.controller import expand_isrs
+        """Return the records that add every live replica to its ISR, as if all had caught up."""
+        from kraft.controller.topics.isr_changes import expand_isrs
 
         return expand_isrs(self.cluster).records
 
-    def reassign(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Records:
-        """New replicas for partitions, None to cancel what is in progress.
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Records:
+        """Return the records that start reassignments; None as target cancels one in progress.
 
-        Raises the first error; then nothing is decided.
+        Raises the first error; then no partition is reassigned.
         """
-        from kraft.controller import alter_reassignments
+        from kraft.controller.decision import MAX_RECORDS_PER_BATCH, decide_whole
+        from kraft.controller.topics.reassignment import (
+            alter_partition_reassignments,
+            alter_partition_reassignments_in_chunks,
+        )
 
         checked = {
             _topic_partition(key): None if replicas is None else broker_ids(replicas, "a target")
@@ -176,34 +190,56 @@ class Decisions:
             ).items()
         }
         with _advising("reassign fewer partitions at a time"):
-            decision = alter_reassignments(self.cluster, checked)
+            decision = (
+                decide_whole(
+                    "alter partition reassignments",
+                    alter_partition_reassignments_in_chunks(self.cluster, checked),
+                    self.cluster.state.metadata_version,
+                )
+                if len(checked) > MAX_RECORDS_PER_BATCH
+                else alter_partition_reassignments(self.cluster, checked)
+            )
         for error in decision.response.values():
             if error is not None:
                 raise error
         return decision.records
 
-    def alter_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> Records:
-        """Sets values, or with None deletes them; a resource is ``(type, name)``. Raises the first
-        error.
-        """
-        from kraft.controller import ConfigChange, incremental_alter_configs
+    def incremental_alter_configs(
+        self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
+    ) -> Records:
+        """Return the records that set config values, or delete them (None); a resource is ``(type,
+        name)``.
 
-        with _advising("alter fewer settings at a time"):
-            decision = incremental_alter_configs(
-                self.cluster,
+        Raises the first error.
+        """
+        from kraft.controller.configs.config_changes import (
+            ConfigChange,
+            incremental_alter_configs,
+            incremental_alter_configs_in_chunks,
+        )
+        from kraft.controller.decision import decide_whole
+
+        checked = [
+            (
+                _resource(resource),
                 [
-                    (
-                        _resource(resource),
-                        [
-                            ConfigChange(name, value)
-                            for name, value in _settings(values, "settings", deletes=True).items()
-                        ],
-                    )
-                    for resource, values in mapping(
-                        changes, "changes", "(resource type, name) to settings"
-                    ).items()
+                    ConfigChange(name, value)
+                    for name, value in _changed_settings(values, "settings").items()
                 ],
             )
+            for resource, values in mapping(
+                changes, "changes", "(resource type, name) to settings"
+            ).items()
+        ]
+        try:
+            decision = incremental_alter_configs(self.cluster, checked)
+        except PolicyViolationError:
+            with _advising("alter fewer settings at a time"):
+                decision = decide_whole(
+                    "incremental alter configs",
+                    incremental_alter_configs_in_chunks(self.cluster, checked),
+                    self.cluster.state.metadata_version,
+                )
         for error in decision.response.values():
             if error is not None:
                 raise error
@@ -212,7 +248,7 @@ class Decisions:
 
 @contextmanager
 def _advising(advice: str) -> Iterator[None]:
-    """Say in a refusal for too many records what to do instead."""
+    """Append ``advice`` to the error for too many records."""
     try:
         yield
     except PolicyViolationError as error:
@@ -234,15 +270,22 @@ def _assignments(assignments: Any) -> dict[int, list[int]]:
     }
 
 
-def _settings(values: Any, what: str, *, deletes: bool = False) -> dict[str, Any]:
-    """Return settings by name, whose values are text; where it ``deletes``, or None."""
-    checked = {}
-    for name, value in mapping(values, what, "names to values").items():
-        text(name, f"each name of {what}")
-        if value is not None or not deletes:
-            text(value, f"the value of {name!r}")
-        checked[name] = value
-    return checked
+def _settings(values: Any, what: str) -> dict[str, str]:
+    """Return settings by name with text values."""
+    return {
+        text(name, f"each name of {what}"): text(value, f"the value of {name!r}")
+        for name, value in mapping(values, what, "names to values").items()
+    }
+
+
+def _changed_settings(values: Any, what: str) -> dict[str, str | None]:
+    """Return settings by name; None deletes one."""
+    return {
+        text(name, f"each name of {what}"): None
+        if value is None
+        else text(value, f"the value of {name!r}")
+        for name, value in mapping(values, what, "names to values").items()
+    }
 
 
 def _topic_partition(key: Any) -> TopicPartition:
@@ -265,7 +308,7 @@ def _resource(resource: Any) -> ConfigResource:
 
 
 def _placer(placer: Any) -> ReplicaPlacer:
-    from kraft._core.placement import JavaRandom, StripedPlacer
+    from kraft._core.decide.placement import JavaRandom, StripedPlacer
 
     if placer is not None:
         if not callable(getattr(placer, "place", None)):

@@ -1,13 +1,13 @@
-"""The difference of two clusters' metadata by meaning, and the records that made it.
+"""The difference between two metadata states by meaning, and the record that caused each change.
 
-Owns the comparison of topics, the order of differences and the search for causes: the last record
-of the log, between the two states, that set what is different. Partitions are compared as columns
-by ``kraft.metadata.partition_diff``, everything else by ``kraft.image.diff``. Fed by two
-``Metadata``; read by library users and ``kraft snapshot diff``.
+Compares topics, orders differences and finds causes: a cause is the last record between the two
+states that set the changed field. ``kraft.metadata.partition_diff`` compares partitions as columns,
+``kraft.image.diff`` everything else. Called by library users, ``kraft snapshot diff`` and
+``verify``.
 
 Invariants: swapping the two states swaps ``before`` and ``after`` of every difference and changes
-nothing else but the causes; records of an aborted or open metadata transaction are nobody's
-cause; a difference stays what it was when the states change later.
+nothing else but the causes; records of an aborted or open metadata transaction cause nothing; a
+difference does not change when the states change later.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from kraft.errors import InvalidRequestError
 from kraft.image.diff import Change
 from kraft.image.diff import diff as diff_states
 from kraft.metadata.arguments import instance_of
-from kraft.metadata.causes import Cause, Causes
+from kraft.metadata.change_causes import ChangeCause, ChangeCauses
 from kraft.metadata.facade import Metadata
+from kraft.metadata.log_records import LogRecord, read_records
 from kraft.metadata.partition_diff import (
     PARTITION_FIELDS,
     PartitionDifferences,
     topic_numbers_by_id,
 )
-from kraft.metadata.reading import LogRecord, read_records
 from kraft.metadata.source import MetadataSource
 from kraft.records import Uuid
 
-#: The kinds of difference in the order in which they are told.
+#: The kinds of difference in the order of their output.
 KINDS = (
     *("feature", "zk_migration", "broker", "controller", "topic", "partition", "config"),
     *("client_quota", "producer_ids", "acl", "scram_credential", "delegation_token", "quorum"),
@@ -49,32 +49,33 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Difference(Change):
-    """A :class:`kraft.image.diff.Change`, and what caused it where the log has that.
+    """A :class:`kraft.image.diff.Change` with the record that caused it, where the log has that
+    record.
 
-    The kinds of ``Change``, and two more: of a ``topic`` the key is its name, of a ``partition``
+    The kinds of ``Change``, and two more: for a ``topic`` the key is its name, for a ``partition``
     it is ``(topic, partition)`` and the field one of :class:`PartitionInfo`.
     """
 
-    cause: Cause | None = None
+    cause: ChangeCause | None = None
 
     def __str__(self) -> str:
-        # A slotted dataclass is made anew by its decorator, which leaves super() without its class.
+        # super() fails here: the decorator of a slotted dataclass replaces the class.
         text = Change.__str__(self)
         return text if self.cause is None else f"{text}  [{self.cause}]"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """A topic as a difference shows it; its id tells it from another of the same name."""
+    """The value of a topic in a difference; the id distinguishes topics of one name."""
 
     topic_id: Uuid
     partition_count: int
 
 
 class Differences(Sequence[Difference]):
-    """Differences by kind, then by key. Those of partitions are made when they are asked for.
+    """Differences by kind, then by key. Those of partitions become objects when they are read.
 
-    ``partitions`` holds them as columns. Reads like a list: length, indexes, slices (lists),
+    ``partitions`` holds them as columns. Behaves like a list: length, indexes, slices (lists),
     iteration, equality with lists.
     """
 
@@ -86,29 +87,29 @@ class Differences(Sequence[Difference]):
         ]
         changes.extend(_diff_topics(before, after))
         changes.sort(key=lambda change: KINDS.index(change.kind))
-        #: How many differences come before those of partitions.
+        #: The number of differences before those of partitions.
         self._leading = sum(KINDS.index(each.kind) < _PARTITION for each in changes)
         self._others = changes
         self._of_partitions = int(self.partitions.counts().sum(dtype=np.int64))
         self._offsets = before.next_offset, after.next_offset
         self._log = log
-        self._causes: Causes | None = None
-        # The two states, until they change: then every difference is in the list.
+        self._causes: ChangeCauses | None = None
+        # The two states; None once one has changed, when `_settled` has every difference.
         self._sides: tuple[Metadata, Metadata] | None = before, after
-        self._made: list[Difference] = []
+        self._settled: list[Difference] = []
         for side in self._sides:
             side._keep_differences(self)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of differences of each kind that has any, in the order of kinds."""
+        """Return the number of differences by kind, in the order of ``KINDS``, without zeros."""
         found = Counter(each.kind for each in self._others)
         found["partition"] = self._of_partitions
         return {kind: found[kind] for kind in KINDS if found[kind]}
 
     def settle(self) -> None:
-        """Make every difference now, as one of the states is about to change."""
+        """Create every difference now, because one of the states is about to change."""
         if self._sides is not None:
-            self._made = list(self)
+            self._settled = list(self)
             self._sides = None
 
     def __len__(self) -> int:
@@ -124,7 +125,7 @@ class Differences(Sequence[Difference]):
             if step == 1:
                 return list(islice(self._since(start), max(stop - start, 0)))
             return [self[each] for each in range(start, stop, step)]
-        # As of a list: negative from the end, IndexError behind it.
+        # As for a list: a negative index counts from the end; IndexError outside.
         return next(self._since(range(len(self))[index]))
 
     def __iter__(self) -> Iterator[Difference]:
@@ -144,14 +145,14 @@ class Differences(Sequence[Difference]):
         return f"Differences({kinds})"
 
     def _since(self, position: int) -> Iterator[Difference]:
-        """Yield the differences from the one at ``position`` on."""
-        for made in self._unsettled(position):
+        """Yield the differences from index ``position`` on."""
+        for difference in self._unsettled(position):
             if self._sides is None:
-                # The states have changed since the last one was asked for.
+                # A state changed since the last difference was yielded.
                 break
-            yield made
+            yield difference
             position += 1
-        yield from islice(self._made, position, None)
+        yield from islice(self._settled, position, None)
 
     def _unsettled(self, position: int) -> Iterator[Difference]:
         if self._sides is None:
@@ -171,7 +172,7 @@ class Differences(Sequence[Difference]):
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
-        """How many differences of partitions come before each row, and in all."""
+        """The number of partition differences before each row, and in total: i64 (rows + 1,)."""
         counts = self.partitions.counts()
         starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=starts[1:])
@@ -180,8 +181,8 @@ class Differences(Sequence[Difference]):
     def _of_partition(self, before: Metadata, after: Metadata, row: int) -> Iterator[Difference]:
         if (before.next_offset, after.next_offset) != self._offsets:
             raise InvalidRequestError(
-                "the compared states have changed by another way than apply and revert: "
-                "ask for the differences before"
+                "a compared state was changed by other means than apply and revert: "
+                "read the differences before the change"
             )
         old_row, new_row = self.partitions.before_rows[row], self.partitions.after_rows[row]
         old = before.partitions.row(old_row) if old_row >= 0 else None
@@ -209,14 +210,14 @@ class Differences(Sequence[Difference]):
 def diff(before: Metadata, after: Metadata, *, log: MetadataSource | None = None) -> Differences:
     """Return every difference from ``before`` to ``after``, by kind, then by key.
 
-    A topic that only one side has is one difference, not one a partition; a topic that was
-    deleted and made anew under its name is two. Costs one pass over the columns; a partition's
-    differences become objects when they are asked for (``Differences.partitions`` has the columns).
+    A topic that only one state has is one difference, not one for each partition; a topic that was
+    deleted and created again under its name is two. Costs one pass over the columns; a partition's
+    differences become objects when they are read (``Differences.partitions`` has the columns).
 
     Where ``before`` is the older state, each difference names the last record that set it: the
-    records between the two are read from ``log`` when the first difference is asked for. The
-    default is the log that ``after`` or ``before`` was opened from, if it covers these records and
-    both are of one cluster. Raises :class:`InvalidArgumentError`.
+    records between the two states are read from ``log`` when the first difference is read. The
+    default is the log that ``after`` or ``before`` was opened from, if it has these records and
+    both states have the same cluster id. Raises :class:`InvalidArgumentError`.
     """
     instance_of(before, Metadata, "before")
     instance_of(after, Metadata, "after")
@@ -252,12 +253,12 @@ def _diff_topics(before: Metadata, after: Metadata) -> Iterator[Difference]:
 
 
 def _log_between(before: Metadata, after: Metadata) -> MetadataSource | None:
-    """A log of the two states' own cluster that holds every record between them."""
+    """Return a log of the two states' cluster that has every record between them, or None."""
     if before.cluster_id != after.cluster_id:
         return None
     for side in (after, before):
         source = side.source
-        # From the offset on where a state was opened, applied records may differ from the log's.
+        # From the offset where a state was opened on, applied records may differ from the log's.
         is_of_log = not side.has_applied or after.next_offset <= side.opened_offset
         if (
             source is not None
@@ -272,8 +273,8 @@ def _covers(source: MetadataSource, since: int, until: int) -> bool:
     return 0 <= source.log_start_offset <= since < until <= source.log_end_offset
 
 
-def _causes_between(source: MetadataSource, before: Metadata, after: Metadata) -> Causes:
-    causes = Causes({bytes(topic.id): name for name, topic in before.topics.items()})
+def _causes_between(source: MetadataSource, before: Metadata, after: Metadata) -> ChangeCauses:
+    causes = ChangeCauses({bytes(topic.id): name for name, topic in before.topics.items()})
     for record in _records_between(source, before.next_offset, after.next_offset):
         causes.add(record)
     return causes

@@ -1,26 +1,25 @@
-"""What lies in a metadata log directory: found, named and parsed, never changed.
+"""Find, name and parse the files of a metadata log directory without changing them.
 
-Owns the layout that Kafka gives to a ``log.dir`` that holds the metadata log::
+Knows Kafka's layout of a ``log.dir`` that holds the metadata log::
 
     <log.dir>/
         meta.properties                                 cluster.id, node.id, directory.id
-        bootstrap.checkpoint                            what `kafka-storage format` wrote
+        bootstrap.checkpoint                            written by `kafka-storage format`
         __cluster_metadata-0/
             quorum-state                                one line of JSON: epoch, leader, vote
             00000000000000000000.log                    segments, named by base offset
             00000000000000000000-0000000000.checkpoint  snapshots: end offset, epoch
             partition.metadata                          the topic id of the log
 
-Only names, sizes and the three small text files are read here; the bytes of segments and
-checkpoints belong to ``kraft._core.log`` and ``kraft._core.checkpoint``. Sources: Kafka's
+Reads only names, sizes and the three small text files; ``kraft._core.log`` and
+``kraft._core.snapshot.snapshot_file`` read segments and checkpoints. Sources: Kafka's
 ``MetaProperties``, ``FileQuorumStateStore`` with ``QuorumStateData.json``, ``Snapshots``,
 ``BootstrapDirectory``.
 
-A salvaging reader leaves a damaged text file out and names it, instead of refusing the directory.
+A salvaging reader skips a damaged text file and lists it instead of rejecting the directory.
 
-Invariants: nothing is created, renamed or removed; no file is read that is larger than it can
-sensibly be; segments are ordered by base offset and snapshots by (epoch, end offset), which is
-how Kafka orders them.
+Invariants: no file is created, renamed or removed; no text file larger than 1 MiB is read; segments
+are ordered by base offset and snapshots by (epoch, end offset), Kafka's order.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from kraft._core.checksum import crc32c
+from kraft._core.bytes.checksum import crc32c
 from kraft.errors import (
     CorruptRecordError,
     KraftError,
@@ -63,14 +62,14 @@ _INT16 = (-(1 << 15), (1 << 15) - 1)
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
-# kraft's own quorum-state ends with a checksum of the same text without it; Kafka passes over it.
+# kraft's quorum-state ends with a checksum of the text before it; Kafka ignores the field.
 _CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"}\Z')
 
 T = TypeVar("T")
 
 
 class LeftOut(NamedTuple):
-    """A file that salvaging passed over, and why."""
+    """A file that salvaging skipped, and the reason."""
 
     path: Path
     reason: str
@@ -78,10 +77,10 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """``meta.properties``: which cluster, node and directory this is.
+    """``meta.properties``: the ids of cluster, node and directory.
 
-    ``version`` is 0 or 1. In version 0 (written before 3.3) the node id is called ``broker.id``
-    and every field may be absent; ``directory_id`` came with 3.7 and may be absent in both.
+    ``version`` is 0 or 1. In version 0 (written before 3.3) the node id is called ``broker.id`` and
+    every field may be absent; ``directory_id`` exists since 3.7 and may be absent in both.
     """
 
     version: int
@@ -92,11 +91,10 @@ class MetaProperties:
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """``quorum-state``: what the node remembers of the last election that it took part in.
+    """``quorum-state``: the last election that the node took part in.
 
-    ``leader_id`` and ``voted_id`` are -1 where there is none; since 4.0 both may be set.
-    ``data_version`` 0 names the static voters, 1 (kraft.version 1) names the voted directory
-    instead.
+    ``leader_id`` and ``voted_id`` are -1 for none; since 4.0 both may be set. ``data_version`` 0
+    names the static voters; 1 (kraft.version 1) names the voted directory instead.
     """
 
     data_version: int
@@ -109,7 +107,7 @@ class QuorumState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """One ``.log`` file; ``base_offset`` is -1 where the name does not tell it."""
+    """One ``.log`` file; ``base_offset`` is -1 where the file name does not contain it."""
 
     path: Path
     base_offset: int
@@ -118,8 +116,8 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """One ``.checkpoint`` file: the state up to ``end_offset`` (exclusive), -1 where the name
-    does not tell it.
+    """One ``.checkpoint`` file: the state up to ``end_offset`` (exclusive; -1 if not
+    in the name).
     """
 
     path: Path
@@ -132,9 +130,9 @@ class SnapshotFile:
 class MetadataDirectory:
     """The files of one metadata log, as found by :meth:`find`.
 
-    ``segments`` ascend by base offset, ``snapshots`` by (epoch, end offset). ``unfinished`` are
-    the ``.part``, ``.deleted`` and ``.tmp`` files that a running or crashed node left; they are
-    named and never read. ``left_out`` are the text files that salvaging could not read.
+    ``segments`` ascend by base offset, ``snapshots`` by (epoch, end offset). ``unfinished`` are the
+    ``.part``, ``.deleted`` and ``.tmp`` files that a running or crashed node left; they are listed
+    and never read. ``left_out`` are the text files that salvaging could not read.
     """
 
     path: Path
@@ -150,17 +148,17 @@ class MetadataDirectory:
 
     @classmethod
     def find(cls, path: str | PathLike[str], *, salvage: bool = False) -> MetadataDirectory:
-        """Looks at ``path``: a ``log.dir``, a metadata log directory, one ``.log`` or one
+        """Return the files at ``path``: a ``log.dir``, a metadata log directory, a ``.log`` or
         ``.checkpoint``.
 
-        Raises :class:`StorageError` when there is nothing of the kind (the message says what was
-        looked for), :class:`CorruptRecordError` when a text file is not what it should be, and
-        :class:`UnsupportedVersionError` when one is of a version that this package does not know.
-        With ``salvage`` such a text file is left out instead.
+        Raises :class:`StorageError` where none of these exists (the message says what was looked
+        for), :class:`CorruptRecordError` for a malformed text file, and
+        :class:`UnsupportedVersionError` for one of an unknown version. With ``salvage`` such a text
+        file is skipped instead.
         """
         path = Path(path)
         if path.is_dir():
-            texts = _Texts(salvage=salvage)
+            texts = _TextFiles(salvage=salvage)
             if path.name == METADATA_LOG or _looks_like_a_log(path):
                 return cls._of_metadata_dir(path, path, path.parent, texts)
             return cls._of_log_dir(path, texts)
@@ -170,19 +168,17 @@ class MetadataDirectory:
 
     @property
     def log_start_offset(self) -> int:
-        """The base offset of the first segment; -1 where there is no segment or its name does
-        not tell.
-        """
+        """The base offset of the first segment; -1 without a segment or where its name lacks it."""
         return self.segments[0].base_offset if self.segments else -1
 
     def newest_snapshot(
         self, max_end_offset: int | None = None, *, without: Container[Path] = ()
     ) -> SnapshotFile | None:
-        """The newest snapshot from which the state can be built, or None.
+        """Return the newest snapshot from which the state can be built, or None.
 
-        Usable is one that is not empty and does not end before the log starts, as the records
-        between the two would be missing. With ``max_end_offset`` it also ends at or before that
-        offset. The paths ``without`` are known to be damaged.
+        It is not empty and does not end before the log starts, as the records between the two would
+        be missing; with ``max_end_offset`` it ends at or before that offset. The paths in
+        ``without`` are known to be damaged.
         """
         for snapshot in reversed(self.snapshots):
             if snapshot.size == 0 or 0 <= snapshot.end_offset < self.log_start_offset:
@@ -194,14 +190,13 @@ class MetadataDirectory:
         return None
 
     @classmethod
-    def _of_log_dir(cls, path: Path, texts: _Texts) -> MetadataDirectory:
+    def _of_log_dir(cls, path: Path, texts: _TextFiles) -> MetadataDirectory:
         if (path / METADATA_LOG).is_dir():
             return cls._of_metadata_dir(path, path / METADATA_LOG, path, texts)
         properties = texts.read(path / META_PROPERTIES, _meta_properties)
         bootstrap = _bootstrap_checkpoint(path)
         if bootstrap is not None:
-            # A directory that was formatted and never started holds its first records and no
-            # log yet.
+            # Formatted and never started: the first records are there, a log is not.
             return cls(path, path, None, properties, None, (), (), bootstrap, (), texts.left_out)
         looked_for = (
             f"looked for {METADATA_LOG}/, {BOOTSTRAP_CHECKPOINT}, segments (%020d.log) "
@@ -209,12 +204,12 @@ class MetadataDirectory:
         )
         hint = ""
         if properties is not None:
-            hint = f"; {META_PROPERTIES} is there: is metadata.log.dir another directory?"
-        raise StorageError(f"{path} holds no metadata log: {looked_for}{hint}")
+            hint = f"; it has {META_PROPERTIES}: is metadata.log.dir another directory?"
+        raise StorageError(f"{path} has no metadata log: {looked_for}{hint}")
 
     @classmethod
     def _of_metadata_dir(
-        cls, path: Path, metadata_dir: Path, log_dir: Path, texts: _Texts
+        cls, path: Path, metadata_dir: Path, log_dir: Path, texts: _TextFiles
     ) -> MetadataDirectory:
         if metadata_dir.name == METADATA_LOG:
             texts.read(metadata_dir / PARTITION_METADATA, _refuse_data_partition)
@@ -235,7 +230,7 @@ class MetadataDirectory:
         bootstrap = _bootstrap_checkpoint(log_dir)
         if not segments and not snapshots and bootstrap is None:
             raise StorageError(
-                f"{metadata_dir} holds no metadata log: looked for segments (%020d.log) and "
+                f"{metadata_dir} has no metadata log: looked for segments (%020d.log) and "
                 f"snapshots (%020d-%010d.checkpoint)"
             )
         return cls(
@@ -265,8 +260,8 @@ class MetadataDirectory:
         )
 
 
-class _Texts:
-    """Reads small files; one that cannot be read is refused, or left out where salvaging."""
+class _TextFiles:
+    """Reads small text files; rejects a malformed one, or skips it when salvaging."""
 
     def __init__(self, *, salvage: bool) -> None:
         self._salvage = salvage
@@ -277,7 +272,7 @@ class _Texts:
         return tuple(self._left_out)
 
     def read(self, path: Path, parse: Callable[[Path], T]) -> T | None:
-        """What ``parse`` makes of the file; None without the file, or where it is left out."""
+        """Return ``parse(path)``; None where the file is missing or skipped."""
         if not path.is_file():
             return None
         try:
@@ -290,7 +285,7 @@ class _Texts:
 
 
 def reason_of(error: KraftError) -> str:
-    """What an error says, without the file that is named beside it."""
+    """Return an error's text without the path of the file."""
     if not isinstance(error, CorruptRecordError):
         return str(error)
     at = f" at byte {error.position}" if error.position >= 0 else ""
@@ -298,12 +293,14 @@ def reason_of(error: KraftError) -> str:
 
 
 def parse_meta_properties(text: str, path: str | PathLike[str] | None = None) -> MetaProperties:
-    """The fields of a ``meta.properties`` file (Kafka's ``MetaProperties``), from its text."""
+    """Return the fields of a ``meta.properties`` file (Kafka's ``MetaProperties``)
+    from its text.
+    """
     properties = parse_properties(text, path)
     version_text = properties.get("version", "0")
     if version_text not in ("0", "1"):
         raise UnsupportedVersionError(
-            f"{META_PROPERTIES} is of version {version_text!r}, known are 0 and 1 (file {path})"
+            f"{META_PROPERTIES} has version {version_text!r}, supported are 0 and 1 (file {path})"
         )
     version = int(version_text)
     id_name = "node.id" if version == 1 else "broker.id"
@@ -327,10 +324,10 @@ def parse_meta_properties(text: str, path: str | PathLike[str] | None = None) ->
 
 
 def without_checksum(content: bytes, path: str | PathLike[str] | None = None) -> tuple[bytes, bool]:
-    """The content of a ``quorum-state`` as Kafka writes it, and whether it had a checksum.
+    """Return the content of a ``quorum-state`` as Kafka writes it, and whether it had a checksum.
 
-    kraft's own files have one (``,"crc32c":"89abcdef"}`` at the end), which Kafka passes over.
-    Raises :class:`CorruptRecordError` where it does not match.
+    kraft writes one (``,"crc32c":"89abcdef"}`` at the end), which Kafka ignores. Raises
+    :class:`CorruptRecordError` where it does not match.
     """
     match = _CHECKSUM.search(content)
     if match is None:
@@ -342,13 +339,13 @@ def without_checksum(content: bytes, path: str | PathLike[str] | None = None) ->
 
 
 def parse_quorum_state(text: str, path: str | PathLike[str] | None = None) -> QuorumState:
-    """The fields of a ``quorum-state`` file, from its text; only the first line counts, as in
+    """Return the fields of a ``quorum-state`` file from its text; only the first line counts, as in
     Kafka.
 
-    Every field that ``QuorumStateData.json`` names for the ``data_version`` must be there with
-    its type and within its range; fields it does not name are passed over.
+    Every field that ``QuorumStateData.json`` names for the ``data_version`` must exist with its
+    type and within its range; other fields are ignored.
     """
-    # Imported here: it is a fifth of what importing kraft costs, and few openings need it.
+    # Imported here: json is a fifth of the time of `import kraft`, and few openings need it.
     import json
 
     line = text.split("\n", 1)[0]
@@ -361,7 +358,7 @@ def parse_quorum_state(text: str, path: str | PathLike[str] | None = None) -> Qu
     version = _integer(data, "data_version", _INT16, path)
     if version not in (0, 1):
         raise UnsupportedVersionError(
-            f"{QUORUM_STATE} is of data_version {version}, known are 0 and 1 (file {path})"
+            f"{QUORUM_STATE} has data_version {version}, supported are 0 and 1 (file {path})"
         )
     voted_directory_id: Uuid | None = None
     voters: tuple[int, ...] | None = None
@@ -383,7 +380,7 @@ def parse_quorum_state(text: str, path: str | PathLike[str] | None = None) -> Qu
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _field(data: Mapping[str, Any], name: str, path: str | PathLike[str] | None) -> Any:
@@ -396,7 +393,7 @@ def _integer(
     data: Mapping[str, Any], name: str, bounds: tuple[int, int], path: str | PathLike[str] | None
 ) -> int:
     value = _field(data, name, path)
-    # A JSON true is a Python int too, and a vote for node 1 is not "true".
+    # type(), as isinstance() would accept a JSON true for node 1.
     if type(value) is not int or not bounds[0] <= value <= bounds[1]:
         raise CorruptRecordError(
             f"{QUORUM_STATE}: {name} is {value!r:.40}, not an integer in {bounds[0]}..{bounds[1]}",
@@ -456,7 +453,7 @@ def _quorum_state(path: Path) -> QuorumState:
 
 
 def _looks_like_a_log(path: Path) -> bool:
-    """Whether a directory of another name holds a metadata log: people copy and rename them."""
+    """Return whether a directory of another name holds a metadata log (a copy or a renamed one)."""
     return any(
         _SEGMENT_NAME.match(entry.name) or _SNAPSHOT_NAME.match(entry.name)
         for entry in _entries(path)
@@ -464,7 +461,7 @@ def _looks_like_a_log(path: Path) -> bool:
 
 
 def _refuse_data_partition(path: Path) -> None:
-    """A data partition's directory has segments too; its ``partition.metadata`` gives it away."""
+    """Raise for a data partition's directory, recognized by its ``partition.metadata``."""
     match = re.search(r"^topic_id:\s*(\S+)\s*$", _text(path), re.MULTILINE)
     if match and match[1] != METADATA_TOPIC_ID:
         raise StorageError(

@@ -1,9 +1,9 @@
 """``Metadata``: a cluster's metadata as a library object, and ``open_metadata``, which makes one.
 
-Owns the ties between the state (``Cluster``), the bytes it came from (``MetadataSource``) and the
-batches that were applied since (``AppliedBatches``). Deciding (``fence`` and its like) never
-changes the state: it returns the records that Kafka's controller would write, ``apply`` makes them
-take effect, ``append`` writes them.
+A ``Metadata`` joins the state (``MetadataState``), the files it was read from (``MetadataSource``)
+and the batches applied since (``AppliedBatches``). A decision method (``fence_broker``, ...) never
+changes the state: it returns the records that Kafka's controller would write. ``apply`` applies
+records, ``append`` writes them to a log.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import ref
 
-from kraft._core.batch import assign_offsets
+from kraft._core.bytes.batch import assign_offsets
 from kraft.errors import (
     InvalidArgumentError,
     InvalidRequestError,
@@ -22,8 +22,8 @@ from kraft.errors import (
     OffsetOutOfRangeError,
 )
 from kraft.image.cluster import ClusterState
-from kraft.image.replay import Cluster
-from kraft.metadata.applied import AppliedBatches
+from kraft.image.replay import MetadataState
+from kraft.metadata.applied_batches import AppliedBatches
 from kraft.metadata.arguments import (
     disk_errors,
     instance_of,
@@ -32,18 +32,28 @@ from kraft.metadata.arguments import (
     whole_number,
 )
 from kraft.metadata.decisions import Decisions
+from kraft.metadata.log_records import LogRecord, read_records, record_type_of
 from kraft.metadata.partitions import Partitions, Topics
-from kraft.metadata.reading import LogRecord, read_records, record_type_of
 from kraft.metadata.snapshots import save_snapshot
 from kraft.metadata.source import MetadataSource
-from kraft.records import METADATA_VERSION, Record
+from kraft.records import METADATA_VERSION, Record, Uuid
 from kraft.records.batches import encode_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
-    from kraft._core.log import Log
+    from kraft._core.log.log import Log
+    from kraft.image import (
+        AccessControl,
+        BrokerRegistration,
+        ClientQuotas,
+        Configs,
+        ControllerRegistration,
+        Quorum,
+        ScramCredential,
+        Token,
+    )
     from kraft.metadata.diff import Differences
 
 
@@ -54,23 +64,21 @@ def open_metadata(
     salvage: bool = False,
     use_column_cache: bool = True,
 ) -> Metadata:
-    """Opens the metadata of a Kafka cluster: a ``log.dir``, a ``__cluster_metadata-0`` directory,
-    one ``.log`` segment or one ``.checkpoint``.
+    """Open a Kafka cluster's metadata: a ``log.dir``, a ``__cluster_metadata-0`` directory, one
+    ``.log`` segment or one ``.checkpoint``.
 
-    The state is that of all records that are there, or with ``at`` of those below that offset;
-    records of an open or aborted metadata transaction are not part of it. Nothing on disk is
-    changed. A log does not say how much of it was committed: the last records may be ones that a
-    leader had not committed yet.
+    Returns the state of all records found, or with ``at`` of those below that offset, without
+    records of an open or aborted metadata transaction. Nothing on disk is changed. A log does not
+    say how much of it was committed: its last records may be uncommitted ones.
 
     ``salvage`` reads past damage in the log and falls back from damaged snapshots to older ones
-    (``Metadata.source.damage`` names what was left out).
-    ``use_column_cache`` lets a column checkpoint beside the snapshot stand in for decoding it,
-    after checking it.
+    (``Metadata.source.damage`` lists what was skipped). ``use_column_cache`` loads a column
+    checkpoint beside the snapshot, after checking it, instead of decoding the snapshot.
 
-    Raises :class:`StorageError` where nothing of the kind lies at ``path``,
-    :class:`CorruptRecordError` (with file, offset and byte position) for malformed bytes,
-    :class:`DamagedLogError` for damage that valid batches follow, :class:`OffsetOutOfRangeError`
-    for an ``at`` that is not there any more.
+    Raises :class:`StorageError` where ``path`` holds no metadata, :class:`CorruptRecordError` (with
+    file, offset and byte position) for malformed bytes, :class:`DamagedLogError` for damage that
+    valid batches follow, :class:`OffsetOutOfRangeError` for an ``at`` outside the available
+    offsets.
     """
     found = path_of(path, "path")
     if at is not None:
@@ -82,27 +90,26 @@ def open_metadata(
 
 
 class Metadata(Decisions):
-    """The state of a cluster, to be asked, changed and written back.
+    """The state of a cluster as of ``next_offset``: read it, change it, write it.
 
-    Made by :func:`open_metadata`; ``Metadata()`` is an empty cluster. The state stands at
-    ``next_offset``.
+    Made by :func:`open_metadata`; ``Metadata()`` is an empty cluster.
     """
 
     def __init__(
         self,
-        cluster: Cluster | None = None,
+        cluster: MetadataState | None = None,
         *,
         source: MetadataSource | None = None,
         first_offset: int = 0,
     ) -> None:
         if cluster is None:
-            cluster = Cluster(journaling=True)
-        self.cluster = instance_of(cluster, Cluster, "cluster")
+            cluster = MetadataState(journaling=True)
+        self.cluster = instance_of(cluster, MetadataState, "cluster")
         self.source = None if source is None else instance_of(source, MetadataSource, "source")
         self.first_offset = whole_number(first_offset, "first_offset")
         self.partitions = Partitions(self.cluster.table)
         self.topics = Topics(self.cluster.table)
-        #: The offset as of which the state was opened: the source holds the records below.
+        #: The offset at which the state was opened: records below it are in the source.
         self.opened_offset = self.cluster.next_offset
         self._applied = AppliedBatches(self.opened_offset)
         # A list, as differences are compared by value and so have no hash.
@@ -112,48 +119,48 @@ class Metadata(Decisions):
 
     @property
     def state(self) -> ClusterState:
-        """Everything that is no topic or partition."""
+        """Everything except topics and partitions."""
         return self.cluster.state
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next record gets; the state is that of all records below."""
+        """The offset of the next record; the state includes all records below it."""
         return self.cluster.next_offset
 
     @property
     def epoch(self) -> int:
-        """The leader epoch of the last records."""
+        """The leader epoch of the last record."""
         return self.state.quorum.leader_epoch
 
     @property
     def cluster_id(self) -> str | None:
-        """As meta.properties has it; None where there is none."""
+        """The ``cluster.id`` of meta.properties; None without that file."""
         properties = self.source and self.source.directory.meta_properties
         return properties.cluster_id if properties else None
 
     @property
     def metadata_version(self) -> int:
-        """The finalized metadata.version, as a level."""
+        """The finalized metadata.version, as a feature level."""
         return self.state.metadata_version
 
     @property
-    def quorum(self) -> Any:
-        """Leader, epoch, voters and kraft.version, as the control records say."""
+    def quorum(self) -> Quorum:
+        """Leader, epoch, voters and kraft.version from the control records."""
         return self.state.quorum
 
     @property
-    def brokers(self) -> Mapping[int, Any]:
+    def brokers(self) -> Mapping[int, BrokerRegistration]:
         """Broker registrations by id."""
         return self.state.brokers
 
     @property
-    def controllers(self) -> Mapping[int, Any]:
+    def controllers(self) -> Mapping[int, ControllerRegistration]:
         """Controller registrations by id."""
         return self.state.controllers
 
     @property
-    def configs(self) -> Any:
-        """Configs by (resource type, name); ``configs.topic(name)`` and its like find one
+    def configs(self) -> Configs:
+        """Configs by (resource type, name); ``configs.topic(name)`` and the like return one
         resource's.
         """
         return self.state.configs
@@ -164,44 +171,49 @@ class Metadata(Decisions):
         return self.state.features
 
     @property
-    def acls(self) -> Any:
+    def acls(self) -> Mapping[Uuid, AccessControl]:
+        """ACLs by id."""
         return self.state.acls
 
     @property
-    def scram_credentials(self) -> Any:
+    def scram_credentials(self) -> Mapping[tuple[int, str], ScramCredential]:
+        """SCRAM credentials by (mechanism, user); mechanism 1 is SHA-256, 2 SHA-512."""
         return self.state.scram_credentials
 
     @property
-    def client_quotas(self) -> Any:
+    def client_quotas(self) -> ClientQuotas:
+        """Quota values by entity, then by name."""
         return self.state.client_quotas
 
     @property
-    def delegation_tokens(self) -> Any:
+    def delegation_tokens(self) -> Mapping[str, Token]:
+        """Delegation tokens by id."""
         return self.state.delegation_tokens
 
     @property
     def next_producer_id(self) -> int:
+        """The first id of the next block of producer ids; -1 before the first block."""
         return self.state.next_producer_id
 
     @property
     def record_counts(self) -> dict[int, int]:
-        """How many data records of each api key went into this state."""
+        """The number of data records in this state by API key."""
         return self.cluster.table.counts_by_key
 
     # -- time
 
     def at(self, offset: int) -> Metadata:
-        """The state as of ``offset``: of all records below it. This one stays as it is.
+        """Return the state as of ``offset``, of all records below it; this object does not change.
 
-        Raises :class:`OffsetOutOfRangeError` where the records are not there any more.
+        Raises :class:`OffsetOutOfRangeError` where the records are not available.
         """
         offset = whole_number(offset, "offset")
         if offset > self.next_offset:
             raise OffsetOutOfRangeError(
-                f"there is no state as of offset {offset}: the last is as of {self.next_offset}"
+                f"no state is available as of offset {offset}: the last is {self.next_offset}"
             )
         if self.source is None:
-            cluster, began = Cluster(journaling=True), 0
+            cluster, began = MetadataState(journaling=True), 0
         else:
             cluster, began = self.source.load(min(offset, self.opened_offset))
         past = Metadata(cluster, source=self.source, first_offset=began)
@@ -214,8 +226,8 @@ class Metadata(Decisions):
     def revert(self, offset: int) -> None:
         """Remove every record from ``offset`` on from the state.
 
-        ``offset`` is the first of a batch that was applied since opening and is not written, or
-        ``next_offset``. Raises :class:`OffsetOutOfRangeError` for any other offset, and for one
+        ``offset`` is ``next_offset``, or the first of a batch that was applied since opening and
+        not yet written. Raises :class:`OffsetOutOfRangeError` for any other offset, and for one
         inside a metadata transaction that was aborted since.
         """
         offset = whole_number(offset, "offset")
@@ -227,10 +239,10 @@ class Metadata(Decisions):
     def records(
         self, type: str | type[Record] | None = None, since: int | None = None
     ) -> Iterator[LogRecord]:
-        """Every record that is there from offset ``since`` on, control records included.
+        """Yield every available record from offset ``since`` on, control records included.
 
-        Those of the log, then those applied since; of a lone checkpoint, those in it. ``type``
-        keeps one type, by class or by Kafka's name.
+        First the records of the log, then those applied since; for a lone checkpoint the records in
+        it. ``type`` selects one type, by class or by Kafka's name.
         """
         wanted = None if type is None else record_type_of(type)
         start = 0 if since is None else whole_number(since, "since")
@@ -243,7 +255,7 @@ class Metadata(Decisions):
                     data, record_type=wanted, since=start, path=path, base_position=position
                 ):
                     if len(self._applied) and record.offset >= self.opened_offset:
-                        # An earlier state was opened: the applied records took these offsets.
+                        # The state was opened before the log's end: applied records replace these.
                         break
                     yield record
         for _, batches in self._applied.since(start):
@@ -252,11 +264,12 @@ class Metadata(Decisions):
     # -- change
 
     def apply(self, records: Buffer | Record | Iterable[Record], *, timestamp_ms: int = 0) -> int:
-        """Makes records take effect: typed ones, a decision of this class, or encoded batches.
+        """Apply records and return the offset of the first: typed records, a decision, or encoded
+        batches.
 
-        They get the next offsets and the present epoch; the offset of the first is returned. Typed
-        records are appended as of ``timestamp_ms``; what is encoded keeps the time that it has.
-        When a record contradicts the state, :class:`ReplayError` is raised and the state stays.
+        They get the next offsets and the current epoch. Typed records get ``timestamp_ms`` as
+        append time; encoded batches keep theirs. Raises :class:`ReplayError` where a record
+        contradicts the state, which then does not change.
         """
         first = self.next_offset
         batches = self._encode(records, whole_number(timestamp_ms, "timestamp_ms", low=-1))
@@ -267,7 +280,7 @@ class Metadata(Decisions):
         try:
             self.cluster.apply(batches, verify_crc=False)
         except KraftError:
-            # Records that abort a transaction and then contradict the state revert its begin too.
+            # A batch that aborts a transaction and then fails also reverted the begin: re-apply it.
             for _, earlier in self._applied.since(self.next_offset):
                 self.cluster.apply(earlier, verify_crc=False)
             raise
@@ -279,7 +292,7 @@ class Metadata(Decisions):
             records = (records,)
         encoded = getattr(records, "batches", records)
         if isinstance(encoded, (bytes, bytearray, memoryview)):
-            # The bytes get their offsets in place, so they must be this object's own.
+            # Offsets are assigned in place, so copy the caller's bytes.
             return memoryview(bytearray(encoded))
         if not isinstance(encoded, Iterable):
             raise InvalidArgumentError(
@@ -288,7 +301,7 @@ class Metadata(Decisions):
         return encode_records(
             (instance_of(each, Record, "each of the records") for each in encoded),
             timestamp_ms=timestamp_ms,
-            # Before the first FeatureLevel nothing says which versions are meant: the newest are.
+            # Before the first FeatureLevel no metadata.version is set: use the newest.
             metadata_version=self.metadata_version if METADATA_VERSION in self.features else None,
         )
 
@@ -298,7 +311,7 @@ class Metadata(Decisions):
         return len(self._applied) > 0
 
     def _keep_differences(self, differences: Differences) -> None:
-        """Have ``differences``, made from this state, settled before the state changes."""
+        """Register ``differences`` of this state, to settle them before the state changes."""
         self._differences = [each for each in self._differences if each() is not None]
         self._differences.append(ref(differences))
 
@@ -311,18 +324,18 @@ class Metadata(Decisions):
 
     @property
     def pending(self) -> int:
-        """How many applied records are not written yet."""
+        """The number of applied records that are not yet written."""
         return self.next_offset - self._applied.written_offset
 
     def append(self, log: Log) -> tuple[int, int] | None:
-        """Write the records that were applied and are not written to ``log``, and fsync it.
+        """Append the applied, unwritten records to ``log``, and fsync it.
 
-        Return the (first, last) offset written, None where ``pending`` is 0. The log must end where
-        these records begin, and not inside a metadata transaction that the state leaves out;
-        otherwise raise :class:`InvalidRequestError`, and write nothing. Raise
-        :class:`StorageError` where the disk refuses.
+        Returns the (first, last) offset written, None where ``pending`` is 0. The log must end at
+        the first of these records, and not inside a metadata transaction that the state leaves out;
+        otherwise raises :class:`InvalidRequestError` and writes nothing. Raises
+        :class:`StorageError` where the write fails.
         """
-        from kraft._core.log import Log
+        from kraft._core.log.log import Log
 
         instance_of(log, Log, "log")
         first = self._applied.written_offset
@@ -331,19 +344,19 @@ class Metadata(Decisions):
         if log.log_end_offset != first:
             raise InvalidRequestError(
                 f"the log ends at offset {log.log_end_offset}, the applied records begin at "
-                f"{first}: open the metadata that this log holds, or begin a log at that offset"
+                f"{first}: open the metadata of this log, or start a log at that offset"
             )
         if self.cluster.dropped_transaction is not None:
             raise InvalidRequestError(
                 f"the log ends inside the transaction of offset {self.cluster.dropped_transaction},"
-                " which this state leaves out: records behind it would be left out too. Cut the "
+                " which this state excludes: records after it would be excluded too. Truncate the "
                 "log there, or let a controller abort the transaction"
             )
         for _, batches in self._applied.unwritten():
-            # Counted one by one: where the disk refuses a later one, these are in the log.
+            # After each append, as a later one may fail.
             self._applied.written_offset = log.append(batches)[1] + 1
         log.sync()
-        # A written record is not reverted any more.
+        # A written record is never reverted.
         self.cluster.forget(self.next_offset)
         return first, self.next_offset - 1
 
@@ -354,13 +367,13 @@ class Metadata(Decisions):
         columns: bool = True,
         timestamp_ms: int | None = None,
     ) -> Path:
-        """Writes the state as Kafka's snapshot (``%020d-%010d.checkpoint``) into ``directory``; its
-        path.
+        """Write the state to ``directory`` as Kafka's snapshot (``%020d-%010d.checkpoint``); return
+        its path.
 
-        ``columns`` puts a column checkpoint beside it, from which the next opening is faster; it is
-        a cache and may be deleted at any time. ``timestamp_ms`` is the append time of the last
-        record in it (default: what the log it came from says of that record, or what ``apply`` was
-        told). Raises :class:`StorageError`, :class:`UnsupportedVersionError`.
+        ``columns`` adds a column checkpoint, which makes the next opening faster; it is a cache and
+        may be deleted at any time. ``timestamp_ms`` is the append time of the last record (default:
+        :attr:`newest_timestamp_ms`). Raises :class:`StorageError`,
+        :class:`UnsupportedVersionError`.
         """
         if timestamp_ms is None:
             timestamp_ms = self.newest_timestamp_ms
@@ -375,8 +388,8 @@ class Metadata(Decisions):
 
     @property
     def newest_timestamp_ms(self) -> int:
-        """When the last record of the state was appended: as the log it came from says, else its
-        snapshot, and as was told of what was applied since.
+        """The append time of the last record, in ms: from the log, else the snapshot, or from
+        ``apply``.
         """
         opened = -1
         if self.source is not None:
@@ -386,8 +399,8 @@ class Metadata(Decisions):
         return max(opened, self._applied.newest_timestamp_ms(), 0)
 
     def to_arrow(self) -> pa.Table:
-        """The partitions as an Arrow table (the extra ``kraft[arrow]``), names and lists spread
-        out.
+        """Return the partitions as an Arrow table (the extra ``kraft[arrow]``) with names and
+        lists.
         """
         from kraft.metadata.arrow import partitions_to_arrow
 

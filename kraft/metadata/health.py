@@ -1,8 +1,8 @@
-"""``Health``: which partitions want attention, as masks over the rows of the partition table.
+"""``Health``: masks over the rows of the partition table for partitions that need attention.
 
-Owns the rules of ``kafka-topics --describe`` with ``--under-replicated-partitions`` and its like
-(Kafka's ``TopicCommand.PartitionDescription``), each one pass over columns. Read by the command
-line; the rows of removed topics are never marked.
+Implements the rules of ``kafka-topics --describe`` with ``--under-replicated-partitions`` and the
+like (Kafka's ``TopicCommand.PartitionDescription``), each in one pass over columns. Called by the
+command line and the lab; the rows of removed topics are never marked.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _DEFAULT_MIN_ISR = 1
 
 
 class Health:
-    """The state of every partition of ``metadata`` as it was when this was made: bool (n,) each."""
+    """The health of every partition of ``metadata`` when this object was made: bool (n,) masks."""
 
     def __init__(self, metadata: Metadata) -> None:
-        # The facade imports what lies below it, this module among them.
+        # Imported here, as the facade imports this package's lower modules.
         from kraft.metadata.facade import Metadata
 
         self._metadata = instance_of(metadata, Metadata, "metadata")
@@ -39,11 +39,12 @@ class Health:
 
     @property
     def without_leader(self) -> Mask:
+        """The partition has no leader."""
         return self.live & (self._leader < 0)
 
     @property
     def unavailable(self) -> Mask:
-        """No leader, or one that is fenced or not registered."""
+        """The leader is missing, fenced or not registered."""
         brokers = self._metadata.brokers.values()
         unfenced = np.array([each.id for each in brokers if not each.fenced], np.int32)
         return self.live & ~np.isin(self._leader, unfenced)
@@ -61,9 +62,9 @@ class Health:
 
     @property
     def under_replicated(self) -> Mask:
-        """Fewer replicas in sync than the replication factor.
+        """Fewer replicas are in sync than the replication factor.
 
-        While replicas are added the factor is what it will be without the added ones.
+        During a reassignment the factor does not count the replicas that are being added.
         """
         partitions = self._metadata.partitions
         factor = partitions.replica_count()
@@ -73,19 +74,20 @@ class Health:
 
     @property
     def under_min_isr(self) -> Mask:
-        """No leader, or fewer replicas in sync than ``min.insync.replicas``."""
+        """There is no leader, or fewer replicas are in sync than ``min.insync.replicas``."""
         return self.live & ((self._leader < 0) | (self._isr_size < self.min_isr))
 
     @property
     def at_min_isr(self) -> Mask:
-        """Exactly ``min.insync.replicas`` in sync: none may be lost."""
+        """Exactly ``min.insync.replicas`` replicas are in sync: losing one stops writes."""
         return np.asarray(self.live & (self._isr_size == self.min_isr))
 
     @property
     def min_isr(self) -> NDArray[np.int32]:
-        """``min.insync.replicas`` of each row: the topic's own, else the cluster's default, else 1.
+        """``min.insync.replicas`` of each row: the topic's own, else the cluster's default, else 1:
+        i32 (n,).
 
-        i32 (n,). What a broker's own file sets is not in the metadata and does not count here.
+        A broker's own configuration file is not in the metadata and does not count.
         """
         metadata = self._metadata
         topic = metadata.partitions.topic

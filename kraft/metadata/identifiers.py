@@ -1,4 +1,4 @@
-"""Identifiers that nothing else has, and those that are Kafka's own."""
+"""Random uuids."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from kraft.records import Uuid
 
 
 def random_uuid() -> Uuid:
-    """A uuid that nothing else has, as Kafka draws one: not reserved, and its text does not begin
-    with a dash, which a command line would take for an option.
+    """Return a random uuid as Kafka draws one: not reserved, and its text does not begin with a
+    dash.
+
+    A command line would take a leading dash for an option.
     """
     while True:
         uuid = Uuid(secrets.token_bytes(16))

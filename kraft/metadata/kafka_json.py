@@ -1,10 +1,9 @@
-"""Records as the JSON of Kafka's own tools, without what nobody should read.
+"""Records as the JSON of Kafka's own tools, with secrets hidden.
 
-Owns the names (Kafka's camelCase, ``PARTITION_CHANGE_RECORD``), which fields a record of a
-version shows (a tagged field only where it is not at its default, as Kafka's generated
-``*JsonConverter`` classes have it), and which values are secrets: the salt and keys of SCRAM
-credentials, and settings that Kafka keeps as passwords. A secret never reaches the output unless
-it was asked for.
+Defines the names (Kafka's camelCase, ``PARTITION_CHANGE_RECORD``), the fields that a record version
+shows (a tagged field only where it is not at its default, as in Kafka's generated
+``*JsonConverter`` classes), and which values are secrets: the salt and keys of SCRAM credentials,
+and settings of type PASSWORD. Output contains a secret only where the caller asks for it.
 """
 
 from __future__ import annotations
@@ -17,20 +16,23 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from kraft._core.message_schema import FieldSpec
+from kraft._core.codec.message_schema import FieldSpec
 from kraft.image.diff import HIDDEN
 from kraft.records import CONTROL_TYPES, Config, Record, Struct, UserScramCredential, Uuid
 
 _Convert = Callable[[Any, int], Any]
 
-# Equal to no value of a field.
+# A default that equals no value: the field is always shown.
 _NEVER = object()
+
+# JSON has these types; most values have one of them.
+_PLAIN = frozenset((bool, int, str))
 
 _SCRAM_SECRETS = ("salt", "storedKey", "serverKey")
 _CONTROL = frozenset(CONTROL_TYPES.values())
 
-# The settings of Kafka's SslConfigs, SaslConfigs and broker configs whose type is PASSWORD, with
-# or without the prefix of a listener or mechanism, and any other whose name says that it is one.
+# Settings of type PASSWORD in Kafka's SslConfigs, SaslConfigs and broker configs, with or without
+# a listener's or mechanism's prefix, and any other setting with such a name.
 _SECRET_SETTING = re.compile(
     r"(password|secret|credential|private\.key"
     r"|sasl\.jaas\.config|ssl\.(keystore\.(key|certificate\.chain)|truststore\.certificates))",
@@ -41,7 +43,7 @@ _NO_SECRET = frozenset({"password.encoder.iterations", "password.encoder.key.len
 
 @cache
 def type_name(record_type: type[Record]) -> str:
-    """``PARTITION_CHANGE_RECORD``; control records go by their class: ``LeaderChange``."""
+    """Return ``PARTITION_CHANGE_RECORD``; for a control record its class name: ``LeaderChange``."""
     name = record_type.__name__
     if record_type in _CONTROL:
         return name
@@ -49,7 +51,7 @@ def type_name(record_type: type[Record]) -> str:
 
 
 def data_of(record: Record, *, show_secrets: bool = False) -> dict[str, Any]:
-    """The fields of a record in its version, as Kafka's tools print them."""
+    """Return the fields of a record in its version, as Kafka's tools print them."""
     data = _struct(record, record.version)
     if show_secrets:
         return data
@@ -61,12 +63,12 @@ def data_of(record: Record, *, show_secrets: bool = False) -> dict[str, Any]:
 
 
 def is_secret_setting(name: str) -> bool:
-    """Whether the value of this setting must not be shown."""
+    """Return whether the value of this setting must be hidden."""
     return name not in _NO_SECRET and _SECRET_SETTING.search(name) is not None
 
 
 def settings_of(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings by name in order, secrets hidden."""
+    """Return settings ordered by name, secrets hidden."""
     return {
         name: HIDDEN if is_secret_setting(name) else value
         for name, value in sorted(settings.items())
@@ -75,13 +77,15 @@ def settings_of(settings: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def camel_case(name: str) -> str:
-    """``end_points`` -> ``endPoints``; Kafka writes KRaft with two capitals."""
+    """Return ``endPoints`` for ``end_points``; Kafka writes KRaft with two capitals."""
     first, *rest = name.replace("kraft", "k_raft").split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def json_value(value: Any) -> Any:
-    """A value of the library in JSON: uuids as Kafka's text, bytes in base64, tuples as lists."""
+    """Return a library value as JSON: uuids as Kafka's text, bytes in base64, tuples as lists."""
+    if value is None or type(value) in _PLAIN:
+        return value
     if isinstance(value, Uuid):
         return str(value)
     if isinstance(value, bytes):
@@ -93,7 +97,7 @@ def json_value(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {camel_case(name): json_value(item) for name, item in value._asdict().items()}
     if is_dataclass(value):
-        # What is left out of a repr is a secret.
+        # Fields excluded from the repr are secrets.
         return {
             camel_case(each.name): json_value(getattr(value, each.name))
             for each in fields(value)
@@ -102,7 +106,7 @@ def json_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such numbers; Kafka's tools print them as text too.
+        # JSON has no NaN or infinity; Kafka's tools print them as text too.
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     return value
 
@@ -123,7 +127,9 @@ def _struct(struct: Struct, version: int) -> dict[str, Any]:
 def _fields(
     struct_type: type[Struct], version: int
 ) -> tuple[tuple[str, str, Any, _Convert | None], ...]:
-    """Of each field in this version: its name, Kafka's, the value that is not shown, how it is."""
+    """Return for each field of this version: attribute, Kafka's name, hidden default,
+    conversion.
+    """
     at_default = struct_type()
     return tuple(
         (

@@ -1,10 +1,10 @@
-"""The metadata of several nodes of one quorum, side by side.
+"""Compare the metadata of several nodes of one quorum.
 
-Owns what must hold between them: one cluster, different nodes and directories, the same batches at
-the same offsets, the same state in snapshots of one name. A follower appends the leader's batches
-as they are, so that logs are compared byte by byte. Fed by ``verification``.
+The nodes must have one cluster id, different node and directory ids, the same batches at the same
+offsets, and the same state in snapshots of one name. A follower appends the leader's batches
+unchanged, so logs are compared byte by byte. Called by ``verification``.
 
-Invariant: of each log a few MiB are looked at, at a time.
+Invariant: at most a few MiB of each log are in memory at a time.
 """
 
 from __future__ import annotations
@@ -15,43 +15,45 @@ from pathlib import Path
 
 import numpy as np
 
-from kraft._core.batch import scan
+from kraft._core.bytes.batch import scan
 from kraft.errors import KraftError
+from kraft.metadata.contiguous_slices import batch_ranges
 from kraft.metadata.diff import diff
 from kraft.metadata.directory import META_PROPERTIES, MetaProperties
 from kraft.metadata.facade import Metadata
-from kraft.metadata.findings import Finding, Severity
-from kraft.metadata.runs import pieces_of
 from kraft.metadata.snapshots import load_snapshot
 from kraft.metadata.source import MetadataSource
+from kraft.metadata.verification_findings import Severity, VerificationFinding
 
-_PIECE_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 def compare_nodes(
     sources: Sequence[MetadataSource], advance: Callable[[int], object]
-) -> Iterator[Finding]:
-    """Every pair of directories; ``advance`` is called with the bytes of each step."""
+) -> Iterator[VerificationFinding]:
+    """Yield the findings of every pair of directories; ``advance`` gets the bytes of each step."""
     for one, other in combinations(sources, 2):
         yield from _compare_identities(one, other)
         yield from _compare_logs(one, other, advance)
         yield from _compare_snapshots(one, other)
 
 
-def _compare_identities(one: MetadataSource, other: MetadataSource) -> Iterator[Finding]:
+def _compare_identities(
+    one: MetadataSource, other: MetadataSource
+) -> Iterator[VerificationFinding]:
     mine, theirs = one.directory.meta_properties, other.directory.meta_properties
     if mine is None or theirs is None:
         return
     paths = [_properties_path(each) for each in (one, other)]
 
-    def finding(message: str) -> Finding:
-        return Finding(Severity.CONTRADICTION, paths[0], message, other=paths[1])
+    def finding(message: str) -> VerificationFinding:
+        return VerificationFinding(Severity.CONTRADICTION, paths[0], message, other=paths[1])
 
     if mine.cluster_id != theirs.cluster_id:
-        yield finding(f"is of cluster {mine.cluster_id}, the other of {theirs.cluster_id}")
+        yield finding(f"has cluster id {mine.cluster_id}, the other node has {theirs.cluster_id}")
     for name, value in _ids(mine).items():
         if value is not None and value == _ids(theirs)[name]:
-            yield finding(f"has the {name} {value} of another directory")
+            yield finding(f"has the same {name} as another directory: {value}")
 
 
 def _ids(properties: MetaProperties) -> dict[str, object]:
@@ -63,21 +65,23 @@ def _properties_path(source: MetadataSource) -> Path:
 
 
 class _Batches:
-    """The batches of a log from an offset on, as bytes that are taken bit by bit."""
+    """Cursor over the batches of a log from an offset on; ``data`` is the rest of the current
+    block.
+    """
 
     def __init__(self, source: MetadataSource, since: int) -> None:
-        self._pieces = pieces_of(source.slices(since), _PIECE_BYTES)
+        self._blocks = batch_ranges(source.slices(since), _BLOCK_BYTES)
         self.data = memoryview(b"")
         self.path = ""
         self.skip_before(since)
 
     def fill(self) -> bool:
-        """Whether there is a batch left."""
+        """Read the next block where ``data`` is empty; return False at the end of the log."""
         while not len(self.data):
-            piece = next(self._pieces, None)
-            if piece is None:
+            block = next(self._blocks, None)
+            if block is None:
                 return False
-            self.path, self.data = piece.path, piece.data
+            self.path, self.data = block.path, block.data
         return True
 
     def take(self, size: int) -> None:
@@ -88,7 +92,7 @@ class _Batches:
         return int.from_bytes(self.data[:8], "big", signed=True)
 
     def skip_before(self, offset: int) -> None:
-        """Takes the batches that end before the offset."""
+        """Skip the batches that end before ``offset``."""
         while self.fill():
             batches = scan(self.data, verify_crc=False)
             left = np.flatnonzero(batches.last_offsets >= offset)
@@ -100,7 +104,7 @@ class _Batches:
 
 def _compare_logs(
     one: MetadataSource, other: MetadataSource, advance: Callable[[int], object]
-) -> Iterator[Finding]:
+) -> Iterator[VerificationFinding]:
     since = max(one.log_start_offset, other.log_start_offset)
     until = min(one.log_end_offset, other.log_end_offset)
     if since < 0 or since >= until:
@@ -113,7 +117,7 @@ def _compare_logs(
         else:
             size = _equal_size(mine.data, theirs.data)
             if size == 0 and mine.base_offset != theirs.base_offset:
-                # One of them has a gap, which is a finding of its own.
+                # One log has a gap, which is reported for its directory.
                 behind = max(mine.base_offset, theirs.base_offset)
                 mine.skip_before(behind)
                 theirs.skip_before(behind)
@@ -128,7 +132,7 @@ def _compare_logs(
 
 
 def _equal_size(mine: memoryview, theirs: memoryview) -> int:
-    """The bytes of the whole batches at the front that are the same."""
+    """Return the size of the equal whole batches at the front, in bytes."""
     size = 0
     for batch_size in scan(mine, verify_crc=False).sizes.tolist():
         if mine[size : size + batch_size] != theirs[size : size + batch_size]:
@@ -139,7 +143,7 @@ def _equal_size(mine: memoryview, theirs: memoryview) -> int:
 
 def _divergence(
     one: MetadataSource, other: MetadataSource, mine: _Batches, theirs: _Batches
-) -> Finding:
+) -> VerificationFinding:
     offset = mine.base_offset
     epochs = [
         int(scan(each.data, verify_crc=False).partition_leader_epochs[0]) for each in (mine, theirs)
@@ -155,18 +159,18 @@ def _divergence(
     elif is_committed:
         message = (
             f"the nodes have different batches, of epochs {epochs[0]} and {epochs[1]}, and a "
-            "snapshot behind them says that they were committed"
+            "later snapshot shows that this offset was committed"
         )
     else:
         severity = Severity.NOTE
         message = (
             f"from here on the nodes have batches of epochs {epochs[0]} and {epochs[1]}: one node "
-            "has records that were never committed, and cuts them off when it follows a leader"
+            "has uncommitted records, and truncates them when it follows a leader"
         )
-    return Finding(severity, Path(mine.path), message, offset, Path(theirs.path))
+    return VerificationFinding(severity, Path(mine.path), message, offset, Path(theirs.path))
 
 
-def _compare_snapshots(one: MetadataSource, other: MetadataSource) -> Iterator[Finding]:
+def _compare_snapshots(one: MetadataSource, other: MetadataSource) -> Iterator[VerificationFinding]:
     by_name = {each.path.name: each for each in other.directory.snapshots if each.size}
     for mine in one.directory.snapshots:
         theirs = by_name.get(mine.path.name)
@@ -178,11 +182,11 @@ def _compare_snapshots(one: MetadataSource, other: MetadataSource) -> Iterator[F
                 Metadata(load_snapshot(theirs, use_column_cache=False)),
             )
         except KraftError:
-            # A damaged snapshot is a finding of its directory.
+            # A damaged snapshot is reported for its directory.
             continue
         if found:
             first = found[0]
-            yield Finding(
+            yield VerificationFinding(
                 Severity.CONTRADICTION,
                 mine.path,
                 f"differs from the snapshot of the other node in {len(found)} places, the first is "

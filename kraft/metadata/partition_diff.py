@@ -1,10 +1,10 @@
 """``PartitionDifferences``: which partitions of two tables differ, and in which fields, as columns.
 
-Compares columns only; a row is read on its own where its lists do not fit into them. Called by
-``kraft.metadata.diff``, which makes an object of a difference when one is asked for.
+Compares columns; a row is read on its own only where its lists do not fit into the columns. Called
+by ``kraft.metadata.diff``, which makes a difference an object when a caller reads it.
 
-Invariants: rows are in the order of topic name, then partition id; a bit is set exactly where the
-two ``PartitionInfo`` differ in that field. Neither table changes.
+Invariants: rows are ordered by topic name, then partition id; a bit is set exactly where the two
+``PartitionInfo`` differ in that field. Neither table changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.table import PartitionTable
+from kraft._core.table.table import PartitionTable
 from kraft.errors import InvalidArgumentError
 from kraft.metadata.arguments import shown
 from kraft.metadata.partitions import IRREGULAR, PartitionInfo
@@ -24,7 +24,7 @@ from kraft.metadata.partitions import IRREGULAR, PartitionInfo
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Bit i of :attr:`PartitionDifferences.fields` stands for field i of these.
+#: Bit i of :attr:`PartitionDifferences.fields` means field i of this tuple.
 PARTITION_FIELDS = tuple(
     each.name for each in fields(PartitionInfo) if each.name not in ("topic", "partition")
 )
@@ -35,11 +35,11 @@ _BROKER_LISTS = ("replicas", *_PACKED, "adding_replicas", "removing_replicas")
 
 
 class PartitionDifferences:
-    """The partitions that differ, n of them; of topics that both sides have.
+    """The n partitions that differ, of topics that both states have.
 
     ``before_rows`` and ``after_rows``: i64 (n,), rows of the two ``m.partitions``, -1 where that
     side lacks the partition. ``fields``: u16 (n,), bit i is set where field ``PARTITION_FIELDS[i]``
-    differs, none where a side lacks the partition. The arrays are read-only.
+    differs; 0 where a side lacks the partition. The arrays are read-only.
     """
 
     def __init__(self, before: PartitionTable, after: PartitionTable) -> None:
@@ -62,7 +62,7 @@ class PartitionDifferences:
         return len(self.fields)
 
     def where(self, field: str) -> Mask:
-        """Return a mask of the rows in which ``field`` differs: bool (n,)."""
+        """Return a mask of the rows that differ in ``field``: bool (n,)."""
         if field not in PARTITION_FIELDS:
             raise InvalidArgumentError(
                 f"field must be one of {', '.join(PARTITION_FIELDS)}, not {shown(field)}"
@@ -70,7 +70,7 @@ class PartitionDifferences:
         return np.asarray((self.fields & _BITS[field]) != 0)
 
     def counts(self) -> NDArray[np.uint8]:
-        """Return how many differences each row stands for: u8 (n,), at least 1."""
+        """Return the number of differences of each row: u8 (n,), at least 1."""
         # A partition that only one side has is one difference.
         return np.asarray(np.maximum(np.bitwise_count(self.fields), 1))
 
@@ -87,7 +87,7 @@ def _read_only(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _same_layout(before: PartitionTable, after: PartitionTable) -> bool:
-    """Return whether each partition has the same row on both sides, as a moment apart they do."""
+    """Return whether each partition has the same row on both sides."""
     numbers = before.topic_numbers()
     return (
         numbers == after.topic_numbers()
@@ -103,12 +103,14 @@ def _rows_by_name(table: PartitionTable, numbers: list[int]) -> Rows:
 
 
 def topic_numbers_by_id(table: PartitionTable) -> dict[bytes, int]:
-    """Return the number of each topic that is alive, by its 16 bytes of id."""
+    """Return the number of each live topic by its 16-byte id."""
     return {bytes(table.topic_id_of(number)): number for number in table.topic_numbers()}
 
 
 def _rows_of_common_topics(before: PartitionTable, after: PartitionTable) -> tuple[Rows, Rows]:
-    """Rows of every partition of common topics, by topic name; -1 where a side lacks it."""
+    """Return both rows of every partition of common topics by topic name; -1 where a
+    side lacks it.
+    """
     old, new = topic_numbers_by_id(before), topic_numbers_by_id(after)
     common = sorted(old.keys() & new.keys(), key=lambda each: before.topic_name(old[each]))
     pairs = [
@@ -129,7 +131,7 @@ def _paired(
     after: PartitionTable,
     new_rows: NDArray[np.int32],
 ) -> tuple[Rows, Rows]:
-    """One topic's rows side by side, by partition id."""
+    """Return one topic's rows of both sides, by partition id."""
     old_ids = before.column("partition")[old_rows]
     new_ids = after.column("partition")[new_rows]
     if len(old_ids) == len(new_ids) and bool((old_ids == new_ids).all()):
@@ -147,7 +149,9 @@ def _paired(
 def _changed_fields(
     before: PartitionTable, old_rows: Rows | None, after: PartitionTable, new_rows: Rows | None
 ) -> NDArray[np.uint16]:
-    """Return the fields in which each pair of rows differs; of None every row, in its order."""
+    """Return the fields in which each pair of rows differs: u16 (n,); None as rows means all, in
+    order.
+    """
 
     def both(name: str) -> tuple[NDArray[Any], NDArray[Any]]:
         old, new = before.column(name), after.column(name)
@@ -176,7 +180,7 @@ def _changed_fields(
         differ = old != new
         if name == "isr":
             irregular = (old == IRREGULAR) | (new == IRREGULAR)
-        # A packed list names slots: of other replicas it means other brokers.
+        # A packed list holds slots: with different replicas, equal slots are different brokers.
         moved = np.flatnonzero(replicas_differ & ((old | new) != 0))
         differ[moved] = _lists_differ(
             old[moved], old_replicas[moved], new[moved], new_replicas[moved]
@@ -203,7 +207,7 @@ def _slots_that_differ(
     new_directories: NDArray[np.uint32],
     numbers: NDArray[np.int64] | None,
 ) -> tuple[Mask, Mask]:
-    """Return in which rows the replicas differ, and in which their directories."""
+    """Return masks of the rows whose replicas differ and whose directories differ."""
     count = len(old_replicas)
     replicas_differ, directories_differ = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     common = min(old_replicas.shape[1], new_replicas.shape[1])
@@ -211,7 +215,7 @@ def _slots_that_differ(
         for slot in range(common, wider.shape[1]):
             replicas_differ |= wider[:, slot] >= 0
     directories_differ |= replicas_differ
-    # Slot by slot: a reduction over an axis of three takes several times as long.
+    # Slot by slot: a reduction over an axis of length 3 takes several times as long.
     for slot in range(common):
         old, new = old_replicas[:, slot], new_replicas[:, slot]
         is_other = old != new
@@ -231,14 +235,14 @@ def _lists_differ(
     new: NDArray[np.uint32],
     new_replicas: NDArray[np.int32],
 ) -> Mask:
-    """Return where two packed lists hold other brokers."""
+    """Return where two packed lists hold different brokers."""
     differ = np.zeros(len(old), np.bool_)
     rows = np.arange(len(old))
     for place in range(8):
         members = []
         for packed, replicas in ((old, old_replicas), (new, new_replicas)):
             slot = ((packed >> np.uint32(4 * place)) & np.uint32(15)).astype(np.int64)
-            # The numbers of an irregular row mean nothing; its lists are compared on their own.
+            # An irregular row's slots are undefined; its lists are compared separately.
             member = replicas[rows, np.clip(slot - 1, 0, replicas.shape[1] - 1)]
             members.append(np.where(slot > 0, member, -1))
         differ |= members[0] != members[1]
@@ -248,7 +252,7 @@ def _lists_differ(
 def _changed_lists(
     before: PartitionTable, old_rows: Rows, after: PartitionTable, new_rows: Rows
 ) -> NDArray[np.uint16]:
-    """Return the lists in which pairs of rows differ that do not fit into the columns: u16 (n,)."""
+    """Return the lists that differ in pairs of irregular rows: u16 (n,)."""
     lists = [(name, int(_BITS[name])) for name in _BROKER_LISTS]
     old_id, new_id = cache(before.directory_id), cache(after.directory_id)
     found = np.zeros(len(old_rows), np.uint16)
@@ -267,7 +271,9 @@ def _changed_lists(
 
 
 def _directory_numbers(before: PartitionTable, after: PartitionTable) -> NDArray[np.int64] | None:
-    """For each directory number in ``before`` the one in ``after``, or -1; None: all are equal."""
+    """Return for each directory number in ``before`` that in ``after`` or -1; None where all are
+    equal.
+    """
     old, new = (_directories(table) for table in (before, after))
     if new[: len(old)] == old:
         return None
@@ -276,6 +282,6 @@ def _directory_numbers(before: PartitionTable, after: PartitionTable) -> NDArray
 
 
 def _directories(table: PartitionTable) -> list[bytes]:
-    """The ids of directories by number, up to the highest in the column."""
+    """Return the ids of directories by number, up to the highest in the column."""
     highest = int(table.column("directories").max(initial=0))
     return [table.directory_id(number) for number in range(highest + 1)]

@@ -1,19 +1,19 @@
-"""``Partitions`` and ``Topics``: the partition table as people read it.
+"""``Partitions`` and ``Topics``: read access to the partition table.
 
-Owns nothing: every column is a read-only view of the table's memory, nothing is copied. Read by
-library users, the command line and the lab.
+Every column is a read-only view of the table's memory; nothing is copied. Called by library users,
+the command line and the lab.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.table import PartitionTable
+from kraft._core.table.table import PartitionTable
 from kraft.errors import (
     InvalidArgumentError,
     UnknownTopicIdError,
@@ -23,29 +23,17 @@ from kraft.errors import (
 from kraft.metadata.arguments import INT32_MAX, shown, text, uuid_of, whole_number
 from kraft.records import Uuid
 
-#: In the ``isr`` column: this row is irregular, ask :meth:`Partitions.row` for its lists.
+#: In the ``isr`` column: this row is irregular; :meth:`Partitions.row` returns its lists.
 IRREGULAR = 0xFFFFFFFF
 
 _MEMBERS = ("isr", "elr", "last_known_elr")
 
-COLUMNS = (
-    "topic",
-    "partition",
-    "leader",
-    "leader_epoch",
-    "partition_epoch",
-    "leader_recovery_state",
-    "replicas",
-    "directories",
-    "isr",
-    "elr",
-    "last_known_elr",
-)
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition, spread out; lists hold broker ids in Kafka's order."""
+    """One partition with its lists unpacked; lists hold broker ids in Kafka's order."""
 
     topic: str
     partition: int
@@ -62,6 +50,22 @@ class PartitionInfo:
     removing_replicas: tuple[int, ...]
 
 
+class _Column(Generic[_Scalar]):
+    """An attribute of ``Partitions`` that returns a column of its table."""
+
+    def __set_name__(self, owner: type[Partitions], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, partitions: None, owner: type[Partitions]) -> Self: ...
+    @overload
+    def __get__(self, partitions: Partitions, owner: type[Partitions]) -> NDArray[_Scalar]: ...
+    def __get__(
+        self, partitions: Partitions | None, owner: type[Partitions]
+    ) -> Self | NDArray[_Scalar]:
+        return self if partitions is None else partitions._table.column(self._name)
+
+
 class Partitions:
     """Every partition, one row each.
 
@@ -69,52 +73,57 @@ class Partitions:
     and, for ``replicas`` and ``directories``, ``stride`` slots wide:
 
     - ``topic``, ``partition``: i32. ``topic`` is a number, see :attr:`TopicInfo.number`.
-    - ``leader``, ``leader_epoch``, ``partition_epoch``: i32; leader -1 is none.
+    - ``leader``, ``leader_epoch``, ``partition_epoch``: i32; leader -1 means none.
     - ``leader_recovery_state``: i8; 0 recovered, 1 recovering.
     - ``replicas``: i32 (n, stride), broker ids, -1 where a row has fewer.
-    - ``directories``: u32 (n, stride), interned; :meth:`directory_id` gives the uuid.
+    - ``directories``: u32 (n, stride), numbers of uuids; :meth:`directory_id` returns the uuid.
     - ``isr``, ``elr``, ``last_known_elr``: u32, packed: four bits an entry from the lowest, each
       ``slot + 1`` of ``replicas``; :meth:`members` unpacks.
 
-    Rows whose lists do not fit (a reassignment in flight, more replicas than the stride) have ``isr
-    ==
-    IRREGULAR``; their lists come from :meth:`row` or :meth:`replica_matrix`. Rows of removed topics
-    are dead until compaction and have ``topic < 0``; :attr:`live` masks them.
+    A row whose lists do not fit (a reassignment in flight, more replicas than the stride) is
+    irregular: ``isr == IRREGULAR``; :meth:`row` and :meth:`replica_matrix` return its lists. Rows
+    of removed topics stay until compaction and have ``topic < 0``; :attr:`live` masks them.
     """
+
+    topic = _Column[np.int32]()
+    partition = _Column[np.int32]()
+    leader = _Column[np.int32]()
+    leader_epoch = _Column[np.int32]()
+    partition_epoch = _Column[np.int32]()
+    leader_recovery_state = _Column[np.int8]()
+    replicas = _Column[np.int32]()
+    directories = _Column[np.uint32]()
+    isr = _Column[np.uint32]()
+    elr = _Column[np.uint32]()
+    last_known_elr = _Column[np.uint32]()
 
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
 
     def __len__(self) -> int:
-        """Partitions that are alive."""
+        """The number of live partitions."""
         return self._table.partition_count
-
-    def __getattr__(self, name: str) -> NDArray[Any]:
-        if name in COLUMNS:
-            return self._table.column(name)
-        raise AttributeError(name)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *COLUMNS})
 
     @property
     def live(self) -> NDArray[np.bool_]:
-        """True for each row that holds a partition."""
+        """True for each row that holds a partition: bool (n,)."""
         return np.asarray(self._table.column("topic") >= 0)
 
     @property
     def stride(self) -> int:
+        """The number of replica slots a row."""
         return self._table.stride
 
     @property
     def irregular_rows(self) -> NDArray[np.int64]:
-        """The rows whose lists only :meth:`row` knows."""
+        """The rows whose lists only :meth:`row` returns: i64."""
         return np.flatnonzero((self._table.column("isr") == IRREGULAR) & self.live)
 
     def members(self, column: str) -> NDArray[np.int32]:
-        """The broker ids behind ``isr``, ``elr`` or ``last_known_elr``: i32 (n, widest), -1 padded.
+        """Return the broker ids of ``isr``, ``elr`` or ``last_known_elr``: i32 (n, widest), padded
+        with -1.
 
-        A copy, in the lists' order; irregular rows are exact.
+        A copy, in the order of the lists; irregular rows are included.
         """
         if column not in _MEMBERS:
             raise InvalidArgumentError(
@@ -139,7 +148,9 @@ class Partitions:
         return out
 
     def replica_matrix(self) -> NDArray[np.int32]:
-        """The replicas of every row, irregular ones too: i32 (n, widest), -1 padded. A copy."""
+        """Return a copy of all replicas, irregular rows included: i32 (n, widest),
+        padded with -1.
+        """
         replicas = self._table.column("replicas")
         irregular = {
             int(row): self._table.state_of(int(row))["replicas"] for row in self.irregular_rows
@@ -153,7 +164,7 @@ class Partitions:
         return out
 
     def isr_size(self) -> NDArray[np.int32]:
-        """How many replicas are in sync, for each row: i32 (n,)."""
+        """Return the number of replicas in sync of each row: i32 (n,)."""
         packed = self._table.column("isr")
         size = np.zeros(len(packed), np.int32)
         for place in range(8):
@@ -163,7 +174,7 @@ class Partitions:
         return size
 
     def replica_count(self) -> NDArray[np.int32]:
-        """The number of replicas of each row: i32 (n,)."""
+        """Return the number of replicas of each row: i32 (n,)."""
         replicas = self._table.column("replicas")
         count: NDArray[np.int32] = np.sum(replicas >= 0, axis=1, dtype=np.int32)
         for row in self.irregular_rows:
@@ -171,7 +182,7 @@ class Partitions:
         return count
 
     def directory_id(self, number: int) -> Uuid:
-        """The uuid behind a number of the ``directories`` column."""
+        """Return the uuid for a number of the ``directories`` column."""
         number = whole_number(number, "number", high=INT32_MAX)
         try:
             return Uuid(self._table.directory_id(number))
@@ -179,16 +190,16 @@ class Partitions:
             raise InvalidArgumentError(f"no directory has the number {number}") from None
 
     def row(self, row: int) -> PartitionInfo:
-        """Return one row, its lists spread out.
+        """Return one row with its lists unpacked.
 
-        Raise :class:`OffsetOutOfRangeError` where the table has no such row,
+        Raises :class:`OffsetOutOfRangeError` where the table has no such row,
         :class:`UnknownTopicOrPartitionError` for the row of a removed topic.
         """
         row = whole_number(row, "row", high=INT32_MAX)
         state = self._table.state_of(row)
         number = int(self._table.column("topic")[row])
         if number < 0:
-            raise UnknownTopicOrPartitionError(f"row {row} belonged to a topic that was removed")
+            raise UnknownTopicOrPartitionError(f"row {row} belonged to a removed topic")
         return PartitionInfo(
             topic=self._table.topic_name(number),
             partition=int(self._table.column("partition")[row]),
@@ -208,7 +219,7 @@ class Partitions:
         )
 
     def find(self, topic: str, partition: int) -> PartitionInfo:
-        """One partition; raises :class:`UnknownTopicOrPartitionError`."""
+        """Return one partition; raises :class:`UnknownTopicOrPartitionError`."""
         number = self._table.topic_number(text(topic, "topic"))
         partition = whole_number(partition, "partition", low=-(1 << 31), high=INT32_MAX)
         row = self._table.row_of(number, partition) if number >= 0 else -1
@@ -228,7 +239,7 @@ class Partitions:
 class TopicInfo:
     """One topic; ``rows`` are its partitions' rows by partition id: i32 (partitions,).
 
-    Equal where all four are; the hash is that of the id.
+    Equality compares all four fields; the hash is that of the id.
     """
 
     name: str
@@ -238,6 +249,7 @@ class TopicInfo:
 
     @property
     def partition_count(self) -> int:
+        """The number of partitions."""
         return len(self.rows)
 
     def __eq__(self, other: object) -> bool:
@@ -251,7 +263,7 @@ class TopicInfo:
 
 
 class Topics(Mapping[str, TopicInfo]):
-    """Topics by name; :meth:`by_id` finds one by its uuid."""
+    """Topics by name; :meth:`by_id` returns one by its uuid."""
 
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
@@ -274,7 +286,9 @@ class Topics(Mapping[str, TopicInfo]):
             return -1
 
     def by_id(self, topic_id: bytes | str) -> TopicInfo:
-        """The topic of a uuid (16 bytes, or Kafka's text); raises :class:`UnknownTopicIdError`."""
+        """Return the topic of a uuid (16 bytes, or Kafka's text); raises
+        :class:`UnknownTopicIdError`.
+        """
         uuid = uuid_of(topic_id, "topic_id")
         number = self._table.topic_number_by_id(uuid)
         if number < 0:

@@ -1,10 +1,10 @@
-r"""Java's ``.properties`` text, read and written.
+r"""Read and write Java's ``.properties`` text.
 
-Owns the line format in which Kafka keeps ``meta.properties`` and its configuration
+This is the format of ``meta.properties`` and of Kafka's configuration files
 (``java.util.Properties``, as ``PropertiesUtils`` and ``Utils.loadProps`` load it): comments begin
 with ``#`` or ``!``; the key ends at the first unescaped ``=``, ``:`` or blank; a line that ends in
-a backslash goes on in the next; ``\t \n \r \f \uXXXX`` are escapes and any other escaped character
-stands for itself. A later line of the same key wins.
+a backslash continues on the next; ``\t \n \r \f \uXXXX`` are escapes, and any other escaped
+character stands for itself. The last line of a key wins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WRITTEN_ESCAPES = {character: f"\\{letter}" for letter, character in _ESCAPES.i
 
 
 class Property(NamedTuple):
-    """One entry of a file; ``line`` is that on which it begins, from 1 on."""
+    """One entry of a file; ``line`` is the number of its first line, from 1."""
 
     key: str
     value: str
@@ -29,8 +29,9 @@ class Property(NamedTuple):
 
 
 def read_properties(text: str, path: str | PathLike[str] | None = None) -> Iterator[Property]:
-    """The entries of ``text`` in their order, keys that come again included; raises
-    :class:`CorruptRecordError` on a broken ``\\uXXXX``.
+    """Yield the entries of ``text`` in order, repeated keys included.
+
+    Raises :class:`CorruptRecordError` for a malformed ``\\uXXXX``.
     """
     for number, line in _logical_lines(text):
         end = _key_end(line)
@@ -41,20 +42,18 @@ def read_properties(text: str, path: str | PathLike[str] | None = None) -> Itera
 
 
 def parse_properties(text: str, path: str | PathLike[str] | None = None) -> dict[str, str]:
-    """The keys and values of ``text``; raises as :func:`read_properties` does."""
+    """Return the keys and values of ``text``; raises as :func:`read_properties` does."""
     return {key: value for key, value, _ in read_properties(text, path)}
 
 
 def property_line(key: str, value: str) -> str:
-    """The line that reads back as this entry; ASCII whatever stands in it, so that no reader's
-    encoding matters.
-    """
+    """Return the line of an entry, in ASCII so that the reader's encoding does not matter."""
     return f"{_escape(key, blanks=True)}={_escape(value, blanks=False)}\n"
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without leading blanks, comments left out, continued lines joined; with the number of
-    the first.
+    """Yield (number of the first line, text) without comments and leading blanks, continued lines
+    joined.
     """
     joined = ""
     continued = False
@@ -64,7 +63,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         line = line.lstrip(_BLANKS)
         if not continued:
             start = number
-        # As in Java, a backslash alone on its line does not begin an entry yet.
+        # As in Java, a line with only a backslash does not begin an entry.
         if not joined and (not line or line[0] in "#!"):
             continued = False
             continue
@@ -110,13 +109,13 @@ def _unescape(text: str, path: str | PathLike[str] | None) -> str:
             position += 4
         else:
             out.append(_ESCAPES.get(escape, escape))
-    # Two escapes may be the halves of one character, as Java's text is of 16-bit units.
+    # Two escapes may be a surrogate pair: Java's chars are UTF-16 units.
     units = "".join(out).encode("utf-16-le", "surrogatepass")
     return units.decode("utf-16-le", "surrogatepass")
 
 
 def _escape(text: str, *, blanks: bool) -> str:
-    """``blanks``: all of them, as a key needs it; a value needs only the leading one."""
+    """Escape every blank with ``blanks`` (a key), else only a leading one (a value)."""
     out: list[str] = []
     for position, character in enumerate(text):
         if character in _WRITTEN_ESCAPES:

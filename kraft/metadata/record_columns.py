@@ -1,11 +1,11 @@
-"""Every record of a log or a snapshot as a row of columns, before any of them is decoded.
+"""The records of a log or snapshot as rows of columns, without decoding them.
 
-Owns the order of the work: offsets, times and types come straight from the bytes of a batch; topic
-ids and partitions of the hot records too, as they stand in a fixed place; only what is left is
-decoded, one by one, when it is asked for. Also finds which records belong to metadata transactions
-and how those ended. Fed by mapped slices; read by Spark.
+Offsets, times and types are read straight from the bytes of a batch, and so are topic ids and
+partitions of the hot records, which have a fixed position; all other fields are decoded one record
+at a time, on request. Also finds the records of metadata transactions and how those ended. Called
+by ``kraft.spark`` with mapped slices.
 
-Invariant: a column says of a record what decoding it would.
+Invariant: a column contains the value that decoding the record would return.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, split
-from kraft._core.batch_columns import BatchColumns
+from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, split
+from kraft._core.bytes.batch_columns import BatchColumns
 from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.records import (
     CONTROL_TYPES,
@@ -35,22 +35,21 @@ from kraft.records import (
     decode_value,
 )
 
-#: How a metadata transaction ended, by the type of its last record; of one that has none it is
-#: "open".
+#: The outcome of a metadata transaction by the type of its last record; "open" without one.
 OUTCOMES = {EndTransaction: "ended", AbortTransaction: "aborted"}
 OPEN = "open"
 
 _FRAME_VERSION = 1
-#: A value begins with frame version, api key and version, a byte each.
+#: A value begins with frame version, API key and version, one byte each.
 _PREFIX_SIZE = 3
-# Behind that: partition id i32 and topic id, or the topic id alone.
+# After the prefix: partition id (i32) and topic id, or the topic id alone.
 _WITH_PARTITION = (Partition.schema.api_key, PartitionChange.schema.api_key)
 _WITHOUT_PARTITION = (RemoveTopic.schema.api_key,)
-_PIECE_SIZE = 16 << 20
+_BLOCK_SIZE = 16 << 20
 
 
 class TransactionSpan(NamedTuple):
-    """The records from offset ``begin`` to ``end`` (exclusive) are of one metadata transaction."""
+    """The offsets ``begin`` to ``end`` (exclusive) of one metadata transaction and its outcome."""
 
     begin: int
     end: int
@@ -58,16 +57,16 @@ class TransactionSpan(NamedTuple):
 
 
 class RecordColumns:
-    """The records of whole batches, n rows; ``type_numbers`` numbers ``type_names``.
+    """The n records of whole batches; ``type_numbers`` are indexes into ``type_names``.
 
-    ``offsets``, ``timestamps_ms`` and ``positions`` (of the batch, in its file) are i64,
-    ``epochs`` i32, ``versions`` i16 (-1 where a record says none), ``is_control`` bool.
+    ``offsets``, ``timestamps_ms`` and ``positions`` (of the batch, in its file) are i64, ``epochs``
+    i32, ``versions`` i16 (-1 where a record has none), ``is_control`` bool.
     """
 
     def __init__(self, batches: Buffer, *, base_position: int = 0) -> None:
-        """``base_position`` is that of the first batch in its file.
+        """``base_position`` is the position of the first batch in its file.
 
-        Raises :class:`CorruptRecordError` with the position of a batch that is not sound.
+        Raises :class:`CorruptRecordError` with the position of a malformed batch.
         """
         columns = BatchColumns.read(batches, base_position=base_position)
         of_batch = columns.batch_indexes
@@ -86,8 +85,7 @@ class RecordColumns:
             & (self._value_lengths >= _PREFIX_SIZE)
             & (self._byte(0) == _FRAME_VERSION)
         )
-        # Api keys and versions stay below 128, where their varint is one byte; what has more is no
-        # record that there is, and decoding it says so.
+        # API keys and versions are below 128, so their varints are one byte; decoding rejects more.
         self._keys = np.where(self._is_framed, self._byte(1), -1)
         self.versions = np.where(self._is_framed, self._byte(2), -1).astype(np.int16)
         control_keys = np.where(self.is_control, self._control_types(), -1)
@@ -97,13 +95,13 @@ class RecordColumns:
         return len(self.offsets)
 
     def _byte(self, place: int) -> NDArray[np.int16]:
-        """That byte of each value; what is no value's is some other byte."""
+        """Return byte ``place`` of each value: i16 (n,); undefined where the value is shorter."""
         if not len(self._data):
             return np.zeros(len(self), np.int16)
         return self._data.take(self._value_positions + place, mode="clip").astype(np.int16)
 
     def _control_types(self) -> NDArray[np.int16]:
-        """The type of each control record: the last two bytes of its key."""
+        """Return the type of each control record, the last two bytes of its key: i16 (n,)."""
         positions = self._columns.key_positions
         is_whole = self._columns.key_lengths >= 4
         if not len(self._data):
@@ -115,10 +113,11 @@ class RecordColumns:
     def topic_partitions(
         self, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.bool_]]:
-        """What the hot records of these rows are about, without decoding them.
+        """Return topic ids and partitions of the hot records among these rows, without decoding
+        them.
 
-        Topic ids (u8, (n, 16)), partitions (i32, -1 where the record names none) and which rows
-        are such records; the rest of the two columns is zeros and -1.
+        Topic ids (u8 (n, 16)), partitions (i32, -1 where the record has none) and a mask of the
+        rows that are such records; other rows are zeros and -1.
         """
         keys, lengths = self._keys[rows], self._value_lengths[rows]
         with_partition = np.isin(keys, _WITH_PARTITION) & (lengths >= _PREFIX_SIZE + 20)
@@ -137,12 +136,12 @@ class RecordColumns:
         return ids, partitions, known
 
     def _gather(self, begins: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-        """So many bytes from each position on: u8 (n, size)."""
+        """Return ``size`` bytes from each position on: u8 (n, size)."""
         windows = np.lib.stride_tricks.sliding_window_view(self._data, size)
         return np.ascontiguousarray(windows[begins])
 
     def record(self, row: int) -> Record | None:
-        """One record, decoded; None for a type or version that this package does not know.
+        """Return one record, decoded; None for a type or version that this package does not know.
 
         Raises :class:`CorruptRecordError` with offset and position.
         """
@@ -162,7 +161,7 @@ class RecordColumns:
             ) from None
 
     def value(self, row: int) -> memoryview:
-        """The bytes of one value."""
+        """Return the bytes of one value."""
         length = int(self._value_lengths[row])
         if length < 0:
             raise CorruptRecordError("a metadata record has no value")
@@ -171,18 +170,18 @@ class RecordColumns:
 
 
 def transaction_spans(slices: Iterable[Buffer]) -> list[TransactionSpan]:
-    """The metadata transactions in a log's batches, given in order and with sound CRCs.
+    """Return the metadata transactions in a log's batches, given in order and with checked CRCs.
 
-    Begin and end records are parts of theirs. Where a transaction begins inside of another, which
-    no controller writes, the first counts as open up to there.
+    A span includes its begin and end records. Where a transaction begins inside another, which no
+    controller writes, the first counts as open up to there.
     """
     spans: list[TransactionSpan] = []
     outcome_of = {made.schema.api_key: outcome for made, outcome in OUTCOMES.items()}
     begin_key = BeginTransaction.schema.api_key
     begun, end = -1, 0
     for data in slices:
-        for piece in split(data, _PIECE_SIZE):
-            columns = RecordColumns(piece)
+        for block in split(data, _BLOCK_SIZE):
+            columns = RecordColumns(block)
             end = int(columns.offsets[-1]) + 1 if len(columns) else end
             for row in np.flatnonzero(np.isin(columns._keys, [begin_key, *outcome_of])):
                 key, offset = int(columns._keys[row]), int(columns.offsets[row])
@@ -198,7 +197,7 @@ def transaction_spans(slices: Iterable[Buffer]) -> list[TransactionSpan]:
 def _names(
     keys: NDArray[np.int16], control_keys: NDArray[np.int16]
 ) -> tuple[list[str], NDArray[np.int32]]:
-    """The types that there are, named as in this package, and which of them each record is."""
+    """Return the names of the types that occur, and each record's index into them."""
     codes = np.where(control_keys >= 0, control_keys.astype(np.int32) + 256, keys)
     there, numbers = np.unique(codes, return_inverse=True)
     names = []

@@ -1,13 +1,12 @@
-"""``salvage``: a sound metadata directory out of a damaged one.
+"""``salvage``: write the sound part of a damaged metadata directory to a new one.
 
-Owns the choice of what is kept, and writing it elsewhere. Kept is the newest snapshot that loads,
-the unbroken stretch of the log around or behind it, up to the first batch that cannot be replayed,
-and every other sound snapshot inside of that stretch. Records behind a gap that no snapshot covers
-are not kept: nobody knows what the lost records between said.
+Keeps the newest snapshot that loads, the contiguous part of the log around or after it up to the
+first batch that cannot be replayed, and every other sound snapshot within that part. Records after
+a gap that no snapshot covers are dropped, because the content of the lost records is unknown.
 
-Invariants: the source is never changed; the new directory appears under its name when it is whole
-and synced; every batch and snapshot in it is a copy, byte for byte, and was checked and replayed.
-Fed by ``source``; called by library users and ``kraft salvage``.
+Invariants: the source never changes; the new directory gets its name after it is complete and
+synced; every batch and snapshot in it is a byte-for-byte copy that was checked and replayed. Called
+by library users and ``kraft salvage``.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
-from kraft._core.batch_records import iterate
-from kraft._core.disk import OsDisk
-from kraft._core.log import Log
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.log.disk import OsDisk
+from kraft._core.log.log import Log
 from kraft.errors import InvalidRequestError, KraftError, StorageError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.arguments import INT32_MAX, disk_errors, path_of, text, whole_number
+from kraft.metadata.contiguous_slices import ContiguousSlices, batch_ranges, contiguous_slices
 from kraft.metadata.directory import (
     BOOTSTRAP_CHECKPOINT,
     META_PROPERTIES,
@@ -35,7 +35,6 @@ from kraft.metadata.directory import (
     reason_of,
 )
 from kraft.metadata.properties import property_line
-from kraft.metadata.runs import Run, pieces_of, runs_of
 from kraft.metadata.snapshots import load_snapshot
 from kraft.metadata.source import MetadataSource
 from kraft.records import Uuid
@@ -46,11 +45,11 @@ _FOR_EVER_MS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What :func:`salvage` wrote.
+    """The result of :func:`salvage`.
 
     The log in ``path`` has the offsets from ``log_start_offset`` to ``end_offset`` (exclusive), in
     ``segments`` files; ``snapshots`` are the names of the snapshots. ``epoch`` is the leader epoch
-    of the last record. ``left_out`` has a sentence for everything that was not kept.
+    of the last record. ``left_out`` has one sentence for everything that was dropped.
     """
 
     path: Path
@@ -70,14 +69,14 @@ def salvage(
     node_id: int | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> Salvaged:
-    """Write what is sound in the metadata directory ``path`` to the new directory ``to``.
+    """Write the sound part of the metadata directory ``path`` to the new directory ``to``.
 
-    ``to`` gets the layout of a ``log.dir``. ``cluster_id`` and ``node_id`` make a new
-    ``meta.properties`` where that of ``path`` is lost; it is left out without them. ``advance`` is
+    ``to`` gets the layout of a ``log.dir``. ``cluster_id`` and ``node_id`` create a new
+    ``meta.properties`` where that of ``path`` is lost; without them it is omitted. ``advance`` is
     called with the number of bytes of the log written so far.
 
     Raises :class:`InvalidRequestError` where ``to`` exists and is not an empty directory,
-    :class:`StorageError` where nothing is sound or the disk refuses.
+    :class:`StorageError` where nothing is sound or a write fails.
     """
     found, target = path_of(path, "path"), path_of(to, "to")
     if cluster_id is not None:
@@ -96,17 +95,17 @@ def _salvage(
     advance: Callable[[int], object] | None,
 ) -> Salvaged:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidRequestError(f"{target} exists already: name a directory that does not")
+        raise InvalidRequestError(f"{target} already exists: name a new directory")
     if (cluster_id is None) != (node_id is None):
         raise InvalidRequestError("give the cluster id and the node id together, or neither")
-    kept = _Kept(source)
+    plan = _SalvagePlan(source)
     part = target.with_name(f"{target.name}.part")
     try:
         if part.exists():
             shutil.rmtree(part)
         (part / METADATA_LOG).mkdir(parents=True)
-        segments = kept.write(part, advance or (lambda done: None))
-        kept.write_identity(part, cluster_id, node_id)
+        segments = plan.write(part, advance or (lambda done: None))
+        plan.write_identity(part, cluster_id, node_id)
         if (part / METADATA_LOG).is_dir():
             _sync(part / METADATA_LOG)
         _sync(part)
@@ -120,23 +119,23 @@ def _salvage(
         raise
     return Salvaged(
         target,
-        kept.first_offset,
-        kept.end_offset,
-        kept.epoch,
+        plan.first_offset,
+        plan.end_offset,
+        plan.epoch,
         segments,
-        tuple(each.path.name for each in kept.snapshots),
-        (*source.damage, *kept.left_out),
+        tuple(each.path.name for each in plan.snapshots),
+        (*source.damage, *plan.left_out),
     )
 
 
-class _Kept:
-    """What of a source goes on: decided when made, written by the methods."""
+class _SalvagePlan:
+    """The part of a source that is kept: selected by the constructor, written by the methods."""
 
     def __init__(self, source: MetadataSource) -> None:
         self._source = source
         self.left_out: list[str] = []
         cluster, base = source.load_base()
-        runs = list(runs_of(source))
+        runs = list(contiguous_slices(source))
         began = cluster.next_offset
         self._run = next(
             (run for run in runs if run.first_offset <= began <= run.end_offset),
@@ -162,9 +161,9 @@ class _Kept:
         ]
         self._quorum = cluster.state.quorum
 
-    def _replay(self, cluster: Cluster, run: Run) -> None:
-        """Finds out how far the run can be replayed."""
-        for path, position, data in pieces_of(run.slices):
+    def _replay(self, cluster: MetadataState, run: ContiguousSlices) -> None:
+        """Replay the contiguous part; set ``end_offset`` to where replaying stops."""
+        for path, position, data in batch_ranges(run.slices):
             for batch in iterate(data, verify_crc=False):
                 start = batch.position
                 if batch.last_offset < cluster.next_offset:
@@ -182,23 +181,23 @@ class _Kept:
                         f"{error}"
                     )
                     if batch.base_offset < self.end_offset:
-                        # The snapshot ends inside this batch: it is kept, and the log begins anew.
+                        # The snapshot ends inside this batch: keep it, and start an empty log.
                         self._run, self.first_offset = None, self.end_offset
                     self.end_offset = max(batch.base_offset, self.end_offset)
                     return
                 self.epoch = batch.partition_leader_epoch
         self.end_offset = max(run.end_offset, self.end_offset)
 
-    def _note_lost(self, runs: list[Run]) -> None:
+    def _note_lost(self, runs: list[ContiguousSlices]) -> None:
         for run in runs:
             if run is not self._run and run.first_offset >= self.end_offset:
                 self.left_out.append(
-                    f"the records from offset {run.first_offset} to {run.end_offset} lie behind a "
+                    f"the records from offset {run.first_offset} to {run.end_offset} are after a "
                     f"gap that no sound snapshot covers: the log ends at offset {self.end_offset}"
                 )
             elif run is not self._run:
                 self.left_out.append(
-                    f"the records from offset {run.first_offset} to {run.end_offset} lie before a "
+                    f"the records from offset {run.first_offset} to {run.end_offset} are before a "
                     "gap; a snapshot covers them"
                 )
 
@@ -213,21 +212,21 @@ class _Kept:
         return True
 
     def write(self, log_dir: Path, advance: Callable[[int], object]) -> int:
-        """Writes log and snapshots; returns the number of segments."""
+        """Write log and snapshots; return the number of segments."""
         directory = log_dir / METADATA_LOG
         for snapshot in self.snapshots:
             _copy(snapshot.path, directory / snapshot.path.name)
         if self._bootstrap is not None:
             _copy(self._bootstrap.path, log_dir / BOOTSTRAP_CHECKPOINT)
         if self._run is None and not self.snapshots:
-            # Formatted and never started: the log comes with the first start.
+            # Formatted and never started: the first start creates the log.
             directory.rmdir()
             return 0
         with Log.open(directory, segment_bytes=_MOST_SEGMENT_BYTES, segment_ms=_FOR_EVER_MS) as log:
             if self.first_offset > 0:
                 log.truncate_fully_and_start_at(self.first_offset)
             before, done = "", 0
-            for path, _, data in pieces_of([] if self._run is None else self._run.slices):
+            for path, _, data in batch_ranges([] if self._run is None else self._run.slices):
                 if path != before:
                     log.roll()
                     before = path
@@ -241,15 +240,15 @@ class _Kept:
             return len(log.segments)
 
     def write_identity(self, log_dir: Path, cluster_id: str | None, node_id: int | None) -> None:
-        """Writes ``quorum-state`` and, last, ``meta.properties``."""
+        """Write ``quorum-state``, then ``meta.properties``."""
         found = self._source.directory
         if found.quorum_state is not None and found.metadata_dir is not None:
             if (log_dir / METADATA_LOG).is_dir():
                 _copy(found.metadata_dir / QUORUM_STATE, log_dir / METADATA_LOG / QUORUM_STATE)
         elif any(each.path.name == QUORUM_STATE for each in found.left_out):
             self.left_out.append(
-                f"{QUORUM_STATE}: the node forgets in which epoch it voted; let it join a quorum "
-                "that has a leader"
+                f"{QUORUM_STATE}: the node loses the epoch in which it voted; start it only in a "
+                "quorum that has a leader"
             )
         if cluster_id is not None and node_id is not None:
             (log_dir / META_PROPERTIES).write_bytes(self._identity(cluster_id, node_id))
@@ -259,11 +258,11 @@ class _Kept:
         else:
             self.left_out.append(
                 f"{META_PROPERTIES}: a node needs it to start; give the cluster id and the node id "
-                "to have it written"
+                "to write it"
             )
 
     def _identity(self, cluster_id: str, node_id: int) -> bytes:
-        """A ``meta.properties``; the directory id is the one that the voters name the node by."""
+        """Return a ``meta.properties`` with the directory id that the voters have for this node."""
         fields = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id)}
         for voter in self._quorum.voters:
             if voter.id == node_id and voter.directory_id != Uuid(bytes(16)):

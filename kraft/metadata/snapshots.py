@@ -1,10 +1,9 @@
-"""Snapshots of a cluster: from Kafka's checkpoint files and back, with or without the columns
-beside them.
+"""Load and save snapshots: Kafka's checkpoint files, optionally with a column checkpoint.
 
-Owns what goes into a snapshot and in which order (``MetadataImage.write``): features, brokers and
-controllers, topics with their partitions, then the rest. The file formats are
-``kraft._core.snapshot_file`` (Kafka's, the truth) and ``kraft._core.column_checkpoint`` (a cache of
-the same state that is mapped instead of replayed).
+Defines the content of a snapshot and its order (``MetadataImage.write``): features, brokers and
+controllers, topics with their partitions, then the rest. The file formats are in
+``kraft._core.snapshot.snapshot_file`` (Kafka's, authoritative) and
+``kraft._core.snapshot.column_checkpoint`` (a cache of the same state, mapped instead of replayed).
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-from kraft._core.column_checkpoint import ColumnsRejected, load_columns, save_columns
-from kraft._core.disk import OsDisk
-from kraft._core.snapshot_file import SnapshotReader, write_snapshot
+from kraft._core.log.disk import OsDisk
+from kraft._core.snapshot.column_checkpoint import ColumnsRejected, load_columns, save_columns
+from kraft._core.snapshot.snapshot_file import SnapshotReader, write_snapshot
 from kraft.errors import InvalidRequestError
 from kraft.image.cluster import ClusterState
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.arguments import disk_errors
 from kraft.metadata.directory import SnapshotFile
 from kraft.records import (
@@ -32,28 +31,26 @@ from kraft.records import (
 from kraft.records.batches import encode_control_records, encode_records
 
 
-def load_snapshot(snapshot: SnapshotFile, *, use_column_cache: bool = True) -> Cluster:
-    """The cluster as of the snapshot's end offset.
+def load_snapshot(snapshot: SnapshotFile, *, use_column_cache: bool = True) -> MetadataState:
+    """Return the state as of the snapshot's end offset.
 
-    A column checkpoint beside it stands in for decoding where it is sound and of this very file.
-    Raises
-    :class:`CorruptRecordError` for a snapshot that is damaged or cut short.
+    Loads the column checkpoint beside it instead where that is sound and belongs to this file.
+    Raises :class:`CorruptRecordError` for a damaged or truncated snapshot.
     """
     end_offset = max(snapshot.end_offset, 0)
     if use_column_cache and Path(snapshot.path).with_suffix(".columns").exists():
         columns = load_columns(snapshot.path)
         if not isinstance(columns, ColumnsRejected):
-            cluster = Cluster(table=columns.table)
+            cluster = MetadataState(table=columns.table)
             header = SnapshotHeader(
                 last_contained_log_timestamp=columns.last_contained_log_timestamp_ms
             )
             with cluster.loading_snapshot(end_offset) as callbacks:
-                # The columns hold no header; with it come the epoch and the time of the last
-                # record.
+                # The columns have no header: apply one for the epoch and the last record's time.
                 cluster.state.apply_control(header, max(end_offset - 1, 0), columns.epoch)
                 cluster.table.apply(columns.records, path=snapshot.path, **callbacks)
             return cluster
-    cluster = Cluster()
+    cluster = MetadataState()
     reader = SnapshotReader(snapshot.path)
     with cluster.loading_snapshot(end_offset) as callbacks:
         reader.read(cluster.table, **callbacks)
@@ -61,7 +58,7 @@ def load_snapshot(snapshot: SnapshotFile, *, use_column_cache: bool = True) -> C
 
 
 def map_snapshot(snapshot: SnapshotFile) -> memoryview:
-    """The bytes of a snapshot file, mapped."""
+    """Return the bytes of a snapshot file, mapped."""
     if snapshot.size == 0:
         return memoryview(b"")
     file = OsDisk().open(str(snapshot.path), read_only=True)
@@ -73,17 +70,18 @@ def map_snapshot(snapshot: SnapshotFile) -> memoryview:
 
 def save_snapshot(
     directory: str | PathLike[str],
-    cluster: Cluster,
+    cluster: MetadataState,
     *,
     last_contained_log_timestamp_ms: int,
     timestamp_ms: int,
     columns: bool = True,
 ) -> Path:
-    """Writes the state as Kafka's snapshot into ``directory``, fsynced, and the columns beside it.
+    """Write the state as Kafka's snapshot into ``directory`` and fsync it; with ``columns`` its
+    columns too.
 
     Raises :class:`InvalidRequestError` while a transaction is open,
-    :class:`UnsupportedVersionError` where the
-    metadata.version cannot express the state, :class:`StorageError`.
+    :class:`UnsupportedVersionError` where the metadata.version cannot express the state,
+    :class:`StorageError`.
     """
     if cluster.transaction_start is not None:
         raise InvalidRequestError(
@@ -118,8 +116,8 @@ def save_snapshot(
     return Path(path)
 
 
-def save_snapshot_columns(path: str | PathLike[str], cluster: Cluster) -> Path:
-    """Writes the column checkpoint beside the snapshot at ``path``, which holds the state of
+def save_snapshot_columns(path: str | PathLike[str], cluster: MetadataState) -> Path:
+    """Write the column checkpoint of the snapshot at ``path``, which holds the state of
     ``cluster``.
 
     Raises :class:`StorageError`.
@@ -138,7 +136,7 @@ def save_snapshot_columns(path: str | PathLike[str], cluster: Cluster) -> Path:
 
 
 def _encoded_rest(state: ClusterState) -> tuple[memoryview, memoryview]:
-    """Everything that is no partition, as batches: what goes before the topics, and behind."""
+    """Return everything except topics and partitions as batches: before the topics, and after."""
     level = state.metadata_version
     return (
         encode_records(state.snapshot_records_before_topics(), metadata_version=level),
@@ -147,6 +145,6 @@ def _encoded_rest(state: ClusterState) -> tuple[memoryview, memoryview]:
 
 
 def _control_records(state: ClusterState) -> Iterator[Record]:
-    """What follows the header: kraft.version and voters, from kraft.version 1 on."""
+    """Yield the records after the header: kraft.version and voters, from kraft.version 1 on."""
     if state.quorum.kraft_version >= 1:
         yield from state.quorum.snapshot_records()

@@ -1,17 +1,16 @@
-"""``MetadataSource``: the bytes behind a metadata directory, segment or checkpoint, and the states
-in them.
+"""``MetadataSource``: read a metadata directory, segment or checkpoint, and load states from it.
 
-Owns which snapshot and which stretch of the log make the state as of an offset, and how damage is
-met:
+Selects the snapshot and the part of the log that make the state as of an offset. Damage:
 
-- a torn tail is left out and reported;
-- any other damage is refused, unless salvaging;
+- a torn tail is skipped and reported;
+- any other damage raises, unless salvaging;
 - a salvaging source reads past damage in the log, falls back from a damaged snapshot to the one
-  before it and at last to the log alone, and ends the state before the first batch that cannot be
-  replayed. ``damage`` says what was left out.
+  before it and finally to the log alone, and ends the state before the first batch that cannot be
+  replayed. ``damage`` reports what was skipped.
 
-Nothing is ever written. Fed by ``directory`` (names) and ``kraft._core.log`` /
-``kraft._core.snapshot_file`` (bytes).
+Never writes. Calls ``directory`` (names), ``kraft._core.log`` and
+``kraft._core.snapshot.snapshot_file`` (bytes); called by ``open_metadata``, ``verify``, ``salvage``
+and the command line.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple
 
-from kraft._core.batch_records import iterate
-from kraft._core.disk import OsDisk
-from kraft._core.log import Log
-from kraft._core.recovery import Gap, LogScan, TornTail
-from kraft._core.segment import Segment
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.log.disk import OsDisk
+from kraft._core.log.log import Log
+from kraft._core.log.recovery import Gap, LogScan, TornTail
+from kraft._core.log.segment import Segment
 from kraft.errors import CorruptRecordError, KraftError, OffsetOutOfRangeError, StorageError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.directory import LeftOut, MetadataDirectory, SnapshotFile, reason_of
 from kraft.metadata.snapshots import load_snapshot, map_snapshot
 
@@ -36,7 +35,7 @@ _INDEX_INTERVAL_BYTES = 4096
 
 
 class Slice(NamedTuple):
-    """Whole batches as they lie in a file, from byte ``position`` of ``path`` on."""
+    """Whole batches as they are in a file, from byte ``position`` of ``path`` on."""
 
     data: memoryview
     path: str
@@ -44,10 +43,10 @@ class Slice(NamedTuple):
 
 
 class MetadataSource:
-    """What lies at a path, opened for reading; see :func:`kraft.open_metadata`.
+    """The files at a path, opened for reading; see :func:`kraft.open_metadata`.
 
-    ``left_out`` are the files, or ends of the log, that salvaging has passed over so far: a
-    snapshot is looked at when a state is built from it.
+    ``left_out`` lists the files, or ends of the log, that salvaging has skipped so far: a snapshot
+    is read only when a state is loaded from it.
     """
 
     def __init__(self, path: str | PathLike[str], *, salvage: bool = False) -> None:
@@ -57,7 +56,7 @@ class MetadataSource:
         self.log: Log | None = None
         self._scan: LogScan | None = None
         self._unusable: set[Path] = set()
-        # Where the state ends, as what lies behind contradicts it; None where nothing does.
+        # The first offset whose batch contradicts the state; None where no batch does.
         self._contradiction: int | None = None
         if self.directory.metadata_dir is not None and self.directory.segments:
             self.log = Log.open(self.directory.metadata_dir, read_only=True, salvage=salvage)
@@ -65,12 +64,12 @@ class MetadataSource:
             self._scan = self._scan_segment()
 
     def _scan_segment(self) -> LogScan:
-        """A single .log file: scanned as the log scans its segments."""
+        """Scan a single .log file as ``Log.open`` scans its segments."""
         (segment,) = self.directory.segments
         if segment.base_offset < 0:
             raise StorageError(
                 f"{segment.path} is not named as Kafka names segments (twenty digits, .log), "
-                "so the offset where it begins is not known"
+                "so its base offset is unknown"
             )
         scan = LogScan(
             OsDisk(), fspath(segment.path.parent), _INDEX_INTERVAL_BYTES, True, self.salvage
@@ -83,18 +82,18 @@ class MetadataSource:
             return self.log.segments
         return () if self._scan is None else self._scan.segments
 
-    # -- what is there
+    # -- offsets and damage
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset in the log; -1 where there is no log."""
+        """The first offset in the log; -1 without a log."""
         if self.log is not None:
             return self.log.log_start_offset
         return self.directory.segments[0].base_offset if self._scan is not None else -1
 
     @property
     def log_end_offset(self) -> int:
-        """The offset behind the last record of the log; -1 where there is no log."""
+        """The offset after the last record of the log; -1 without a log."""
         if self.log is not None:
             return self.log.log_end_offset
         if self._scan is not None:
@@ -103,14 +102,14 @@ class MetadataSource:
 
     @property
     def is_partial(self) -> bool:
-        """True where the first records are missing, so that no state can be built: a lone later
-        segment.
+        """True where the first records are missing (a lone later segment): no state
+        can be built.
         """
         return self.log_start_offset > 0 and not self._usable_snapshots()
 
     @property
     def torn_tail(self) -> TornTail | None:
-        """What an interrupted write left at the end, which is passed over."""
+        """The bytes of an interrupted write at the log's end, which are skipped."""
         source = self.log if self.log is not None else self._scan
         return None if source is None else source.torn_tail
 
@@ -122,35 +121,35 @@ class MetadataSource:
 
     @property
     def damage(self) -> list[str]:
-        """One sentence for each thing that was left out: a torn tail, what salvaging read past."""
+        """One sentence for each skipped part: a torn tail, and what salvaging skipped."""
         found = []
         torn = self.torn_tail
         if torn is not None:
             found.append(
-                f"torn tail: {torn.size} bytes from byte {torn.position} of {torn.path} are left "
-                f"out, the log ends at offset {torn.offset} ({torn.reason})"
+                f"torn tail: {torn.size} bytes from byte {torn.position} of {torn.path} are "
+                f"skipped, the log ends at offset {torn.offset} ({torn.reason})"
             )
         for gap in self.gaps:
             goes_on = (
-                f"reading went on at offset {gap.next_offset}"
+                f"reading continues at offset {gap.next_offset}"
                 if gap.next_offset >= 0
-                else "nothing follows it"
+                else "no batch follows"
             )
             found.append(
                 f"gap: damage at byte {gap.position} of {gap.path} loses the records from offset "
                 f"{gap.offset} on; {goes_on} ({gap.reason})"
             )
-        found.extend(f"left out: {each.path}: {each.reason}" for each in self.left_out)
+        found.extend(f"skipped: {each.path}: {each.reason}" for each in self.left_out)
         return found
 
     def timestamp_ms_before(self, offset: int) -> int:
-        """When the last batch of the log that begins below ``offset`` was appended; -1 where there
-        is none.
+        """Return the append time of the last batch that begins below ``offset``, in ms; -1 without
+        one.
 
-        That is what Kafka tells of a state: ``MetadataProvenance.lastContainedLogTimeMs``.
+        Kafka reports it as ``MetadataProvenance.lastContainedLogTimeMs``.
         """
         newest = -1
-        # Behind a gap that salvaging left, the batch before `offset` may lie anywhere before it.
+        # With gaps, the batch before `offset` may be at any earlier offset: read from the start.
         for data, _, _ in self.slices(0 if self.gaps else max(offset - 1, 0)):
             for batch in iterate(data, verify_crc=False):
                 if batch.base_offset >= offset:
@@ -160,7 +159,7 @@ class MetadataSource:
 
     @property
     def offset_range(self) -> tuple[int, int]:
-        """The lowest and the highest offset of which the state can be built."""
+        """The lowest and the highest offset as of which a state can be built."""
         usable = self._usable_snapshots()
         ends = [snapshot.end_offset for snapshot in usable]
         if self.log_end_offset < 0:
@@ -174,12 +173,14 @@ class MetadataSource:
         return first, last
 
     def newest_snapshot(self, max_end_offset: int | None = None) -> SnapshotFile | None:
-        """As that of the directory, without those that salvaging found to be damaged."""
+        """Return the directory's newest snapshot that salvaging did not find damaged."""
         return self.directory.newest_snapshot(max_end_offset, without=self._unusable)
 
     def snapshot_to_load(self, at: int | None = None) -> SnapshotFile | None:
-        """What the state as of ``at`` begins with: a snapshot, the bootstrap records of a directory
-        whose log holds nothing yet, or None where it begins with the log.
+        """Return the snapshot from which the state as of ``at`` is built; None to start from the
+        log.
+
+        That may be the bootstrap records of a directory whose log is empty.
         """
         snapshot = self.newest_snapshot(at)
         bootstrap = self.directory.bootstrap_checkpoint
@@ -188,7 +189,7 @@ class MetadataSource:
         return snapshot
 
     def _usable_snapshots(self) -> list[SnapshotFile]:
-        """Those behind which the log goes on, or that stand alone."""
+        """Return the snapshots that the log continues, or that have no log."""
         return [
             snapshot
             for snapshot in self.directory.snapshots
@@ -198,9 +199,9 @@ class MetadataSource:
         ]
 
     def slices(self, since: int = 0) -> Iterator[Slice]:
-        """The log's bytes, from the batch that holds ``since`` or from before it on.
+        """Yield the log's bytes, starting at or before the batch that holds ``since``.
 
-        A slice is one segment's, or what lies there between two gaps that salvaging read past.
+        A slice is one segment, or the part of it between two gaps that salvaging read past.
         """
         if self.log is not None and not self.log.gaps:
             for segment in self.log.segments:
@@ -214,7 +215,7 @@ class MetadataSource:
                 yield from _between_gaps(segment)
 
     def slices_or_snapshot(self, since: int = 0) -> Iterator[Slice]:
-        """The log's bytes; where there is no log, those of the snapshot."""
+        """Yield the log's bytes; without a log those of the snapshot."""
         if self.log_end_offset >= 0:
             yield from self.slices(since)
             return
@@ -224,14 +225,15 @@ class MetadataSource:
 
     # -- states
 
-    def load(self, at: int | None = None, *, use_column_cache: bool = True) -> tuple[Cluster, int]:
-        """The state as of ``at`` (all records below it; None: of everything there is) and where it
-        began.
+    def load(
+        self, at: int | None = None, *, use_column_cache: bool = True
+    ) -> tuple[MetadataState, int]:
+        """Return the state as of ``at`` (None: of all records) and the end offset of its snapshot
+        (0: none).
 
-        That is the end offset of the snapshot loaded, 0 where there was none. Records of a
-        transaction that is open at that point are not part of it. Raises
-        :class:`OffsetOutOfRangeError`, naming the range, and :class:`CorruptRecordError`; when
-        salvaging, damage shortens the range instead.
+        Records of a transaction that is open at that offset are not part of it. Raises
+        :class:`OffsetOutOfRangeError` with the available range, and :class:`CorruptRecordError`;
+        when salvaging, damage shortens the range instead.
         """
         cluster, _ = self.load_base(at, use_column_cache=use_column_cache)
         began = cluster.next_offset
@@ -252,15 +254,15 @@ class MetadataSource:
 
     def load_base(
         self, at: int | None = None, *, use_column_cache: bool = False
-    ) -> tuple[Cluster, SnapshotFile | None]:
-        """What the state as of ``at`` begins with: the newest snapshot that is sound, and the
-        cluster that it makes; None and an empty cluster where there is none.
+    ) -> tuple[MetadataState, SnapshotFile | None]:
+        """Return the state of the newest sound snapshot for ``at``, and that snapshot; an empty
+        state and None without one.
         """
         while True:
             self._check_offset(at)
             snapshot = self.snapshot_to_load(at)
             if snapshot is None:
-                return Cluster(), None
+                return MetadataState(), None
             try:
                 return load_snapshot(snapshot, use_column_cache=use_column_cache), snapshot
             except KraftError as error:
@@ -279,18 +281,18 @@ class MetadataSource:
             return
         if not first <= at <= last:
             raise OffsetOutOfRangeError(
-                f"there is no state as of offset {at}: {self.directory.path} has offsets "
+                f"no state is available as of offset {at}: {self.directory.path} has offsets "
                 f"{first} to {last}"
             )
         snapshot = self.newest_snapshot(at)
         reached = max(self.log_end_offset, -1 if snapshot is None else snapshot.end_offset)
         if reached < at and last > 0:
             raise OffsetOutOfRangeError(
-                f"there is no state as of offset {at}: in {self.directory.path} the records from "
-                f"offset {max(reached, 0)} on are missing up to the next snapshot"
+                f"no state is available as of offset {at}: in {self.directory.path} the records "
+                f"from offset {max(reached, 0)} on are missing up to the next snapshot"
             )
 
-    def _replay(self, cluster: Cluster, end: int | None) -> None:
+    def _replay(self, cluster: MetadataState, end: int | None) -> None:
         began = cluster.next_offset
         for data, path, position in self.slices(began):
             cluster.apply(
@@ -306,7 +308,7 @@ class MetadataSource:
                 break
 
     def _find_contradiction(self, at: int | None) -> None:
-        """Notes the first batch that cannot be replayed: the state ends before it."""
+        """Find the first batch that cannot be replayed; the state ends before it."""
         cluster, _ = self.load_base(at)
         began = cluster.next_offset
         for data, path, position in self.slices(began):
@@ -325,8 +327,8 @@ class MetadataSource:
                     self.left_out.append(
                         LeftOut(
                             Path(path),
-                            f"the records from offset {batch.base_offset} on, as the next ones "
-                            f"contradict those before: {error}",
+                            f"the records from offset {batch.base_offset} on, because they "
+                            f"contradict earlier ones: {error}",
                         )
                     )
                     return

@@ -1,11 +1,11 @@
-"""``verify``: whether the files of one metadata directory, or of several nodes, say the same.
+"""``verify``: check the files of one metadata directory, or of several nodes, for contradictions.
 
-Owns the replay of a log against every snapshot beside it, and the order of all checks; those of
-small files are in ``file_checks``, those between nodes in ``node_comparison``. Called by library
-users and ``kraft verify``.
+Replays the log against every snapshot beside it and calls all checks in order; ``file_checks`` has
+those of small files, ``node_comparison`` those between nodes. Called by library users and ``kraft
+verify``.
 
-Invariants: nothing on disk changes; damage is a finding, not an exception; a log is held a few MiB
-at a time, the state that it makes as a whole.
+Invariants: nothing on disk changes; damage is a finding, not an exception; at most a few MiB of a
+log are in memory at a time, besides the state that it makes.
 """
 
 from __future__ import annotations
@@ -16,32 +16,37 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
-from kraft._core.batch_records import RecordBatch, iterate
-from kraft._core.column_checkpoint import ColumnsRejected, columns_path, load_columns
+from kraft._core.bytes.batch_records import RecordBatch, iterate
+from kraft._core.snapshot.column_checkpoint import ColumnsRejected, columns_path, load_columns
 from kraft.errors import InvalidArgumentError, KraftError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.arguments import disk_errors, path_of, shown
+from kraft.metadata.contiguous_slices import (
+    BatchRange,
+    ContiguousSlices,
+    batch_ranges,
+    contiguous_slices,
+)
 from kraft.metadata.diff import Difference, diff
 from kraft.metadata.directory import MetadataDirectory, SnapshotFile, reason_of
 from kraft.metadata.facade import Metadata
 from kraft.metadata.file_checks import check_indexes, check_leader_epochs, check_text_files
-from kraft.metadata.findings import Finding, Severity
-from kraft.metadata.known_contradictions import KnownContradictions
+from kraft.metadata.known_kafka_faults import KnownKafkaFaults
 from kraft.metadata.node_comparison import compare_nodes
-from kraft.metadata.runs import Piece, Run, pieces_of, runs_of
 from kraft.metadata.snapshots import load_snapshot
 from kraft.metadata.source import MetadataSource
+from kraft.metadata.verification_findings import Severity, VerificationFinding
 
-#: Differences of one snapshot and severity that are listed one by one.
-MOST_TOLD = 20
+#: The number of differences listed for each snapshot and severity; the others are counted.
+MOST_LISTED = 20
 
 
 @dataclass(slots=True)
-class Verified:
-    """One directory: what was looked at.
+class VerifiedDirectory:
+    """The scope of the checks of one directory.
 
-    ``snapshots`` counts those that were replayed against the log, of ``snapshot_count``. The log
-    has the offsets from ``log_start_offset`` to ``log_end_offset`` (exclusive), -1 without a log.
+    ``snapshots`` of ``snapshot_count`` snapshots were compared with the replayed log. The log has
+    the offsets from ``log_start_offset`` to ``log_end_offset`` (exclusive), -1 without a log.
     """
 
     path: Path
@@ -56,16 +61,16 @@ class Verified:
 class Verification:
     """The result of :func:`verify`; ``findings`` are in the order of the directories."""
 
-    directories: list[Verified] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    directories: list[VerifiedDirectory] = field(default_factory=list)
+    findings: list[VerificationFinding] = field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
-        """How many findings are of this severity."""
+        """Return the number of findings of this severity."""
         return sum(each.severity is severity for each in self.findings)
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is no contradiction; those that are known of Kafka and notes may be."""
+        """True without a contradiction; known faults of Kafka and notes are allowed."""
         return self.count(Severity.CONTRADICTION) == 0
 
 
@@ -76,9 +81,9 @@ def verify(
 ) -> Verification:
     """Check one metadata directory, or those of several nodes of one quorum against each other.
 
-    Each log is replayed against every snapshot beside it, and each index and file is checked
-    against the log. ``advance`` is called with the number of bytes of logs replayed and compared
-    so far, at most :func:`work_of`.
+    Replays each log against every snapshot beside it, and checks each index and file against the
+    log. ``advance`` is called with the number of bytes of logs replayed and compared so far, at
+    most :func:`work_of`.
 
     Raises :class:`StorageError` where a path holds no metadata, or cannot be read.
     """
@@ -95,7 +100,7 @@ def verify(
             sources.append(MetadataSource(path, salvage=True))
     for source in sources:
         properties = source.directory.meta_properties
-        verified = Verified(
+        verified = VerifiedDirectory(
             source.directory.path,
             None if properties is None else properties.node_id,
             source.log_start_offset,
@@ -114,7 +119,7 @@ def verify(
 
 
 def work_of(paths: Iterable[str | PathLike[str]]) -> int:
-    """The bytes that :func:`verify` replays and compares."""
+    """Return the number of bytes that :func:`verify` replays and compares."""
     sizes = [
         sum(each.size for each in MetadataDirectory.find(path, salvage=True).segments)
         for path in paths
@@ -134,47 +139,47 @@ class _Progress:
             self._advance(self._done)
 
 
-def _damage(source: MetadataSource) -> Iterator[Finding]:
+def _damage(source: MetadataSource) -> Iterator[VerificationFinding]:
     torn = source.torn_tail
     if torn is not None:
-        yield Finding(
+        yield VerificationFinding(
             Severity.NOTE,
             Path(torn.path),
-            f"ends in {torn.size} bytes of an interrupted write from byte {torn.position} on "
+            f"ends with {torn.size} bytes of an interrupted write at byte {torn.position} "
             f"({torn.reason})",
             torn.offset,
         )
     for gap in source.gaps:
         until = f"up to offset {gap.next_offset}" if gap.next_offset >= 0 else "to the end"
-        yield Finding(
+        yield VerificationFinding(
             Severity.CONTRADICTION,
             Path(gap.path),
-            f"byte {gap.position}: {gap.reason}; the records are lost {until}",
+            f"byte {gap.position}: {gap.reason}; records are lost {until}",
             gap.offset,
         )
 
 
 class _SnapshotCheck:
-    """Replays a log, and compares the state with each snapshot on the way."""
+    """Replays a log and compares the state with each snapshot on the way."""
 
     def __init__(
-        self, source: MetadataSource, verified: Verified, advance: Callable[[int], object]
+        self, source: MetadataSource, verified: VerifiedDirectory, advance: Callable[[int], object]
     ) -> None:
         self._source = source
         self._verified = verified
         self._advance = advance
-        self._findings: list[Finding] = []
+        self._findings: list[VerificationFinding] = []
         self._log = source.directory.segments[0].path.parent if source.directory.segments else None
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[VerificationFinding]:
         directory = self._source.directory
         sound = [each for each in directory.snapshots if each.size and self._is_sound(each)]
         if directory.bootstrap_checkpoint is not None:
             self._is_sound(directory.bootstrap_checkpoint)
         sound.sort(key=lambda each: each.end_offset)
-        for run in runs_of(self._source):
+        for run in contiguous_slices(self._source):
             here = [each for each in sound if run.first_offset <= each.end_offset <= run.end_offset]
-            self._check_run(run, here)
+            self._check_contiguous(run, here)
         return self._findings
 
     def _find(
@@ -186,7 +191,7 @@ class _SnapshotCheck:
         reason: str | None = None,
     ) -> None:
         other = self._log if path.suffix == ".checkpoint" and offset >= 0 else None
-        self._findings.append(Finding(severity, path, message, offset, other, reason))
+        self._findings.append(VerificationFinding(severity, path, message, offset, other, reason))
 
     def _is_sound(self, snapshot: SnapshotFile) -> bool:
         try:
@@ -206,13 +211,13 @@ class _SnapshotCheck:
                     self._find(Severity.CONTRADICTION, columns, message)
         return True
 
-    def _check_run(self, run: Run, snapshots: list[SnapshotFile]) -> None:
-        """One unbroken stretch of the log, and the snapshots that end in it."""
-        # The snapshot of offset 0 has what was there before the first record: the first voters.
+    def _check_contiguous(self, run: ContiguousSlices, snapshots: list[SnapshotFile]) -> None:
+        """Check one contiguous part of the log, and the snapshots that end in it."""
+        # A snapshot at offset 0 holds the first voters, from before the first record.
         begins_empty = run.first_offset == 0 and not (snapshots and snapshots[0].end_offset == 0)
-        cluster: Cluster | None = Cluster() if begins_empty else None
-        for piece in pieces_of(run.slices, 1 << 20):
-            for batch in iterate(piece.data, base_position=piece.position, verify_crc=False):
+        cluster: MetadataState | None = MetadataState() if begins_empty else None
+        for block in batch_ranges(run.slices, 1 << 20):
+            for batch in iterate(block.data, base_position=block.position, verify_crc=False):
                 while snapshots and snapshots[0].end_offset <= batch.base_offset:
                     cluster = self._check_snapshot(cluster, snapshots.pop(0), batch)
                 while snapshots and snapshots[0].end_offset <= batch.last_offset:
@@ -223,25 +228,25 @@ class _SnapshotCheck:
                         f"{batch.last_offset}",
                         batch.base_offset,
                     )
-                if cluster is not None and not self._replay(cluster, batch, piece):
+                if cluster is not None and not self._replay(cluster, batch, block):
                     cluster = None
-            self._advance(len(piece.data))
+            self._advance(len(block.data))
         for snapshot in snapshots:
             cluster = self._check_snapshot(cluster, snapshot, None)
 
-    def _replay(self, cluster: Cluster, batch: RecordBatch, piece: Piece) -> bool:
-        start = batch.position - piece.position
+    def _replay(self, cluster: MetadataState, batch: RecordBatch, block: BatchRange) -> bool:
+        start = batch.position - block.position
         try:
             cluster.apply(
-                piece.data[start : start + batch.size],
+                block.data[start : start + batch.size],
                 verify_crc=False,
-                path=piece.path,
+                path=block.path,
                 base_position=batch.position,
             )
         except KraftError as error:
             self._find(
                 Severity.CONTRADICTION,
-                Path(piece.path),
+                Path(block.path),
                 f"a record contradicts those before it: {error}",
                 batch.base_offset,
             )
@@ -249,9 +254,11 @@ class _SnapshotCheck:
         return True
 
     def _check_snapshot(
-        self, replayed: Cluster | None, snapshot: SnapshotFile, following: RecordBatch | None
-    ) -> Cluster | None:
-        """Compares; the cluster to go on with: a snapshot stands in where there was none."""
+        self, replayed: MetadataState | None, snapshot: SnapshotFile, following: RecordBatch | None
+    ) -> MetadataState | None:
+        """Compare a snapshot; return the state to continue with: the snapshot's where ``replayed``
+        is None.
+        """
         end = snapshot.end_offset
         loaded = load_snapshot(snapshot, use_column_cache=False)
         self._check_epoch(snapshot)
@@ -268,21 +275,21 @@ class _SnapshotCheck:
         self._verified.snapshots += 1
         found = diff(Metadata(replayed), Metadata(loaded))
         if found:
-            self._tell(found, snapshot.path, end)
+            self._report(found, snapshot.path, end)
         return replayed
 
-    def _tell(self, found: Sequence[Difference], path: Path, end: int) -> None:
-        known = KnownContradictions(self._source, end)
+    def _report(self, found: Sequence[Difference], path: Path, end: int) -> None:
+        known = KnownKafkaFaults(self._source, end)
         counts: Counter[Severity] = Counter()
         for each in found:
             reason = known.reason(each)
             severity = Severity.CONTRADICTION if reason is None else Severity.KNOWN
             counts[severity] += 1
-            if counts[severity] <= MOST_TOLD:
-                self._find(severity, path, _told(each), end, reason)
+            if counts[severity] <= MOST_LISTED:
+                self._find(severity, path, _difference_text(each), end, reason)
         for severity, count in counts.items():
-            if count > MOST_TOLD:
-                more = f"and {count - MOST_TOLD} more differences from the replayed log"
+            if count > MOST_LISTED:
+                more = f"and {count - MOST_LISTED} more differences from the replayed log"
                 self._find(severity, path, more, end)
 
     def _check_epoch(self, snapshot: SnapshotFile) -> None:
@@ -299,12 +306,12 @@ class _SnapshotCheck:
             )
 
 
-def _told(change: Difference) -> str:
-    """A difference in words, without the values of settings, which may be secrets."""
+def _difference_text(change: Difference) -> str:
+    """Return a difference as text, without values of settings, which may be secrets."""
     what = " ".join(str(part) for part in (change.kind, change.key, change.field) if part != "")
     if change.kind == "config":
         if change.before is None or change.after is None:
             side = "the snapshot" if change.before is None else "the replayed log"
             return f"{what} is only in {side}"
-        return f"{what} has another value than in the replayed log"
+        return f"{what} differs from the replayed log"
     return f"{what} is {change.after!r}; in the replayed log it is {change.before!r}"

@@ -1,5 +1,5 @@
-"""The quorum as a pure state machine: KRaft's Raft, without socket, file, thread or clock.
+"""The metadata quorum: KRaft as a pure state machine, without socket, file, thread or clock.
 
-``node.Node`` is the whole; ``ready`` says how it is driven, ``messages`` what nodes say to each
-other, ``transitions`` how roles change.
+`node.Node` is the state machine, `interface` the contract with its driver, `rpc` the requests and
+responses between nodes, `transitions` the table of role changes.
 """

@@ -1,29 +1,28 @@
-"""Records on their way into a leader's log: collected into batches, stamped, handed out.
+"""Accumulator of a leader: collect appended records into batches until they are drained.
 
-Owns what was accepted and not yet given to the log. Records of one append stay together in one
-batch; appends that follow each other share a batch until it is drained, ``linger_ms`` after its
-first record or as soon as it is full. Finished batches of the controller pass through as they are;
-their offsets and epoch lie outside the CRC and are stamped here. Source: Kafka's
-``BatchAccumulator``.
+Records of one append share one batch. Consecutive appends share a batch until it is drained:
+``linger_ms`` after its first record, or as soon as it is full. Finished batches of the controller
+keep their bytes but for offsets and epoch, which lie outside the CRC and are set here. `leader`
+calls it. Source: Kafka's ``BatchAccumulator``.
 """
 
 from __future__ import annotations
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, BatchBuilder, assign_offsets
+from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, BatchBuilder, assign_offsets
 from kraft.errors import RecordTooLargeError
 from kraft.records import Record, control
 
 #: The low byte of a batch's attributes.
 _ATTRIBUTES_POSITION = 22
 
-#: What one record adds to its batch at most, beside its value: length, attributes, two deltas, two
-#: lengths and the header count.
+#: Bytes that a record adds to its batch at most, beside its value: length, attributes, two deltas,
+#: two lengths and the header count.
 RECORD_OVERHEAD = 24
 BATCH_OVERHEAD = 61
 
 
 class Accumulator:
-    """The batches of one leader's epoch; ``next_offset`` is where the next record goes."""
+    """The batches of one leader's epoch; ``next_offset`` is the offset of the next record."""
 
     __slots__ = (
         "_builder",
@@ -41,20 +40,19 @@ class Accumulator:
         self.next_offset = next_offset
         self.linger_ms = linger_ms
         self.max_batch_size = max_batch_size
-        #: When what is collected should be drained; infinite where nothing is.
+        #: When to drain the collected records; infinity if there are none.
         self.drain_at_ms = float("inf")
         self._finished: list[tuple[int, int, memoryview | bytearray]] = []
         self._builder: BatchBuilder | None = None
         self._open_size = 0
 
     def append_values(self, values: tuple[bytes, ...], now_ms: float) -> int:
-        """Takes records that stay together; the offset of the last.
+        """Collect records into one batch; return the offset of the last.
 
-        Raises RecordTooLargeError where they do not fit into one batch, ValueError where there are
-        none.
+        Raises RecordTooLargeError if they do not fit into one batch, ValueError if there are none.
         """
         if not values:
-            raise ValueError("an append with no records")
+            raise ValueError("an append needs at least one record")
         size = sum(len(value) for value in values) + RECORD_OVERHEAD * len(values)
         if BATCH_OVERHEAD + size > self.max_batch_size:
             raise RecordTooLargeError(
@@ -81,12 +79,12 @@ class Accumulator:
         return self.next_offset - 1
 
     def append_batches(self, batches: memoryview | bytearray, now_ms: float) -> int:
-        """Takes finished batches, stamped in place; the offset of the last record.
+        """Collect finished batches, with offsets and epoch set in place; return the last offset.
 
-        Raises CorruptRecordError where they are none, ValueError where there are none.
+        Raises CorruptRecordError if the bytes are not batches, ValueError if there are none.
         """
         if not len(batches):
-            raise ValueError("an append with no records")
+            raise ValueError("an append needs at least one record")
         self._close()
         base_offset = self.next_offset
         self.next_offset = assign_offsets(batches, base_offset, self.epoch)
@@ -95,7 +93,7 @@ class Accumulator:
         return self.next_offset - 1
 
     def append_control(self, records: list[Record], now_ms: float) -> int:
-        """Takes control records as one batch, to be drained at once; the offset of the first."""
+        """Collect control records as one batch to drain at once; return the offset of the first."""
         self._close()
         base_offset = self.next_offset
         builder = BatchBuilder(base_offset, self.epoch, int(now_ms), ATTRIBUTE_CONTROL)
@@ -107,7 +105,7 @@ class Accumulator:
         return base_offset
 
     def drain(self) -> list[tuple[int, int, memoryview | bytearray]]:
-        """Everything collected, as (base offset, end offset, batches) in the log's order."""
+        """Remove and return all batches as (base offset, end offset, batches), in log order."""
         self._close()
         drained, self._finished = self._finished, []
         self.drain_at_ms = float("inf")
@@ -121,5 +119,5 @@ class Accumulator:
 
 
 def is_control(batches: memoryview | bytes | bytearray) -> bool:
-    """Whether what `Accumulator.drain` gave is a batch of the raft layer's own records."""
+    """Return whether drained batches hold control records of the raft layer."""
     return bool(memoryview(batches)[_ATTRIBUTES_POSITION] & ATTRIBUTE_CONTROL)

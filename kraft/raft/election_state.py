@@ -1,4 +1,4 @@
-"""What a node must remember of elections: epoch, leader, vote; the content of ``quorum-state``.
+"""Election state: the epoch, leader and vote that a node keeps in the ``quorum-state`` file.
 
     data_version 0 (kraft.version 0)
     {"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,
@@ -6,8 +6,8 @@
     data_version 1
     {"leaderId":1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"<base64 uuid>","data_version":1}
 
--1 and the zero uuid stand for none. A leader and a vote may both be there: the vote survives every
-change inside its epoch. Sources: Kafka's ``ElectionState``, ``FileQuorumStateStore``,
+-1 and the zero uuid mean none. Leader and vote may both be set: a vote outlasts every other change
+in its epoch. Sources: Kafka's ``ElectionState``, ``FileQuorumStateStore``,
 ``QuorumStateData.json``.
 """
 
@@ -28,14 +28,14 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """An epoch, who leads it (-1: not known) and for whom this node voted in it."""
+    """An epoch, its leader (-1: unknown) and the candidate that this node voted for in it."""
 
     epoch: int = 0
     leader_id: int = NO_LEADER
     voted: ReplicaKey | None = None
 
     def to_bytes(self, kraft_version: int, voter_ids: Iterable[int] = ()) -> bytes:
-        """The file's content; ``voter_ids`` stand in the form of kraft.version 0 only."""
+        """Return the file's content; ``voter_ids`` is used for kraft.version 0 only."""
         voted_id = -1 if self.voted is None else self.voted.id
         content: dict[str, object]
         if kraft_version == 0:
@@ -63,7 +63,7 @@ class ElectionState:
     def from_bytes(
         cls, content: bytes, *, path: str | PathLike[str] | None = None
     ) -> ElectionState:
-        """Raises CorruptRecordError where the content is not that of a quorum-state file."""
+        """Parse the file's content. Raises CorruptRecordError if it is malformed."""
         try:
             fields = json.loads(content)
             version = _integer(fields, "data_version")

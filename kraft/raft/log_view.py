@@ -1,14 +1,15 @@
-"""What the state machine knows of its log: offsets, epochs, snapshots, and who votes as of where.
+"""Log view: offsets, epochs, snapshots and voters of a node's log, without its bytes.
 
-Owns a mirror of the log without its bytes. A node changes it together with the writes that it asks
-for, so that it is always ahead of the disk; ``durable_end_offset`` is how far the disk is known to
-be. Whatever leaves the node about the log is held until that is true of the disk.
+A node changes the view together with the writes that it requests, so that the view is ahead of the
+disk; ``durable_end_offset`` is the end of what is durable. Messages about the log wait in `outbox`
+until the disk has caught up.
 
-Voter sets and kraft.version take effect where they are appended, committed or not, and are undone
-with the log's end (Kafka's ``KRaftControlRecordStateMachine``, ``VoterSetHistory``, KIP-853).
+Voter sets and kraft.version are in force from the offset where they are appended, committed or not,
+and a truncation undoes them (Kafka's ``KRaftControlRecordStateMachine``, ``VoterSetHistory``,
+KIP-853).
 
 Invariants: start <= durable end <= end; epochs ascend; snapshots ascend; the high watermark never
-falls and is never cut off.
+falls, and no truncation goes below it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kraft._core.batch_records import iterate
-from kraft._core.epoch_cache import EpochCache, EpochEndOffset
-from kraft.raft.messages import OffsetAndEpoch
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.log.epoch_cache import EpochCache, EpochEndOffset
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.records import control
 
@@ -26,7 +27,7 @@ BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
 
 
 class VotersAt(NamedTuple):
-    """The voters from the record at ``offset`` on; -1: from a snapshot, or the static ones."""
+    """The voters from the record at ``offset`` on; -1: of a snapshot, or static voters."""
 
     offset: int
     voters: VoterSet
@@ -62,7 +63,7 @@ class LogView:
 
     @property
     def voters_offset(self) -> int:
-        """The offset of the record that named the voters; -1 where none of the log did."""
+        """The offset of the record that names the voters; -1 if no record of the log does."""
         return self._voters[-1].offset if self._voters else -1
 
     @property
@@ -70,12 +71,12 @@ class LogView:
         return self._levels[-1].level if self._levels else 0
 
     def load_snapshot_voters(self, voters: VoterSet | None, kraft_version: int) -> None:
-        """The log begins with this snapshot: what its control records say is where all starts."""
+        """Start with the voters and kraft.version of the snapshot that the log begins with."""
         self._voters = [VotersAt(-1, voters)] if voters is not None else []
         self._levels = [LevelAt(-1, kraft_version)] if kraft_version else []
 
     def replay_control_batch(self, batch: memoryview | bytes | bytearray) -> None:
-        """Takes in what a control batch in the log says of voters and kraft.version."""
+        """Apply the voters and kraft.version of a control batch in the log."""
         for record_batch in iterate(batch, verify_crc=False):
             for record in record_batch:
                 if record.control_type not in (5, 6):
@@ -90,8 +91,9 @@ class LogView:
 
     @staticmethod
     def check_control_batches(batches: list[memoryview]) -> None:
-        """Raises CorruptRecordError (or UnsupportedVersionError) for a control record that could
-        not be taken in.
+        """Check that `replay_control_batch` can apply batches.
+
+        Raises CorruptRecordError, or UnsupportedVersionError, if it cannot.
         """
         for batch in batches:
             LogView().replay_control_batch(batch)
@@ -102,9 +104,9 @@ class LogView:
     def removal_offset(self, key: ReplicaKey) -> int | None:
         """Return the offset of the record that removed ``key`` from the voters.
 
-        None where the latest voters include ``key``, where the voters before the last change did
-        not either, and where the removal is known to be committed. Only the last change matters:
-        a leader makes the next one once the last one is committed.
+        None if the latest voters include ``key``, if the voters before the last change did not
+        include it either, or if the removal is known to be committed. Only the last change matters:
+        a leader makes the next one after the last one is committed.
         """
         latest, found = self.voters, None
         for at in reversed(self._voters):
@@ -119,7 +121,7 @@ class LogView:
         """Return the end of the log without the records from ``offset`` on."""
         epoch = self.epochs.epoch_at(offset - 1)
         if epoch < 0:
-            # The log begins at ``offset``, behind a snapshot or as the first record of all.
+            # The log begins at ``offset``: after a snapshot, or with its first record.
             latest = self.latest_snapshot
             epoch = latest.epoch if latest is not None else 0
         return OffsetAndEpoch(offset, epoch)
@@ -128,7 +130,7 @@ class LogView:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, or of the snapshot that the empty log begins with; 0."""
+        """The epoch of the last record; of an empty log that of its snapshot, or 0."""
         if self.epochs.epochs:
             return self.epochs.last_epoch
         latest = self.latest_snapshot
@@ -143,7 +145,7 @@ class LogView:
         return next(iter(self.snapshots)) if self.snapshots else None
 
     def append(self, base_offset: int, end_offset: int, epoch: int) -> None:
-        """Batches of one epoch were appended, from the log's end on."""
+        """Note that batches of one epoch were appended at the end of the log."""
         assert base_offset == self.end_offset < end_offset, (base_offset, self.end_offset)
         assert epoch >= self.last_epoch, (epoch, self.last_epoch)
         if epoch > self.epochs.last_epoch:
@@ -151,19 +153,20 @@ class LogView:
         self.end_offset = end_offset
 
     def truncate(self, end_offset: int) -> None:
-        """The log's end was cut off; never below the high watermark (KAFKA-12460), nor below a
-        snapshot, which holds what is committed though no high watermark is known after a restart.
+        """Note that the log was truncated.
+
+        Raises AssertionError below the high watermark (KAFKA-12460), or below a snapshot: its
+        records are committed although a restarted node knows no high watermark.
         """
         latest = self.latest_snapshot
         kept = max(self.start_offset, latest.offset if latest is not None else 0)
         assert max(self.high_watermark, kept) <= end_offset <= self.end_offset, (
             f"truncation to {end_offset} below high watermark {self.high_watermark} "
-            f"or what a snapshot holds, {kept}"
+            f"or below {kept}, which a snapshot covers"
         )
         self.end_offset = end_offset
         self.durable_end_offset = min(self.durable_end_offset, end_offset)
-        # The epochs go with the log: what is left of them would contradict the next leader's
-        # (KAFKA-10706).
+        # Epochs that were left would contradict the next leader's (KAFKA-10706).
         self.epochs.truncate_from_end(end_offset)
         while self._voters and self._voters[-1].offset >= end_offset:
             self._voters.pop()
@@ -171,7 +174,7 @@ class LogView:
             self._levels.pop()
 
     def begin_at(self, snapshot_id: OffsetAndEpoch, size: int) -> None:
-        """A downloaded snapshot took the place of everything."""
+        """Note that a downloaded snapshot has replaced the log and all other snapshots."""
         self.start_offset = self.end_offset = self.durable_end_offset = snapshot_id.offset
         self.epochs.clear()
         self.snapshots = {snapshot_id: size}
@@ -183,7 +186,10 @@ class LogView:
         self.snapshots = dict(sorted(self.snapshots.items()))
 
     def clean(self, log_start_offset: int, earliest: OffsetAndEpoch) -> None:
-        """Only snapshots move the log's start (KAFKA-14238)."""
+        """Note that snapshots before ``earliest`` and the log before its start were removed.
+
+        Only snapshots move the start of the log (KAFKA-14238).
+        """
         assert earliest in self.snapshots, earliest
         assert log_start_offset <= earliest.offset, (log_start_offset, earliest)
         self.snapshots = {id: size for id, size in self.snapshots.items() if id >= earliest}
@@ -194,10 +200,10 @@ class LogView:
     # -- reconciliation
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
-        """The largest epoch at or below ``epoch`` that the log knows, and where it ends.
+        """Return the largest epoch of the log at or below ``epoch``, and its end offset.
 
-        As Kafka's ``KafkaMetadataLog.endOffsetForEpoch``: an epoch before the log's first one ends
-        where the oldest snapshot does, and is then that snapshot's.
+        As in Kafka's ``KafkaMetadataLog.endOffsetForEpoch``, the result for an epoch before the
+        first of the log is epoch and end of the oldest snapshot.
         """
         found = self.epochs.end_offset_for(epoch, self.end_offset)
         if found is None:
@@ -208,7 +214,7 @@ class LogView:
         return found
 
     def is_snapshot_needed(self, offset: int, last_fetched_epoch: int) -> bool:
-        """Whether a fetcher has to begin with a snapshot (``validateOffsetAndEpoch``)."""
+        """Return whether a fetch needs a snapshot first (``validateOffsetAndEpoch``)."""
         earliest = self.earliest_snapshot
         if earliest is None or (offset == 0 and self.start_offset == 0):
             return False

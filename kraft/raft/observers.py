@@ -1,14 +1,14 @@
-"""The observers that a leader remembers: how many, and for how long.
+"""Observers of a leader, bounded in number and forgotten after a session timeout.
 
-Anybody may fetch under any replica id, so that what a leader remembers of its observers is bounded.
-An observer is a newcomer at first. It is established once it has fetched for `ESTABLISHED_AFTER_MS`
+Any client can fetch under any replica id; therefore the number of observers is bounded. An observer
+is a newcomer at first. It is established once it has fetched for `ESTABLISHED_AFTER_MS`
 without a pause of `SILENT_AFTER_MS`.
 
 Invariants: at most `MAX_NEWCOMERS` newcomers and `MAX_ESTABLISHED` established observers; a
 newcomer never takes the place of an established observer that fetched within `SILENT_AFTER_MS`.
 
-``leadership`` calls it for each fetch of a replica that does not vote, and keeps the progress of
-the replicas itself. Source of the session: Kafka's ``LeaderState`` (300 s). Kafka has no bound.
+`replicas` calls it for each fetch of a replica that does not vote, and keeps the progress itself.
+Source of the session: Kafka's ``LeaderState`` (300 s). Kafka has no bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kraft.raft.voters import ReplicaKey
 MAX_NEWCOMERS = 1000
 MAX_ESTABLISHED = 2000
 ESTABLISHED_AFTER_MS = 10_000
-#: A replica fetches every `RaftConfig.fetch_max_wait_ms` (500) even while nothing is appended.
+#: A replica fetches every `RaftSettings.fetch_max_wait_ms` (500) even while nothing is appended.
 SILENT_AFTER_MS = 10_000
 
 

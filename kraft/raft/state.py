@@ -1,135 +1,122 @@
-"""What a raft node is, whatever its role: identity, log, epoch, role, requests in flight, and what
-waits for the disk.
+"""The state of a raft node that does not depend on its role.
 
-Owns the change of roles (by the table in ``transitions``), the rule of what may be said before what
-is durable, and the connections to other nodes, with one request in flight for each, several only
-where one says so. The duties of
-the roles build on it: ``elections``, ``following``, ``leadership``, ``reconfiguration``; ``node``
-joins them.
+`NodeState` holds identity, log view, epoch, vote, leader, outbox and connections. It changes the
+role by the table in `transitions`: it ends the old role's `RoleState` and creates that of the new
+role, which holds the state of this role alone. The roles (`unattached`, `candidate`, `leader`,
+`follower`, `resigned`) call it, and `node.Node` extends it by the dispatch of events.
 
-Invariants: the epoch never goes back; a vote is given once in an epoch; whatever speaks of an
-epoch, a vote or the log's end leaves the node only when that is on disk.
+Invariants: the epoch never goes back; a node votes once in an epoch; a message leaves the node only
+when the epoch, vote and log that it depends on are durable (see `outbox`).
+
+Source: Kafka's ``QuorumState``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from kraft.raft.config import RaftConfig
+from kraft.raft.config import RaftSettings
+from kraft.raft.connections import NEVER, Connections
 from kraft.raft.election_state import NO_LEADER, ElectionState
-from kraft.raft.log_view import LogView
-from kraft.raft.messages import OffsetAndEpoch, Request, Response
-from kraft.raft.ready import (
-    AppendBatches,
+from kraft.raft.interface import (
     DropSnapshotDownload,
-    Ready,
     Role,
-    RoleChange,
-    Send,
     SendRequest,
-    SendResponse,
     TruncateLog,
-    Write,
     WriteElectionState,
 )
-from kraft.raft.roles import Candidacy, Following, Leadership, SnapshotDownload
-from kraft.raft.transitions import TRANSITIONS, Cause, Timer
+from kraft.raft.log_view import LogView
+from kraft.raft.outbox import Outbox
+from kraft.raft.rpc import (
+    EndQuorumEpochRequest,
+    FetchRequest,
+    OffsetAndEpoch,
+    Request,
+    VoteRequest,
+)
+from kraft.raft.snapshot_download import SnapshotDownload
+from kraft.raft.transitions import TRANSITIONS, Timer, TransitionCause
 from kraft.raft.voters import Endpoint, ReplicaKey, VoterSet
 
-NEVER = float("inf")
-#: Behind this there is room for a million elections.
+#: From here on a million elections are left before the epoch overflows 32 bits.
 _LAST_EPOCHS = (1 << 31) - (1 << 20)
-#: What a node may have slept through, there.
+#: How many elections a node may have missed by then.
 _ELECTIONS_MISSED = 1000
 
 
-class InFlight(NamedTuple):
-    """A request that waits for its response."""
+class Handover(NamedTuple):
+    """What a role passes to the role that follows it."""
 
-    destination: int
-    request: Request
-    deadline_ms: float
-
-
-class Connection:
-    """What is known of the way to one other node."""
-
-    __slots__ = ("backoff_until_ms", "has_timed_out", "in_flight")
-
-    def __init__(self) -> None:
-        #: How many requests wait for their responses.
-        self.in_flight = 0
-        self.backoff_until_ms = 0.0
-        self.has_timed_out = False
+    #: The voters that granted the election, for the leader's LeaderChange record.
+    granting_voters: frozenset[int] = frozenset()
+    #: The other voters, the best next leader first, for the resigned leader's EndQuorumEpoch.
+    preferred_candidates: tuple[ReplicaKey, ...] = ()
 
 
-class NodeState(ABC):
-    """See the module's docstring. ``draw`` gives numbers from [0, 1)."""
+NO_HANDOVER = Handover()
+
+
+class RoleState(ABC):
+    """What `NodeState` needs of a role; `epoch_state.EpochState` is the full interface."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Perform the first actions of the role, after the transition to it."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """End the role: answer the requests that wait for it."""
+
+    @abstractmethod
+    def may_grant(self, request: VoteRequest, *, is_up_to_date: bool) -> bool:
+        """Return whether to grant a vote, or pre-vote, of this node's epoch.
+
+        ``is_up_to_date``: the candidate's log ends at or after this node's log.
+        """
+
+    @abstractmethod
+    def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
+        """The leader of this epoch has sent EndQuorumEpoch."""
+
+
+class NodeState:
+    """The state of a node in every role; ``draw`` returns random numbers from [0, 1)."""
 
     def __init__(
         self,
-        config: RaftConfig,
+        config: RaftSettings,
         log: LogView,
         election: ElectionState,
         draw: Callable[[], float],
         now_ms: float,
+        role_states: Mapping[Role, Callable[[NodeState, Handover], RoleState]],
     ) -> None:
         self.config = config
         self.replica = config.replica
         self.log = log
         self.now_ms = now_ms
-        self.role = Role.UNATTACHED
         self.epoch = election.epoch
         self.leader_id = NO_LEADER
         self.leader_endpoints: tuple[Endpoint, ...] = ()
         self.voted: ReplicaKey | None = election.voted
         self.election_deadline_ms = NEVER
-        self.candidacy: Candidacy | None = None
-        self.leadership: Leadership | None = None
-        self.following: Following | None = None
+        #: It outlasts a change of role only while the disk installs it.
         self.download: SnapshotDownload | None = None
-        self.unacked_resignation: set[int] = set()
-        self.preferred_candidates: tuple[ReplicaKey, ...] = ()
         self.shutdown_deadline_ms = NEVER
-        self._draw = draw
-        self._ready = Ready()
+        self.outbox = Outbox(log)
+        self.connections = Connections(config.request_timeout_ms, config.retry_backoff_ms)
         self.bootstrap_servers = bootstrap_servers_of(config)
-        #: The number of the last request to each bootstrap server; none where it was never asked.
+        #: The correlation of the last request to each bootstrap server that was ever asked.
         self._bootstrap_turns: dict[int, int] = {}
-        self._connections: dict[int, Connection] = {}
-        self._in_flight: dict[int, InFlight] = {}
-        self._last_correlation = 0
-        self._write_sequence = 0
-        self._written_sequence = 0
-        self._state_sequence = 0
-        self._held: deque[tuple[int, Send]] = deque()
-        self._unwritten_ends: deque[tuple[int, int]] = deque()
-        self._announced: tuple[Role, int, int, bool] | None = None
+        self._draw = draw
         self._voters_seen: VoterSet | None = None
         self._is_voter = False
+        self._role_states = role_states
+        self.start_role(Role.UNATTACHED)
 
-    # -- what the roles' duties supply to each other
-
-    @abstractmethod
-    def become_leader(self, candidacy: Candidacy) -> None:
-        """Leads the epoch that the candidacy has won."""
-
-    @abstractmethod
-    def _leave_leadership(self) -> None:
-        """Answers whoever still waits for the leader."""
-
-    @abstractmethod
-    def note_committed(self, high_watermark: int) -> None:
-        """The leader's high watermark has risen: a change of voters may be done."""
-
-    @abstractmethod
-    def fail_voter_change(self, leadership: Leadership) -> None:
-        """Gives up the change of voters that is under way, if any."""
-
-    # -- who votes
+    # -- voters
 
     @property
     def voters(self) -> VoterSet:
@@ -144,8 +131,12 @@ class NodeState(ABC):
         return self._is_voter
 
     @property
+    def is_sole_voter(self) -> bool:
+        return self.is_voter and len(self.voters) == 1
+
+    @property
     def is_electable(self) -> bool:
-        """Return whether the node stands for election where nobody leads.
+        """Return whether the node stands for election if nobody leads.
 
         Voters do, and a voter whose removal may be uncommitted: it can hold the only copy of that
         record, and then no other node can win (Ongaro's thesis, 4.2.2). `vote_end` keeps it from
@@ -166,8 +157,8 @@ class NodeState(ABC):
         """Return the log end that a candidate names in its vote requests.
 
         A voter names the end of its log. A removed voter names the end from before its removal:
-        it does not know after a restart whether that is committed, and voters that hold the
-        removal now reject it. A committed removal is held by a majority of the voters, so that no
+        after a restart it does not know whether the removal is committed, and voters that hold the
+        removal now reject it. A majority of the voters holds a committed removal, so that no
         removed voter is elected then. A log end that is too early is always safe to name.
         """
         log = self.log
@@ -181,11 +172,17 @@ class NodeState(ABC):
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
 
+    @property
     def is_shutting_down(self) -> bool:
         return self.shutdown_deadline_ms != NEVER
 
+    @property
+    def is_installing(self) -> bool:
+        """Whether the disk replaces the log by a downloaded snapshot."""
+        return self.download is not None and self.download.is_installing
+
     def endpoints_of(self, id: int) -> tuple[Endpoint, ...]:
-        """Where a node listens, as far as it is known: the leader's own word, or the voters'."""
+        """Return the known endpoints of a node: those that the leader named, or the voters'."""
         if id == self.config.node_id:
             return self.config.endpoints
         if id == self.leader_id and self.leader_endpoints:
@@ -198,18 +195,48 @@ class NodeState(ABC):
 
     # -- roles
 
-    def transition(
+    def start_role(self, role: Role, handover: Handover = NO_HANDOVER) -> None:
+        """Begin in a role, as after a restart."""
+        self.role = role
+        self.role_state: RoleState = self._role_states[role](self, handover)
+
+    def enter(
         self,
-        cause: Cause,
+        cause: TransitionCause,
         *,
         epoch: int | None = None,
         leader_id: int | None = None,
         leader_endpoints: tuple[Endpoint, ...] = (),
         voted: ReplicaKey | None = None,
+        handover: Handover = NO_HANDOVER,
     ) -> None:
-        """Changes the role as the table says. What is not given stays as it is in this epoch."""
+        """Change the role as `transition` does, and perform the first actions of the new role."""
+        self.transition(
+            cause,
+            epoch=epoch,
+            leader_id=leader_id,
+            leader_endpoints=leader_endpoints,
+            voted=voted,
+            handover=handover,
+        )
+        self.role_state.begin()
+
+    def transition(
+        self,
+        cause: TransitionCause,
+        *,
+        epoch: int | None = None,
+        leader_id: int | None = None,
+        leader_endpoints: tuple[Endpoint, ...] = (),
+        voted: ReplicaKey | None = None,
+        handover: Handover = NO_HANDOVER,
+    ) -> None:
+        """Change the role as the table says. Arguments left out stay as they are in this epoch.
+
+        Raises AssertionError if the table has no row for the role and ``cause``.
+        """
         rule = TRANSITIONS.get((self.role, cause))
-        assert rule is not None, f"no way from {self.role.name}: {cause.value}"
+        assert rule is not None, f"no transition from {self.role.name}: {cause.value}"
         new_epoch = self.epoch if epoch is None else epoch
         assert new_epoch >= self.epoch, (new_epoch, self.epoch)
         if new_epoch > self.epoch:
@@ -224,82 +251,55 @@ class NodeState(ABC):
             self.leader_id = leader_id
             self.leader_endpoints = leader_endpoints or self.leader_endpoints
         if rule.persists:
-            # First, as what the old role still has to say names the new epoch.
-            self._write_election_state()
-        self._leave_role(rule.target)
-        self.role = rule.target
-        if cause is not Cause.VOTE_GRANTED:
-            # A request of the role before must not stand in the way of this one's: it may wait
-            # for a node that is gone.
-            self._forget_connections()
+            # First: the last responses of the old role name the new epoch.
+            self.write_election_state()
+        self.role_state.leave()
+        if self.download is not None and not self.download.is_installing:
+            self.drop_download(self.download)
+        if cause is not TransitionCause.VOTE_GRANTED:
+            # A request of the old role may wait for a dead node, and must not block the new role.
+            self.connections.clear()
         if rule.timer is Timer.DRAWN:
-            self.election_deadline_ms = self.now_ms + self._drawn_timeout()
+            self.draw_election_timeout()
         elif rule.timer is Timer.NONE:
             self.election_deadline_ms = NEVER
+        self.start_role(rule.target, handover)
 
-    def _drawn_timeout(self) -> float:
-        return self.config.election_timeout_ms * (1.0 + self._draw())
+    def draw_election_timeout(self) -> None:
+        timeout_ms = self.config.election_timeout_ms * (1.0 + self._draw())
+        self.election_deadline_ms = self.now_ms + timeout_ms
 
-    def _leave_role(self, target: Role) -> None:
-        self.candidacy = None
-        if self.role is Role.LEADER:
-            self._leave_leadership()
-        self.following = None
-        if self.download is not None and not self.download.is_installing:
-            self.write(DropSnapshotDownload(self.download.snapshot_id))
-            self.download = None
-
-    def _write_election_state(self) -> None:
+    def write_election_state(self) -> None:
         voted = self.voted
-        state = WriteElectionState(
-            self.epoch,
-            self.leader_id,
-            -1 if voted is None else voted.id,
-            None if voted is None else voted.directory_id,
-            self.log.kraft_version,
+        self.outbox.write_election_state(
+            WriteElectionState(
+                self.epoch,
+                self.leader_id,
+                -1 if voted is None else voted.id,
+                None if voted is None else voted.directory_id,
+                self.log.kraft_version,
+            )
         )
-        to_write = self._ready.to_write
-        if to_write and isinstance(to_write[-1], WriteElectionState):
-            to_write[-1] = state
-        else:
-            self.write(state)
-        self._state_sequence = self._write_sequence + 1
 
-    # -- the disk
-
-    def write(self, write: Write) -> None:
-        self._ready.to_write.append(write)
-
-    def write_append(
-        self, base_offset: int, end_offset: int, batches: memoryview | bytes | bytearray
-    ) -> None:
-        """Asks for the append of batches that the log's view has taken in already."""
-        self.write(AppendBatches(base_offset, end_offset, batches))
-        self._unwritten_ends.append((self._write_sequence + 1, end_offset))
+    # -- the log
 
     def truncate_log(self, end_offset: int) -> None:
         self.log.truncate(end_offset)
-        self.write(TruncateLog(end_offset))
-        self._cut_unwritten(end_offset)
+        self.outbox.write(TruncateLog(end_offset))
+        self.outbox.note_truncated(end_offset)
 
-    def _cut_unwritten(self, end_offset: int) -> None:
-        self._unwritten_ends = deque(
-            (sequence, min(end, end_offset)) for sequence, end in self._unwritten_ends
-        )
+    def drop_download(self, download: SnapshotDownload) -> None:
+        self.outbox.write(DropSnapshotDownload(download.snapshot_id))
+        self.download = None
 
-    def note_written(self, sequence: int) -> None:
-        """Everything up to ``sequence`` is durable: the log's end follows, what was held goes."""
-        self._written_sequence = max(self._written_sequence, sequence)
-        ends = self._unwritten_ends
-        while ends and ends[0][0] <= sequence:
-            end_offset = ends.popleft()[1]
-            if end_offset > self.log.durable_end_offset:
-                self.log.durable_end_offset = min(end_offset, self.log.end_offset)
-        held = self._held
-        while held and held[0][0] <= sequence:
-            self._ready.to_send.append(held.popleft()[1])
+    def commit(self, high_watermark: int) -> None:
+        """Raise the high watermark; a lower one has no effect."""
+        if high_watermark > self.log.high_watermark:
+            assert high_watermark <= self.log.end_offset, (high_watermark, self.log.end_offset)
+            self.log.high_watermark = high_watermark
+            self.outbox.ready.committed = high_watermark
 
-    # -- messages
+    # -- requests to other nodes
 
     def send_request(
         self,
@@ -307,102 +307,59 @@ class NodeState(ABC):
         endpoint: Endpoint | None,
         request: Request,
         *,
-        is_leaders: bool,
+        is_epoch_only: bool,
         is_next: bool = False,
     ) -> bool:
-        """Sends a request where the way is free; False where it is not.
+        """Send a request; return False if the node is unreachable now.
 
-        ``is_leaders``: it speaks of the epoch alone, and does not wait for the log's end.
-        ``is_next``: it follows those that are in flight there, and does not wait for their answers.
+        ``is_epoch_only``: the request does not depend on the log and need not wait for its writes.
+        ``is_next``: send it although other requests to that node are in flight.
         """
-        if endpoint is None or not (is_next or self.is_reachable(destination)):
+        connections = self.connections
+        if endpoint is None or not (is_next or connections.is_reachable(destination, self.now_ms)):
             return False
-        connection = self._connections.setdefault(destination, Connection())
-        connection.in_flight += 1
-        self._last_correlation += 1
-        correlation = self._last_correlation
-        connection.has_timed_out = False
-        deadline_ms = self.now_ms + self.config.request_timeout_ms
-        self._in_flight[correlation] = InFlight(destination, request, deadline_ms)
-        self._send(SendRequest(destination, endpoint, request, correlation), is_leaders)
+        correlation = connections.add(destination, request, self.now_ms)
+        send = SendRequest(destination, endpoint, request, correlation)
+        self.outbox.send(send, is_epoch_only)
         return True
 
-    def respond(self, reply_to: int, response: Response, *, is_leaders: bool = False) -> None:
-        self._send(SendResponse(reply_to, response), is_leaders)
-
-    def _send(self, send: Send, is_leaders: bool) -> None:
-        if is_leaders:
-            sequence = self._state_sequence
-        else:
-            # What this step writes has the next sequence.
-            sequence = self._write_sequence + (1 if self._ready.to_write else 0)
-        if sequence <= self._written_sequence:
-            self._ready.to_send.append(send)
-        elif not self._held or self._held[-1][0] <= sequence:
-            self._held.append((sequence, send))
-        else:
-            self._held = deque(sorted([*self._held, (sequence, send)], key=lambda held: held[0]))
-
-    def is_reachable(self, destination: int) -> bool:
-        """Whether a request may go there now: none is in flight, and no backoff runs."""
-        connection = self._connections.get(destination)
-        return connection is None or (
-            not connection.in_flight and connection.backoff_until_ms <= self.now_ms
-        )
+    def back_off(self, destination: int) -> None:
+        self.connections.back_off(destination, self.now_ms)
 
     def forget_connection(self, destination: int) -> None:
-        """Forget the way to a node that is no voter, unless a request is in flight there."""
-        connection = self._connections.get(destination)
-        is_free = connection is not None and not connection.in_flight
-        if is_free and destination not in self.voters.ids:
-            del self._connections[destination]
+        """Forget the connection to a node that is no voter, unless a request is in flight."""
+        if destination not in self.voters.ids:
+            self.connections.forget(destination)
 
-    def take_in_flight(self, correlation: int) -> InFlight | None:
-        """The request that ``correlation`` answers; None where it has been given up."""
-        in_flight = self._in_flight.pop(correlation, None)
-        if in_flight is not None:
-            self._connections[in_flight.destination].in_flight -= 1
-        return in_flight
-
-    def in_flight_to(self, destination: int) -> list[Request]:
-        """The requests there that wait for their responses, in the order in which they went."""
-        return [
-            sent.request for sent in self._in_flight.values() if sent.destination == destination
-        ]
-
-    def renew_deadlines(self, destination: int) -> None:
-        """An answer came in: those that wait behind it there have their time from now on."""
-        deadline_ms = self.now_ms + self.config.request_timeout_ms
-        for correlation, sent in self._in_flight.items():
-            if sent.destination == destination:
-                self._in_flight[correlation] = sent._replace(deadline_ms=deadline_ms)
-
-    def back_off(self, destination: int) -> None:
-        connection = self._connections.setdefault(destination, Connection())
-        connection.backoff_until_ms = self.now_ms + self.config.retry_backoff_ms
-
-    def give_up_late_requests(self) -> None:
-        for correlation, in_flight in list(self._in_flight.items()):
-            if in_flight.deadline_ms <= self.now_ms:
-                self.take_in_flight(correlation)
-                self._connections[in_flight.destination].has_timed_out = True
-
-    def _forget_connections(self) -> None:
-        """No request is in flight and no backoff runs (Kafka's ``RequestManager.resetAll``)."""
-        self._in_flight.clear()
-        self._connections.clear()
+    def fetch_request(self) -> FetchRequest:
+        config, log = self.config, self.log
+        return FetchRequest(
+            config.cluster_id,
+            self.replica,
+            self.epoch,
+            log.end_offset,
+            log.last_epoch,
+            config.fetch_max_wait_ms,
+            config.fetch_max_bytes,
+            log.high_watermark,
+        )
 
     def fetch_from_bootstrap(self, request: Request) -> None:
         """Send a request to the reachable bootstrap server that was asked longest ago.
 
         One request is in flight at a time. Servers never asked come first; a draw decides among
         equals. Kafka draws with replacement, and each dead server drawn again costs an observer
-        the request timeout (2 s). The leader, which does not answer, is asked only where there is
-        no other server.
+        the request timeout (2 s). The leader, which does not answer, is asked only if there is no
+        other server.
         """
-        if self._in_flight:
+        connections, now_ms = self.connections, self.now_ms
+        if connections.in_flight:
             return
-        servers = [server for server in self.bootstrap_servers if self.is_reachable(server[0])]
+        servers = [
+            server
+            for server in self.bootstrap_servers
+            if connections.is_reachable(server[0], now_ms)
+        ]
         if self.leader_id >= 0:
             leader = self.endpoint_of(self.leader_id)
             servers = [
@@ -415,8 +372,16 @@ class NodeState(ABC):
             oldest = min(turns.get(id, 0) for id, _ in servers)
             servers = [server for server in servers if turns.get(server[0], 0) == oldest]
             id, endpoint = servers[int(self._draw() * len(servers))]
-            self.send_request(id, endpoint, request, is_leaders=False)
-            turns[id] = self._last_correlation
+            self.send_request(id, endpoint, request, is_epoch_only=False)
+            turns[id] = connections.last_correlation
+
+    @property
+    def may_append(self) -> bool:
+        """Whether the disk is not behind: fewer appends wait for it than the settings allow.
+
+        Kafka's accumulator lets as many batches wait in its pool.
+        """
+        return len(self.outbox.unwritten_ends) < self.config.max_unwritten_appends
 
     # -- rules that requests and responses share
 
@@ -428,20 +393,21 @@ class NodeState(ABC):
     def is_foreign_cluster(self, cluster_id: str | None) -> bool:
         return cluster_id is not None and cluster_id != self.config.cluster_id
 
-    def is_beyond_reach(self, epoch: int) -> bool:
-        """Whether an epoch is near the last that 32 bits can say, and no few elections away.
+    def is_epoch_implausible(self, epoch: int) -> bool:
+        """Return whether an epoch is near the last of 32 bits and far above this node's epoch.
 
-        One such message would end all elections, for good, as epochs are written down.
+        Epochs are durable: one such message, if believed, would end all elections for good.
         """
         return epoch > _LAST_EPOCHS and epoch - self.epoch > _ELECTIONS_MISSED
 
     def contradicts(self, epoch: int, leader_id: int) -> bool:
-        """Whether a message of ``epoch``, or a later one, names a leader that cannot be: this node,
-        or another than the one that is known; or an epoch that cannot be (`is_beyond_reach`).
+        """Return whether a message of this or a later epoch names an impossible leader or epoch.
 
-        Anybody may send one, or answer so at the address that a request named: it is not believed.
+        The leader cannot be this node, nor another one than the known leader of the epoch; for the
+        epoch see `is_epoch_implausible`. Any client can send such a message, or respond so at an
+        address that a request named: the node ignores it.
         """
-        if self.is_beyond_reach(epoch):
+        if self.is_epoch_implausible(epoch):
             return True
         if leader_id == NO_LEADER:
             return False
@@ -450,14 +416,15 @@ class NodeState(ABC):
         )
 
     def see_epoch(self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]) -> None:
-        """Takes in an epoch and leader that somebody named, where they are news.
+        """Follow the epoch and leader that a message names, if they are newer than the known ones.
 
-        Messages of two leaders in one epoch, or of a leader that this node does not know itself to
-        be, have been refused before: an assertion.
+        Raises AssertionError for two leaders of one epoch, or for this node as a leader that it is
+        not: the caller has rejected such messages by `contradicts`.
         """
         if leader_id == self.config.node_id:
             assert epoch < self.epoch or (epoch == self.epoch and self.leader_id == leader_id), (
-                f"node {leader_id} is said to lead epoch {epoch}, and does not in {self.epoch}"
+                f"node {leader_id} is named as the leader of epoch {epoch}, "
+                f"but it does not lead; its epoch is {self.epoch}"
             )
             return
         if leader_id >= 0 and not leader_endpoints:
@@ -467,7 +434,7 @@ class NodeState(ABC):
             if leader_id >= 0:
                 self._learn_leader(epoch, leader_id, leader_endpoints)
             else:
-                self.transition(Cause.HIGHER_EPOCH, epoch=epoch)
+                self.transition(TransitionCause.HIGHER_EPOCH, epoch=epoch)
         elif epoch == self.epoch and leader_id >= 0:
             assert self.leader_id in (NO_LEADER, leader_id), (
                 f"epoch {epoch} is led by {self.leader_id} and by {leader_id}"
@@ -478,47 +445,23 @@ class NodeState(ABC):
     def _learn_leader(
         self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]
     ) -> None:
-        if not leader_endpoints:
-            # Without an endpoint there is nobody to follow: the epoch counts, the leader does not.
-            if epoch > self.epoch:
-                self.transition(Cause.HIGHER_EPOCH, epoch=epoch)
-            return
-        self.transition(
-            Cause.LEADER_LEARNED,
-            epoch=epoch,
-            leader_id=leader_id,
-            leader_endpoints=leader_endpoints,
-        )
-        self.following = Following(self.now_ms, self.config)
-
-    # -- the answer of a step
-
-    def commit(self, high_watermark: int) -> None:
-        """Raises the high watermark; it never falls."""
-        if high_watermark > self.log.high_watermark:
-            assert high_watermark <= self.log.end_offset, (high_watermark, self.log.end_offset)
-            self.log.high_watermark = high_watermark
-            self._ready.committed = high_watermark
-
-    def finish_step(self) -> Ready:
-        ready, self._ready = self._ready, Ready()
-        if ready.to_write:
-            self._write_sequence += 1
-        ready.write_sequence = self._write_sequence
-        leadership, role = self.leadership, self.role
-        is_active = leadership is not None and leadership.is_active
-        # A leader that resigned is not announced any more (KAFKA-17333).
-        leader_id = NO_LEADER if role is Role.RESIGNED else self.leader_id
-        announced = (role, self.epoch, leader_id, is_active)
-        if announced != self._announced:
-            self._announced = announced
-            ready.role_change = RoleChange(*announced)
-        return ready
+        if leader_endpoints:
+            self.transition(
+                TransitionCause.LEADER_LEARNED,
+                epoch=epoch,
+                leader_id=leader_id,
+                leader_endpoints=leader_endpoints,
+            )
+        elif epoch > self.epoch:
+            # A leader without an endpoint cannot be followed: only its epoch counts.
+            self.transition(TransitionCause.HIGHER_EPOCH, epoch=epoch)
 
 
-def bootstrap_servers_of(config: RaftConfig) -> list[tuple[int, Endpoint]]:
-    """controller.quorum.bootstrap.servers under ids from -2 down, else the static voters; all but
-    the node itself.
+def bootstrap_servers_of(config: RaftSettings) -> list[tuple[int, Endpoint]]:
+    """Return the bootstrap servers except this node itself, with their ids.
+
+    Those of controller.quorum.bootstrap.servers have ids from -2 down. Without any, the static
+    voters are the bootstrap servers.
     """
     servers = [(-2 - index, endpoint) for index, endpoint in enumerate(config.bootstrap_servers)]
     if not servers:
@@ -535,7 +478,7 @@ def bootstrap_servers_of(config: RaftConfig) -> list[tuple[int, Endpoint]]:
 
 
 def pick_endpoint(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | None:
-    """The endpoint of a listener; one that came without its listener's name serves as well."""
+    """Return the endpoint of a listener, or the first one: some come without a listener's name."""
     for endpoint in endpoints:
         if endpoint.name == listener:
             return endpoint

@@ -1,9 +1,7 @@
-"""Who votes: replica keys, voters, voter sets.
+"""Voters: replica keys, endpoints, voter sets and their control record.
 
-Owns the identity of a replica, the majority rule, and the form in which a voter set stands in the
-log. A voter is a node id together with the directory that holds its log (KIP-853); static voters
-(kraft.version 0) have no directory id and match any. Sources: Kafka's ``VoterSet``, ``ReplicaKey``,
-``Endpoints``.
+A voter is a node id together with the directory of its log (KIP-853). Static voters (kraft.version
+0) have no directory id and match any. Sources: Kafka's ``VoterSet``, ``ReplicaKey``, ``Endpoints``.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from kraft.records import ZERO_UUID, Uuid, control
 
 
 class ReplicaKey(NamedTuple):
-    """A replica of the metadata log; ``directory_id`` is None where it is not known."""
+    """A replica of the metadata log; ``directory_id`` is None if it is unknown."""
 
     id: int
     directory_id: Uuid | None = None
@@ -26,7 +24,7 @@ class ReplicaKey(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a node listens: ``name`` is the listener's."""
+    """An address of a node; ``name`` is the name of its listener."""
 
     name: str
     host: str
@@ -36,8 +34,8 @@ class Endpoint(NamedTuple):
         return f"{self.name}://{self.host}:{self.port}"
 
 
-class VersionRange(NamedTuple):
-    """The levels of kraft.version that a node supports, both included."""
+class KRaftVersionRange(NamedTuple):
+    """The levels of kraft.version that a node supports, both bounds included."""
 
     min: int = 0
     max: int = 0
@@ -46,19 +44,19 @@ class VersionRange(NamedTuple):
         return isinstance(level, int) and self.min <= level <= self.max
 
 
-class Voter(NamedTuple):
-    """A voter with what others need to reach it; the first endpoint is the default listener's."""
+class VoterNode(NamedTuple):
+    """A voter with its endpoints; the first one is of the default listener."""
 
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
-    kraft_versions: VersionRange = VersionRange()
+    kraft_versions: KRaftVersionRange = KRaftVersionRange()
 
     @property
     def id(self) -> int:
         return self.key.id
 
-    def says_same_as(self, other: Voter) -> bool:
-        """Whether the same is known of it; endpoints have no order (Kafka keeps them in a map)."""
+    def is_equivalent(self, other: VoterNode) -> bool:
+        """Return whether key, versions and endpoints are equal; endpoints have no order."""
         return (
             self.key == other.key
             and self.kraft_versions == other.kraft_versions
@@ -77,15 +75,15 @@ class VoterSet:
 
     __slots__ = ("_voters", "ids")
 
-    def __init__(self, voters: Iterable[Voter] = ()) -> None:
+    def __init__(self, voters: Iterable[VoterNode] = ()) -> None:
         self._voters = {voter.key.id: voter for voter in voters}
         self.ids = frozenset(self._voters)
 
     @classmethod
     def parse(cls, setting: str, listener: str) -> VoterSet:
-        """The static voters of ``controller.quorum.voters``: ``id@host:port,…``.
+        """Parse the static voters of ``controller.quorum.voters``: ``id@host:port,…``.
 
-        Raises InvalidConfigError.
+        Raises InvalidConfigError if the setting is malformed or names an id twice.
         """
         voters = []
         for part in filter(None, (part.strip() for part in setting.split(","))):
@@ -96,7 +94,7 @@ class VoterSet:
                     f"controller.quorum.voters: {part!r} is not of the form id@host:port"
                 )
             endpoint = Endpoint(listener, host.removeprefix("[").removesuffix("]"), int(port))
-            voters.append(Voter(ReplicaKey(int(id_text)), (endpoint,)))
+            voters.append(VoterNode(ReplicaKey(int(id_text)), (endpoint,)))
         if len({voter.id for voter in voters}) != len(voters):
             raise InvalidConfigError(f"controller.quorum.voters names an id twice: {setting}")
         return cls(voters)
@@ -104,7 +102,7 @@ class VoterSet:
     def __len__(self) -> int:
         return len(self._voters)
 
-    def __iter__(self) -> Iterator[Voter]:
+    def __iter__(self) -> Iterator[VoterNode]:
         return iter(self._voters.values())
 
     def __eq__(self, other: object) -> bool:
@@ -116,11 +114,11 @@ class VoterSet:
     def __repr__(self) -> str:
         return f"VoterSet({', '.join(repr(voter.key) for voter in self)})"
 
-    def get(self, id: int) -> Voter | None:
+    def get(self, id: int) -> VoterNode | None:
         return self._voters.get(id)
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """Whether the replica is one of the voters: same id, and same directory if one is named."""
+        """Return whether a voter has this id, and this directory id unless it has none."""
         voter = self._voters.get(key.id)
         return voter is not None and (
             voter.key.directory_id is None or voter.key.directory_id == key.directory_id
@@ -130,21 +128,21 @@ class VoterSet:
     def majority(self) -> int:
         return len(self._voters) // 2 + 1
 
-    def with_voter(self, voter: Voter) -> VoterSet:
-        """With ``voter`` added, or put in the place of the one with its id."""
+    def with_voter(self, voter: VoterNode) -> VoterSet:
+        """Return the set with ``voter`` added, or in place of the voter with its id."""
         return VoterSet({**self._voters, voter.id: voter}.values())
 
     def without(self, id: int) -> VoterSet:
         return VoterSet(voter for voter in self if voter.id != id)
 
     def has_overlapping_majority(self, other: VoterSet) -> bool:
-        """Whether every majority of one meets every majority of the other: one change at most."""
+        """Return whether the sets differ by one voter at most, so that their majorities overlap."""
         mine = {voter.key for voter in self}
         theirs = {voter.key for voter in other}
         return len(mine - theirs) <= 1 and len(theirs - mine) <= 1
 
     def to_record(self) -> control.KRaftVoters:
-        """The KRaftVoters control record, voters by id."""
+        """Return the KRaftVoters control record, with voters by id."""
         return control.KRaftVoters(
             voters=[
                 control.KRaftVoter(
@@ -166,10 +164,10 @@ class VoterSet:
     @classmethod
     def from_record(cls, record: control.KRaftVoters) -> VoterSet:
         return cls(
-            Voter(
+            VoterNode(
                 ReplicaKey(voter.voter_id, voter.voter_directory_id),
                 tuple(Endpoint(at.name, at.host, at.port) for at in voter.endpoints),
-                VersionRange(
+                KRaftVersionRange(
                     voter.kraft_version_feature.min_supported_version,
                     voter.kraft_version_feature.max_supported_version,
                 ),

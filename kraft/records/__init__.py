@@ -1,11 +1,11 @@
 """Metadata records: typed classes, their codec, and what each metadata.version gates.
 
-``kraft.records.batches`` puts them into record batches; it is not imported here, as the CRC package
-that batches need takes longer to import than all of this.
+``kraft.records.batches`` puts them into record batches. It is not imported here, because the CRC
+package that it needs takes longer to import than everything else here.
 """
 
-from kraft._core.message_schema import ZERO_UUID, Uuid
-from kraft._core.metadata_codec import Record, Struct
+from kraft._core.codec.message_schema import ZERO_UUID, Uuid
+from kraft._core.codec.metadata_codec import Record, Struct
 from kraft.records.classes import (
     AbortTransaction,
     AccessControlEntry,

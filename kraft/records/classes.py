@@ -1,10 +1,9 @@
 """Every metadata record of Kafka 4.3, and UnregisterController of 4.4, in all its versions.
 
-Owns the one table of the house that says what is in a record: each class body is the schema of one
-record, in the order of the wire, and at the same time the typed class that people use. Names are
-Kafka's without the suffix ``Record``, fields in snake_case; a field that is not given has the
-schema's default. ``tests/unit/records/test_corpus.py`` holds this table against the schemas that
-Kafka's own classes carry.
+The only definition of the records: each class body is the schema of one record, its fields in the
+order of the wire, and also the typed class for callers. Names are Kafka's without the suffix
+``Record``, fields in snake_case; a field that is not given has the schema's default.
+``tests/unit/records/test_corpus.py`` compares the classes with the schemas of Kafka's own classes.
 
 ``since`` is the first version that has the field; ``tag`` makes it a tagged field; ``nullable``
 allows None.
@@ -13,12 +12,12 @@ Source: the JSON schemas in ``common/metadata`` of the ``kafka-metadata`` jar.
 
 from __future__ import annotations
 
-from kraft._core.message_schema import Uuid, field
-from kraft._core.metadata_codec import Record, Struct
+from kraft._core.codec.message_schema import Uuid, field
+from kraft._core.codec.metadata_codec import Record, Struct
 
 
 class Endpoint(Struct):
-    """Where a broker or controller listens (BrokerEndpoint, ControllerEndpoint)."""
+    """An address of a broker or controller (BrokerEndpoint, ControllerEndpoint)."""
 
     name: str = field("string")
     host: str = field("string")
@@ -42,7 +41,7 @@ class EntityData(Struct):
 
 
 class RegisterBroker(Record, api_key=0, versions=(0, 4)):
-    """A broker has joined; ``broker_epoch`` is its epoch until it registers again.
+    """A broker registered; ``broker_epoch`` is its epoch until it registers again.
 
     ``cordoned_log_dirs`` is None until the broker sends it with its heartbeats (KIP-1066).
     """
@@ -108,9 +107,9 @@ class Config(Record, api_key=4, versions=(0, 0)):
 
 
 class PartitionChange(Record, api_key=5, versions=(0, 2)):
-    """What changed in one partition.
+    """The changed fields of one partition.
 
-    Unchanged is None, -2 in ``leader``, and -1 in ``leader_recovery_state``.
+    An unchanged field is None; ``leader`` -2; ``leader_recovery_state`` -1.
     """
 
     partition_id: int = field("int32", -1)
@@ -149,7 +148,7 @@ class RemoveTopic(Record, api_key=9, versions=(0, 0)):
 
 
 class DelegationToken(Record, api_key=10, versions=(0, 0)):
-    """A delegation token was made or renewed; principals are ``Type:name``, times milliseconds."""
+    """A delegation token was created or renewed; principals are ``Type:name``, times in ms."""
 
     owner: str = field("string")
     requester: str = field("string")
@@ -171,7 +170,7 @@ class UserScramCredential(Record, api_key=11, versions=(0, 0)):
     iterations: int = field("int32")
 
     def __repr__(self) -> str:
-        # As Kafka's RecordRedactor: what a password could be guessed from is in no message.
+        # As Kafka's RecordRedactor: no message holds data from which to guess the password.
         return (
             f"UserScramCredential(name={self.name!r}, mechanism={self.mechanism}, salt=[hidden], "
             f"stored_key=[hidden], server_key=[hidden], iterations={self.iterations})"
@@ -195,7 +194,7 @@ class ClientQuota(Record, api_key=14, versions=(0, 0)):
 
 
 class ProducerIds(Record, api_key=15, versions=(0, 0)):
-    """A block of producer ids was given out; the next one begins at ``next_producer_id``."""
+    """A block of producer ids was allocated; the next one begins at ``next_producer_id``."""
 
     broker_id: int = field("int32")
     broker_epoch: int = field("int64", -1)
@@ -203,10 +202,10 @@ class ProducerIds(Record, api_key=15, versions=(0, 0)):
 
 
 class BrokerRegistrationChange(Record, api_key=17, versions=(0, 3)):
-    """What changed in a broker's registration.
+    """The changed fields of a broker's registration.
 
-    ``fenced``: 1 was fenced, -1 was unfenced, 0 no change; ``in_controlled_shutdown``: 1 it is,
-    0 no change; ``log_dirs`` empty and ``cordoned_log_dirs`` None mean no change.
+    ``fenced``: 1 fenced, -1 unfenced, 0 no change. ``in_controlled_shutdown``: 1 true, 0 no change.
+    Empty ``log_dirs`` and ``cordoned_log_dirs`` None mean no change.
     """
 
     broker_id: int = field("int32")
@@ -237,7 +236,7 @@ class RemoveAccessControlEntry(Record, api_key=19, versions=(0, 0)):
 
 
 class NoOp(Record, api_key=20, versions=(0, 0)):
-    """Nothing changed; written so that the log keeps moving."""
+    """No change; the active controller writes it so that the high watermark keeps advancing."""
 
 
 class ZkMigrationState(Record, api_key=21, versions=(0, 0)):
@@ -254,17 +253,17 @@ class RemoveUserScramCredential(Record, api_key=22, versions=(0, 0)):
 
 
 class BeginTransaction(Record, api_key=23, versions=(0, 0)):
-    """The records that follow take effect together, at the ``EndTransaction`` (KIP-868)."""
+    """A metadata transaction begins: its records apply together at ``EndTransaction`` (KIP-868)."""
 
     name: str | None = field("string", None, tag=0, nullable=True)
 
 
 class EndTransaction(Record, api_key=24, versions=(0, 0)):
-    """The metadata transaction takes effect."""
+    """The metadata transaction ends; its records apply."""
 
 
 class AbortTransaction(Record, api_key=25, versions=(0, 0)):
-    """The metadata transaction never happened."""
+    """The metadata transaction was aborted; its records do not apply."""
 
     reason: str | None = field("string", None, tag=0, nullable=True)
 
@@ -276,7 +275,7 @@ class RemoveDelegationToken(Record, api_key=26, versions=(0, 0)):
 
 
 class RegisterController(Record, api_key=27, versions=(0, 0)):
-    """A controller has started and says what it supports (KIP-919)."""
+    """A controller started and registered its endpoints and features (KIP-919)."""
 
     controller_id: int = field("int32")
     incarnation_id: Uuid = field("uuid")
@@ -286,7 +285,7 @@ class RegisterController(Record, api_key=27, versions=(0, 0)):
 
 
 class ClearElr(Record, api_key=28, versions=(0, 0)):
-    """The ELR of a topic, or with an empty name of all topics, was emptied (KIP-966)."""
+    """The ELRs of a topic were cleared, or with an empty name those of all topics (KIP-966)."""
 
     topic_name: str = field("string")
 

@@ -1,21 +1,21 @@
 """The control records that the raft layer writes into the metadata log and its snapshots.
 
-Owns their schemas and classes, and the two bytes around them: a control record's key says its type,
-and its value begins with its own version.
+Holds their schemas and classes, and the codec of their keys and values: the key holds the type, and
+the value begins with its own version.
 
     key    int16 key version = 0 | int16 type
     value  int16 version | struct in that version (tagged sections as in metadata records)
 
 Source: ControlRecordType and ControlRecordUtils of ``org.apache.kafka.common.record``, and the
 schemas LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord and
-VotersRecord. Kafka reads and writes version 0 only, whatever a LeaderChange says of itself; version
-1 of it (KIP-853) exists in the schema.
+VotersRecord. Kafka reads and writes only version 0 of LeaderChange, whatever its version field
+contains; version 1 (KIP-853) exists in the schema.
 """
 
 from __future__ import annotations
 
-from kraft._core.message_schema import Uuid, field
-from kraft._core.metadata_codec import Record, Struct
+from kraft._core.codec.message_schema import Uuid, field
+from kraft._core.codec.metadata_codec import Record, Struct
 from kraft.errors import CorruptRecordError, InvalidRecordError, UnsupportedVersionError
 
 
@@ -27,7 +27,7 @@ class Voter(Struct):
 
 
 class VoterEndpoint(Struct):
-    """Where a voter listens."""
+    """An address of a voter."""
 
     name: str = field("string")
     host: str = field("string")
@@ -42,7 +42,7 @@ class KRaftVersionFeature(Struct):
 
 
 class KRaftVoter(Struct):
-    """A voter with all that others need to reach it, in KRaftVoters."""
+    """A voter with its endpoints and its range of kraft.version, in KRaftVoters."""
 
     voter_id: int = field("int32")
     voter_directory_id: Uuid = field("uuid")
@@ -51,7 +51,7 @@ class KRaftVoter(Struct):
 
 
 class LeaderChange(Record, versions=(0, 1)):
-    """The first record of an epoch: its leader, all voters, and those who voted for it."""
+    """The first record of an epoch: its leader, all voters, and the voters that granted a vote."""
 
     leader_id: int = field("int32")
     voters: list[Voter] = field("[]struct", of=Voter)
@@ -59,13 +59,13 @@ class LeaderChange(Record, versions=(0, 1)):
 
 
 class SnapshotHeader(Record, versions=(0, 0)):
-    """The first record of a snapshot; the time, in milliseconds, of the last record it covers."""
+    """The first record of a snapshot, with the time of its last log record in milliseconds."""
 
     last_contained_log_timestamp: int = field("int64")
 
 
 class SnapshotFooter(Record, versions=(0, 0)):
-    """The last record of a snapshot: without it the file is not whole."""
+    """The last record of a snapshot: a file without it is incomplete."""
 
 
 class KRaftVersion(Record, versions=(0, 0)):
@@ -93,7 +93,7 @@ _TYPE_OF = {made: type for type, made in CONTROL_TYPES.items()}
 
 
 def control_type(record: Record) -> int:
-    """The type of a control record, as its key carries it; raises InvalidRecordError."""
+    """Return the type in the key of a control record; raise InvalidRecordError for others."""
     try:
         return _TYPE_OF[type(record)]
     except KeyError:
@@ -101,7 +101,7 @@ def control_type(record: Record) -> int:
 
 
 def decode_control_key(key: bytes | memoryview) -> int:
-    """The type in a control record's key.
+    """Return the type in a control record's key.
 
     Raises CorruptRecordError for a key that ends early, UnsupportedVersionError for a key version
     that this package does not know. A longer key is read by its first four bytes, as Kafka does.
@@ -119,7 +119,7 @@ def encode_control_key(record: Record) -> bytes:
 
 
 def decode_control(type: int, value: bytes | memoryview) -> Record:
-    """A control record from its type and value.
+    """Return the control record of this type and value.
 
     Raises CorruptRecordError for malformed bytes, UnsupportedVersionError for a type or version
     that this package does not know.
@@ -136,6 +136,6 @@ def decode_control(type: int, value: bytes | memoryview) -> Record:
 
 
 def encode_control(record: Record, version: int = 0) -> bytes:
-    """The value of a control record, its own version first; raises as ``encode_value`` does."""
+    """Encode the value of a control record, its version first; raise as ``encode_value`` does."""
     control_type(record)
     return version.to_bytes(2, "big", signed=True) + type(record).schema.encode(record, version)

@@ -1,12 +1,12 @@
-"""Record values: the bytes of one metadata record in a batch, to a typed record and back.
+"""Record values: encode and decode one metadata record of a batch.
 
-Owns the registry of record types and the choice of the version to write. The frame is drawn in
-``kraft._core.metadata_codec``. Source: MetadataRecordSerde of Kafka.
+Holds the registry of record types and chooses the version to write.
+``kraft._core.codec.metadata_codec`` describes the frame. Source: MetadataRecordSerde of Kafka.
 """
 
 from __future__ import annotations
 
-from kraft._core.metadata_codec import Record, RecordCodec
+from kraft._core.codec.metadata_codec import Record, RecordCodec
 from kraft.errors import InvalidRecordError
 from kraft.records import classes
 from kraft.records.classes import BrokerRegistrationChange
@@ -32,12 +32,12 @@ decode_value = _CODEC.decode
 def encode_value(
     record: Record, version: int | None = None, metadata_version: int | None = None
 ) -> bytes:
-    """The bytes of one record value, frame included.
+    """Encode one record value with its frame.
 
-    The version written is ``version``; else the one that ``metadata_version`` asks for; else the
-    one that ``record`` was read with; else that of the newest metadata.version for production.
-    Raises UnsupportedVersionError where that version does not exist or cannot carry a field that
-    is not at its default, InvalidRecordError for a field of the wrong type or out of its range.
+    The version is ``version``; else the one for ``metadata_version``; else the one with which
+    ``record`` was read; else the one for the newest metadata.version. Raises
+    UnsupportedVersionError if that version does not exist or cannot hold a field that is not at
+    its default, InvalidRecordError for a field of the wrong type or out of range.
     """
     try:
         if version is None:
@@ -51,7 +51,7 @@ def encode_value(
     except InvalidRecordError:
         raise
     except (TypeError, ValueError) as error:
-        # A numpy array, for one, is neither true nor false.
+        # For example, the truth value of a numpy array is ambiguous.
         raise InvalidRecordError(
             f"a field of {type(record).__name__} cannot be written: {error}"
         ) from None

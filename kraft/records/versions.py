@@ -1,9 +1,9 @@
-"""What each metadata.version gates: its name and level, record versions, and the other features.
+"""Levels of metadata.version, the record versions of each level, and the other features.
 
-Owns the levels of metadata.version, the version in which each record is written at a level, and the
-levels of the other features with their defaults and dependencies. The levels from 7 on are held
-against Kafka 4.3.1 by ``tests/data/record-corpus-4.3.jsonl.gz``, and against 4.4.0, which brought
-31 to 33, by ``tests/data/schemas-4.4.0.json.gz``; levels 1-6 exist only in logs of 3.x and come
+Holds the names and levels of metadata.version, the version in which each record is written at a
+level, and the levels of the other features with their defaults and dependencies. Tests compare the
+levels from 7 on with Kafka 4.3.1 (``tests/data/record-corpus-4.3.jsonl.gz``) and with 4.4.0, which
+added 31 to 33 (``tests/data/schemas-4.4.0.json.gz``). Levels 1-6 exist only in logs of 3.x and come
 from its documentation. Source: MetadataVersion, Feature and the *Version classes of
 ``org.apache.kafka.server.common``.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kraft._core.metadata_codec import Record
+from kraft._core.codec.metadata_codec import Record
 from kraft.errors import UnsupportedVersionError
 from kraft.records.classes import (
     AbortTransaction,
@@ -38,7 +38,7 @@ METADATA_VERSION = "metadata.version"
 
 
 class MetadataVersion(IntEnum):
-    """A level of metadata.version; the comments say what it brought."""
+    """A level of metadata.version; the comments name what each level introduced."""
 
     IBP_3_0_IV1 = 1  # the first of KRaft; assumed where a log has no FeatureLevel
     IBP_3_1_IV0 = 2  # topic ids in Fetch
@@ -86,7 +86,7 @@ class MetadataVersion(IntEnum):
 
     @classmethod
     def from_text(cls, text: str) -> MetadataVersion:
-        """The level named ``4.3-IV0``, or the newest of the release ``4.3`` or ``4.3.1``.
+        """Return the level named ``4.3-IV0``, or the newest of the release ``4.3`` or ``4.3.1``.
 
         Raises UnsupportedVersionError.
         """
@@ -106,12 +106,12 @@ class MetadataVersion(IntEnum):
 
     @property
     def short_text(self) -> str:
-        """The release that brought the level: ``4.3``."""
+        """The release that introduced the level: ``4.3``."""
         return self.text.partition("-")[0]
 
     @property
     def did_metadata_change(self) -> bool:
-        """Whether the level brought records that a lower level cannot express: no way back."""
+        """Whether the level introduced records that lower levels cannot express (no downgrade)."""
         return self in _METADATA_CHANGED
 
     @property
@@ -156,14 +156,14 @@ class MetadataVersion(IntEnum):
 
 
 MINIMUM_VERSION = MetadataVersion.IBP_3_3_IV3
-#: The newest level of the pinned release, 4.3.1: what a new directory begins with by default.
+#: The newest level of the pinned release, 4.3.1: the default for formatting a directory.
 LATEST_PRODUCTION = MetadataVersion.IBP_4_3_IV0
-#: The newest level that a node takes part in: for production in 4.4.0, as 31 and 32 are.
+#: The newest level that a node supports; 31 to 33 are for production in 4.4.0.
 LATEST_SUPPORTED = MetadataVersion.IBP_4_4_IV2
 
 _METADATA_CHANGED = frozenset((1, 3, 5, 6, 7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33))
 
-# The first level at which a record may be written; a type that is not here always may.
+# The first level at which a record may be written; other types may be written at every level.
 _FIRST_LEVEL: dict[type[Record], int] = {
     FeatureLevel: MetadataVersion.IBP_3_3_IV0,
     NoOp: MetadataVersion.IBP_3_3_IV1,
@@ -181,7 +181,7 @@ _FIRST_LEVEL: dict[type[Record], int] = {
     UnregisterController: MetadataVersion.IBP_4_4_IV2,
 }
 
-# From which level on a record is written in which version, newest first.
+# (first level, record version) of each record, newest first.
 _PARTITION_VERSIONS = ((23, 2), (17, 1), (1, 0))
 _WRITTEN_VERSION: dict[type[Record], tuple[tuple[int, int], ...]] = {
     RegisterBroker: ((30, 4), (17, 3), (8, 2), (7, 1), (1, 0)),
@@ -193,11 +193,11 @@ _WRITTEN_VERSION: dict[type[Record], tuple[tuple[int, int], ...]] = {
 def record_version(
     type: type[Record], metadata_version: int, record: BrokerRegistrationChange | None = None
 ) -> int:
-    """The version in which a controller at ``metadata_version`` writes a record of ``type``.
+    """Return the version in which a controller at ``metadata_version`` writes a ``type`` record.
 
-    A BrokerRegistrationChange is written in the lowest version that can carry what it changes, so
-    ``record`` is needed for it; other types do not look at it. Raises UnsupportedVersionError where
-    the level does not have the record, or not that change.
+    A BrokerRegistrationChange is written in the lowest version that can express its changes, so it
+    needs ``record``; other types ignore it. Raises UnsupportedVersionError if the level does not
+    have the record, or not that change.
     """
     first = _FIRST_LEVEL.get(type)
     if first is not None and metadata_version < first:
@@ -229,7 +229,7 @@ def _change_version(record: BrokerRegistrationChange, metadata_version: int) -> 
     return version
 
 
-# By feature: for each level from 0 on, the metadata.version at which a new cluster gets it.
+# The levels of each feature, from 0 on: the metadata.version from which a new cluster gets it.
 _BOOTSTRAP_LEVELS: dict[str, tuple[int, ...]] = {
     "kraft.version": (7, 21),
     "transaction.version": (7, 24, 24),
@@ -239,7 +239,7 @@ _BOOTSTRAP_LEVELS: dict[str, tuple[int, ...]] = {
     "streams.version": (7, 29),
 }
 
-#: Every feature with the lowest and highest level that a node takes part in: Kafka 4.4.0's.
+#: Every feature with the lowest and highest level that a node supports: Kafka 4.4.0's.
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (MINIMUM_VERSION.value, LATEST_SUPPORTED.value),
     **{name: (0, len(levels) - 1) for name, levels in _BOOTSTRAP_LEVELS.items()},
@@ -247,9 +247,9 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
 
 
 def default_feature_level(name: str, metadata_version: int) -> int:
-    """The level of a feature in a cluster formatted at ``metadata_version``, 0 where it is off.
+    """Return the level of a feature in a cluster formatted at ``metadata_version``; 0: off.
 
-    kraft.version is given by how the quorum is formatted; for it this is the level that
+    For kraft.version, which depends on how the quorum is formatted, return the level that
     ``metadata_version`` allows. Raises UnsupportedVersionError for an unknown feature.
     """
     if name == METADATA_VERSION:
@@ -263,7 +263,7 @@ def default_feature_level(name: str, metadata_version: int) -> int:
 
 
 def feature_dependencies(name: str, level: int) -> dict[str, int]:
-    """The levels of other features that ``level`` of a feature needs (KIP-1022)."""
+    """Return the levels of other features on which ``level`` of a feature depends (KIP-1022)."""
     lowest, highest = SUPPORTED_FEATURES.get(name, (0, -1))
     if not lowest <= level <= highest:
         raise UnsupportedVersionError(f"feature {name!r} has no level {level}")

@@ -1,20 +1,25 @@
-"""Regression analysis of benchmark results: is it slower, since which commit, and is it noise?
+"""Regression analysis of benchmark results: which benchmark became slower, since which commit.
 
-Owns everything about benchmark histories that needs no cluster: reading what pytest-benchmark
-wrote, the schema of the store, the statistics, the reports. Pure: numpy and pyarrow in, values out;
-``kraft.spark`` runs the same functions on groups of a large store, and ``kraft regress compare``
-runs them on two files without it.
+This package reads pytest-benchmark results, defines the schema of the store, computes the
+statistics and writes the reports. It is pure: numpy and pyarrow in, values out. ``kraft.spark``
+runs the same functions on the parts of a large store; ``kraft regress compare`` runs them on two
+files.
 
-``points``         one row a run and benchmark: the schema of the store, and a series out of it
-``results``        pytest-benchmark's JSON -> points
-``settings``       what is asked of an analysis, with its defaults
-``findings``       what an analysis finds: change points, comparisons, scaling laws
-``change_points``  where a history changed (E-divisive)
-``history``        one series analysed from end to end
-``bootstrap``      how certain a ratio is
-``multiplicity``   many tests at once
-``comparison``     a candidate against its baseline
-``scaling``        how time grows with size, and whether that changed
-``terminal``, ``html``, ``markdown``, ``document``  findings as a table, a page, a comment, JSON
-``wording``, ``plots``  how all of these say things; the numbers of the page's plots
+``points``            schema of the store, one row per run and benchmark; `Series`
+``results``, ``runs`` pytest-benchmark's JSON -> runs -> Arrow tables of points
+``series``            rows of one benchmark -> `Series`
+``commit_order``      selects runs by project and branch, and orders them by the commit graph
+``settings``          parameters of an analysis and their defaults
+``findings``          results: change points, drifts, comparisons, scaling laws
+``change_points``     change points (E-divisive) and the tests that confirm them
+``segments``          temporary levels that a search by single splits misses
+``drifts``            slow drifts
+``variance_changes``  changes of variance
+``series_analysis``   the whole analysis of one series
+``bootstrap``         confidence intervals of ratios
+``multiple_testing``  correction of p values for many tests
+``comparison``        a candidate against its baseline
+``scaling``           how time grows with size, and whether that growth changed
+``terminal``, ``html``, ``markdown``, ``json_report``  the reports
+``report_text``, ``plots``  texts that all reports share; the data of the page's plots
 """

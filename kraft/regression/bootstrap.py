@@ -1,13 +1,13 @@
-"""How certain a ratio is: percentile bootstrap over runs, and over the rounds within them.
+"""Confidence intervals of ratios: percentile bootstrap over runs and over the rounds within them.
 
-Owns resampling. Fed by `history`, `scaling` and `comparison` with the runs of two levels.
+`series_analysis`, `scaling` and `comparison` call `ratio` with the runs of two levels.
 
-The rounds of one run are not independent of each other: they share a process, a layout of memory,
-a temperature. So runs are drawn first, with replacement, and then each run that was drawn gets one
-of its own resamplings of its rounds. Taking both levels makes the interval a little too wide rather
-than too narrow, and gives one where there is a single run on either side. A level of few runs has
-its deviations drawn from those of both levels: resampling two runs would say far too little.
-docs/regressions.md measures how often the interval holds the truth.
+The rounds of one run are not independent: they share a process, a memory layout, a temperature. So
+runs are drawn first, with replacement; each drawn run then takes one of its own resamplings of its
+rounds. Resampling both levels makes the interval slightly too wide rather than too narrow, and
+produces one for a single run per side. A level of few runs draws its deviations from both levels,
+because resampling two runs would underestimate the variance. docs/regressions.md measures how often
+the interval contains the true ratio.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.regression.findings import Ratio
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
 Rounds = Sequence[NDArray[np.float64]]
 
-#: Resamplings of the rounds of one run, from which each draw of the run takes one.
+#: Resamplings of the rounds of one run; each draw of the run takes one of them.
 REPLICAS = 32
 
-#: From this many runs on, the mean of a level is normally distributed by the central limit theorem,
-#: whatever one run is like; resampling thousands of runs would say the same and take a second.
+#: With this many runs, the mean of a level is normally distributed (central limit theorem).
+#: Resampling thousands of runs would produce the same interval and take a second.
 LARGE_LEVEL = 100
 
-#: Rounds of a run that are drawn from; of more than these an even selection.
+#: A run with more rounds is reduced to an even selection of them.
 MOST_ROUNDS = 256
 
 #: A level of fewer runs draws from the deviations of both levels.
@@ -44,9 +44,11 @@ _REDUCTIONS: dict[str, Callable[..., NDArray[np.float64]]] = {
 }
 
 
-def generator(settings: Settings, *names: object) -> np.random.Generator:
-    """Random numbers that depend on `Settings.seed` and on what they are for, and on nothing else:
-    neither on the order in which series are analysed, nor on the machine that does it."""
+def generator(settings: AnalysisSettings, *names: object) -> np.random.Generator:
+    """Return a random generator that depends only on `AnalysisSettings.seed` and ``names``.
+
+    So the results depend neither on the order in which series are analysed nor on the machine.
+    """
     text = repr((settings.seed, *(str(name) for name in names)))
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
@@ -56,15 +58,15 @@ def level_means(
     values: NDArray[np.float64],
     rounds: Rounds | None,
     deviations: NDArray[np.float64],
-    settings: Settings,
+    settings: AnalysisSettings,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """`Settings.bootstrap_samples` draws of the mean of a level, float64[samples].
+    """Return `AnalysisSettings.bootstrap_samples` draws of the mean of a level, float64[samples].
 
-    ``values`` has one entry a run, at least one; ``rounds`` the finite round values of each run, or
-    an empty array for a run that did not save them. They are left out where the statistic is none
-    of theirs (`instructions` counts something else than the rounds time). ``deviations`` are those
-    of `_deviations`, from which a level of less than `FEW_RUNS` draws.
+    ``values`` has one entry per run, at least one; ``rounds`` holds the finite round values of each
+    run, an empty array if they were not saved. Rounds are ignored for a statistic that is not
+    computed from them (`instructions`). ``deviations`` are those of `_deviations`; a level of fewer
+    than `FEW_RUNS` runs draws from them.
     """
     count, samples = len(values), settings.bootstrap_samples
     assert count > 0, "a level without runs has no mean"
@@ -89,11 +91,14 @@ def _row_means(draws: NDArray[np.float64]) -> NDArray[np.float64]:
 def _replicas(
     values: NDArray[np.float64],
     rounds: Rounds | None,
-    settings: Settings,
+    settings: AnalysisSettings,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """`REPLICAS` values of each run, float64[runs, replicas]: the statistic of its rounds, drawn
-    with replacement, or the value itself where there are no rounds to draw from."""
+    """Return `REPLICAS` values of each run, float64[runs, replicas].
+
+    Each is the statistic of the run's rounds, drawn with replacement, or the value itself if the
+    run has no rounds.
+    """
     pool = np.repeat(values[:, None], REPLICAS, axis=1)
     reduction = _REDUCTIONS.get(settings.statistic)
     if rounds is None or reduction is None:
@@ -108,8 +113,11 @@ def _replicas(
 
 
 def _deviations(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How runs differ from the mean of their level, relative to it, in both levels; made as large
-    as the degrees of freedom that the means took away. Empty where no level has two runs."""
+    """Return the relative deviations of runs from the mean of their level, in both levels.
+
+    They are scaled up for the degrees of freedom that the means use. Empty if no level has two
+    runs.
+    """
     levels = [level for level in (before, after) if len(level) > 1 and level.mean() > 0]
     if not levels:
         return np.zeros(0)
@@ -118,15 +126,15 @@ def _deviations(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDAr
     return wider
 
 
-def interval(draws: NDArray[np.floating], settings: Settings) -> tuple[float, float]:
-    """The middle `Settings.confidence` of ``draws``."""
+def interval(draws: NDArray[np.floating], settings: AnalysisSettings) -> tuple[float, float]:
+    """Return the middle `AnalysisSettings.confidence` of ``draws``."""
     tail = (1 - settings.confidence) / 2
     low, high = np.quantile(draws, (tail, 1 - tail))
     return float(low), float(high)
 
 
 def quotient(new: float, old: float) -> float:
-    """new / old of values where smaller is better; from nothing to something is infinitely more."""
+    """Return new / old of values where smaller is better; infinite if only ``old`` is 0."""
     if old == 0:
         return 1.0 if new == 0 else float(np.copysign(np.inf, new))
     return new / old
@@ -137,23 +145,23 @@ def ratio(
     after: NDArray[np.float64],
     rounds_before: Rounds | None,
     rounds_after: Rounds | None,
-    settings: Settings,
+    settings: AnalysisSettings,
     *names: object,
 ) -> Ratio:
-    """mean(after) / mean(before) with its interval, a few milliseconds.
+    """Return mean(after) / mean(before) with its interval; takes a few milliseconds.
 
-    ``before`` and ``after`` have one value a run, the rounds one array a run or None; ``names`` say
-    whose ratio it is (the series' key, the index), so that the draws are its own. Where the old
-    level may be 0, nothing bounds the ratio, and the interval says so: 0 to infinity.
+    ``before`` and ``after`` have one value per run, the rounds one array per run or are None.
+    ``names`` identify the ratio (the series' key, the index) and so select its random draws. If the
+    old level may be 0, the interval is 0 to infinity.
     """
     random = generator(settings, *names)
     value = quotient(float(after.mean()), float(before.mean()))
-    # Few runs do not know how much runs differ: like Student's test, they take it from both sides.
+    # With few runs, the variance is estimated from both sides, as in Student's test.
     deviations = _deviations(before, after)
     old = level_means(before, rounds_before, deviations, settings, random)
     new = level_means(after, rounds_after, deviations, settings, random)
     if (old <= 0).any():
         return Ratio(value, 0.0, float("inf"))
     low, high = interval(new / old, settings)
-    # The mean of a median of few, skewed rounds need not lie among the means of its resamplings.
+    # For few, skewed rounds the mean of the medians may lie outside the means of the resamplings.
     return Ratio(value, min(low, value), max(high, value))

@@ -1,22 +1,21 @@
-"""A candidate against its baseline: is it slower by more than was allowed, and is that noise?
+"""Compare a candidate with its baseline: which benchmarks are slower beyond a threshold and noise.
 
-Owns `compare`, which CI calls on the points of two files (or of a window of a store and one file).
-Needs neither Otava nor Spark, and of scipy only Student's distribution: two files take far less
-than a second.
+CI calls `compare` with the points of two files, or of runs of a store and one file. It needs
+neither Otava nor Spark, and of scipy only Student's distribution: two files take far less than a
+second.
 
-What is tested depends on what there is, for each benchmark, parameters and machine by itself:
+The test depends on the data, for each benchmark, parameter set and machine:
 
-- several runs on both sides: Welch's t test of the runs' values;
-- one run on one side: Student's t test, which asks whether it could be one more run of the other;
-- one run on each side: their rounds, by Mann and Whitney's test, or Welch's where there are fewer
-  than `RANKED_ROUNDS`; without saved rounds, Welch's test of the means. The rounds of one run do
-  not know how much runs differ, so that such a p value is too small: the note says so;
-- counts that do not vary: no test. They are compared as they are, and any difference beyond the
-  threshold is one.
+* several runs on both sides: Welch's t test of the runs' values;
+* one run on one side: Student's t test of whether it could be one more run of the other side;
+* one run on each side: Mann and Whitney's test of their rounds, or Welch's below `RANKED_ROUNDS`;
+  without saved rounds, Welch's test of the means. The rounds of one run do not show how much runs
+  differ, so this p value is too small, and the note says so;
+* counts that do not vary: no test; any difference beyond the threshold is a change.
 
-The p values of one call are corrected together (`multiplicity`), and what is then at most
-`Settings.false_discovery_rate` is significant: `Settings.max_p_value` is for histories, out of
-whose many splits the best one is picked.
+The p values of one call are corrected together (`multiple_testing`). A corrected p value of at most
+`AnalysisSettings.false_discovery_rate` is significant. `AnalysisSettings.max_p_value` does not
+apply: it is for histories, where the best of many splits is selected.
 """
 
 from __future__ import annotations
@@ -30,31 +29,31 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kraft.errors import InvalidRequestError
-from kraft.regression import bootstrap, multiplicity
+from kraft.regression import bootstrap, multiple_testing
 from kraft.regression.findings import Comparison, Ratio
 from kraft.regression.points import SeriesKey
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
-#: From this many rounds on both sides on, ranks are compared: an outlier does not move them, and
-#: the normal distribution of their sum is close enough.
+#: With this many rounds on both sides, ranks are compared: an outlier does not change them, and the
+#: normal approximation of their sum is accurate enough.
 RANKED_ROUNDS = 10
 
-#: Rounds beyond this many are thinned out, evenly over the run.
+#: Above this many, an even selection of the rounds is used.
 MAX_ROUNDS = 10_000
 
-#: What a comparison goes by: a candidate is of another branch than its baseline.
+#: Identity of a benchmark in a comparison; the branches of candidate and baseline may differ.
 KEY = [name for name in SeriesKey._fields if name != "branch"]
 
-ROUNDS_ONLY = "one run on each side: how much runs differ is not known"
-NOT_VARYING = "does not vary, compared as it is"
-TOO_LITTLE = "one run on each side, without rounds: nothing to tell noise by"
+ROUNDS_ONLY = "one run on each side: variance between runs unknown"
+NOT_VARYING = "constant, compared without a test"
+TOO_LITTLE = "one run on each side, without rounds: noise unknown"
 
 _NO_ROUNDS = np.zeros(0)
 
 
 @dataclass
 class _Side:
-    """The runs of one benchmark on one side, in the order of the table; each run once."""
+    """The runs of one benchmark on one side, in the order of the table, each run once."""
 
     values: list[float] = field(default_factory=list)
     rounds: list[NDArray[np.float64]] = field(default_factory=list)
@@ -67,21 +66,21 @@ class _Side:
 
 
 def compare(
-    base: pa.Table, candidate: pa.Table, settings: Settings, threshold: float
+    base: pa.Table, candidate: pa.Table, settings: AnalysisSettings, threshold: float
 ) -> list[Comparison]:
-    """Every benchmark of two tables of points, sorted by key.
+    """Return the comparison of every benchmark in two tables of points, sorted by key.
 
-    ``threshold`` is the relative change that is allowed: at 0.05 a regression is significant and
-    beyond a ratio of 1.05, an improvement significant and below 1 / 1.05. A benchmark that cannot
-    be compared is there, too, with a note that says why, and NaN for a side that has no value.
+    ``threshold`` is the allowed relative change: at 0.05, a regression is significant and above a
+    ratio of 1.05, an improvement significant and below 1 / 1.05. A benchmark that cannot be
+    compared is included, with a note that says why, and NaN for a side without a value.
 
     Raises:
-        InvalidRequestError: a table lacks columns of `points.POINTS`; a negative threshold.
+        InvalidRequestError: a table lacks columns of `points.POINTS`; ``threshold`` is negative.
     """
     if not threshold >= 0:
-        raise InvalidRequestError(f"threshold is {threshold}, has to be 0 or more")
+        raise InvalidRequestError(f"threshold is {threshold}, must be 0 or more")
     old, new = _sides(base, settings.statistic), _sides(candidate, settings.statistic)
-    old, new = _named_alike(old, new), _named_alike(new, old)
+    old, new = _with_known_projects(old, new), _with_known_projects(new, old)
     compared = [
         _compared(key, old.get(key, _Side()), new.get(key, _Side()), settings, threshold)
         for key in sorted(old.keys() | new.keys())
@@ -91,16 +90,16 @@ def compare(
 
 
 def correct(
-    compared: Sequence[Comparison], settings: Settings, threshold: float
+    compared: Sequence[Comparison], settings: AnalysisSettings, threshold: float
 ) -> list[Comparison]:
-    """The same comparisons, sorted by key, judged by p values that are corrected together.
+    """Return the comparisons sorted by key, judged by p values that are corrected together.
 
-    For those who compare benchmark by benchmark, in whatever processes, and gather the results.
+    For callers that compare benchmark by benchmark, in any process, and collect the results.
     """
     compared = sorted(compared, key=lambda each: each.key)
     tested = [at for at, each in enumerate(compared) if each.p_value is not None]
     p_values = np.array([compared[at].p_value for at in tested], dtype=np.float64)
-    for at, q in zip(tested, multiplicity.q_values(p_values, len(tested)), strict=True):
+    for at, q in zip(tested, multiple_testing.q_values(p_values, len(tested)), strict=True):
         compared[at] = _judged(
             replace(compared[at], q_value=float(q)),
             bool(q <= settings.false_discovery_rate),
@@ -110,11 +109,11 @@ def correct(
 
 
 def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
-    """The usable runs of a table, benchmark by benchmark."""
+    """Return the usable runs of a table, by benchmark."""
     names = [*KEY, "run_id", statistic, "mean", "stddev", "rounds"]
     missing = [name for name in (*names, "values") if name not in table.column_names]
     if missing:
-        raise InvalidRequestError(f"no table of points: without {', '.join(missing)}")
+        raise InvalidRequestError(f"not a table of points; missing columns: {', '.join(missing)}")
     table = table.select(dict.fromkeys((*names, "values"))).combine_chunks()
     rounds = _rounds(table)
     columns = [table.column(name).to_pylist() for name in names]
@@ -137,34 +136,34 @@ def _sides(table: pa.Table, statistic: str) -> dict[SeriesKey, _Side]:
     return sides
 
 
-def _named_alike(
+def _with_known_projects(
     side: dict[SeriesKey, _Side], other: dict[SeriesKey, _Side]
 ) -> dict[SeriesKey, _Side]:
-    """The side under the other's project where one of the two does not know its project.
+    """Return ``side`` with the other side's project for benchmarks whose own project is unknown.
 
-    Versions of pytest-benchmark up to 3.0 write no project; its name is that of the other side if
-    there is only one.
+    pytest-benchmark up to 3.0 writes no project. The other side's project is used if there is
+    exactly one.
     """
     found: dict[tuple[str, ...], set[str]] = {}
     for key in other:
         found.setdefault(key[:4], set()).add(key.project)
-    alike = {}
+    renamed = {}
     for key, runs in side.items():
         projects = found.get(key[:4], set())
         (only,) = projects if len(projects) == 1 else (key.project,)
-        alike[key._replace(project=only) if not key.project else key] = runs
-    return alike
+        renamed[key._replace(project=only) if not key.project else key] = runs
+    return renamed
 
 
 def _is_usable(value: float | None, statistic: str) -> bool:
-    """A time of zero was not measured; a count of zero may well have been."""
+    """Return whether a value was measured: a time of zero was not, a count of zero may be."""
     if value is None or not isfinite(value):
         return False
     return value > 0 or (value == 0 and statistic == "instructions")
 
 
 def _rounds(table: pa.Table) -> list[NDArray[np.float64]]:
-    """The usable round values of each row, none where they were not saved."""
+    """Return the usable round values of each row; empty if they were not saved."""
     found = []
     for chunk in table.column("values").chunks:
         inner = chunk.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
@@ -177,9 +176,9 @@ def _rounds(table: pa.Table) -> list[NDArray[np.float64]]:
 
 
 def _compared(
-    key: SeriesKey, old: _Side, new: _Side, settings: Settings, threshold: float
+    key: SeriesKey, old: _Side, new: _Side, settings: AnalysisSettings, threshold: float
 ) -> Comparison:
-    """One benchmark; what has a p value is judged once all of them are known."""
+    """Compare one benchmark; `correct` judges those with a p value once all are known."""
     before, after = old.column(), new.column()
     result = Comparison(
         key=key,
@@ -222,7 +221,7 @@ def _judged(result: Comparison, is_significant: bool, threshold: float) -> Compa
 
 
 def _is_constant(before: NDArray[np.float64], after: NDArray[np.float64], statistic: str) -> bool:
-    """Nothing varies within a side. Of one run each only a count is known not to vary."""
+    """Return whether no side varies; with one run each, only a count is known not to vary."""
     if len(before) == len(after) == 1:
         return statistic == "instructions"
     return bool(np.ptp(before) == 0 and np.ptp(after) == 0)
@@ -231,11 +230,11 @@ def _is_constant(before: NDArray[np.float64], after: NDArray[np.float64], statis
 def _p_value(
     before: NDArray[np.float64], after: NDArray[np.float64], old: _Side, new: _Side
 ) -> tuple[float | None, str]:
-    """The two-sided p value that fits what there is, and what to beware of."""
+    """Return the two-sided p value of the test that fits the data, and a note on its limits."""
     if min(len(before), len(after)) > 1:
         return welch(*_moments(before), *_moments(after)), ""
     if max(len(before), len(after)) > 1:
-        return one_more(before, after), ""
+        return single_run_test(before, after), ""
     rounds_old, rounds_new = old.rounds[0], new.rounds[0]
     fewest = min(len(rounds_old), len(rounds_new))
     if fewest >= RANKED_ROUNDS:
@@ -264,7 +263,7 @@ def welch(
     variance_new: float,
     count_new: int,
 ) -> float:
-    """Two-sided p value of Welch's t test; the sides may vary differently (Welch 1947)."""
+    """Return the two-sided p value of Welch's t test (1947); the variances may differ."""
     share_old, share_new = variance_old / count_old, variance_new / count_new
     error = share_old + share_new
     if error == 0:
@@ -273,9 +272,11 @@ def welch(
     return _student((mean_new - mean_old) / sqrt(error), freedom)
 
 
-def one_more(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    """Two-sided p value of a single run being one more of the other side's (Student's t test, whose
-    variance then is the other side's)."""
+def single_run_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """Return the two-sided p value of a single run being one more run of the other side.
+
+    Student's t test, with the variance of the other side.
+    """
     many, (one,) = (before, after) if len(after) == 1 else (after, before)
     error = float(many.var(ddof=1)) * (1 + 1 / len(many))
     assert error > 0, "runs that do not vary are compared as they are"
@@ -289,8 +290,10 @@ def _student(t: float, freedom: float) -> float:
 
 
 def mann_whitney(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    """Two-sided p value of Mann and Whitney's U (1947) by its normal approximation, corrected for
-    ties and for continuity."""
+    """Return the two-sided p value of Mann and Whitney's U test (1947).
+
+    Normal approximation, corrected for ties and for continuity.
+    """
     count, size = len(before) * len(after), len(before) + len(after)
     _, place, ties = np.unique(
         np.concatenate([before, after]), return_inverse=True, return_counts=True
@@ -305,7 +308,7 @@ def mann_whitney(before: NDArray[np.float64], after: NDArray[np.float64]) -> flo
 
 
 def _missing(old: _Side, new: _Side, statistic: str) -> str:
-    """What a side lacks."""
+    """Return a note on a side without usable runs."""
     notes = []
     for name, side in (("baseline", old), ("candidate", new)):
         if side.unusable:
@@ -319,7 +322,7 @@ def _missing(old: _Side, new: _Side, statistic: str) -> str:
 def _other_machines(
     result: Comparison, old: Mapping[SeriesKey, _Side], new: Mapping[SeriesKey, _Side]
 ) -> Comparison:
-    """With a note, where the side that is missing was measured on another machine."""
+    """Add a note if the missing side was measured on another machine or in another project."""
     notes = [result.note]
     for name, own, side in (
         ("baseline", result.runs_base, old),

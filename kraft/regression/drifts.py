@@ -1,15 +1,15 @@
-"""Slow drifts: a value that moves by a little from run to run, where no single run changed it.
+"""Slow drifts: a value that changes by a little from run to run, with no single run responsible.
 
-Owns `find`, which decides between steps and a ramp. Called by `history` with the change points of a
-series; calls `change_points` for how much runs resemble each other. E-divisive describes a ramp as
-a staircase, whose steps lie where the noise puts them, or finds nothing at all.
+`series_analysis` calls `find` with the change points of a series; `find` decides between steps and
+a ramp. E-divisive describes a ramp as several steps at positions that depend on the noise, or finds
+nothing.
 
-A ramp is level, then straight from one level to another, then level again (least squares; its first
-and last run by search). It replaces the change points inside it if it describes the runs so much
-better than their levels do that the difference of the Bayesian information criterion (Schwarz 1978)
-is `_EVIDENCE` at least (`_EVIDENCE_OF_SEVERAL` if there are several). It is a drift at all only if
-the F test against a constant level has a p value of `Settings.max_p_value` at most. Runs that
-resemble the run before count for less in both.
+The model is a level, a straight line to another level, and that level (least squares; a search
+finds the first and last run of the line). A ramp replaces the change points inside it if its
+Bayesian information criterion (Schwarz 1978) is better than that of the levels by at least
+`_EVIDENCE` (`_EVIDENCE_OF_SEVERAL` for several change points). It is a drift only if the F test
+against a constant level has a p value of at most `AnalysisSettings.max_p_value`. Both tests
+discount autocorrelated runs.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.regression import change_points
-from kraft.regression.change_points import Candidate
-from kraft.regression.settings import Settings
+from kraft.regression.change_points import ChangeCandidate
+from kraft.regression.settings import AnalysisSettings
 
-#: A ramp of fewer runs is a step that a few runs smear.
+#: A shorter ramp is a step with a few intermediate runs.
 SHORTEST = 10
 
-#: Difference of the information criterion from which a ramp is preferred to one step: of steps of
-#: 5 % at 2 % noise one in 100 is called a drift then.
+#: Difference of the information criterion from which a ramp is preferred to one step. With this
+#: value, 1 in 100 steps of 5 % at 2 % noise is reported as a drift.
 _EVIDENCE = 2.0
 
 #: The same for several steps in one direction, which are rarer than drifts: of two steps of 5 %
-#: 30 runs apart 4 in 100 are called a drift, and of drifts of 10 % over 50 runs 3 are missed.
+#: that are 30 runs apart, 4 in 100 are reported as a drift; of drifts of 10 % over 50 runs, 3 in
+#: 100 are missed.
 _EVIDENCE_OF_SEVERAL = -2.0
 
-#: Places of a ramp's first and last run that are tried; between the best ones all, in turn.
+#: Positions tried for a ramp's first and last run; then the search refines around the best.
 _PLACES = 48
 
-#: Change points in one direction that may be a drift are tried by up to so many, and as one.
+#: Consecutive change points in one direction are tried as a drift in groups of up to this many, and
+#: all together.
 _MOST_GROUPED = 12
 
 
@@ -49,19 +51,19 @@ class Ramp:
 
     start: int
     stop: int
-    before: float  # the level that it leaves
-    after: float  # the level that it reaches
+    before: float  # the old level
+    after: float  # the new level
     error: float  # standard error of after - before
     freedom: float  # its degrees of freedom
     p_value: float
 
 
 def find(
-    values: NDArray[np.float64], found: Sequence[Candidate], settings: Settings
-) -> tuple[list[Ramp], list[Candidate]]:
-    """Return the drifts, oldest first, and those of ``found`` that no drift explains.
+    values: NDArray[np.float64], found: Sequence[ChangeCandidate], settings: AnalysisSettings
+) -> tuple[list[Ramp], list[ChangeCandidate]]:
+    """Return the drifts, oldest first, and those of ``found`` that no drift replaces.
 
-    Nothing is a drift if `Settings.find_drifts` is off.
+    Return no drifts if `AnalysisSettings.find_drifts` is off.
     """
     kept = list(found)
     ramps: list[Ramp] = []
@@ -75,14 +77,17 @@ def find(
 
 
 def _best(
-    values: NDArray[np.float64], kept: list[Candidate], ramps: list[Ramp], settings: Settings
+    values: NDArray[np.float64],
+    kept: list[ChangeCandidate],
+    ramps: list[Ramp],
+    settings: AnalysisSettings,
 ) -> tuple[Ramp, int, int] | None:
-    """Return the ramp with the most evidence and which change points it replaces."""
+    """Return the ramp with the most evidence and the range of change points that it replaces."""
     ends = [0, *(each.index for each in kept), len(values)]
     rises = [each.mean_after > each.mean_before for each in kept]
     best: tuple[float, Ramp, int, int] | None = None
     for first in range(len(kept) + 1):
-        # All groups of a few in one direction, and however many there are as one.
+        # Groups of a few change points in one direction, and all of them as one group.
         same = next((at for at in range(first, len(kept)) if rises[at] != rises[first]), len(kept))
         for last in sorted({*range(first, min(first + _MOST_GROUPED, same) + 1), same}):
             start, stop = ends[first], ends[last + 1]
@@ -107,13 +112,15 @@ def _rest(ramp: Ramp) -> tuple[float, float, float, float, float]:
 class _Fit:
     start: int
     stop: int
-    square: float  # of what the ramp leaves
-    of_steps: float  # of what the levels leave
+    square: float  # sum of squared residuals of the ramp
+    of_steps: float  # the same of the levels
     steps: int
 
 
 def _fitted(values: NDArray[np.float64], steps: list[int]) -> _Fit | None:
-    """Return the best ramp of ``values`` and how well levels parted at ``steps`` do instead."""
+    """Return the best ramp of ``values`` and the fit of levels split at ``steps``, None if too
+    short.
+    """
     count = len(values)
     if count < SHORTEST:
         return None
@@ -134,7 +141,7 @@ def _fitted(values: NDArray[np.float64], steps: list[int]) -> _Fit | None:
 
 
 class _Squares:
-    """Sums of squares that ramps leave of the runs of one stretch, each in constant time."""
+    """Residual sums of squares of ramps over one stretch of runs, each in constant time."""
 
     def __init__(self, values: NDArray[np.float64]) -> None:
         self.count = len(values)
@@ -144,7 +151,9 @@ class _Squares:
         self.moments = np.concatenate([[0.0], np.cumsum(rest * np.arange(self.count))])
 
     def best(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> tuple[int, int, float]:
-        """Return the first run, the last run and what is left; 0, 0 if no two are far enough."""
+        """Return first run, last run and residual sum of squares; 0, 0 if no two are far enough
+        apart.
+        """
         first, last = np.meshgrid(starts, stops, indexing="ij")
         long = last - first >= SHORTEST - 1
         if not long.any():
@@ -152,7 +161,7 @@ class _Squares:
         first, last = first[long], last[long]
         width = (last - first).astype(np.float64)
         behind = self.count - 1 - last
-        # x is 0 up to the first run, 1 from the last one on, and straight in between.
+        # x is 0 up to the first run, 1 from the last run on, and linear in between.
         sum_x = (width + 1) / 2 + behind
         sum_xx = (width + 1) * (2 * width + 1) / (6 * width) + behind
         inside = self.moments[last + 1] - self.moments[first]
@@ -164,7 +173,7 @@ class _Squares:
 
 
 def _judged(
-    values: NDArray[np.float64], fit: _Fit, settings: Settings
+    values: NDArray[np.float64], fit: _Fit, settings: AnalysisSettings
 ) -> tuple[Ramp | None, float]:
     """Return the ramp, None unless it is a drift, and its evidence."""
     from scipy.special import fdtrc
@@ -177,16 +186,16 @@ def _judged(
     rest = values - before - rise * shape
     floor = max(count * float(np.square(values).max()) * 1e-28, 1e-300)
     square, of_steps = max(fit.square, floor), max(fit.of_steps, floor)
-    is_exact = fit.square <= floor  # what is left are rounding errors, which resemble each other
-    doubted = settings.autocorrelation and not is_exact
-    alike = change_points.resemblance(rest, []) if doubted else 0.0
-    effective = count * (1 - alike) / (1 + alike)
+    is_exact = fit.square <= floor  # only rounding errors remain; they correlate
+    is_corrected = settings.autocorrelation and not is_exact
+    correlation = change_points.lag_one_autocorrelation(rest, []) if is_corrected else 0.0
+    effective = count * (1 - correlation) / (1 + correlation)
     freedom = effective - 4  # two levels, the first run, the last run
     if freedom < 2 or before <= 0 or before + rise <= 0:
         return None, 0.0
     constant = max(float(np.square(values - values.mean()).sum()), floor)
     p_value = float(fdtrc(3, freedom, max(constant - square, 0.0) / square * freedom / 3))
-    # Steps have their levels and their places as parameters, one more level than places.
+    # Steps have one more level than positions as parameters; a ramp has 4 parameters.
     parameters = 2 * fit.steps + 1 - 4
     evidence = effective * np.log(of_steps / square) + parameters * np.log(max(effective, 2))
     wanted = _EVIDENCE if fit.steps < 2 else _EVIDENCE_OF_SEVERAL
@@ -198,17 +207,17 @@ def _judged(
     return Ramp(fit.start, fit.stop, before, before + rise, error, freedom, p_value), evidence
 
 
-def remainders(
+def residuals(
     values: NDArray[np.float64], indices: Sequence[int], ramps: Sequence[Ramp]
 ) -> NDArray[np.float64]:
     """Return the values relative to their levels and drifts, around 0: 0.02 is 2 % above.
 
-    ``indices`` are the change points outside of drifts. NaN where a level is 0.
+    ``indices`` are the change points outside of drifts. NaN if a level is 0.
     """
     rest = np.empty(len(values))
     for start, stop in pairwise([0, *indices, len(values)]):
         inside = [each for each in ramps if start <= each.start and each.stop < stop]
-        # Two ramps of one level meet in the middle of what lies between them.
+        # Between two ramps of one level, the boundary is the middle between them.
         cuts = [(one.stop + other.start) // 2 for one, other in pairwise(inside)]
         fitted = np.full(stop - start, values[start:stop].mean())
         for (first, last), ramp in zip(pairwise([start, *cuts, stop]), inside, strict=False):

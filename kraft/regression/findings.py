@@ -1,7 +1,8 @@
-"""What an analysis finds. Values without behaviour, made by `history`, `comparison` and `scaling`
-(in Spark's workers, too) and read by the reports.
+"""Results of an analysis: change points, drifts, changes of variance, comparisons, scaling laws.
 
-Ratios are new / old of a value where smaller is better: 1.10 is 10 % slower.
+Values without behaviour. `series_analysis`, `comparison` and `scaling` create them, also in Spark's
+workers; the reports read them. Ratios are new / old of a value where smaller is better: 1.10 is 10
+% slower.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kraft.regression.points import Series, SeriesKey
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
 
-class Kind(StrEnum):
-    """Which way a value went."""
+class ChangeKind(StrEnum):
+    """Direction of a change."""
 
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
 
 
-class Outcome(StrEnum):
-    """What could be said of a series."""
+class SeriesOutcome(StrEnum):
+    """Result of the analysis of one series."""
 
     STABLE = "stable"
     CHANGED = "changed"
@@ -30,7 +31,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Ratio:
-    """new / old with its confidence interval (bootstrap over runs and their rounds)."""
+    """A ratio new / old with its confidence interval (bootstrap over runs and their rounds)."""
 
     value: float
     low: float
@@ -39,7 +40,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """One change in one history: `index` is the first run of the new level."""
+    """One change in one history; `index` is the first run of the new level."""
 
     key: SeriesKey
     statistic: str
@@ -49,7 +50,7 @@ class ChangePoint:
     run_after: str
     commit_before: str | None  # of the last run of the old level
     commit_after: str | None  # of the first run of the new one
-    count_before: int  # runs of the old level, back to the change point before
+    count_before: int  # runs of the old level, since the previous change point
     count_after: int
     mean_before: float
     mean_after: float
@@ -60,18 +61,18 @@ class ChangePoint:
     q_value: float  # p value corrected for all tests of the analysis
 
     @property
-    def kind(self) -> Kind:
-        return Kind.REGRESSION if self.ratio.value > 1 else Kind.IMPROVEMENT
+    def kind(self) -> ChangeKind:
+        return ChangeKind.REGRESSION if self.ratio.value > 1 else ChangeKind.IMPROVEMENT
 
     @property
     def same_commit(self) -> bool:
-        """Both sides measured the same code: what changed is the machine, or its noise."""
+        """Return whether both sides measured one commit: then the machine or its noise changed."""
         return self.commit_before is not None and self.commit_before == self.commit_after
 
 
 @dataclass(frozen=True)
 class Drift:
-    """A value that moved slowly: straight from run ``start_index`` to run ``end_index``."""
+    """A slow change, linear from run ``start_index`` to run ``end_index``."""
 
     key: SeriesKey
     statistic: str
@@ -83,22 +84,22 @@ class Drift:
     run_end: str
     commit_start: str | None
     commit_end: str | None
-    is_ongoing: bool  # too few runs since `end_index` to say that it has ended
+    is_ongoing: bool  # too few runs since `end_index` to know that it ended
     mean_before: float  # the level at its start
     mean_after: float  # the level at its end
-    slope: float  # relative change a run: 0.002 is 0.2 % of `mean_before` slower with each run
+    slope: float  # relative change per run: 0.002 is 0.2 % of `mean_before`
     ratio: Ratio
     p_value: float
     q_value: float
 
     @property
-    def kind(self) -> Kind:
-        return Kind.REGRESSION if self.ratio.value > 1 else Kind.IMPROVEMENT
+    def kind(self) -> ChangeKind:
+        return ChangeKind.REGRESSION if self.ratio.value > 1 else ChangeKind.IMPROVEMENT
 
 
 @dataclass(frozen=True)
 class VarianceChange:
-    """Runs that scatter differently from run ``index`` on, around whatever level."""
+    """A change of variance: from run ``index`` on, runs scatter differently around their level."""
 
     key: SeriesKey
     statistic: str
@@ -120,13 +121,13 @@ class VarianceChange:
 
 @dataclass(frozen=True)
 class SeriesFinding:
-    """One series and what was found in it: each tuple is ordered by time.
+    """One series and its findings; each tuple is ordered by time.
 
     The outcome is CHANGED if there is a change point, a drift or a change of variance.
     """
 
     key: SeriesKey
-    outcome: Outcome
+    outcome: SeriesOutcome
     run_count: int
     first_time_us: int
     last_time_us: int
@@ -137,13 +138,13 @@ class SeriesFinding:
     variance_changes: tuple[VarianceChange, ...] = ()
     first_run: str | None = None  # in the order of the history
     last_run: str | None = None
-    ended: bool = False  # newer runs of its suite are without it
-    renamed_to: str | None = None  # the series that begins where it ended, as people call it
-    series: Series | None = None  # kept where a report draws it
+    ended: bool = False  # newer runs of its suite do not contain it
+    renamed_to: str | None = None  # display name of the series that continues it
+    series: Series | None = None  # kept if a report draws it
 
     @property
     def ratios(self) -> list[float]:
-        """new / old of its change points and drifts."""
+        """Return new / old of each change point and drift."""
         points = [point.ratio.value for point in self.change_points]
         return points + [drift.ratio.value for drift in self.drifts]
 
@@ -165,7 +166,7 @@ class ScalingLaw:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A candidate against its baseline, one benchmark, parameters and machine."""
+    """A candidate against its baseline for one benchmark, parameter set and machine."""
 
     key: SeriesKey
     statistic: str
@@ -173,39 +174,39 @@ class Comparison:
     runs_candidate: int
     base: float
     candidate: float
-    ratio: Ratio | None  # None where there is too little to say how certain it is
+    ratio: Ratio | None  # None if there is too little data for an interval
     p_value: float | None  # None for counts that do not vary
     q_value: float | None
     is_significant: bool
     is_regression: bool  # significant, and beyond the threshold
     is_improvement: bool
-    note: str = ""  # why nothing can be said, or what to beware of
+    note: str = ""  # why there is no result, or its limitation
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything that one call found."""
+    """All results of one call."""
 
-    settings: Settings
+    settings: AnalysisSettings
     series: tuple[SeriesFinding, ...]
     scaling: tuple[ScalingLaw, ...] = ()
-    machines: dict[str, str] | None = None  # machine -> its description, JSON
-    problems: tuple[str, ...] = ()  # what was skipped, and why
+    machines: dict[str, str] | None = None  # machine -> description, JSON
+    problems: tuple[str, ...] = ()  # skipped input, with reasons
 
     @property
     def change_points(self) -> list[ChangePoint]:
-        """All of them, worst regression first."""
+        """Return all change points, worst regression first."""
         found = [point for each in self.series for point in each.change_points]
         return sorted(found, key=lambda point: -point.ratio.value)
 
     @property
     def drifts(self) -> list[Drift]:
-        """All of them, worst regression first."""
+        """Return all drifts, worst regression first."""
         found = [drift for each in self.series for drift in each.drifts]
         return sorted(found, key=lambda drift: -drift.ratio.value)
 
     @property
     def variance_changes(self) -> list[VarianceChange]:
-        """All of them, the one whose noise grew most first."""
+        """Return all changes of variance, largest increase of noise first."""
         found = [change for each in self.series for change in each.variance_changes]
         return sorted(found, key=lambda each: -each.noise_after / max(each.noise_before, 1e-300))

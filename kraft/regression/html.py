@@ -1,10 +1,9 @@
-"""Findings as a page: one file that opens anywhere, needs no network and keeps its plots with it.
+"""Findings as one HTML file that contains its plots and needs no network.
 
-Owns the page's markup and what it holds of a large analysis: every change in a table, plots of
-those series that the analysis kept (changed ones first), everything else in words. ``page.css`` and
-``page.js`` lie beside this module; plotly.js comes from the plotly package and is written into
-the page once. The page forbids itself the network (Content-Security-Policy), so that nothing in it
-can fetch; every text of a result is escaped.
+This module writes the markup and limits the content for a large analysis: every change in a table,
+plots of the series that the analysis kept (changed ones first), tables for the rest. It embeds
+``page.css``, ``page.js`` and once plotly.js from the plotly package. The page's
+Content-Security-Policy forbids network access; every text of a result is escaped.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from importlib.resources import files
 from typing import Any
 
 from kraft.errors import MissingPackageError
-from kraft.regression import plots, wording
+from kraft.regression import plots, report_text
 from kraft.regression.findings import (
     Analysis,
+    ChangeKind,
     ChangePoint,
     Drift,
-    Kind,
-    Outcome,
     ScalingLaw,
     SeriesFinding,
+    SeriesOutcome,
     VarianceChange,
 )
 from kraft.regression.points import SeriesKey
 
-#: Series and scaling laws that are drawn; rows of a table.
+#: Limits: series and scaling laws drawn; rows of a table.
 MOST_DRAWN = 200
 MOST_ROWS = 5000
 
@@ -41,26 +40,26 @@ _ONLY_INLINE = (
 def page(
     analysis: Analysis, *, title: str = "Benchmarks", repository_url: str | None = None
 ) -> str:
-    """The whole file, UTF-8 when written, some 5 MB of which are plotly.js.
+    """Return the whole file as text; write it as UTF-8. About 5 MB of it are plotly.js.
 
     ``repository_url`` (``https://github.com/owner/name``) makes the commits links.
 
     Raises:
-        InvalidConfigError: ``repository_url`` is no address of a repository.
+        InvalidConfigError: ``repository_url`` is not a repository URL.
         MissingPackageError: plotly is not installed (``pip install 'kraft[report]'``).
     """
     return _Page(analysis, title, repository_url).text()
 
 
 class _Page:
-    """One page in the making: names, links and the data that its plots will want."""
+    """Builder of one page: names, links and the data of its plots."""
 
     def __init__(self, analysis: Analysis, title: str, repository_url: str | None) -> None:
         self.analysis = analysis
         self.title = title
         self.statistic = analysis.settings.statistic
-        self.repository = wording.Repository(repository_url) if repository_url else None
-        self.names = wording.Names.of(analysis)
+        self.repository = report_text.Repository(repository_url) if repository_url else None
+        self.names = report_text.Names.of(analysis)
         self.points = analysis.change_points
         self.data: dict[str, dict[str, Any]] = {}
         drawable = [each for each in analysis.series if each.series is not None and each.run_count]
@@ -68,7 +67,7 @@ class _Page:
         self.drawn = drawable[:MOST_DRAWN]
         self.left_out = len(drawable) - len(self.drawn)
         self.sections = {each.key: f"series-{place}" for place, each in enumerate(self.drawn)}
-        self.laws = wording.changed_first(analysis.scaling)
+        self.laws = report_text.changed_first(analysis.scaling)
 
     def text(self) -> str:
         analysis = self.analysis
@@ -78,16 +77,16 @@ class _Page:
                 self.changes(),
                 self.trends(
                     "Slow drifts",
-                    "A value that moves by a little from run to run: no single run changed it.",
-                    wording.DRIFT_COLUMNS,
-                    [(each.key, wording.drift_cells(each)) for each in analysis.drifts],
+                    "A value that changes slightly from run to run; no single run is responsible.",
+                    report_text.DRIFT_COLUMNS,
+                    [(each.key, report_text.drift_cells(each)) for each in analysis.drifts],
                 ),
                 self.trends(
                     "Changes of variance",
-                    "Runs that scatter more or less than before, around whatever level.",
-                    wording.VARIANCE_COLUMNS,
+                    "Runs that scatter more, or less, than before, whatever their level.",
+                    report_text.VARIANCE_COLUMNS,
                     [
-                        (each.key, wording.variance_cells(each))
+                        (each.key, report_text.variance_cells(each))
                         for each in analysis.variance_changes
                     ],
                 ),
@@ -104,27 +103,27 @@ class _Page:
             for name, each in self.data.items()
         )
         drawing = _plotly() if self.data else ""
-        scripts = f"<script>{drawing}</script>\n<script>{_beside('page.js')}</script>"
+        scripts = f"<script>{drawing}</script>\n<script>{_package_file('page.js')}</script>"
         return (
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_ONLY_INLINE}">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{_text(self.title)}</title>\n<style>\n{_beside('page.css')}</style>\n</head>\n"
+            f"<title>{_text(self.title)}</title>\n<style>\n{_package_file('page.css')}</style>\n</head>\n"
             f"<body>\n{body}\n{data}\n{scripts}\n</body>\n</html>\n"
         )
 
     def heading(self) -> str:
         series = self.analysis.series
         outcomes = [each.outcome for each in series]
-        regressions = sum(point.kind is Kind.REGRESSION for point in self.points)
+        regressions = sum(point.kind is ChangeKind.REGRESSION for point in self.points)
         improvements = len(self.points) - regressions
         machines = {each.key.machine for each in series}
         cards: list[tuple[str, int, str]] = [
             ("series", len(series), ""),
-            ("changed", outcomes.count(Outcome.CHANGED), ""),
+            ("changed", outcomes.count(SeriesOutcome.CHANGED), ""),
             (_plural("regression", regressions), regressions, "slower" if regressions else ""),
             (_plural("improvement", improvements), improvements, "faster" if improvements else ""),
-            ("too little data", outcomes.count(Outcome.TOO_LITTLE_DATA), ""),
+            ("too little data", outcomes.count(SeriesOutcome.TOO_LITTLE_DATA), ""),
             (_plural("machine", len(machines)), len(machines), ""),
         ]
         for word, found in (
@@ -135,7 +134,7 @@ class _Page:
                 cards.insert(4, (word, len(found), ""))
         changed = sum(bool(law.change_points) for law in self.laws)
         if changed:
-            steeper = any(map(wording.is_steeper, self.laws))
+            steeper = any(map(report_text.is_steeper, self.laws))
             cards.insert(4, ("scaling changed", changed, "slower" if steeper else "faster"))
         if self.analysis.problems:
             problems = len(self.analysis.problems)
@@ -146,7 +145,7 @@ class _Page:
         )
         span = "No runs."
         if any(each.run_count for each in series):
-            first, last = map(wording.time_text, self.span_us())
+            first, last = map(report_text.time_text, self.span_us())
             of = "" if self.statistic == "instructions" else " of their rounds"
             span = f"Runs from {first} to {last} UTC, judged by the {self.statistic}{of}."
         return (
@@ -155,7 +154,7 @@ class _Page:
         )
 
     def span_us(self) -> tuple[int, int]:
-        """When the first and the last run were."""
+        """Return the times of the first and the last run."""
         held = [each for each in self.analysis.series if each.run_count]
         return min(each.first_time_us for each in held), max(each.last_time_us for each in held)
 
@@ -183,31 +182,31 @@ class _Page:
 
     def change_row(self, point: ChangePoint) -> str:
         name = self.names(point.key)
-        old, new = wording.pair_text(point.mean_before, point.mean_after, point.statistic)
-        kind = wording.kind_text(point.kind)
+        old, new = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
+        kind = report_text.kind_text(point.kind)
         cells = [
             self.name_cell(point.key),
             _cell(
-                f'<strong class="{kind}">{wording.change_text(point.ratio.value)}</strong> '
-                f'<span class="quiet">{wording.interval_text(point.ratio)}</span>',
+                f'<strong class="{kind}">{report_text.change_text(point.ratio.value)}</strong> '
+                f'<span class="quiet">{report_text.interval_text(point.ratio)}</span>',
                 key=point.ratio.value,
             ),
             _cell(f"{old} → {new}", key=point.mean_after),
-            _cell(wording.date_text(point.time_us), key=str(point.time_us).zfill(20)),
+            _cell(report_text.date_text(point.time_us), key=str(point.time_us).zfill(20)),
             _cell(self.commits(point), key=point.commit_after or ""),
-            _cell(_text(wording.p_text(point.p_value)), key=point.p_value),
-            _cell(_text(wording.p_text(point.q_value)), key=point.q_value),
+            _cell(_text(report_text.p_text(point.p_value)), key=point.p_value),
+            _cell(_text(report_text.p_text(point.q_value)), key=point.q_value),
         ]
         return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
 
     def trends(
         self,
         title: str,
-        said: str,
+        facts: str,
         columns: Sequence[str],
         found: Sequence[tuple[SeriesKey, list[str]]],
     ) -> str:
-        """A table of findings of another kind, nothing if there are none."""
+        """Return a table of drifts or changes of variance; nothing without findings."""
         if not found:
             return ""
         head = [("benchmark", False), *((column, False) for column in columns)]
@@ -217,13 +216,13 @@ class _Page:
             for key, cells in found[:MOST_ROWS]
         )
         return (
-            f'<section>\n<h2>{title}</h2>\n<p class="quiet">{said}</p>\n{_table(head, rows)}\n'
+            f'<section>\n<h2>{title}</h2>\n<p class="quiet">{facts}</p>\n{_table(head, rows)}\n'
             f"{_left_out(len(found) - MOST_ROWS, 'rows')}</section>"
         )
 
     def name_cell(self, key: SeriesKey) -> str:
-        """A benchmark's name, leading to its section where it has one, and its machine where
-        there are several.
+        """Return a cell with a benchmark's name, linked to its section, and the machine if there
+        are several.
         """
         name, section = self.names(key), self.sections.get(key)
         shown = f'<a href="#{section}">{_text(name)}</a>' if section else _text(name)
@@ -232,10 +231,10 @@ class _Page:
         return _cell(shown, key=name, style="name")
 
     def commits(self, point: ChangePoint) -> str:
-        """The pair of commits, linked to what lies between them."""
+        """Return the pair of commits, linked to their comparison."""
         if point.same_commit:
-            return f'<span class="badge">{wording.SAME_CODE}</span>'
-        text = f'<span class="commits">{_text(wording.commits_text(point))}</span>'
+            return f'<span class="badge">{report_text.SAME_CODE}</span>'
+        text = f'<span class="commits">{_text(report_text.commits_text(point))}</span>'
         url = self.repository and self.repository.comparison(
             point.commit_before, point.commit_after
         )
@@ -259,20 +258,20 @@ class _Page:
         section = self.sections[finding.key]
         plot = plots.history_plot(finding, self.statistic)
         self.data[section] = plot
-        said = [
+        facts = [
             finding.key.suite,
             finding.key.machine,
-            wording.counted(finding.run_count, "run"),
-            f"last {wording.value_text(finding.last_value, self.statistic)}",
+            report_text.counted(finding.run_count, "run"),
+            f"last {report_text.value_text(finding.last_value, self.statistic)}",
         ]
         if finding.noise == finding.noise:
-            said.append(f"noise {finding.noise * 100:.2g} %")
+            facts.append(f"noise {finding.noise * 100:.2g} %")
         if plot["thinned"]:
-            said.append(
-                f"{len(plot['run']):,} of them drawn, the least and largest of each stretch"
+            facts.append(
+                f"{len(plot['run']):,} of them drawn: the smallest and largest of each interval"
             )
-        if finding.outcome is not Outcome.CHANGED:
-            said.append(finding.outcome.value)
+        if finding.outcome is not SeriesOutcome.CHANGED:
+            facts.append(finding.outcome.value)
         changes = "\n".join(
             [
                 *(self.change(point) for point in finding.change_points),
@@ -287,7 +286,7 @@ class _Page:
         return (
             f'<section class="series" id="{section}" data-name="{name}">\n<header>'
             f'<h3 class="name">{name}</h3>\n'
-            f'<p class="quiet">{" · ".join(map(_text, said))}</p></header>\n{listed}'
+            f'<p class="quiet">{" · ".join(map(_text, facts))}</p></header>\n{listed}'
             '<div class="plots">\n'
             f"{_figure('history', section, 'History', f'History of {name}')}\n"
             f"{_figure('distribution', section, spread, f'Distribution of {name}')}\n"
@@ -295,32 +294,32 @@ class _Page:
         )
 
     def change(self, point: ChangePoint) -> str:
-        old, new = wording.pair_text(point.mean_before, point.mean_after, point.statistic)
-        kind = wording.kind_text(point.kind)
-        sign = "▲" if point.kind is Kind.REGRESSION else "▼"
+        old, new = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
+        kind = report_text.kind_text(point.kind)
+        sign = "▲" if point.kind is ChangeKind.REGRESSION else "▼"
         return (
-            f'<li class="{kind}"><strong>{sign} {wording.change_text(point.ratio.value)} {kind}'
-            f"</strong><span>{wording.interval_text(point.ratio)}</span>"
-            f"<span>{old} → {new}</span><span>since {wording.time_text(point.time_us)}, "
+            f'<li class="{kind}"><strong>{sign} {report_text.change_text(point.ratio.value)} {kind}'
+            f"</strong><span>{report_text.interval_text(point.ratio)}</span>"
+            f"<span>{old} → {new}</span><span>since {report_text.time_text(point.time_us)}, "
             f"run {point.index + 1}</span><span>{self.commits(point)}</span>"
-            f'<span class="quiet">p {_text(wording.p_text(point.p_value))}, '
-            f"q {_text(wording.p_text(point.q_value))}</span></li>"
+            f'<span class="quiet">p {_text(report_text.p_text(point.p_value))}, '
+            f"q {_text(report_text.p_text(point.q_value))}</span></li>"
         )
 
     def drift(self, drift: Drift) -> str:
-        kind = wording.kind_text(drift.kind)
+        kind = report_text.kind_text(drift.kind)
         start, end, commits, old, new, change, interval, slope, q = map(
-            _text, wording.drift_cells(drift)
+            _text, report_text.drift_cells(drift)
         )
         return (
             f'<li class="{kind}"><strong>slow drift {change} {kind}</strong><span>{interval}</span>'
-            f"<span>{old} → {new}, {slope} a run</span><span>{start} to {end}, runs "
+            f"<span>{old} → {new}, {slope} per run</span><span>{start} to {end}, runs "
             f"{drift.start_index + 1}-{drift.end_index + 1}</span>"
             f'<span class="commits">{commits}</span><span class="quiet">q {q}</span></li>'
         )
 
     def variance_change(self, change: VarianceChange) -> str:
-        since, commits, before, after, q = map(_text, wording.variance_cells(change))
+        since, commits, before, after, q = map(_text, report_text.variance_cells(change))
         return (
             f"<li><strong>noise {before} → {after}</strong><span>since {since}, "
             f'run {change.index + 1}</span><span class="commits">{commits}</span>'
@@ -351,7 +350,7 @@ class _Page:
             yield (
                 f'<section class="series" id="law-{place}" data-name="{name}"><header>'
                 f'<h3 class="name">{name}</h3><p class="quiet">'
-                f"{_text(wording.exponent_text(law))} · {_text(law.key.machine)}</p></header>"
+                f"{_text(report_text.exponent_text(law))} · {_text(law.key.machine)}</p></header>"
                 f"{_figure('scaling', f'law-{place}', '', f'Scaling of {name}')}</section>"
             )
         yield "</div>"
@@ -360,8 +359,8 @@ class _Page:
     def law_row(self, law: ScalingLaw) -> str:
         name = self.names(law.key)
         changed = "<br>".join(
-            f"{' → '.join(wording.exponent_pair(point))} since "
-            f"{wording.date_text(point.time_us)} {self.commits(point)}"
+            f"{' → '.join(report_text.exponent_pair(point))} since "
+            f"{report_text.date_text(point.time_us)} {self.commits(point)}"
             for point in law.change_points
         )
         cells = [
@@ -372,35 +371,37 @@ class _Page:
                 f'<span class="quiet">[{law.low:.2f}, {law.high:.2f}]</span>',
                 key=law.exponent,
             ),
-            _cell(wording.growth_text(law.exponent), key=law.exponent),
+            _cell(report_text.growth_text(law.exponent), key=law.exponent),
             _cell(changed or "-", key=str(len(law.change_points))),
         ]
         return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
 
     def all_series(self) -> str:
-        """What came of each series, folded: with names and figures, without plots."""
+        """Return a folded table with the outcome of every series."""
         head = [("benchmark", False), ("outcome", False), ("runs", True), ("last", True)]
         head += [("noise", True)]
         rows = "\n".join(self.series_row(each) for each in self.analysis.series[:MOST_ROWS])
         if not rows:
             return ""
-        count = wording.counted(len(self.analysis.series), "series", "series")
+        count = report_text.counted(len(self.analysis.series), "series", "series")
         return (
-            f"<h2>All series</h2>\n<details><summary>{count} and what came of each</summary>\n"
+            f"<h2>All series</h2>\n<details><summary>{count} and their outcomes</summary>\n"
             f"{_table(head, rows)}\n</details>\n"
             f"{_left_out(len(self.analysis.series) - MOST_ROWS, 'series')}"
         )
 
     def series_row(self, finding: SeriesFinding) -> str:
         name = self.names(finding.key)
-        noise = wording.noise_text(finding.noise)
-        ended = f", ended: {wording.end_text(finding)}" if finding.ended else ""
-        said = f"{finding.outcome.value}{ended}"
+        noise = report_text.noise_text(finding.noise)
+        ended = f", ended: {report_text.end_text(finding)}" if finding.ended else ""
+        facts = f"{finding.outcome.value}{ended}"
         cells = [
             self.name_cell(finding.key),
-            _cell(_text(said), key=said),
+            _cell(_text(facts), key=facts),
             _cell(f"{finding.run_count:,}", key=finding.run_count),
-            _cell(wording.value_text(finding.last_value, self.statistic), key=finding.last_value),
+            _cell(
+                report_text.value_text(finding.last_value, self.statistic), key=finding.last_value
+            ),
             _cell(noise, key=finding.noise),
         ]
         return f'<tr data-name="{_text(name)}">{"".join(cells)}</tr>'
@@ -412,8 +413,8 @@ class _Page:
             return ""
         blocks = []
         for machine in found:
-            fields = wording.machine_fields(described.get(machine))
-            inside = _fields(fields) if fields else "<p>Nothing is said of it.</p>"
+            fields = report_text.machine_fields(described.get(machine))
+            inside = _fields(fields) if fields else "<p>No description.</p>"
             opened = " open" if len(found) == 1 else ""
             blocks.append(
                 f"<details{opened}><summary>{_text(machine)}</summary>\n{inside}</details>"
@@ -432,14 +433,14 @@ class _Page:
     def settings(self) -> str:
         given = [(name, str(value)) for name, value in vars(self.analysis.settings).items()]
         return (
-            "<h2>How this was judged</h2>\n<details><summary>Change points by E-divisive means, "
+            "<h2>Method and settings</h2>\n<details><summary>Change points by E-divisive means, "
             "ratios by bootstrap, corrected for many tests: the settings</summary>\n"
             f"{_fields(given)}</details>"
         )
 
 
 def _tools(*, has_search: bool, has_axis: bool = False) -> str:
-    """What is shown: a filter by name, and for plots whether runs are told by number or time."""
+    """Return a name filter, and for plots the choice between run numbers and time as axis."""
     search = '<input type="search" placeholder="Filter by name" aria-label="Filter by name">'
     choices = "".join(
         f'<label><input type="radio" name="axis" value="{value}"{checked}> {label}</label>'
@@ -461,16 +462,16 @@ def _table(head: Sequence[tuple[str, bool]], rows: str) -> str:
 
 
 def _cell(content: str, *, key: float | str, style: str = "") -> str:
-    """A cell with what it is sorted by; numbers are set to the right."""
+    """Return a cell with its sort key; numbers are right-aligned."""
     style = style or ("" if isinstance(key, str) else "number")
     named = f' class="{style}"' if style else ""
     return f'<td{named} data-key="{_text(str(key))}">{content}</td>'
 
 
 def _figure(kind: str, data: str, caption: str, label: str) -> str:
-    said = f"<figcaption>{caption}</figcaption>" if caption else ""
+    facts = f"<figcaption>{caption}</figcaption>" if caption else ""
     return (
-        f'<figure>{said}<div class="plot" data-kind="{kind}" data-of="{data}" role="img" '
+        f'<figure>{facts}<div class="plot" data-kind="{kind}" data-of="{data}" role="img" '
         f'aria-label="{label}"></div></figure>'
     )
 
@@ -485,7 +486,7 @@ def _plural(word: str, number: int) -> str:
 
 
 def _left_out(count: int, what: str) -> str:
-    return f'<p class="quiet">{count:,} more {what} are left out.</p>' if count > 0 else ""
+    return f'<p class="quiet">{count:,} more {what} are omitted.</p>' if count > 0 else ""
 
 
 def _link(url: str, content: str) -> str:
@@ -493,16 +494,16 @@ def _link(url: str, content: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text that is nothing but text, in an attribute as well."""
-    return escape(wording.printable(text))
+    """Return text escaped for content and attributes."""
+    return escape(report_text.printable(text))
 
 
 def _json(data: object) -> str:
-    """JSON inside a script element, which ends at the first ``</script`` whatever stands there."""
+    """Return JSON for a script element, which ends at the first ``</script``: "<" is escaped."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _beside(name: str) -> str:
+def _package_file(name: str) -> str:
     return files("kraft.regression").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""Findings as Markdown for a pull request: what counts in a table, the rest folded away.
+"""Findings as Markdown for a pull request: regressions in a table, the rest folded.
 
-Owns the shape of the comment, its bounds (a comment of GitHub's holds 65,536 characters) and the
-escaping: a benchmark's name is shown as it is and never becomes markup, a mention or a new cell.
+This module limits the length (a GitHub comment holds 65,536 characters) and escapes texts: a
+benchmark's name is displayed unchanged and never becomes markup, a mention or a new cell.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import html
 import re
 from collections.abc import Callable, Sequence
 
-from kraft.regression import wording
+from kraft.regression import report_text
 from kraft.regression.findings import (
     Analysis,
+    ChangeKind,
     ChangePoint,
     Comparison,
-    Kind,
-    Outcome,
     ScalingLaw,
+    SeriesOutcome,
 )
 from kraft.regression.points import SeriesKey
 
-#: Rows of one table, the worst of them; the others are counted. Fewer where it gets too long.
+#: Limits of rows per table, tried in turn until the comment is short enough; the worst rows are
+#: kept and the others counted.
 MOST_ROWS = (50, 20, 10, 5, 2)
-#: Characters of a comment: GitHub takes 65,536, and whoever posts it may add some.
+#: Characters of a comment: GitHub accepts 65,536, and the program that posts it may add some.
 MOST_CHARACTERS = 64_000
 _LONGEST_NAME = 200
 
@@ -31,70 +32,74 @@ _Row = Sequence[str]
 
 
 def comment(analysis: Analysis, *, repository_url: str | None = None) -> str:
-    """An analysis: regressions open, everything else in ``<details>``.
+    """Return an analysis as a comment: regressions open, all else in ``<details>``.
 
-    ``repository_url`` makes the commits links. Raises InvalidConfigError where it is none.
+    ``repository_url`` makes the commits links. Raises InvalidConfigError if it is not a repository
+    URL.
     """
-    repository = wording.Repository(repository_url) if repository_url else None
+    repository = report_text.Repository(repository_url) if repository_url else None
     return _fitting(lambda most: _comment(analysis, repository, most))
 
 
 def comparison(comparisons: Sequence[Comparison], threshold: float) -> str:
-    """A candidate beside its baseline; ``threshold`` is the ratio's excess that counts: 0.05."""
+    """Return a comparison as a comment; ``threshold`` is the allowed change: 0.05 is 5 %."""
     return _fitting(lambda most: _comparison(comparisons, threshold, most))
 
 
 def _fitting(text_of: Callable[[int], str]) -> str:
-    """The longest text that a comment may hold, of those with ever fewer rows."""
+    """Return the text with the most rows that a comment can hold."""
     texts = map(text_of, MOST_ROWS)
     return next((text for text in texts if len(text) <= MOST_CHARACTERS), text_of(MOST_ROWS[-1]))
 
 
-def _comment(analysis: Analysis, repository: wording.Repository | None, most: int) -> str:
-    names = wording.Names.of(analysis)
+def _comment(analysis: Analysis, repository: report_text.Repository | None, most: int) -> str:
+    names = report_text.Names.of(analysis)
     points = analysis.change_points
     changed = [law for law in analysis.scaling if law.change_points]
     steady = [law for law in analysis.scaling if not law.change_points]
-    regressions = [point for point in points if point.kind is Kind.REGRESSION]
-    improvements = [point for point in points if point.kind is Kind.IMPROVEMENT][::-1]
-    blocks = [f"### Benchmarks: {wording.verdict(analysis)}", _escaped(wording.summary(analysis))]
+    regressions = [point for point in points if point.kind is ChangeKind.REGRESSION]
+    improvements = [point for point in points if point.kind is ChangeKind.IMPROVEMENT][::-1]
+    blocks = [
+        f"### Benchmarks: {report_text.verdict(analysis)}",
+        _escaped(report_text.summary(analysis)),
+    ]
     blocks += _change_points(regressions, names, repository, most)
     blocks += _scaling_laws(changed, names, most)
     blocks += _trends(
-        wording.DRIFT_COLUMNS,
+        report_text.DRIFT_COLUMNS,
         [
-            (each.key, wording.drift_cells(each))
+            (each.key, report_text.drift_cells(each))
             for each in analysis.drifts
-            if each.kind is Kind.REGRESSION
+            if each.kind is ChangeKind.REGRESSION
         ],
         names,
         most,
         "Slow drifts to slower",
     )
-    better = wording.counted(len(improvements), "improvement")
+    better = report_text.counted(len(improvements), "improvement")
     blocks += _folded(better, _change_points(improvements, names, repository, most))
-    faster = [each for each in analysis.drifts if each.kind is Kind.IMPROVEMENT][::-1]
+    faster = [each for each in analysis.drifts if each.kind is ChangeKind.IMPROVEMENT][::-1]
     blocks += _folded(
-        wording.counted(len(faster), "drift to faster", "drifts to faster"),
+        report_text.counted(len(faster), "drift to faster", "drifts to faster"),
         _trends(
-            wording.DRIFT_COLUMNS,
-            [(each.key, wording.drift_cells(each)) for each in faster],
+            report_text.DRIFT_COLUMNS,
+            [(each.key, report_text.drift_cells(each)) for each in faster],
             names,
             most,
         ),
     )
     scattering = analysis.variance_changes
     blocks += _folded(
-        wording.counted(len(scattering), "change of variance", "changes of variance"),
+        report_text.counted(len(scattering), "change of variance", "changes of variance"),
         _trends(
-            wording.VARIANCE_COLUMNS,
-            [(each.key, wording.variance_cells(each)) for each in scattering],
+            report_text.VARIANCE_COLUMNS,
+            [(each.key, report_text.variance_cells(each)) for each in scattering],
             names,
             most,
         ),
     )
     blocks += _folded(
-        wording.counted(len(steady), "scaling law that holds", "scaling laws that hold"),
+        report_text.counted(len(steady), "scaling law that holds", "scaling laws that hold"),
         _scaling_laws(steady, names, most),
     )
     ended = [each for each in analysis.series if each.ended]
@@ -102,48 +107,50 @@ def _comment(analysis: Analysis, repository: wording.Repository | None, most: in
         f"{len(ended):,} series ended",
         _table(
             ["benchmark", "end"],
-            [[_code(names(each.key)), _escaped(wording.end_text(each))] for each in ended],
+            [[_code(names(each.key)), _escaped(report_text.end_text(each))] for each in ended],
             most,
         ),
     )
-    silent = [each for each in analysis.series if each.outcome is Outcome.TOO_LITTLE_DATA]
-    rows = [[_code(names(each.key)), f"{each.run_count:,}"] for each in silent]
+    too_short = [each for each in analysis.series if each.outcome is SeriesOutcome.TOO_LITTLE_DATA]
+    rows = [[_code(names(each.key)), f"{each.run_count:,}"] for each in too_short]
     blocks += _folded(
-        f"{len(silent):,} series with too little data", _table(["benchmark", "runs:"], rows, most)
+        f"{len(too_short):,} series with too little data",
+        _table(["benchmark", "runs:"], rows, most),
     )
     problems = [[_code(problem)] for problem in analysis.problems]
     blocks += _folded(
-        wording.counted(len(problems), "problem"),
-        _table(["what was skipped, and why"], problems, most),
+        report_text.counted(len(problems), "problem"),
+        _table(["skipped input and reason"], problems, most),
     )
     return "\n\n".join(blocks) + "\n"
 
 
 def _comparison(comparisons: Sequence[Comparison], threshold: float, most: int) -> str:
-    names = wording.Names(each.key for each in comparisons)
+    names = report_text.Names(each.key for each in comparisons)
     regressions = [each for each in comparisons if each.is_regression]
     improvements = [each for each in comparisons if each.is_improvement]
     rest = [each for each in comparisons if not (each.is_regression or each.is_improvement)]
-    worse = wording.counted(len(regressions), "regression")
+    worse = report_text.counted(len(regressions), "regression")
     verdict = worse if regressions else "no regression"
     blocks = [
         f"### Benchmarks: {verdict}",
-        f"{_escaped(wording.comparison_summary(comparisons))}. A regression is significant and "
+        f"{_escaped(report_text.comparison_summary(comparisons))}. A regression is significant and "
         f"more than {threshold * 100:g} % slower.",
     ]
     blocks += _comparisons(regressions, names, most)
-    better = wording.counted(len(improvements), "improvement")
+    better = report_text.counted(len(improvements), "improvement")
     blocks += _folded(better, _comparisons(improvements, names, most, reverse=True))
     blocks += _folded(
-        f"{len(rest):,} without a change that counts", _comparisons(rest, names, most)
+        f"{len(rest):,} without a change beyond threshold and noise",
+        _comparisons(rest, names, most),
     )
     return "\n\n".join(blocks) + "\n"
 
 
 def _change_points(
     points: Sequence[ChangePoint],
-    names: wording.Names,
-    repository: wording.Repository | None,
+    names: report_text.Names,
+    repository: report_text.Repository | None,
     most: int,
 ) -> list[str]:
     several = len(names.machines) > 1
@@ -151,18 +158,18 @@ def _change_points(
     columns += ["change:", "interval:", "old:", "new:", "since", "commits", "q:"]
     rows = []
     for point in points:
-        old, new = wording.pair_text(point.mean_before, point.mean_after, point.statistic)
+        old, new = report_text.pair_text(point.mean_before, point.mean_after, point.statistic)
         rows.append(
             [
                 _code(names(point.key)),
-                *([_code(wording.machine_text(point.key.machine))] if several else []),
-                f"**{wording.change_text(point.ratio.value)}**",
-                _escaped(wording.interval_text(point.ratio)),
+                *([_code(report_text.machine_text(point.key.machine))] if several else []),
+                f"**{report_text.change_text(point.ratio.value)}**",
+                _escaped(report_text.interval_text(point.ratio)),
                 old,
                 new,
-                wording.date_text(point.time_us),
+                report_text.date_text(point.time_us),
                 _commits(point, repository),
-                _escaped(wording.p_text(point.q_value)),
+                _escaped(report_text.p_text(point.q_value)),
             ]
         )
     return _table(columns, rows, most)
@@ -171,7 +178,7 @@ def _change_points(
 def _trends(
     columns: Sequence[str],
     found: Sequence[tuple[SeriesKey, list[str]]],
-    names: wording.Names,
+    names: report_text.Names,
     most: int,
     title: str = "",
 ) -> list[str]:
@@ -179,7 +186,7 @@ def _trends(
     rows = [
         [
             _code(names(key)),
-            *([_code(wording.machine_text(key.machine))] if several else []),
+            *([_code(report_text.machine_text(key.machine))] if several else []),
             *map(_escaped, cells),
         ]
         for key, cells in found
@@ -188,56 +195,58 @@ def _trends(
     return [f"**{title}**", *blocks] if title and blocks else blocks
 
 
-def _commits(point: ChangePoint, repository: wording.Repository | None) -> str:
+def _commits(point: ChangePoint, repository: report_text.Repository | None) -> str:
     if point.same_commit:
-        return wording.SAME_CODE
-    text = _code(wording.commits_text(point))
+        return report_text.SAME_CODE
+    text = _code(report_text.commits_text(point))
     url = repository and repository.comparison(point.commit_before, point.commit_after)
     return f"[{text}]({url})" if url else text
 
 
 def _comparisons(
-    comparisons: Sequence[Comparison], names: wording.Names, most: int, *, reverse: bool = False
+    comparisons: Sequence[Comparison], names: report_text.Names, most: int, *, reverse: bool = False
 ) -> list[str]:
     several = len(names.machines) > 1
     noted = any(each.note for each in comparisons)
     columns = ["benchmark", *(["machine"] if several else [])]
     columns += ["change:", "interval:", "base:", "candidate:", "q:", *(["note"] if noted else [])]
     rows = []
-    for each in wording.worst_first(comparisons, reverse=reverse):
-        base, candidate = wording.pair_text(each.base, each.candidate, each.statistic)
+    for each in report_text.worst_first(comparisons, reverse=reverse):
+        base, candidate = report_text.pair_text(each.base, each.candidate, each.statistic)
         rows.append(
             [
                 _code(names(each.key)),
-                *([_code(wording.machine_text(each.key.machine))] if several else []),
-                f"**{wording.change_text(wording.comparison_ratio(each))}**",
-                _escaped(wording.interval_text(each.ratio)) if each.ratio else "",
+                *([_code(report_text.machine_text(each.key.machine))] if several else []),
+                f"**{report_text.change_text(report_text.comparison_ratio(each))}**",
+                _escaped(report_text.interval_text(each.ratio)) if each.ratio else "",
                 base,
                 candidate,
-                _escaped(wording.p_text(each.q_value)),
+                _escaped(report_text.p_text(each.q_value)),
                 *([_escaped(each.note)] if noted else []),
             ]
         )
     return _table(columns, rows, most)
 
 
-def _scaling_laws(laws: Sequence[ScalingLaw], names: wording.Names, most: int) -> list[str]:
+def _scaling_laws(laws: Sequence[ScalingLaw], names: report_text.Names, most: int) -> list[str]:
     rows = [
         [
             _code(names(law.key)),
             _code(law.size_param),
-            _escaped(wording.exponent_text(law)),
-            wording.growth_text(law.exponent),
-            _escaped("; ".join(map(wording.exponent_change_text, law.change_points))),
+            _escaped(report_text.exponent_text(law)),
+            report_text.growth_text(law.exponent),
+            _escaped("; ".join(map(report_text.exponent_change_text, law.change_points))),
         ]
-        for law in wording.changed_first(laws)
+        for law in report_text.changed_first(laws)
     ]
     columns = ["benchmark", "size", "exponent:", "10x the size:", "changed"]
     return _table(columns, rows, most)
 
 
 def _table(columns: Sequence[str], rows: Sequence[_Row], most: int) -> list[str]:
-    """Blocks of a table; a column whose name ends with a colon is set to the right."""
+    """Return a table and a count of omitted rows; a column whose name ends with a colon is
+    right-aligned.
+    """
     if not rows:
         return []
     lines = [
@@ -253,23 +262,21 @@ def _line(cells: _Row) -> str:
 
 
 def _folded(title: str, blocks: Sequence[str]) -> list[str]:
-    """What is there only for those who open it; nothing where there is nothing."""
+    """Return the blocks inside ``<details>``; nothing for no blocks."""
     if not blocks:
         return []
     return [f"<details><summary>{title}</summary>", *blocks, "</details>"]
 
 
 def _code(text: str) -> str:
-    """Text in the type of code. An element rather than backticks, as those would need escaping of
-    their own inside a table, and within which entities hold for everything.
-    """
+    """Return text as code: an element, because backticks inside a table need escaping."""
     short = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
     return f"<code>{_escaped(short)}</code>"
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    plain = html.escape(wording.printable(text), quote=False)
+    """Return text that Markdown displays unchanged, on one line."""
+    plain = html.escape(report_text.printable(text), quote=False)
     return re.sub(
         r"[|`*\[\]\\~@]|:(?=//)|(?<=www)\.|(?<!\w)_|_(?!\w)",
         lambda found: f"&#{ord(found[0])};",

@@ -1,5 +1,5 @@
-// Draws the plots of a report from the data that lies in the page, each when it comes into view.
-// Works without any network; without this script the page still says all of it in words.
+// Draws the plots of a report from data in the page, each plot when it becomes visible.
+// Needs no network; without this script the tables of the page contain the same results.
 "use strict";
 (() => {
   const NAMES = ["ground", "line", "text", "quiet", "slower", "faster", "neutral", "grid", "point"];
@@ -11,7 +11,7 @@
     const style = getComputedStyle(document.documentElement);
     for (const name of NAMES) colours[name] = style.getPropertyValue(`--${name}`).trim();
   };
-  // Plotly takes a few tags in its texts: names are shown, never taken as tags.
+  // Plotly interprets some tags in texts: escape names.
   const shown = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const kindColour = (kind) => colours[kind] || colours.neutral;
   const faint = (colour, alpha) => {
@@ -57,7 +57,7 @@
       traces.push({ x: xs, y: ys, mode: "lines", hoverinfo: "skip", connectgaps: false,
         line: { color: faint(colours.point, 0.35), width: 2 } });
     }
-    // A run far out is drawn at the edge, pointing to where it is: it would flatten all others.
+    // A distant outlier would flatten the plot: draw it at the edge as an arrow.
     const [least, most] = data.range;
     const side = (value) => value > most ? "triangle-up" : value < least ? "triangle-down" : "circle";
     const size = x.length > 400 ? 4 : 6;
@@ -185,7 +185,7 @@
   const redraw = () => document.querySelectorAll(".plot[data-drawn]").forEach(draw);
 
   readColours();
-  // Plots far out of view are taken down again: two hundred series stay light.
+  // Remove plots far outside the view, so that two hundred series need little memory.
   const observer = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       if (isIntersecting) draw(target);
@@ -202,7 +202,7 @@
     input.addEventListener("change", () => { axis = input.value; redraw(); });
   });
 
-  // Filters act on everything that names a series; tables are sorted by the column clicked.
+  // The name filter hides rows and sections; a click on a column's head sorts the table.
   for (const input of document.querySelectorAll("input[type=search]")) {
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase();

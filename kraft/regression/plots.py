@@ -1,8 +1,8 @@
-"""The numbers of a page's plots: thinned, scaled to their unit, and small enough to travel in it.
+"""Data of the page's plots: thinned, scaled to their unit, and small enough to embed.
 
-Owns what a plot shows of a history (`history_plot`), of its levels' distributions, of a scaling law
-(`scaling_plot`) and of all changes together (`overview_plot`), as values that `json.dumps` takes.
-``page.js`` draws them; its colours and layout are its own.
+The functions return values for `json.dumps`: a history and the distributions of its levels
+(`history_plot`), a scaling law (`scaling_plot`), all changes (`overview_plot`). ``page.js`` draws
+them and chooses colours and layout.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft.regression import wording
+from kraft.regression import report_text
 from kraft.regression.findings import ChangePoint, ScalingLaw, SeriesFinding
 from kraft.regression.points import Series
 
-#: Runs drawn of one history. Of a longer one each stretch shows its least and its largest run.
+#: Runs drawn per history. A longer one is divided into intervals; each shows its smallest and
+#: largest run.
 MOST_RUNS = 1000
-#: Levels whose distributions are drawn, the newest.
+#: Levels whose distributions are drawn: the newest ones.
 MOST_LEVELS = 6
-#: Round values that a level's distribution is made of, taken evenly from all of them.
+#: Round values used for a level's distribution: an even selection.
 _MOST_ROUNDS = 20_000
 _GRID = 160
 
@@ -32,24 +33,24 @@ _Floats = NDArray[np.floating[Any]]
 
 
 def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
-    """Runs, levels and the distribution of each level. Takes a finding that kept its series."""
+    """Return runs, levels and the distribution of each level of a finding that kept its series."""
     series = finding.series
     assert series is not None, f"{finding.key.name}: nothing was kept to draw"
     spans = _levels(finding)
-    scale, unit = wording.unit_of(statistic, float(np.median(np.abs(series.value))))
+    scale, unit = report_text.unit_of(statistic, float(np.median(np.abs(series.value))))
     kept = _thinned(series.value, [level.start for level in spans])
     levels = []
     for level in spans:
-        # A level reaches to the first run of the next one, so that the steps join.
+        # A level extends to the first run of the next one, so that the steps join.
         last = min(level.stop, len(series) - 1)
         levels.append(
             {
                 "runs": [level.start + 1, last + 1],
                 "times": [_seconds(series, level.start), _seconds(series, last)],
                 "mean": _rounded(level.mean / scale),
-                "kind": wording.kind_text(level.change.kind) if level.change else "neutral",
-                "change": wording.change_text(level.change.ratio.value) if level.change else "",
-                "label": f"{level.runs}: mean {wording.value_text(level.mean, statistic)}",
+                "kind": report_text.kind_text(level.change.kind) if level.change else "neutral",
+                "change": report_text.change_text(level.change.ratio.value) if level.change else "",
+                "label": f"{level.runs}: mean {report_text.value_text(level.mean, statistic)}",
             }
         )
     plot: dict[str, Any] = {
@@ -58,8 +59,8 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
         "run": [int(at) + 1 for at in kept],
         "time": [_seconds(series, int(at)) for at in kept],
         "value": [_rounded(series.value[at] / scale) for at in kept],
-        "id": [wording.printable(str(series.run_id[at]))[:10] for at in kept],
-        "commit": [wording.commit_text(series.commit[at]) for at in kept],
+        "id": [report_text.printable(str(series.run_id[at]))[:10] for at in kept],
+        "commit": [report_text.commit_text(series.commit[at]) for at in kept],
         "levels": levels,
         "drifts": [
             {
@@ -69,15 +70,15 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
                     _rounded(drift.mean_before / scale),
                     _rounded(drift.mean_after / scale),
                 ],
-                "kind": wording.kind_text(drift.kind),
-                "label": f"slow drift {wording.change_text(drift.ratio.value)}",
+                "kind": report_text.kind_text(drift.kind),
+                "label": f"slow drift {report_text.change_text(drift.ratio.value)}",
             }
             for drift in finding.drifts
         ],
         "range": _range(series.value[kept] / scale),
         "thinned": len(kept) < len(series),
     }
-    # Bars of more runs than this would be a smear.
+    # With more runs, the bars would overlap.
     if series.rounds is not None and len(kept) <= 400:
         quartiles = [_quartiles(series.rounds[at], series.value[at]) for at in kept]
         plot["low"] = [_rounded(low / scale) for low, _ in quartiles]
@@ -87,7 +88,7 @@ def history_plot(finding: SeriesFinding, statistic: str) -> dict[str, Any]:
 
 
 def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
-    """The newest value of each size, the fitted line with its interval, and a linear one."""
+    """Return the newest value of each size, the fitted line with its interval, and a linear one."""
     sizes, values = np.array(law.sizes, dtype=float), np.array(law.values, dtype=float)
     drawn = (sizes > 0) & (values > 0)
     sizes, values = sizes[drawn], values[drawn]
@@ -95,12 +96,13 @@ def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
     sizes, values = sizes[order], values[order]
     if not len(sizes):
         return {}
-    # A fitted line goes through the middle of its points, whatever its slope.
+    # A fitted line passes through the mean of its points, whatever its slope.
     middle_size, middle = np.log(sizes).mean(), np.log(values).mean()
     line = np.geomspace(sizes[0] / 1.3, sizes[-1] * 1.3, 25)
 
     def along(exponent: float) -> list[float]:
-        # Three sizes leave an exponent wide open: its band may leave the plot, not the numbers.
+        # With three sizes the interval is very wide: limit the band, because numbers must stay
+        # finite.
         logarithms = middle + exponent * (np.log(line) - middle_size)
         return _list(np.exp(np.clip(logarithms, middle - 100, middle + 100)))
 
@@ -115,7 +117,7 @@ def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
         "sizes": _list(sizes),
         "size_labels": [_size_text(size) for size in sizes],
         "values": _list(values),
-        "labels": [wording.value_text(value, statistic) for value in values],
+        "labels": [report_text.value_text(value, statistic) for value in values],
         "line": _list(line),
         "fit": fit,
         "linear": along(1.0),
@@ -124,7 +126,7 @@ def scaling_plot(law: ScalingLaw, statistic: str) -> dict[str, Any]:
         "law": f"size ^ {law.exponent:.2f}",
         "range": [_rounded(math.log10(least) - 0.15), _rounded(math.log10(most) + 0.15)],
         "ticks": ticks,
-        "tick_labels": [wording.value_text(tick, statistic, digits=1) for tick in ticks],
+        "tick_labels": [report_text.value_text(tick, statistic, digits=1) for tick in ticks],
     }
 
 
@@ -134,9 +136,9 @@ def overview_plot(
     name_of: Callable[[ChangePoint], str],
     section_of: Callable[[ChangePoint], str | None],
 ) -> dict[str, Any]:
-    """Every change at its time, with its ratio and the section that it leads to.
+    """Return every change with its time, its ratio and the section that it links to.
 
-    ``span_us`` is when the first and the last run of the analysis were.
+    ``span_us`` holds the times of the first and the last run of the analysis.
     """
     margin_us = (span_us[1] - span_us[0]) // 50 + 1_000_000
     drawn = [point for point in points if 0 < point.ratio.value < math.inf]
@@ -146,22 +148,24 @@ def overview_plot(
 
     return {
         "span": [
-            wording.iso_time(span_us[0] - margin_us)[:19],
-            wording.iso_time(span_us[1] + margin_us)[:19],
+            report_text.iso_time(span_us[0] - margin_us)[:19],
+            report_text.iso_time(span_us[1] + margin_us)[:19],
         ],
-        "time": [wording.iso_time(point.time_us)[:19] for point in drawn],
+        "time": [report_text.iso_time(point.time_us)[:19] for point in drawn],
         "ratio": [_rounded(point.ratio.value) for point in drawn],
         "low": [bound(point.ratio.low, point) for point in drawn],
         "high": [bound(point.ratio.high, point) for point in drawn],
-        "kind": [wording.kind_text(point.kind) for point in drawn],
-        "label": [f"{wording.change_text(point.ratio.value)} {name_of(point)}" for point in drawn],
+        "kind": [report_text.kind_text(point.kind) for point in drawn],
+        "label": [
+            f"{report_text.change_text(point.ratio.value)} {name_of(point)}" for point in drawn
+        ],
         "section": [section_of(point) for point in drawn],
     }
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Runs between two changes: from ``start`` to before ``stop``, after ``change``."""
+    """Runs from ``start`` to before ``stop``; ``change`` precedes them."""
 
     start: int
     stop: int
@@ -175,10 +179,10 @@ class _Level:
 
 
 def _levels(finding: SeriesFinding) -> list[_Level]:
-    """The levels on both sides of every change, oldest first; without any, all runs as one.
+    """Return the levels around all changes, oldest first; one level without changes.
 
-    Changes before the time that was asked for are left out of a finding, and with them go the
-    levels before the first one that is told.
+    A finding may omit changes before a requested time, and then the levels before the first change
+    in it are omitted as well.
     """
     series, points = finding.series, finding.change_points
     assert series is not None
@@ -195,7 +199,7 @@ def _levels(finding: SeriesFinding) -> list[_Level]:
 
 
 def _distribution(series: Series, spans: Sequence[_Level], scale: float) -> dict[str, Any]:
-    """How the rounds (values, where rounds were not saved) of each level are spread."""
+    """Return the distribution of each level's rounds, or values if rounds were not saved."""
     drawn = spans[-MOST_LEVELS:]
     samples = [_sample(series, level.start, level.stop) / scale for level in drawn]
     low = min(float(np.quantile(sample, 0.005)) for sample in samples)
@@ -209,7 +213,7 @@ def _distribution(series: Series, spans: Sequence[_Level], scale: float) -> dict
             {
                 "density": [round(float(height), 3) for height in _density(sample, edges)],
                 "median": _rounded(float(np.median(sample))),
-                "kind": wording.kind_text(level.change.kind) if level.change else "neutral",
+                "kind": report_text.kind_text(level.change.kind) if level.change else "neutral",
                 "label": level.runs,
             }
             for sample, level in zip(samples, drawn, strict=True)
@@ -218,7 +222,7 @@ def _distribution(series: Series, spans: Sequence[_Level], scale: float) -> dict
 
 
 def _sample(series: Series, start: int, stop: int) -> _Floats:
-    """The finite rounds of some runs, taken evenly where they are many."""
+    """Return the finite rounds of a range of runs, an even selection if there are many."""
     pooled = series.value[start:stop]
     if series.rounds is not None:
         rounds = np.concatenate([np.asarray(each, float) for each in series.rounds[start:stop]])
@@ -229,8 +233,8 @@ def _sample(series: Series, start: int, stop: int) -> _Floats:
 
 
 def _density(sample: _Floats, edges: _Floats) -> _Floats:
-    """A smooth histogram whose peak is 1 (Silverman's rule for the width of the kernel)."""
-    # What lies outside is left out of the counts: it would be a peak at the edge of the plot.
+    """Return a smoothed histogram with a peak of 1 (kernel width by Silverman's rule)."""
+    # Values outside are not counted: they would form a peak at the edge of the plot.
     counts, _ = np.histogram(sample, bins=edges)
     quartile_range = float(np.subtract(*np.quantile(sample, [0.75, 0.25])))
     spread = min(float(sample.std()), quartile_range / 1.34) or float(sample.std())
@@ -243,8 +247,9 @@ def _density(sample: _Floats, edges: _Floats) -> _Floats:
 
 
 def _thinned(values: _Floats, changes: Sequence[int]) -> NDArray[np.intp]:
-    """The runs that are drawn: all, or the least and largest of each stretch and both sides of
-    every change.
+    """Return the indices of the runs to draw.
+
+    All runs, or the smallest and largest of each interval and both sides of every change.
     """
     count = len(values)
     if count <= MOST_RUNS:
@@ -259,7 +264,7 @@ def _thinned(values: _Floats, changes: Sequence[int]) -> NDArray[np.intp]:
 
 
 def _range(values: _Floats) -> list[float]:
-    """What the axis shows: everything but the odd run that is far out, which would flatten all."""
+    """Return the range of the axis; distant outliers, which would flatten the plot, are outside."""
     low, high = np.quantile(values, [0.01, 0.99])
     middle = (high - low) or abs(high) * 0.1 or 1.0
     least = max(float(values.min()), float(low - 1.5 * middle))
@@ -277,12 +282,12 @@ def _quartiles(rounds: _Floats, value: float) -> tuple[float, float]:
 
 
 def _seconds(series: Series, at: int) -> int:
-    """When a run was, in seconds since 1970, UTC: a third of the text that says it."""
+    """Return a run's time in seconds since 1970, UTC: a third of the length of an ISO text."""
     return int(series.time_us[at]) // 1_000_000
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten around the values; 1, 2 and 5 of each where they are few."""
+    """Return powers of ten around the values; also 2 and 5 times each for a small range."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 2 else (1,)
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
@@ -301,5 +306,5 @@ def _list(values: _Floats) -> list[float]:
 
 
 def _rounded(value: float) -> float:
-    """Six digits: more than a screen shows, and half the bytes."""
+    """Round to six digits: more than a screen shows, and half the bytes."""
     return float(f"{float(value):.6g}")

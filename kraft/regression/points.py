@@ -1,12 +1,12 @@
-"""Points: one row for each benchmark of each run, the long table that everything else works on.
+"""Points: one row per run and benchmark, the table on which all analyses work.
 
-Owns the schema of the store (`POINTS`) and what one benchmark's history looks like to the
-statistics (`SeriesKey`, `Series`). Fed by `results` and, through Spark, by the store; feeds
-`history`, `comparison` and `scaling`.
+This module defines the schema of the store (`POINTS`) and the history of one benchmark
+(`SeriesKey`, `Series`). `results` and the store produce points; `series_analysis`, `comparison` and
+`scaling` read them.
 
 A *run* is one execution of a suite: one pytest-benchmark JSON file. A *series* is the history of
-one benchmark with one set of parameters on one machine, of one project and branch; points of two
-machines, projects or branches never meet in one.
+one benchmark with one set of parameters on one machine, of one project and branch. A series never
+mixes machines, projects or branches.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-#: One row a run and benchmark. Times are seconds of one iteration, as pytest-benchmark gives them.
+#: One row per run and benchmark. Times are seconds per iteration, as in pytest-benchmark.
 POINTS = pa.schema(
     [
-        pa.field("run_id", pa.string(), nullable=False),  # a run's content, hashed: 32 hex digits
-        pa.field("machine", pa.string(), nullable=False),  # that compare: `results`
+        pa.field("run_id", pa.string(), nullable=False),  # hash of the run: 32 hex digits
+        pa.field("machine", pa.string(), nullable=False),  # id of comparable machines (`results`)
         pa.field("suite", pa.string(), nullable=False),  # the file: benchmarks/bench_table.py
         pa.field("benchmark", pa.string(), nullable=False),  # Class::function, without parameters
         pa.field("params", pa.string(), nullable=False),  # canonical JSON object, keys sorted; {}
@@ -34,7 +34,7 @@ POINTS = pa.schema(
         pa.field("commit", pa.string()),
         pa.field("commit_time", pa.timestamp("us", tz="UTC")),
         pa.field("dirty", pa.bool_()),
-        pa.field("parents", pa.list_(pa.string())),  # of the commit; where commit_info names them
+        pa.field("parents", pa.list_(pa.string())),  # of the commit, if commit_info has them
         pa.field("version", pa.string()),  # pytest-benchmark's
         pa.field("rounds", pa.int64()),
         pa.field("iterations", pa.int64()),
@@ -48,31 +48,31 @@ POINTS = pa.schema(
         pa.field("q3", pa.float64()),
         pa.field("ops", pa.float64()),
         pa.field("total", pa.float64()),
-        pa.field("instructions", pa.float64()),  # of one iteration; where extra_info has them
-        pa.field("values", pa.list_(pa.float64())),  # every round; null where they were not saved
+        pa.field("instructions", pa.float64()),  # per iteration, if extra_info has them
+        pa.field("values", pa.list_(pa.float64())),  # every round; null if not saved
         pa.field("extra_info", pa.string(), nullable=False),  # JSON object
         pa.field("machine_info", pa.string(), nullable=False),  # JSON object
         pa.field("source", pa.string(), nullable=False),  # the file it was read from
     ]
 )
 
-#: The columns that a series may be made of; smaller is better in each.
+#: The columns that a series may analyse; smaller is better in each.
 STATISTICS = ("min", "median", "mean", "max", "instructions")
 
 
 class SeriesKey(NamedTuple):
-    """Whose history a series is."""
+    """Identity of a series."""
 
     suite: str
     benchmark: str
     params: str
     machine: str
-    project: str = ""  # "" is not known
+    project: str = ""  # "" if unknown
     branch: str = ""
 
     @property
     def name(self) -> str:
-        """``suite::benchmark[partitions=1000000]``: for people, without the machine."""
+        """Return ``suite::benchmark[partitions=1000000]``, without the machine."""
         given = json.loads(self.params)
         inside = ", ".join(f"{name}={value}" for name, value in given.items())
         return f"{self.suite}::{self.benchmark}" + (f"[{inside}]" if inside else "")
@@ -80,11 +80,12 @@ class SeriesKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """The history of one benchmark, parameters, machine, project and branch, in order.
+    """The ordered history of one benchmark, parameter set, machine, project and branch.
 
-    All arrays have one entry a run. `place` orders the runs of several series (`lineage.ordered`);
-    without it they are ordered by time. `value` is the statistic that is looked at and holds no
-    NaN. `rounds` holds each run's round values, or None where they were not saved.
+    All arrays have one entry per run. `place` orders the runs of several series
+    (`commit_order.order_runs`); without it, runs are ordered by time. `value` is the analysed
+    statistic and contains no NaN. `rounds` holds each run's round values, or is None if they were
+    not saved.
     """
 
     key: SeriesKey

@@ -1,15 +1,15 @@
-"""pytest-benchmark's JSON -> runs, whatever version wrote it, of whatever project.
+"""Read pytest-benchmark's JSON files, of any version and project, as `runs.BenchmarkRun`.
 
-Owns what a file means: which run it is, on which machine, which benchmarks with which parameters,
-and what in it cannot be. Fed by the store, the data source and `kraft regress compare` with the
-bytes of a file; gives a `runs.Run`.
+This module identifies the run, its machine, and its benchmarks with their parameters, and rejects
+invalid values. The store, the data source and ``kraft regress compare`` pass it a file's bytes.
 
-What versions write (looked up in their wheels, 3.0.0 to 5.3.1): 3.0 has neither ``params`` nor
-``extra_info``, ``ops``, ``total`` or a ``cpu``, and of a commit only ``id`` and ``dirty``; from
-3.1 on all are there, the processor's name as ``brand`` and from py-cpuinfo 6 on ``brand_raw``;
-``datetime`` is UTC without a zone up to 4.0 and with one from 5.0 on, and has no fraction where it
-is zero. Rounds (``stats.data``) are there where the user saved them. All write ``NaN`` and
-``Infinity`` as Python does, which is no JSON, and what is no JSON value as ``UNSERIALIZABLE[...]``.
+Differences between versions (checked in the wheels 3.0.0 to 5.3.1): 3.0 writes neither ``params``
+nor ``extra_info``, ``ops``, ``total`` or ``cpu``, and of a commit only ``id`` and ``dirty``; 3.1
+and later write all of them. The processor's name is ``brand``, and ``brand_raw`` from py-cpuinfo 6
+on. ``datetime`` is UTC, without a zone up to 4.0 and with one from 5.0 on; a zero fraction is
+omitted. ``stats.data`` holds the rounds if the user saved them. All versions write ``NaN`` and
+``Infinity``, which JSON does not allow, and ``UNSERIALIZABLE[...]`` for values that JSON cannot
+express.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.errors import BenchmarkFileError
-from kraft.regression.runs import STATISTIC_COLUMNS, Problem, Run
+from kraft.regression.runs import STATISTIC_COLUMNS, BenchmarkRun, Problem
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MINUTE_US = 60_000_000
-#: What pytest-benchmark writes where it does not know.
+#: Texts that pytest-benchmark writes for an unknown commit or branch.
 _NO_COMMIT = ("", "unversioned", "unknown")
 _NO_BRANCH = ("", "(unknown)", "(detached head)")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -78,34 +78,36 @@ _decode = msgspec.json.Decoder(_Document).decode
 _statistics_of = attrgetter(*STATISTIC_COLUMNS)
 
 
-def read_run(data: bytes, source: str, *, ignore_node: bool = False) -> Run:
-    """The run that a file holds.
+def read_run(data: bytes, source: str, *, ignore_node: bool = False) -> BenchmarkRun:
+    """Return the run in a file's bytes.
 
-    ``source`` is the file's path, for `Run.source` and for messages. ``ignore_node`` takes machines
-    of one kind for one machine whatever they are called: runners of a CI service have random names.
+    ``source`` is the file's path, for `BenchmarkRun.source` and for messages. With ``ignore_node``,
+    machines that differ only in their host name count as one: CI services give runners random
+    names.
 
-    A benchmark whose times cannot be (NaN, zero, negative) is left out and told in `Run.problems`;
-    the others are kept. Raises BenchmarkFileError, which names the file, where it is truncated, no
-    JSON, or no result of pytest-benchmark, and nothing else, whatever the bytes are.
+    A benchmark with invalid times (NaN, zero, negative) is omitted and reported in
+    `BenchmarkRun.problems`; the others are kept. Raises BenchmarkFileError with the file's name if
+    the file is truncated, not JSON, or not a result of pytest-benchmark; no other exception,
+    whatever the bytes are.
     """
     try:
         return _run(data, source, ignore_node)
     except RecursionError:
-        # Where brackets end the stack depends on how deep the caller already is: any step may.
+        # The stack depth left depends on the caller, so any step may raise this.
         raise BenchmarkFileError(
-            f"{source}: no JSON that can be read: brackets are nested too deep"
+            f"{source}: JSON cannot be read: brackets are nested too deep"
         ) from None
     except (OverflowError, ValueError) as error:
-        raise BenchmarkFileError(f"{source}: a value cannot be: {error}") from None
+        raise BenchmarkFileError(f"{source}: invalid value: {error}") from None
 
 
-def _run(data: bytes, source: str, ignore_node: bool) -> Run:
+def _run(data: bytes, source: str, ignore_node: bool) -> BenchmarkRun:
     document = _document(data, source)
     identity, machine, machine_info = _machine(bytes(document.machine_info), ignore_node)
     commit = _commit(document.commit_info)
     time_us = _time_us(document.datetime)
     if time_us is None:
-        raise BenchmarkFileError(f"{source}: its datetime {document.datetime!r} is no time")
+        raise BenchmarkFileError(f"{source}: its datetime {document.datetime!r} is not a time")
     given = document.benchmarks
     names = [
         _name(benchmark.fullname, bytes(benchmark.params), benchmark.param) for benchmark in given
@@ -117,7 +119,7 @@ def _run(data: bytes, source: str, ignore_node: bool) -> Run:
     reasons = _reasons(given, names, statistics)
     problems = [Problem(source, f"{given[at].fullname}: {why}") for at, why in reasons.items()]
     if not given:
-        problems.append(Problem(source, "it holds no benchmarks"))
+        problems.append(Problem(source, "the file contains no benchmarks"))
     if reasons:
         kept = [at for at in range(len(given)) if at not in reasons]
         given = [given[at] for at in kept]
@@ -125,7 +127,7 @@ def _run(data: bytes, source: str, ignore_node: bool) -> Run:
         statistics = statistics[kept]
     _complete(statistics, given)
     extra = [_extra_info(bytes(benchmark.extra_info)) for benchmark in given]
-    return Run(
+    return BenchmarkRun(
         run_id=run_id,
         source=source,
         machine=machine,
@@ -146,7 +148,7 @@ def _run(data: bytes, source: str, ignore_node: bool) -> Run:
         iterations=[benchmark.stats.iterations for benchmark in given],
         statistics=statistics,
         instructions=[instructions for _, instructions in extra],
-        # `_reasons` has left out every benchmark with a round that is None.
+        # `_reasons` omitted every benchmark with a round that is None.
         values=[benchmark.stats.data for benchmark in given],  # type: ignore[misc]
         extra_info=[text for text, _ in extra],
         problems=tuple(problems),
@@ -162,18 +164,19 @@ def _document(data: bytes, source: str) -> _Document:
         except msgspec.DecodeError:
             if b"NaN" not in data and b"Infinity" not in data:
                 raise
-            # Python's own reader takes them; written again they are null, which is seen below.
+            # Python's json module accepts NaN and Infinity; msgspec encodes them as null, which
+            # `_reasons` finds.
             return _decode(msgspec.json.encode(json.loads(data)))
     except msgspec.ValidationError as error:
-        raise BenchmarkFileError(f"{source}: no result of pytest-benchmark: {error}") from None
+        raise BenchmarkFileError(f"{source}: not a pytest-benchmark result: {error}") from None
     except (msgspec.DecodeError, OverflowError, ValueError) as error:
-        raise BenchmarkFileError(f"{source}: no JSON: {error}") from None
+        raise BenchmarkFileError(f"{source}: not JSON: {error}") from None
 
 
 def _reasons(
     given: list[_Benchmark], names: list[_Name], statistics: NDArray[np.float64]
 ) -> dict[int, str]:
-    """Which benchmarks cannot be, and why."""
+    """Return the reason for each invalid benchmark, by its index."""
     reasons: dict[int, str] = {}
     for column in ("min", "mean"):
         times = statistics[:, STATISTIC_COLUMNS.index(column)]
@@ -189,13 +192,13 @@ def _reasons(
         seen: set[_Name] = set()
         for at, name in enumerate(names):
             if name in seen:
-                reasons.setdefault(at, "it appears twice in this run; the first one is taken")
+                reasons.setdefault(at, "duplicate in this run; the first one is used")
             seen.add(name)
     return reasons
 
 
 def _complete(statistics: NDArray[np.float64], given: list[_Benchmark]) -> None:
-    """What version 3.0 did not write yet and follows from what it wrote."""
+    """Compute the statistics that version 3.0 does not write."""
     mean, ops, total = (
         statistics[:, STATISTIC_COLUMNS.index(name)] for name in ("mean", "ops", "total")
     )
@@ -206,8 +209,7 @@ def _complete(statistics: NDArray[np.float64], given: list[_Benchmark]) -> None:
             total[at] = math.fsum(value for value in stats.data if value is not None)
 
 
-# ---------------------------------------------------------------------------------------------
-# Whose measurement it is
+# Identity of the measurement: benchmark, machine, commit
 
 
 class _Name(NamedTuple):
@@ -218,7 +220,9 @@ class _Name(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _name(fullname: str, raw_params: bytes, param: str | None) -> _Name:
-    """``path/file.py::Class::test[1-a]`` and its params. A suite's names recur in every run."""
+    """Parse ``path/file.py::Class::test[1-a]`` and the parameters. Cached: names recur in every
+    run.
+    """
     suite, _, rest = fullname.partition("::")
     if not rest:
         suite, rest = "", fullname
@@ -229,20 +233,22 @@ def _name(fullname: str, raw_params: bytes, param: str | None) -> _Name:
     if not isinstance(params, dict) or not params:
         params = {"param": inside} if inside else {}
     elif "UNSERIALIZABLE[" in (text := canonical_json(params)):
-        # The repr of an object holds its address, which is another one in every run; pytest's id
-        # tells objects apart that look the same without it.
+        # An object's repr contains its address, which differs in every run. The pytest id
+        # distinguishes objects with equal reprs.
         params = {**json.loads(_ADDRESS.sub("", text)), "param": inside}
     return _Name(suite, benchmark, canonical_json(params))
 
 
 def canonical_json(value: object) -> str:
-    """The one text of a value: keys sorted, no spaces."""
+    """Return the canonical JSON text of a value: keys sorted, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @lru_cache(maxsize=4096)
 def _machine(raw: bytes, ignore_node: bool) -> tuple[str, str, str]:
-    """What makes a machine, all of it; its id; its description as one line of JSON."""
+    """Return a machine's identity with its host name, its id, and its description as JSON on one
+    line.
+    """
     try:
         info = msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -271,7 +277,7 @@ def _machine(raw: bytes, ignore_node: bool) -> tuple[str, str, str]:
 
 
 def _slug(words: list[object]) -> str:
-    """Words as a name for people: letters, digits and dashes, at most 48 of them."""
+    """Return words as a readable name: letters, digits and dashes, at most 48 characters."""
     text = " ".join(str(word) for word in words if word).lower()
     text = re.sub(r"\(r\)|\(tm\)|@.*|\b(cpu|processor)\b", " ", text)
     return re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:48].rstrip("-")
@@ -308,7 +314,7 @@ def _commit(raw: msgspec.Raw) -> _Commit:
 
 
 def _parents(given: object) -> list[str] | None:
-    """A list of commits, or one text of them, as ``git log --format=%P`` prints it."""
+    """Return the parents given as a list, or as one text as ``git log --format=%P`` prints it."""
     if isinstance(given, str):
         given = given.split()
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
@@ -317,9 +323,10 @@ def _parents(given: object) -> list[str] | None:
 
 
 def _time_us(text: str) -> int | None:
-    """ISO 8601 -> microseconds since 1970; without a zone it is UTC, as pytest-benchmark's is.
+    """Return an ISO 8601 time as microseconds since 1970; without a zone it is UTC, as
+    pytest-benchmark's.
 
-    None for a text that is no time, and for one before the year 1 or after 9999 in UTC.
+    Return None for invalid text, and for a time before the year 1 or after 9999 in UTC.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -331,7 +338,7 @@ def _time_us(text: str) -> int | None:
 
 @lru_cache(maxsize=1 << 16)
 def _extra_info(raw: bytes) -> tuple[str, float | None]:
-    """extra_info as one line of JSON, and the instructions that it tells."""
+    """Return extra_info as JSON on one line, and the instruction count in it, None without one."""
     info: Any = msgspec.json.decode(raw)
     if not isinstance(info, dict):
         return "{}", None
@@ -350,11 +357,11 @@ def _run_id(
     names: list[_Name],
     statistics: NDArray[np.float64],
 ) -> str:
-    """What was measured, hashed: 32 hex digits, the same however and how often it was saved.
+    """Return a hash of the measurement, 32 hex digits, equal for every saved copy of one run.
 
-    ``--benchmark-json`` and ``--benchmark-save`` of one run are written one after the other with a
-    datetime of their own, and the second without rounds: so the minute counts, and no rounds. The
-    node's name counts always, so that ``ignore_node`` does not make another run of it.
+    ``--benchmark-json`` and ``--benchmark-save`` write one run twice: each file has its own
+    datetime, and the second has no rounds. So the hash covers the minute, and no rounds. It always
+    covers the host name, so that ``ignore_node`` does not change the id of a run.
     """
     order = sorted(range(len(given)), key=lambda at: names[at])
     columns = [STATISTIC_COLUMNS.index(name) for name in ("min", "mean")]

@@ -1,9 +1,9 @@
 """Runs in memory: the points of one execution of a suite as columns, and as Arrow tables.
 
-Owns the way from a run to rows of `points.POINTS`. Made by `results`; taken by the store, the data
-source and `comparison`. What is the same for all points of a run (its machine, its commit, three
-thousand bytes of machine description) is held once, and is a dictionary of one entry a run in a
-table: as plain strings the descriptions of a large store would outweigh its numbers tenfold.
+This module converts runs to rows of `points.POINTS`. `results` creates runs; the store, the data
+source and `comparison` read them. Values that all points of a run share (machine, commit, about
+3,000 bytes of machine description) are stored once per run and dictionary-encoded in tables. As
+plain strings, the descriptions of a large store would take ten times the space of its numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kraft.regression.points import POINTS
 
-#: The columns of `Run.statistics`, seconds (ops: 1 / s); NaN where a version does not write one.
+#: The columns of `BenchmarkRun.statistics` in seconds (ops: 1/s); NaN where a version omits one.
 STATISTIC_COLUMNS = (
     "min",
     "max",
@@ -34,7 +34,7 @@ STATISTIC_COLUMNS = (
     "total",
 )
 
-#: The lists of `Run` that are a column each.
+#: The lists of `BenchmarkRun` with one entry per point.
 _PER_POINT = (
     "suite",
     "benchmark",
@@ -48,15 +48,15 @@ _PER_POINT = (
 
 
 class Problem(NamedTuple):
-    """Something that was skipped, or wants a look: where, and why."""
+    """Input that was skipped or looks wrong: its path and the reason."""
 
     path: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Run:
-    """One execution of a suite. Lists and arrays have an entry a point."""
+class BenchmarkRun:
+    """One execution of a suite. Lists and arrays have one entry per point."""
 
     run_id: str
     source: str
@@ -92,11 +92,11 @@ class Run:
 
     @property
     def has_values(self) -> bool:
-        """Whether the rounds of any benchmark were saved."""
+        """Return whether the rounds of any benchmark were saved."""
         return any(values is not None for values in self.values)
 
-    def only(self, kept: Sequence[int]) -> Run:
-        """The same run with these of its points."""
+    def only(self, kept: Sequence[int]) -> BenchmarkRun:
+        """Return this run with only the points at the indices ``kept``."""
         chosen: dict[str, Any] = {
             name: [getattr(self, name)[at] for at in kept] for name in (*_PER_POINT, "values")
         }
@@ -104,17 +104,17 @@ class Run:
 
     @cached_property
     def batch(self) -> pa.RecordBatch:
-        """The points, in the schema `POINTS`, as plain columns."""
+        """Return the points in the schema `POINTS`, as plain columns."""
         table = points_table([self], plain=True)
         return pa.RecordBatch.from_arrays(
             [column.combine_chunks() for column in table.columns], schema=POINTS
         )
 
 
-def points_table(runs: Sequence[Run], *, plain: bool = False) -> pa.Table:
-    """The points of several runs, run after run, in the columns of `POINTS`.
+def points_table(runs: Sequence[BenchmarkRun], *, plain: bool = False) -> pa.Table:
+    """Return the points of several runs, run after run, with the columns of `POINTS`.
 
-    Strings are dictionaries unless ``plain``, which gives exactly the schema `POINTS`.
+    Strings are dictionary-encoded unless ``plain``, which produces exactly the schema `POINTS`.
     """
     counts = np.array([len(run) for run in runs], np.int64)
     of_run = np.repeat(np.arange(len(runs), dtype=np.int32), counts)
@@ -151,7 +151,7 @@ def points_table(runs: Sequence[Run], *, plain: bool = False) -> pa.Table:
                 column = values.take(pa.array(of_run))
         elif field.name in STATISTIC_COLUMNS:
             numbers = statistics[:, STATISTIC_COLUMNS.index(field.name)]
-            column = pa.array(numbers, field.type, from_pandas=True)  # NaN says: not there
+            column = pa.array(numbers, field.type, from_pandas=True)  # NaN becomes null
         elif field.name == "values":
             column = _lists([values for run in runs for values in run.values])
         else:
@@ -164,7 +164,7 @@ def points_table(runs: Sequence[Run], *, plain: bool = False) -> pa.Table:
 
 
 def _dictionary(values: pa.Array, of_run: NDArray[np.int32]) -> pa.DictionaryArray:
-    """One entry a run becomes one a point; equal entries are one, None is no entry."""
+    """Repeat one entry per run for each of its points, dictionary-encoded; None stays null."""
     encoded = values.dictionary_encode()
     indices = encoded.indices.take(pa.array(of_run))
     return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)

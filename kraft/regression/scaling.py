@@ -1,14 +1,13 @@
-"""How time grows with size, and whether that changed.
+"""Scaling laws: how time grows with size, and whether that growth changed.
 
-Owns the fit value ~ size ** exponent of benchmarks that are parametrised by a size, and the history
-of the exponent, which may change where no single size does: a little more at each size, in the
-order of the sizes, is a lot more of an exponent. Fed by `kraft.spark` with the series of one
-benchmark on one machine or of many; the change points are still to be corrected for many tests
-(`multiplicity.correct_laws`).
+This module fits value ~ size ** exponent to benchmarks with a size parameter, and analyses the
+history of the exponent. The exponent may change although no single size does: small changes that
+grow from size to size add up. `kraft.spark` calls `laws` with the series of benchmarks;
+`multiple_testing.correct_laws` then corrects the change points.
 
-An exponent of 0 is a constant time, 1 linear. Its `findings.ChangePoint`s have exponents as means;
-their ratio is how many times longer ten times the size takes, compared with before: 10 ** (new -
-old), as exponents around 0 have no ratio of their own.
+An exponent of 0 is constant time, 1 is linear time. The `findings.ChangePoint`s of a law have
+exponents as means. Exponents near 0 have no useful ratio, so the ratio is the growth of the time
+for ten times the size, relative to before: 10 ** (new - old).
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft.regression import history
+from kraft.regression import series_analysis
 from kraft.regression.findings import ChangePoint, ScalingLaw
 from kraft.regression.points import Series, SeriesKey
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
-#: Two sizes fit any line; from three on a fit can be wrong, and have an interval.
+#: Two sizes fit any line. Three or more allow an error estimate.
 FEWEST_SIZES = 3
 
-#: What `ChangePoint.statistic` says of an exponent's change point.
+#: `ChangePoint.statistic` of a change of an exponent.
 EXPONENT = "exponent"
 
 
 def laws(
-    findings_series: Iterable[Series], settings: Settings, size_param: str | None = None
+    findings_series: Iterable[Series], settings: AnalysisSettings, size_param: str | None = None
 ) -> list[ScalingLaw]:
-    """A law for each benchmark, machine and size parameter, ordered by them.
+    """Return a law for each benchmark, machine and size parameter, sorted by them.
 
-    A size is a parameter that is a number above 0 and has `FEWEST_SIZES` values or more while all
-    other parameters are the same; ``size_param`` names the one to look at, None takes any. The law
-    itself is fitted to the newest run that has so many sizes, and its history is the runs that have
-    all the sizes of that one.
+    A size is a numeric parameter above 0 with at least `FEWEST_SIZES` values while all other
+    parameters are equal. ``size_param`` names the parameter; None accepts any. The law is fitted to
+    the newest run with enough sizes; its history consists of the runs that have all sizes of that
+    run.
     """
     return [
         law
@@ -52,10 +51,10 @@ def laws(
 def exponent(
     sizes: NDArray[np.float64], values: NDArray[np.float64], confidence: float
 ) -> tuple[float, float, float]:
-    """Exponent, low and high of values ~ sizes ** exponent, by least squares in logarithms.
+    """Return exponent, low and high of values ~ sizes ** exponent, by least squares in logarithms.
 
-    The interval is Student's with as many degrees of freedom as there are sizes less two: with
-    three sizes it is wide. It says how well a power law describes the sizes, and how surely.
+    The interval is Student's with len(sizes) - 2 degrees of freedom, so it is wide for three sizes.
+    It shows how well a power law fits the sizes.
     """
     from scipy.special import stdtrit
 
@@ -72,8 +71,9 @@ def exponent(
 def _sized(
     series: Iterable[Series], size_param: str | None
 ) -> Iterator[tuple[SeriesKey, str, dict[float, Series]]]:
-    """Benchmarks with the sizes that they are measured at: key without the size, its name, size ->
-    series in the order of the sizes."""
+    """Yield benchmarks with enough sizes: the key without the size, its name, and size -> series,
+    sorted.
+    """
     found: dict[tuple[SeriesKey, str], dict[float, Series]] = {}
     for each in series:
         params = json.loads(each.key.params)
@@ -91,13 +91,13 @@ def _sized(
 
 
 def _law(
-    key: SeriesKey, name: str, sized: dict[float, Series], settings: Settings
+    key: SeriesKey, name: str, sized: dict[float, Series], settings: AnalysisSettings
 ) -> Iterator[ScalingLaw]:
-    """One law with its history; none where no three sizes have a value."""
+    """Yield the law with its history, nothing if fewer than three sizes have a value."""
     newest = {size: _usable(each)[-1] for size, each in sized.items() if len(_usable(each))}
     runs = _runs(sized)
     complete = next((run for run in reversed(runs) if len(run.values) >= FEWEST_SIZES), None)
-    # Sizes that were never measured in one run still make a law, but it has no history.
+    # Sizes that were never measured in one run still form a law, without a history.
     values = newest if complete is None else complete.values
     if len(values) < FEWEST_SIZES:
         return
@@ -119,7 +119,7 @@ def _law(
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of all sizes that it has, in the order of the sizes."""
+    """One run with the sizes that it measured, in their order."""
 
     place: int
     time_us: int
@@ -129,12 +129,12 @@ class _Run:
 
 
 def _usable(series: Series) -> NDArray[np.float64]:
-    """What has a logarithm."""
+    """Return the values that have a logarithm."""
     return series.value[series.value > 0]
 
 
 def _runs(sized: dict[float, Series]) -> list[_Run]:
-    """Every run, oldest first. The time of a run is that of any of its sizes: they share a file."""
+    """Return every run, oldest first, with the time of any of its sizes: they share a file."""
     found: dict[str, _Run] = {}
     for size, series in sized.items():
         for at, run_id in enumerate(series.run_id):
@@ -147,15 +147,15 @@ def _runs(sized: dict[float, Series]) -> list[_Run]:
 
 
 def _changes(
-    key: SeriesKey, sizes: NDArray[np.float64], runs: Sequence[_Run], settings: Settings
+    key: SeriesKey, sizes: NDArray[np.float64], runs: Sequence[_Run], settings: AnalysisSettings
 ) -> tuple[ChangePoint, ...]:
-    """Change points of the exponents of ``runs``, which have all ``sizes``."""
+    """Return the change points of the exponents of ``runs``, each of which has all ``sizes``."""
     if len(runs) < settings.min_runs:
         return ()
     spread = np.log(sizes) - np.log(sizes).mean()
     times = np.array([[run.values[float(size)] for size in sizes] for run in runs])
     exponents = np.log(times) @ spread / (spread @ spread)
-    # Growth, unlike the exponent, is above 0 and has ratios.
+    # The growth factor, unlike the exponent, is above 0 and so has ratios.
     growth = Series(
         key=key,
         run_id=np.array([run.run_id for run in runs], dtype=object),
@@ -164,7 +164,7 @@ def _changes(
         value=10**exponents,
         place=np.array([run.place for run in runs], dtype=np.int64),
     )
-    points = history.find(growth, settings)
+    points = series_analysis.find_change_points(growth, settings)
     levels = np.split(exponents, [point.index for point in points])
     return tuple(
         replace(

@@ -1,12 +1,12 @@
-"""The split and the segment of a level that differ most from its other runs.
+"""Find the split or segment of a level that differs most from its other runs.
 
-Owns the search that finds what a search split by split cannot: a level that begins and ends inside
-a window (a temporary regression) moves the mean of both sides of every single split. Circular
-binary segmentation (Olshen et al., Biostatistics 2004) compares each segment with the runs around
-it instead. Called by `change_points` with times and by `spread` with deviations; calls nothing.
+A search split by split misses a temporary regression: a level that begins and ends inside a window
+moves the mean of both sides of every single split. Circular binary segmentation (Olshen et al.,
+Biostatistics 2004) instead compares each segment with the runs around it. `change_points` calls
+this module with times, and for `variance_changes` with deviations.
 
-A p value is that of Student's t test of the best split or segment, times the number of those that
-were compared (Bonferroni), so that it holds although the best one was picked.
+A p value is that of Student's t test of the best split or segment, times the number of candidates
+(Bonferroni), because the best one was selected.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: Runs on either side that a segment is compared with, beside all others of its level.
+#: A segment is compared with this many runs on either side, and also with all runs of its level.
 AROUND = 12
 
-#: A longer level is searched in windows of so many runs, each overlapping half of the next.
+#: A longer level is searched in windows of this many runs, each overlapping half of the next.
 MOST_RUNS = 400
 
 
 class Segment(NamedTuple):
-    """The runs ``start <= run < stop`` differ from the others."""
+    """The runs ``start <= run < stop`` that differ from the others."""
 
     start: int
     stop: int
@@ -41,13 +41,13 @@ def boundaries(
     longest: int,
     max_p_value: float,
 ) -> list[int]:
-    """Return the indices, sorted, that part levels in the levels between ``ends``.
+    """Return the sorted indices that split the levels between ``ends`` into further levels.
 
-    ``ends`` holds 0, the change points known so far, and ``len(values)``. A segment inside a level
-    has ``shortest`` to ``longest`` runs and is compared with all runs of the level and, as the
-    level may hold other segments, with the `AROUND` runs around it; a split leaves ``shortest``
-    runs on either side. The best of all is taken if its p value is at most ``max_p_value``, and
-    the parts of the level are searched in turn.
+    ``ends`` holds 0, the known change points, and ``len(values)``. A segment inside a level has
+    ``shortest`` to ``longest`` runs. It is compared with all runs of the level and, because the
+    level may contain other segments, with the `AROUND` runs around it. A split leaves at least
+    ``shortest`` runs on either side. The best candidate is accepted if its p value is at most
+    ``max_p_value``; then the parts of the level are searched in the same way.
     """
     levels = [window for start, stop in pairwise(ends) for window in _windows(start, stop)]
     limit = max_p_value / max(len(levels) - len(ends) + 2, 1)
@@ -71,7 +71,7 @@ def _windows(start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def best_of(values: NDArray[np.float64], shortest: int, longest: int) -> Segment | None:
-    """Return the split or the segment of ``values`` with the smallest p value, None without one."""
+    """Return the split or segment of ``values`` with the smallest p value, or None."""
     tried = (
         best_split(values, shortest),
         best_segment(values, shortest, longest, len(values)),
@@ -83,9 +83,9 @@ def best_of(values: NDArray[np.float64], shortest: int, longest: int) -> Segment
 
 
 def best_split(values: NDArray[np.float64], shortest: int) -> Segment | None:
-    """Return the runs behind the split that parts ``values`` best.
+    """Return the runs after the split that separates ``values`` best.
 
-    Either side has ``shortest`` runs at least. None if there are too few or all are equal.
+    Either side has at least ``shortest`` runs. None if there are too few runs or all are equal.
     """
     count = len(values)
     if count < max(2 * shortest, 3):
@@ -107,8 +107,8 @@ def best_segment(
 ) -> Segment | None:
     """Return the segment of ``shortest`` to ``longest`` runs that differs most from the others.
 
-    The others are the ``around`` runs before and behind it, or as many as there are, and
-    ``shortest`` at least on either side. None if there are too few or all are equal.
+    The others are the ``around`` runs before and after it, fewer at the ends, but at least
+    ``shortest`` on either side. None if there are too few runs or all are equal.
     """
     count = len(values)
     longest = min(longest, count - 2 * shortest)
@@ -126,7 +126,7 @@ def best_segment(
         squares[each.last] - squares[each.first] - np.square(of_all) / each.total - gains, floor
     )
     explained = gains / within
-    # The segments have others of different numbers: the likelihood makes them comparable.
+    # The numbers of other runs differ between segments; the likelihood makes them comparable.
     best = int(np.argmax(each.total * np.log1p(explained)))
     if gains[best] <= floor:
         return None
@@ -136,18 +136,18 @@ def best_segment(
 
 
 class _Places(NamedTuple):
-    """All segments of a level; each has its others in ``first <= run < last``."""
+    """All segments of a level; the runs compared with a segment are ``first <= run < last``."""
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     first: NDArray[np.int64]
     last: NDArray[np.int64]
-    total: NDArray[np.int64]  # runs of the segment and its others
-    share: NDArray[np.float64]  # of the segment in them
-    weight: NDArray[np.float64]  # of the squared sum of a segment's deviations
+    total: NDArray[np.int64]  # runs of the segment and of those compared with it
+    share: NDArray[np.float64]  # of the segment in that total
+    weight: NDArray[np.float64]  # factor of the squared sum of a segment's deviations
 
 
-@lru_cache(maxsize=32)  # series of one analysis have few different lengths; 1 MB at most each
+@lru_cache(maxsize=32)  # an analysis has few different lengths; at most 1 MB each
 def _places(count: int, shortest: int, longest: int, around: int) -> _Places:
     starts, lengths = np.meshgrid(
         np.arange(shortest, count - 2 * shortest + 1),
@@ -171,5 +171,5 @@ def _student(t_square: float, freedom: int, tests: int) -> float:
 
 
 def _rounding(values: NDArray[np.float64]) -> float:
-    """Return the sum of squares below which ``values`` differ by rounding errors alone."""
+    """Return the sum of squares below which ``values`` differ only by rounding errors."""
     return max(len(values) * float(np.square(values).max()) * 1e-28, 1e-300)

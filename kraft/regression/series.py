@@ -1,14 +1,12 @@
-"""Rows of one benchmark, parameters and machine -> the `Series` that the statistics work on.
+"""Build a `Series` from the rows of one benchmark, parameter set and machine.
 
-Owns the order of a history and what is left out of it. Fed by `kraft.spark.analysis` with groups
-of a store of any size, in whatever order Spark hands out rows.
+`kraft.spark` calls `series_of` with groups of a store's rows, which Spark returns in any order.
 
-The order is that of the column ``place`` (`lineage.ordered`), or of time where it is missing; runs
-of the same microsecond are ordered by their ids, so that a history is the same wherever and however
-often it is put together.
+Runs are ordered by the column ``place`` (`commit_order.order_runs`), or by time if it is missing,
+then by run id, so that a history does not depend on where it was built.
 
-A run whose value is missing, NaN or infinite says nothing, nor does a time of zero, which was not
-measured; it is left out, and counted.
+Runs whose value is missing, NaN or infinite are omitted and counted; so are times of zero, which
+were not measured.
 """
 
 from __future__ import annotations
@@ -21,18 +19,20 @@ from numpy.typing import NDArray
 
 from kraft.regression.points import Series, SeriesKey
 
-#: The columns that `gather` reads. ``value`` is the statistic; ``rounds`` may be missing.
+#: The columns that `series_of` reads. ``value`` is the statistic; ``rounds`` may be missing.
 COLUMNS = ("run_id", "time", "commit", "value", "rounds")
 
 
-def gather(key: SeriesKey, rows: pa.Table, statistic: str) -> tuple[Series, int]:
-    """The history in ``rows`` (`COLUMNS`, any order; ``value`` is the ``statistic``), and how many
-    runs were left out of it."""
+def series_of(key: SeriesKey, rows: pa.Table, statistic: str) -> tuple[Series, int]:
+    """Return the series in ``rows`` and the number of runs that were omitted.
+
+    ``rows`` has the columns `COLUMNS` in any order of rows; ``value`` is the ``statistic``.
+    """
     has_places = "place" in rows.column_names
     names = ["place" if has_places else "time", "run_id", "value"]
     rows = rows.sort_by([(name, "ascending") for name in names])
     value = rows["value"].to_numpy().astype(np.float64)  # null becomes NaN
-    # Nothing takes no time; but nothing may well be counted.
+    # A time of zero was not measured; a count of zero may be correct.
     good = np.isfinite(value) & ((value >= 0) if statistic == "instructions" else (value > 0))
     left_out = int(len(good) - good.sum())
     if left_out:
@@ -54,7 +54,7 @@ def _objects(column: pa.ChunkedArray) -> NDArray[np.object_]:
 
 
 def _rounds(column: pa.ChunkedArray) -> list[NDArray[np.float64]]:
-    """The round values of each run that are times; empty where they were not saved."""
+    """Return each run's valid round times; empty if they were not saved."""
     lists = column.combine_chunks()
     flat = lists.values.to_numpy(zero_copy_only=False)
     ends = lists.offsets.to_numpy()

@@ -1,7 +1,7 @@
-"""What is asked of an analysis, and what is taken where nothing is asked.
+"""Settings of an analysis and their defaults.
 
-Owns the defaults, which are stricter than Otava's own: its p value of 0.001 gives dozens of false
-alarms in a thousand stable series (docs/regressions.md has the table).
+The defaults are stricter than Otava's: with its p value of 0.001, a thousand stable series produce
+dozens of false alarms (table in docs/regressions.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kraft.regression.points import STATISTICS
 
 
 @dataclass(frozen=True)
-class Settings:
+class AnalysisSettings:
     """How a history is analysed.
 
     Raises:
@@ -21,22 +21,20 @@ class Settings:
     """
 
     statistic: str = "median"  # a column of `points.STATISTICS`
-    window: int = 50  # points that E-divisive looks at together
+    window: int = 50  # runs per window of E-divisive
     max_p_value: float = 1e-5  # of Student's t test on both sides of a change point
-    min_magnitude: float = 0.0  # relative change below which a change point is dropped: 0.05 is 5 %
-    min_runs: int = 8  # fewer say nothing: the series is told as having too little data
-    min_level_runs: int = 2  # a single odd run is no new level, unless nothing varies but it
-    min_temporary_runs: int = (
-        5  # of a level that begins and ends inside a window; 0: Otava's search
-    )
-    autocorrelation: bool = True  # runs that resemble the run before count for less
-    find_drifts: bool = True  # slow drifts are told from steps
-    find_variance_changes: bool = True  # changes of how much runs scatter are looked for
-    clip_outliers: float = 0.0  # limit in robust standard deviations (4 is good); 0 does not clip
+    min_magnitude: float = 0.0  # drop change points below this relative change: 0.05 is 5 %
+    min_runs: int = 8  # a shorter series is reported as "too little data"
+    min_level_runs: int = 2  # shortest level; a single outlier is not a level
+    min_temporary_runs: int = 5  # shortest temporary level; 0 disables the search for them
+    autocorrelation: bool = True  # discount runs that correlate with the run before
+    find_drifts: bool = True  # distinguish slow drifts from steps
+    find_variance_changes: bool = True  # search for changes of variance
+    clip_outliers: float = 0.0  # limit in robust standard deviations, e.g. 4; 0 disables
     false_discovery_rate: float = 0.05  # over all tests of an analysis (Benjamini and Hochberg)
-    confidence: float = 0.95  # of the interval of a ratio
+    confidence: float = 0.95  # level of a ratio's interval
     bootstrap_samples: int = 2000
-    seed: int = 0  # of the bootstrap: the same data gives the same interval
+    seed: int = 0  # of the bootstrap: equal data produce equal intervals
 
     def __post_init__(self) -> None:
         for name, holds, range_ in (
@@ -57,13 +55,13 @@ class Settings:
             ("bootstrap_samples", self.bootstrap_samples >= 100, "100 or more"),
         ):
             if not holds:
-                raise InvalidConfigError(f"{name} is {getattr(self, name)}, has to be {range_}")
+                raise InvalidConfigError(f"{name} is {getattr(self, name)}, must be {range_}")
 
     @classmethod
     def of_otava(
         cls, window: int = 50, max_p_value: float = 0.001, min_magnitude: float = 0.0
-    ) -> Settings:
-        """What the ``otava`` program does, with its defaults: nothing is doubted or corrected."""
+    ) -> AnalysisSettings:
+        """Return the settings under which the results equal those of the ``otava`` program."""
         return cls(
             window=window,
             max_p_value=max_p_value,

@@ -1,1 +1,1 @@
-"""A node: network, disk and event loop around the pure layers, and its configuration."""
+"""A controller node: configuration, storage, event loop and APIs around the pure layers."""

@@ -1,8 +1,8 @@
-"""File descriptors of a node: how many it may have, and how many are left for connections.
+"""File descriptors of a node: raise the limit, and reserve some for the disk.
 
-A node that cannot open a file ends, since it can then write neither its vote nor its log. Peers and
-strangers therefore get only the descriptors that the disk and the node's own connections do not
-need. `process` calls it at the start.
+A node that cannot open a file must end, since it can then write neither its vote nor its log. Peers
+and clients therefore get only the descriptors that the disk and the node's own connections do not
+need. `process` calls this module at the start.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import resource
 from dataclasses import replace
 
 from kraft.errors import InvalidConfigError
-from kraft.server.network.admission import NEWCOMERS, VOTER_CONNECTIONS
-from kraft.server.network.listener import BACKLOG, Limits
-from kraft.server.network.transport import MAX_PEERS
+from kraft.network.admission import NEWCOMERS, VOTER_CONNECTIONS
+from kraft.network.listener import BACKLOG, Limits
+from kraft.network.transport import MAX_PEERS
 
 logger = logging.getLogger(__name__)
 
-#: Log segments, snapshots that are read and written, quorum-state, directories to be synced.
+#: For log segments, snapshots being read or written, quorum-state, and directories being synced.
 DISK_RESERVE = 64
-#: An event loop accepts a whole backlog before it closes the first of it, and then the next.
+#: An event loop accepts up to two backlogs of connections before it closes the first surplus one.
 ACCEPT_RESERVE = 2 * BACKLOG
 RESERVE = DISK_RESERVE + MAX_PEERS + ACCEPT_RESERVE
-#: A node with fewer connections than this is of no use to brokers.
+#: A node with fewer connections than this cannot serve brokers.
 _LEAST_CONNECTIONS = 16
 
 
@@ -35,16 +35,16 @@ def raise_soft_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            # Some systems allow less than they say (macOS: kern.maxfilesperproc).
+            # Some systems allow less than the hard limit (macOS: kern.maxfilesperproc).
             logger.warning("cannot raise the limit of open files from %d to %d", soft, hard)
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def bounded_limits(limits: Limits, *, soft_limit: int | None = None) -> Limits:
-    """Return ``limits`` with as many connections as the descriptors that are left allow.
+    """Return ``limits`` with at most as many connections as there are free descriptors.
 
-    ``soft_limit``: that of the process by default. Counts the descriptors that are open now, so
-    that the disk's have to be open. Raises InvalidConfigError where next to none is left.
+    ``soft_limit`` is by default the limit of the process. Open the disk first: the function counts
+    the descriptors that are open now. Raises InvalidConfigError where fewer than 16 are free.
     """
     if soft_limit is None:
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

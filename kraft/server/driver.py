@@ -1,14 +1,17 @@
-"""What joins the state machine with network and disk: one event in, one ``Ready`` carried out.
+"""Drive the raft state machine: step it with one event, then execute the ``RaftReady`` it returns.
 
-Owns the order in which a ``Ready`` is carried out, the clock, the timer, and those who wait for
-their records to be committed. Everything runs on one event loop; only the writer is elsewhere.
+Responsible for the order of execution, the clock, the timer, and the futures of appended records.
+Everything runs on one event loop, except the writer's threads.
 
     transport ─▶ deliver ─▶ node.step ─▶ writer, transport, on_committed, on_role
     writer ────▶ deliver        └──────▶ the timer of ``wake_at_ms``
 
-Invariants: events are stepped one after the other, also those that a callback brings forth; time
-never goes back; a future of `append` is resolved once, when its records are committed or when that
-can no longer be said.
+Invariants:
+
+- Events are stepped one after the other, also those that a callback delivers.
+- Time never goes back.
+- A future of `append` is resolved once: when its records are committed, or when the node can no
+  longer know whether they are.
 """
 
 from __future__ import annotations
@@ -26,14 +29,12 @@ from kraft.errors import (
     ThrottlingQuotaExceededError,
 )
 from kraft.raft.accumulator import is_control
-from kraft.raft.messages import OffsetAndEpoch, Request, Response
-from kraft.raft.node import Node
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     Append,
     AppendBatches,
     Appended,
     Event,
-    Ready,
+    RaftReady,
     RequestReceived,
     Role,
     RoleChange,
@@ -44,6 +45,8 @@ from kraft.raft.ready import (
     SnapshotStored,
     Write,
 )
+from kraft.raft.node import Node
+from kraft.raft.rpc import OffsetAndEpoch, Request, Response
 from kraft.server.disk.store import MetadataStore
 
 _REFUSALS: dict[int, type[KraftError]] = {
@@ -52,7 +55,7 @@ _REFUSALS: dict[int, type[KraftError]] = {
 
 
 class Writer(Protocol):
-    """Where writes go; ``writer.WriterThread``."""
+    """The part of ``writer.WriterThread`` that the driver calls."""
 
     def submit(
         self, writes: list[Write], sequence: int, /, *, is_awaited: bool = False
@@ -61,14 +64,14 @@ class Writer(Protocol):
 
 
 class Driver:
-    """See the module's docstring.
+    """The loop around one raft node; see the module's docstring.
 
-    ``send`` is the transport's. ``on_committed`` hears the high watermark each time it rises,
-    ``on_role`` each change of role, epoch or leader, ``on_control_batch`` what the raft layer
-    itself writes while it leads, ``on_snapshot`` that a leader's snapshot took the place of the
-    log; all may call `append` and `deliver`.
-    ``on_failure`` hears of a step that broke off: nothing of the node can be trusted any more, and
-    it should not return.
+    ``send`` is the transport's. These callbacks may call `append` and `deliver`:
+    ``on_committed``, with the high watermark each time it rises; ``on_role``, at each change of
+    role, epoch or leader; ``on_control_batch``, with each batch that the raft layer itself writes
+    while it leads; ``on_snapshot``, when a leader's snapshot has replaced the log.
+    ``on_failure`` gets the exception of a failed step: the node's state is in doubt then, and the
+    callback should end the process.
     """
 
     def __init__(
@@ -97,11 +100,11 @@ class Driver:
         self._events: deque[Event] = deque()
         self._is_stepping = False
         self._last_token = 0
-        #: Appends that are not answered yet, and accepted ones by the offset that must be
-        #: committed.
+        #: Appends that the node has not accepted yet, by token; then the accepted ones, with the
+        #: offset that must be committed.
         self._asked: dict[int, asyncio.Future[int]] = {}
         self._accepted: deque[tuple[int, asyncio.Future[int]]] = deque()
-        #: Requests of this process, under negative numbers.
+        #: Requests of this process, by negative numbers.
         self._own_requests: dict[int, asyncio.Future[Response]] = {}
         self._last_own = 0
         self._leader_epoch = -1
@@ -111,14 +114,14 @@ class Driver:
         self._stopped: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Steps the node for the first time, on the running loop."""
+        """Step the node for the first time, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self.deliver(None)
 
     # -- a step
 
     def deliver(self, event: Event) -> None:
-        """Steps the node with an event, and whatever that brings forth."""
+        """Step the node with this event, and then with the events that callbacks deliver."""
         self._events.append(event)
         if self._is_stepping:
             return
@@ -136,13 +139,13 @@ class Driver:
             self._is_stepping = False
         self._set_timer()
 
-    def _carry_out(self, ready: Ready) -> None:
+    def _carry_out(self, ready: RaftReady) -> None:
         if ready.to_write:
-            # A follower fetches on once it has synced, and has nothing else to do meanwhile.
+            # A follower sends its next fetch after the sync, and has nothing to do until then.
             is_awaited = self.node.role is Role.FOLLOWER
             self._writer.submit(ready.to_write, ready.write_sequence, is_awaited=is_awaited)
             if self.node.role is Role.LEADER:
-                self._tell_control_batches(ready.to_write)
+                self._report_control_batches(ready.to_write)
         for send in ready.to_send:
             if type(send) is SendResponse and send.reply_to in self._own_requests:
                 asked = self._own_requests.pop(send.reply_to)
@@ -161,13 +164,13 @@ class Driver:
         if ready.is_shut_down and self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
-    def _tell_control_batches(self, writes: list[Write]) -> None:
+    def _report_control_batches(self, writes: list[Write]) -> None:
         for write in writes:
             if type(write) is AppendBatches and is_control(write.batches):
                 self._on_control_batch(write.base_offset, memoryview(write.batches))
 
     def _set_timer(self) -> None:
-        # A timer that goes off early is set again: most steps leave it as it is.
+        # A timer that fires early is set again, so that most steps need not touch it.
         if self._wake_at_ms < self._timer_at_ms and self._loop is not None:
             if self._timer is not None:
                 self._timer.cancel()
@@ -205,11 +208,11 @@ class Driver:
         *,
         epoch: int | None = None,
     ) -> asyncio.Future[int]:
-        """Appends records, as ``ready.Append`` takes them; the offset of the last once committed.
+        """Append records, see ``ready.Append``; return a future of the last offset once committed.
 
-        ``epoch`` is that in which they were decided; that of the present leadership by default.
-        The future raises NotControllerError where this node does not lead, or ceases to before it
-        is known that they are committed (they may be, or become so), RecordTooLargeError,
+        ``epoch`` is the epoch of the decision, by default the one that this node leads. The future
+        raises NotControllerError where this node does not lead, or loses leadership before it knows
+        that the records are committed (they may be, or become so); RecordTooLargeError;
         ThrottlingQuotaExceededError.
         """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -225,7 +228,7 @@ class Driver:
             self._accepted.append((appended.last_offset, future))
         elif not future.done():
             refusal = _REFUSALS.get(appended.error, NotControllerError)
-            future.set_exception(refusal(f"records refused with error {appended.error}"))
+            future.set_exception(refusal(f"records rejected with error {appended.error}"))
 
     def _resolve_committed(self, high_watermark: int) -> None:
         accepted = self._accepted
@@ -237,11 +240,11 @@ class Driver:
     def _change_role(self, change: RoleChange) -> None:
         is_leader = change.role is Role.LEADER
         if not is_leader or change.epoch != self._leader_epoch:
-            self._give_up("leadership was lost")
+            self._fail_appends("leadership was lost")
         self._leader_epoch = change.epoch if is_leader else -1
         self._on_role(change)
 
-    def _give_up(self, reason: str) -> None:
+    def _fail_appends(self, reason: str) -> None:
         for offset, future in self._accepted:
             if not future.done():
                 future.set_exception(
@@ -251,12 +254,12 @@ class Driver:
 
     # -- snapshots and cleaning, stopping
 
-    def take_in_snapshot(self, id: OffsetAndEpoch) -> None:
-        """A snapshot was finished under its name: it is checked, and served from then on."""
+    def add_snapshot(self, id: OffsetAndEpoch) -> None:
+        """Have the writer check a finished snapshot file; the node serves it from then on."""
         self._writer.run(lambda: self.store.add_snapshot(id))
 
     def clean(self, max_bytes: int, max_ms: int) -> None:
-        """Lets the store clean by retention, behind the writes that are queued."""
+        """Have the store delete old snapshots and log by retention, after the queued writes."""
 
         def work() -> SnapshotsCleaned | None:
             return self.store.clean(now_ms(), max_bytes, max_ms)
@@ -264,17 +267,17 @@ class Driver:
         self._writer.run(work)
 
     async def shut_down(self, timeout_ms: int = 5000) -> None:
-        """Leaves the quorum in good order: a leader resigns and tells the others first."""
+        """Leave the quorum; a leader first resigns and sends EndQuorumEpoch."""
         self._stopped = asyncio.get_running_loop().create_future()
         self.deliver(Shutdown(timeout_ms))
         await self._stopped
 
     def close(self) -> None:
-        """Stops the clock, and gives up what waits; events that still come in are stepped."""
+        """Stop the timer and fail all waiting futures; later events are still stepped."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at_ms = float("-inf")
-        self._give_up("the node stopped")
+        self._fail_appends("the node stopped")
         for asked in self._own_requests.values():
             if not asked.done():
                 asked.set_exception(NotControllerError("the node stopped before it answered"))
@@ -285,5 +288,5 @@ _ORIGIN_MS = time.time() * 1000 - time.monotonic() * 1000
 
 
 def now_ms() -> float:
-    """Milliseconds since 1970 that never go back: the wall clock as of the start, run on."""
+    """Return milliseconds since 1970 that never go back: start time plus the monotonic clock."""
     return _ORIGIN_MS + time.monotonic() * 1000

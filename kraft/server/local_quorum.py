@@ -1,9 +1,8 @@
-"""A whole quorum on loopback, as separate processes: what ``kraft up`` starts.
+"""Start and stop a whole quorum on loopback, as separate processes, for ``kraft up``.
 
-Owns free ports, configuration files, formatting, and the processes' lives. Each node is ``kraft
-server start FILE`` in a session of its own, so that Ctrl-C reaches only whoever started the quorum;
-it stops in good order when it is told to, and also when its standard input closes, which happens
-however its parent ends.
+Responsible for free ports, configuration files, formatting, and the processes. Each node is
+``kraft server start FILE`` in its own session, so that Ctrl-C reaches only the parent process. A
+node stops on SIGTERM, and when its standard input closes, which happens however its parent ends.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kraft.server.storage.format import FormatRequest, format_storage
 LISTENER = "CONTROLLER"
 LOOPBACK = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
-#: No system that is known gives these out by itself (Linux begins at 32768, others at 49152).
+#: Below the ephemeral ports of all known systems (Linux begins at 32768, others at 49152).
 _OWN_PORTS = range(20_000, 32_000)
 
 
@@ -58,10 +57,10 @@ class LocalNode:
 class LocalQuorum:
     """``count`` controllers in subdirectories of ``directory``; a context manager that stops them.
 
-    A directory that holds a quorum already is started again as it is; ``settings`` go into the
-    configuration files of a new one, whose voters may change unless ``is_static``;
-    ``max_transaction_ms`` is that of ``kraft server start``. Raises
-    StorageError where the directory holds something else.
+    A quorum that the directory already contains is started again unchanged. ``settings`` go into
+    the configuration files of a new quorum, whose voters may change unless ``is_static``.
+    ``max_transaction_ms`` is the option of ``kraft server start``. Raises StorageError where the
+    directory contains other files.
     """
 
     def __init__(
@@ -81,14 +80,14 @@ class LocalQuorum:
         directory.mkdir(parents=True, exist_ok=True)
         found = sorted(directory.glob("controller-*/controller.properties"))
         if found:
-            self._take_up(found, count)
+            self._load_nodes(found, count)
         elif any(directory.iterdir()):
             raise StorageError(f"{directory} is not empty and holds no quorum of kraft up")
         else:
-            self._lay_out(count, settings or {}, is_static)
+            self._create_nodes(count, settings or {}, is_static)
 
-    def _lay_out(self, count: int, settings: Mapping[str, str], is_static: bool) -> None:
-        """Make the files of a new quorum; none is left where that fails or is interrupted."""
+    def _create_nodes(self, count: int, settings: Mapping[str, str], is_static: bool) -> None:
+        """Create the files of a new quorum; on failure or interrupt, remove them again."""
         try:
             self._write_nodes(count, settings, is_static)
         except BaseException:
@@ -132,7 +131,7 @@ class LocalQuorum:
             format_storage(config, request, timestamp_ms=int(time.time() * 1000))
             self.nodes.append(node)
 
-    def _take_up(self, paths: Sequence[Path], count: int) -> None:
+    def _load_nodes(self, paths: Sequence[Path], count: int) -> None:
         if len(paths) != count:
             raise StorageError(
                 f"{self.directory} holds a quorum of {len(paths)} controllers, not {count}"
@@ -155,7 +154,7 @@ class LocalQuorum:
             self.start_node(node)
 
     def start_node(self, node: LocalNode) -> None:
-        """Starts a node that does not run; its output goes behind what its log file holds."""
+        """Start a node that does not run; its output is appended to its log file."""
         assert not node.is_running, node
         with ExitStack() as stack:
             log: IO[bytes] = stack.enter_context(node.log_path.open("ab"))
@@ -172,9 +171,9 @@ class LocalQuorum:
             )
 
     def stop(self, *nodes: LocalNode) -> None:
-        """Stop these nodes, all by default, in good order; kill what does not stop in time.
+        """Stop these nodes, all by default; kill those that do not stop in time.
 
-        Ctrl-C while it waits kills what still runs.
+        Ctrl-C while it waits kills the nodes that still run.
         """
         started = [node.process for node in nodes or self.nodes if node.process is not None]
         for process in started:
@@ -210,10 +209,10 @@ class LocalQuorum:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now, below those that the system gives out itself.
+    """Return free ports of loopback, below the system's ephemeral ports.
 
-    A port of those could be taken, while its node is down, by a connection of another; and a
-    connection to it could meet itself, as TCP lets both ends be one, and keep the node out.
+    While a node is down, an outgoing connection could take its ephemeral port. Even a connection to
+    that port could connect to itself, as TCP allows, and keep the node from binding it.
     """
     ports: list[int] = []
     with ExitStack() as stack:

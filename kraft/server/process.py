@@ -1,11 +1,11 @@
-"""A node of the quorum as a process: from a configuration to a running node, and to a clean end.
+"""Run a quorum node as a process: assemble it from a configuration, start it, stop it.
 
-Owns the order in which things start and stop, and the signals. What runs is put together here and
-nowhere else: directories -> store -> state machine -> writer, transport, driver.
+Responsible for the order of start and stop, and for signals. Only this module assembles a node:
+directories -> store -> state machine -> writer, transport, driver.
 
-    start   identity (meta.properties), store (recovery), writer, transport (the port is open),
+    start   identity (meta.properties), store (recovery), writer, transport (opens the port),
             driver (the first step)
-    stop    driver (a leader resigns and tells the others), transport, writer, store
+    stop    driver (a leader resigns and sends EndQuorumEpoch), transport, writer, store
 """
 
 from __future__ import annotations
@@ -23,67 +23,67 @@ from functools import partial
 
 from kraft.errors import InvalidConfigError
 from kraft.image.snapshot_generation import SnapshotPolicy
-from kraft.raft.messages import OffsetAndEpoch, Request
+from kraft.network.admission import Standing, standing_of
+from kraft.network.transport import Transport, TransportConfig
+from kraft.protocol.api_versions import NodeFeatures
+from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
+from kraft.raft.interface import Event, RoleChange
 from kraft.raft.node import Node
-from kraft.raft.ready import Event, RoleChange
+from kraft.raft.rpc import OffsetAndEpoch, Request
 from kraft.raft.state import pick_endpoint
-from kraft.raft.voters import Endpoint, VersionRange
+from kraft.raft.voters import Endpoint, KRaftVersionRange
 from kraft.records import MetadataVersion
 from kraft.records.versions import LATEST_SUPPORTED
+from kraft.server.cluster_description import describe_cluster_handler
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
 from kraft.server.descriptors import bounded_limits, raise_soft_limit
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
-from kraft.server.network.admission import Standing, standing_of
-from kraft.server.network.transport import Transport, TransportConfig
-from kraft.server.rpc.api_versions import Features
-from kraft.server.rpc.cluster_description import ClusterDescription, describe_cluster_handler
-from kraft.server.rpc.wire import DESCRIBE_CLUSTER
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 
 logger = logging.getLogger(__name__)
 
-#: How often the oldest snapshots are looked at (Kafka's metadata log cleaner).
+#: Interval of cleaning by retention (Kafka's metadata log cleaner).
 CLEAN_INTERVAL_S = 60.0
 #: A shorter switch interval lets the loop take the GIL back from the writer sooner.
 SWITCH_INTERVAL_S = 0.0005
-#: Young objects are looked at 10,000 at a time, those that outlived it 50,000; a few milliseconds.
+#: A collection of the youngest generation visits 10,000 objects, one of the next 50,000: a few
+#: milliseconds.
 GC_THRESHOLDS = (10_000, 5, 1_000_000_000)
 
 
 def end_process(what: str, error: BaseException) -> None:
-    """Says why and leaves at once: nothing may run on over a state or a disk that is in doubt."""
+    """Log the error and exit at once: no code may run on a state or disk that is in doubt."""
     logger.critical("%s, this node stops: %s", what, error, exc_info=error)
     logging.shutdown()
     os._exit(1)
 
 
 def check_served(config: ServerConfig) -> None:
-    """Raises InvalidConfigError for a node that Kafka would run and that is not served here: a
-    broker without a controller, a controller listener that is not PLAINTEXT.
+    """Raise InvalidConfigError for a valid configuration that kraft does not support: a broker
+    without a controller, or a controller listener that is not PLAINTEXT.
     """
     if not config.is_controller:
         raise InvalidConfigError(
-            f"{config.path}: process.roles is {','.join(config.settings.process_roles)}; only "
-            "controllers run here, brokers do not"
+            f"{config.path}: process.roles is {','.join(config.settings.process_roles)}"
+            "; kraft runs only controllers, not brokers"
         )
     for listener in config.controller_listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise InvalidConfigError(
                 f"{config.path}: the listener {listener} has the security protocol "
-                f"{listener.security_protocol}; controllers speak only PLAINTEXT here"
+                f"{listener.security_protocol}; kraft's controllers support only PLAINTEXT"
             )
 
 
 class QuorumNode:
-    """One node; `start` and `stop` run on the event loop that it lives on. Of a combined node the
-    controller alone runs.
+    """One node; call `start` and `stop` on its event loop.
 
-    ``on_committed`` and ``on_role`` are the driver's: what rides on the log hears of it by them.
-    Without ``has_controller`` the log carries whatever is appended, and nobody reads it.
-    ``max_transaction_ms`` bounds a metadata transaction, see `ServerConfig.controller`.
+    Of a combined node only the controller runs. ``on_committed`` and ``on_role`` are callbacks of
+    the driver. Without ``has_controller`` the node replicates a log whose records it does not
+    apply. ``max_transaction_ms`` limits a metadata transaction, see `ServerConfig.controller`.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class QuorumNode:
                     max_interval_ms=settings.metadata_log_max_snapshot_interval_ms,
                 ),
                 bootstrap=load_bootstrap(config.metadata_log_dir),
-                on_failure=partial(end_process, "the controller cannot go on"),
+                on_failure=partial(end_process, "the controller cannot continue"),
             )
             if has_controller
             else None
@@ -146,7 +146,7 @@ class QuorumNode:
         self._cleaner: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Opens the port and takes part. Raises OSError where the address cannot be had."""
+        """Open the port and join the quorum. Raises OSError where the address is not available."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         await self.transport.start()
         ports = {endpoint.name: endpoint.port for endpoint in self.transport.endpoints}
@@ -160,11 +160,11 @@ class QuorumNode:
             self.store,
             self.writer,
             self.transport.send,
-            on_committed=self._tell_committed,
-            on_role=self._tell_role,
-            on_control_batch=self._tell_control_batch,
-            on_snapshot=self._tell_snapshot,
-            on_failure=partial(end_process, "a step of the quorum broke off"),
+            on_committed=self._committed,
+            on_role=self._role_changed,
+            on_control_batch=self._control_batch_appended,
+            on_snapshot=self._snapshot_installed,
+            on_failure=partial(end_process, "a step of the raft node failed"),
         )
         if self.controller is not None:
             self.controller.begin(self.driver)
@@ -172,7 +172,7 @@ class QuorumNode:
         self._clean_later()
 
     async def stop(self, timeout_ms: int = 5000) -> None:
-        """Leaves the quorum in good order; everything that was acknowledged is on disk anyway."""
+        """Leave the quorum and close everything; acknowledged records are on disk in any case."""
         if self._cleaner is not None:
             self._cleaner.cancel()
         if self.controller is not None:
@@ -186,12 +186,11 @@ class QuorumNode:
         self.store.close()
 
     def _deliver(self, event: Event) -> None:
-        # A request that comes before the first step finds a node that is not there yet; its sender
-        # asks again.
+        # A request may arrive before the first step. It is dropped; its sender retries.
         if self.driver is not None:
             self.driver.deliver(event)
 
-    def _tell_role(self, change: RoleChange) -> None:
+    def _role_changed(self, change: RoleChange) -> None:
         leader = f"leader {change.leader_id}" if change.leader_id >= 0 else "no leader"
         active = ", active" if change.is_active else ""
         logger.info("%s in epoch %d, %s%s", change.role.name, change.epoch, leader, active)
@@ -199,28 +198,28 @@ class QuorumNode:
         if self.controller is not None:
             self.controller.role_changed(change)
 
-    def _tell_committed(self, high_watermark: int) -> None:
+    def _committed(self, high_watermark: int) -> None:
         self._on_committed(high_watermark)
         if self.controller is not None:
             self.controller.committed(high_watermark)
 
-    def _tell_control_batch(self, base_offset: int, batch: memoryview) -> None:
+    def _control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
         if self.controller is not None:
             self.controller.control_batch_appended(base_offset, batch)
 
-    def _tell_snapshot(self, id: OffsetAndEpoch) -> None:
+    def _snapshot_installed(self, id: OffsetAndEpoch) -> None:
         if self.controller is not None:
             self.controller.snapshot_installed(id)
 
-    def _features(self) -> Features:
+    def _features(self) -> NodeFeatures:
         supported = {
-            "kraft.version": VersionRange(0, 1),
-            "metadata.version": VersionRange(MetadataVersion.IBP_3_3_IV3, LATEST_SUPPORTED),
+            "kraft.version": KRaftVersionRange(0, 1),
+            "metadata.version": KRaftVersionRange(MetadataVersion.IBP_3_3_IV3, LATEST_SUPPORTED),
         }
         finalized = {}
         if self.driver is not None and self.driver.node.log.kraft_version:
             finalized["kraft.version"] = self.driver.node.log.kraft_version
-        return Features(supported, finalized)
+        return NodeFeatures(supported, finalized)
 
     def _standing_of(self, request: Request) -> tuple[Standing, int]:
         if self.driver is None:
@@ -228,7 +227,7 @@ class QuorumNode:
         return standing_of(request, self.identity.cluster_id, self.driver.node.voters)
 
     def _describe(self) -> ClusterDescription:
-        """The voters as controllers: those that have no place to be reached are left out."""
+        """Return the voters as controllers, without those that have no known endpoint."""
         if self.driver is None:
             return ClusterDescription(self.identity.cluster_id)
         node = self.driver.node
@@ -251,7 +250,7 @@ class QuorumNode:
 
 
 async def serve(node: QuorumNode, *, until_stdin_closes: bool = False) -> None:
-    """Runs a node until SIGTERM or SIGINT (a second one ends it at once)."""
+    """Run a node until SIGTERM or SIGINT; a second signal ends the process at once."""
     await node.start()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -282,11 +281,11 @@ def run(
     until_stdin_closes: bool = False,
     make_node: Callable[[ServerConfig], QuorumNode] = QuorumNode,
 ) -> None:
-    """`serve`, on the fastest event loop that is there, with a log on stderr.
+    """Run `serve` on uvloop where installed, and log to stderr.
 
-    What there is at the start is not looked at again by the garbage collector, and old objects
-    never on its own account: a pass over a large cluster's state would hold the loop for a tenth
-    of a second, and what is here makes next to no cycles.
+    The garbage collector skips objects that exist at the start, and never collects the oldest
+    generation by itself: a pass over a large cluster's state would hold the loop for a tenth of a
+    second, and this code creates almost no cycles.
     """
     logging.basicConfig(
         stream=sys.stderr,
@@ -303,7 +302,7 @@ def run(
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes uvloop's event loop where it is installed; None for asyncio's own."""
+    """Return uvloop's factory of event loops where installed, else None for asyncio's loop."""
     try:
         import uvloop
     except ImportError:

@@ -1,9 +1,9 @@
-"""What a node makes of committed metadata: images for whoever listens, and snapshots.
+"""Publish images of committed metadata, and write snapshots of them.
 
-Owns when an image is published (after each turn of the controller that took something up) and when
-a snapshot is made of it: by size and age, in slices of a millisecond beside the controller, written
-by a thread. Fed by ``controller``; feeds publishers and the store. Sources: Kafka's
-``MetadataLoader``, ``SnapshotGenerator``.
+Publishes an image after each turn of the controller that applied committed records. Makes a
+snapshot of an image by size and age (`SnapshotPolicy`): generates it in slices of a millisecond
+between the controller's turns, and a thread writes it. Called by ``controller``; calls publishers
+and the store. Sources: Kafka's ``MetadataLoader``, ``SnapshotGenerator``.
 """
 
 from __future__ import annotations
@@ -17,28 +17,32 @@ from contextlib import suppress
 
 from kraft.errors import KraftError
 from kraft.image.publishing import ImagePublishing
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SnapshotGeneration, SnapshotPolicy
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.server.disk.snapshot_output import SnapshotOutput
 from kraft.server.disk.store import MetadataStore
 
 logger = logging.getLogger(__name__)
 
-#: The generation waits where the disk is so far behind.
+#: Generation pauses while more bytes than this wait to be written.
 _MAX_UNWRITTEN_SIZE = 16 * 1024 * 1024
 
 
 class MetadataPublishing:
-    """``take_in`` is told of a snapshot that is on disk; ``wake`` that there is more to be done."""
+    """Images and snapshots of one node's committed metadata.
+
+    ``on_snapshot_stored`` is called with the id of each finished snapshot; ``wake``, when `work`
+    has more to do.
+    """
 
     def __init__(
         self,
         store: MetadataStore,
-        cluster: Cluster,
+        cluster: MetadataState,
         policy: SnapshotPolicy,
         *,
-        take_in: Callable[[OffsetAndEpoch], None],
+        on_snapshot_stored: Callable[[OffsetAndEpoch], None],
         wake: Callable[[], None],
     ) -> None:
         self.images = ImagePublishing(
@@ -47,23 +51,23 @@ class MetadataPublishing:
         )
         self._store = store
         self._policy = policy
-        self._take_in = take_in
+        self._on_snapshot_stored = on_snapshot_stored
         self._wake = wake
         self._generation: SnapshotGeneration | None = None
         self._output: SnapshotOutput | None = None
         self._begin_s = 0.0
 
     def note_batches(self, batches: memoryview) -> None:
-        """What was applied, or will be before it is published."""
+        """Count batches that were applied, or will be before the next `publish`."""
         self.images.note_batches(batches)
 
-    def replace_cluster(self, cluster: Cluster) -> None:
-        """A snapshot took the place of everything: what was being made of the old is dropped."""
-        self.give_up()
+    def replace_cluster(self, cluster: MetadataState) -> None:
+        """Continue with the state of a leader's snapshot; cancel a snapshot of the old state."""
+        self.cancel_snapshot()
         self.images.replace_cluster(cluster)
 
     def publish(self, committed_offset: int, now_ms: float) -> None:
-        """Tells of what is committed, and begins a snapshot where one is due."""
+        """Publish an image as of ``committed_offset``, and begin a snapshot where one is due."""
         delta = self.images.publish(committed_offset)
         if delta is None:
             return
@@ -77,14 +81,14 @@ class MetadataPublishing:
         except KraftError as error:
             self._fail(offset, error)
             return
-        logger.info("a snapshot is made at offset %d: %s", offset, reason)
+        logger.info("generating a snapshot at offset %d: %s", offset, reason)
         self._generation, self._begin_s = generation, time.monotonic()
         id = OffsetAndEpoch(offset, generation.epoch)
         self._output = SnapshotOutput(self._store.disk, self._store.directory, id)
 
     @property
     def has_work(self) -> bool:
-        """Whether `work` would do something."""
+        """Whether `work` has a slice to generate."""
         output = self._output
         return (
             self._generation is not None
@@ -93,14 +97,14 @@ class MetadataPublishing:
         )
 
     def work(self) -> None:
-        """A slice of the snapshot that is being made: about a millisecond."""
+        """Generate the next slice of the snapshot: about a millisecond."""
         generation, output = self._generation, self._output
         assert generation is not None
         assert output is not None
         try:
             pieces = generation.next_slice()
         except KraftError as error:
-            self._drop()
+            self._cancel_output()
             self._fail(output.id.offset, error)
             return
         if pieces is None or output.has_failed:
@@ -115,16 +119,16 @@ class MetadataPublishing:
         output.finish(self._on_loop(lambda done: self._finished(output, done)))
 
     @staticmethod
-    def _on_loop(hear: Callable[[Future[None]], None]) -> Callable[[Future[None]], None]:
-        """``hear``, to be called by the snapshot's thread."""
+    def _on_loop(callback: Callable[[Future[None]], None]) -> Callable[[Future[None]], None]:
+        """Wrap ``callback``: the snapshot's thread may call it, and it runs on the loop."""
         loop = asyncio.get_running_loop()
 
-        def tell(done: Future[None]) -> None:
-            # A loop that is closed already wants to know nothing more.
+        def call_on_loop(done: Future[None]) -> None:
+            # The loop may be closed already; then the callback is dropped.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(hear, done)
+                loop.call_soon_threadsafe(callback, done)
 
-        return tell
+        return call_on_loop
 
     def _finished(self, output: SnapshotOutput, done: Future[None]) -> None:
         if self._output is not output:
@@ -137,28 +141,28 @@ class MetadataPublishing:
             return
         self._policy.end()
         logger.info(
-            "a snapshot of offset %d, epoch %d was made in %.0f ms: %d bytes",
+            "wrote a snapshot of offset %d, epoch %d in %.0f ms: %d bytes",
             *(offset, epoch, 1000 * (time.monotonic() - self._begin_s), output.size),
         )
-        self._take_in(output.id)
+        self._on_snapshot_stored(output.id)
         self._wake()
 
     def _fail(self, offset: int, error: BaseException) -> None:
-        """The state is whole without it: the next one is made when it is due."""
-        logger.error("no snapshot could be made at offset %d: %s", offset, error)
+        """Log the failure; the state needs no snapshot, and the next one is made when due."""
+        logger.error("the snapshot at offset %d failed: %s", offset, error)
         self._policy.end()
 
-    def give_up(self, *, wait: bool = False) -> None:
-        """What is being made is dropped, with ``wait`` before the return."""
+    def cancel_snapshot(self, *, wait: bool = False) -> None:
+        """Cancel the snapshot under way; with ``wait``, remove its file before the return."""
         if self._output is not None:
-            self._drop(wait=wait)
+            self._cancel_output(wait=wait)
             self._policy.end()
 
-    def _drop(self, *, wait: bool = False) -> None:
+    def _cancel_output(self, *, wait: bool = False) -> None:
         assert self._output is not None
-        self._output.give_up(wait=wait)
+        self._output.cancel(wait=wait)
         self._generation = self._output = None
 
     def close(self) -> None:
-        """Nothing is left of a snapshot that is not finished."""
-        self.give_up(wait=True)
+        """Cancel the snapshot under way and remove its file."""
+        self.cancel_snapshot(wait=True)

@@ -1,5 +1,5 @@
-"""Whole clusters in virtual time: every fault, every invariant, one seed one history.
+"""Simulate whole clusters in virtual time, with faults; a seed determines the entire run.
 
-Nothing here is imported by ``import kraft``. A seed is run by `scenario.run_seed` (the quorum) or
-`whole_scenario.run_seed` (real controllers, simulated brokers and clients).
+``import kraft`` does not import this package. `scenario.run_seed` runs a seed of the quorum alone,
+`whole_scenario.run_seed` one with real controllers and simulated brokers and clients.
 """

@@ -1,10 +1,10 @@
 """Simulated brokers: they register, send heartbeats, follow the metadata, lead, die and return.
 
-Owns what a broker does of its own accord, each through the faulty network to the machine that it
-takes for the controller: registration of each incarnation, a heartbeat every two seconds, fetches
-of the committed log into a metadata state of its own, AlterPartition for followers that do or do
-not keep up, producer ids, controlled shutdown. Fed by `whole_scenario` (life and death); what it is
-told is checked here, by name:
+A broker sends its requests through the faulty network to the machine that it believes to be the
+controller: the registration of each incarnation, a heartbeat every two seconds, fetches of the
+committed log into its own metadata state, AlterPartition for followers that do or do not keep up,
+AllocateProducerIds, controlled shutdown. `whole_scenario` starts and kills brokers. The responses
+are checked here; the invariants by name:
 
 stale_brokers_are_refused, an_isr_has_living_members, stale_leaders_are_refused,
 the_same_incarnation_keeps_its_epoch, no_acknowledged_operation_is_lost,
@@ -14,28 +14,27 @@ producer_ids_are_given_out_once, nobody_sees_a_part_of_a_transaction.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kraft.controller import Heartbeat, RegistrationRequest, requests
+from kraft.controller.brokers.broker_lifecycle import RegistrationRequest
+from kraft.controller.brokers.heartbeats import BrokerHeartbeatReply
+from kraft.controller.brokers.producer_ids import ProducerIdBlock
+from kraft.controller.brokers.sessions import Heartbeat
 from kraft.controller.decision import Decision
-from kraft.controller.heartbeats import HeartbeatAnswer
-from kraft.controller.operations import Operation, Outcome, Tip
-from kraft.controller.producer_ids import ProducerIdBlock
-from kraft.controller.replication import AlterPartitions, IsrChange
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import DecisionContext, Operation, OperationResult
+from kraft.controller.topics.isr_changes import EncodedAlterPartition, IsrChange
 from kraft.errors import KraftError, NotControllerError, StaleBrokerEpochError
-from kraft.image import Endpoint, VersionRange
-from kraft.image.replay import Cluster
-from kraft.raft.messages import LogSlice
+from kraft.image import NodeEndpoint, VersionRange
+from kraft.image.replay import MetadataState
+from kraft.raft.rpc import LogSlice
 from kraft.records import PartitionChange, Uuid
 from kraft.records.versions import LATEST_PRODUCTION
-from kraft.simulation.controller_checks import guarded
-from kraft.simulation.history import Violation
+from kraft.simulation.batch_tree import Violation
+from kraft.simulation.environment import ControllerApi, Environment, Finder, OnAnswer
+from kraft.simulation.guarded_operations import guarded
 from kraft.simulation.state_storage import StateStorage, load_snapshot
-
-if TYPE_CHECKING:
-    from kraft.simulation.controllers import OnAnswer, SimulatedController
-    from kraft.simulation.whole_cluster import Finder, WholeCluster
 
 FEATURES = {
     "metadata.version": VersionRange(7, LATEST_PRODUCTION.value),
@@ -48,35 +47,39 @@ HEARTBEAT_MS = 2_000.0
 FETCH_MS = 200.0
 ISR_MS = 700.0
 READ_SIZE = 32 * 1024
-#: How many of its partitions a leader looks at in one go.
-LOOKED_AT = 8
+#: How many of its partitions a leader checks at once.
+PARTITIONS_PER_CHECK = 8
 
 
 class SimulatedBroker:
-    """See the module's docstring. Its life is a number, so that what is under way ends with it."""
+    """One broker. ``life`` numbers its processes, so that actions of an old one are ignored."""
 
-    def __init__(self, cluster: WholeCluster, id: int, finder: Finder) -> None:
+    def __init__(
+        self, cluster: Environment, id: int, finder: Finder, peers: Mapping[int, SimulatedBroker]
+    ) -> None:
         self.cluster = cluster
         self.id = id
         self.finder = finder
+        #: All brokers of the cluster by id.
+        self._peers = peers
         self.life = 0
         self.is_up = False
         self.is_stopping = False
         self.epoch = -1
         self.up_since = 0.0
-        #: That of the incarnation before, where it stopped cleanly.
+        #: The epoch of the previous incarnation if it stopped cleanly.
         self.previous_epoch = -1
         self.incarnation_id = Uuid(bytes(16))
         self.directories: list[Uuid] = []
         self.offline: list[Uuid] = []
-        #: What it knows of the metadata; committed, so that a restart keeps it.
-        self.view = Cluster(journaling=True)
+        #: Its metadata state. All of it is committed, so that a restart keeps it.
+        self.view = MetadataState(journaling=True)
         self.follower_epochs: dict[int, int] = {}
-        #: What it had heard of them before: a fetch may come late.
+        #: The previous epochs of followers: a fetch may arrive late.
         self.late_epochs: dict[int, int] = {}
         self._stop_by = 0.0
         self._awaits: float | None = None
-        #: A registration of its former self came late, and took its place.
+        #: A late registration of an earlier incarnation has replaced this one's.
         self._is_replaced = False
 
     def __repr__(self) -> str:
@@ -93,7 +96,7 @@ class SimulatedBroker:
         return self.is_up and not self.is_stopping
 
     def is_alive(self, epoch: int) -> bool:
-        """Whether the incarnation that was registered with this epoch runs."""
+        """Return whether the incarnation that was registered with this epoch runs."""
         return self.is_up and self.epoch == epoch
 
     # -- life and death
@@ -106,7 +109,7 @@ class SimulatedBroker:
         self.is_up, self.is_stopping = True, False
         self.up_since = cluster.now
         if self.epoch >= 0 and cluster.draw() < 0.5:
-            # What it had sent before is still on its way.
+            # Requests of the earlier incarnation are still in the network.
             for _ in range(3):
                 late = cluster.now + cluster.draw() * 14_000.0
                 cluster.at(late, self._send_late, self.epoch)
@@ -125,7 +128,7 @@ class SimulatedBroker:
         cluster.at(cluster.now + cluster.draw() * ISR_MS, self._look_at_isrs, self.life)
 
     def die(self) -> None:
-        """Without a word: what it knew of its own last epoch is gone with it."""
+        """Stop without a shutdown; the broker forgets its last epoch."""
         if self.is_up:
             self._note("dies")
             self.cluster.counts["broker_deaths"] += 1
@@ -133,7 +136,7 @@ class SimulatedBroker:
             self._down()
 
     def stop(self) -> None:
-        """A controlled shutdown; it takes as long as others need to take over."""
+        """Begin a controlled shutdown, which ends when other brokers lead its partitions."""
         if self.is_up and not self.is_stopping and self.epoch >= 0:
             self._note("wants to shut down")
             self.is_stopping = True
@@ -156,27 +159,27 @@ class SimulatedBroker:
     # -- registration
 
     def _register(self, life: int, _b: None = None, _c: None = None) -> None:
-        """Asks to be registered, and again until it is."""
+        """Send a registration, and repeat it until it succeeds."""
         if life != self.life:
             return
         cluster = self.cluster
         request = RegistrationRequest(
             self.id,
             self.incarnation_id,
-            endpoints=[Endpoint("PLAINTEXT", f"b{self.id}", 9092, 0)],
+            endpoints=[NodeEndpoint("PLAINTEXT", f"b{self.id}", 9092, 0)],
             features=FEATURES,
             rack=f"rack-{self.id % 3}",
             log_dirs=[each for each in self.directories if each not in self.offline],
             previous_broker_epoch=self.previous_epoch,
         )
 
-        def guard(tip: Tip, epoch: int) -> None:
+        def guard(context: DecisionContext, epoch: int) -> None:
             if life != self.life:
                 cluster.counts["late_registrations"] += 1
                 self._is_replaced = True
 
-        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
-            runner.submit(guarded(requests.register(request), guard), on_answer, 3_000.0)
+        def submit(runner: ControllerApi, on_answer: OnAnswer) -> None:
+            runner.submit(guarded(requests.register_broker(request), guard), on_answer, 3_000.0)
 
         def registered(response: Any, error: KraftError | None, epoch: int) -> None:
             if life != self.life:
@@ -184,7 +187,7 @@ class SimulatedBroker:
             if error is None:
                 self._is_registered(response)
             elif isinstance(error, NotControllerError):
-                self.finder.look_on()
+                self.finder.try_next()
             else:
                 cluster.counts[f"registration_{type(error).__name__}"] += 1
 
@@ -194,7 +197,7 @@ class SimulatedBroker:
     def _register_again(self, life: int, _b: None = None, _c: None = None) -> None:
         if life == self.life and self.epoch < 0:
             if self.cluster.draw() < 0.3:
-                self.finder.look_on()
+                self.finder.try_next()
             self._register(life)
 
     def _is_registered(self, epoch: int) -> None:
@@ -225,7 +228,7 @@ class SimulatedBroker:
         if self._awaits is not None and cluster.now < self._awaits:
             return
         if self._awaits is not None:
-            self.finder.look_on()
+            self.finder.try_next()
         draw = cluster.draw()
         if draw < 0.04:
             self._register(life)
@@ -244,11 +247,11 @@ class SimulatedBroker:
             offline_log_dirs=tuple(self.offline),
         )
 
-        def guard(tip: Tip, answer: HeartbeatAnswer) -> None:
-            self._check_epoch(tip, epoch)
+        def guard(context: DecisionContext, answer: BrokerHeartbeatReply) -> None:
+            self._check_epoch(context, epoch)
 
-        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
-            operation = guarded(requests.heartbeat(beat), guard)
+        def submit(runner: ControllerApi, on_answer: OnAnswer) -> None:
+            operation = guarded(requests.broker_heartbeat(beat), guard)
             runner.submit_heartbeat(operation, self.id, epoch, on_answer, 4_500.0)
 
         def answered(answer: Any, error: KraftError | None, controller_epoch: int) -> None:
@@ -264,13 +267,13 @@ class SimulatedBroker:
                 elif answer.is_fenced and answer.is_caught_up:
                     self._beat_soon(100.0)
             elif isinstance(error, NotControllerError):
-                self.finder.look_on()
+                self.finder.try_next()
                 cluster.at(cluster.now + 100.0, self._beat_again, life)
             elif isinstance(error, StaleBrokerEpochError):
                 if self._is_replaced:
                     self.epoch, self._is_replaced = -1, False
                     self._register(life)
-                elif cluster.controller_checks.is_newest(controller_epoch):
+                elif cluster.is_newest_controller(controller_epoch):
                     raise Violation(
                         "no_acknowledged_operation_is_lost",
                         f"{self} was registered with epoch {self.epoch}: {error}",
@@ -281,16 +284,16 @@ class SimulatedBroker:
         cluster.call(self.id, self.finder.target, submit, answered)
 
     def _send_late(self, epoch: int, _b: None = None, _c: None = None) -> None:
-        """A heartbeat and a request of an incarnation that is no more."""
+        """Send a heartbeat and another request of an earlier incarnation."""
         beat = Heartbeat(self.id, epoch, metadata_offset=self.view.stable_offset - 1)
 
-        def guard(tip: Tip, answer: Any) -> None:
-            self._check_epoch(tip, epoch)
+        def guard(context: DecisionContext, answer: Any) -> None:
+            self._check_epoch(context, epoch)
 
-        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
-            operation = guarded(requests.heartbeat(beat), guard)
+        def submit(runner: ControllerApi, on_answer: OnAnswer) -> None:
+            operation = guarded(requests.broker_heartbeat(beat), guard)
             runner.submit_heartbeat(operation, self.id, epoch, on_answer, 4_500.0)
-            runner.submit(guarded(requests.allocate_ids(self.id, epoch), guard), on_answer)
+            runner.submit(guarded(requests.allocate_producer_ids(self.id, epoch), guard), on_answer)
 
         def answered(answer: Any, error: KraftError | None, controller_epoch: int) -> None:
             if isinstance(error, StaleBrokerEpochError):
@@ -302,9 +305,9 @@ class SimulatedBroker:
         if life == self.life and self._awaits is None:
             self._send_heartbeat(life)
 
-    def _check_epoch(self, tip: Tip, epoch: int) -> None:
-        """What the controller takes is of the incarnation that is registered (KIP-631)."""
-        registration = tip.cluster.state.brokers.get(self.id)
+    def _check_epoch(self, context: DecisionContext, epoch: int) -> None:
+        """Check that the controller accepts only the registered incarnation (KIP-631)."""
+        registration = context.cluster.state.brokers.get(self.id)
         if registration is None or registration.epoch != epoch:
             raise Violation(
                 "stale_brokers_are_refused", f"{self} of epoch {epoch} beside {registration}"
@@ -316,15 +319,15 @@ class SimulatedBroker:
         cluster, epoch = self.cluster, self.epoch
         asked = cluster.now
 
-        def guard(tip: Tip, block: ProducerIdBlock) -> None:
-            self._check_epoch(tip, epoch)
+        def guard(context: DecisionContext, block: ProducerIdBlock) -> None:
+            self._check_epoch(context, epoch)
 
-        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
-            operation = guarded(requests.allocate_ids(self.id, epoch), guard)
+        def submit(runner: ControllerApi, on_answer: OnAnswer) -> None:
+            operation = guarded(requests.allocate_producer_ids(self.id, epoch), guard)
             runner.submit(operation, on_answer, 3_000.0)
 
         def answered(block: Any, error: KraftError | None, controller_epoch: int) -> None:
-            # It counts as given out even where the broker has died since.
+            # The block counts even if the broker has died since.
             if error is None:
                 cluster.blocks.take(block, asked, cluster.now)
 
@@ -333,7 +336,7 @@ class SimulatedBroker:
     # -- metadata
 
     def _fetch(self, life: int, _b: None = None, _c: None = None) -> None:
-        """Asks for what is committed behind what it knows; a snapshot where that is gone."""
+        """Fetch committed records, or a snapshot if the log begins after this broker's state."""
         if life != self.life:
             return
         cluster = self.cluster
@@ -383,7 +386,7 @@ class SimulatedBroker:
     # -- leading
 
     def _look_at_isrs(self, life: int, _b: None = None, _c: None = None) -> None:
-        """Asks for ISRs with those followers that keep up, and without those that do not."""
+        """Request ISRs that consist of the followers that keep up."""
         if life != self.life:
             return
         cluster = self.cluster
@@ -396,8 +399,8 @@ class SimulatedBroker:
             self._alter(changes)
 
     def _hear_followers(self) -> None:
-        """Fetches of followers, as far as they come through: each tells its broker's epoch."""
-        for broker in self.cluster.brokers.values():
+        """Learn the epochs of the followers whose fetches arrive."""
+        for broker in self._peers.values():
             if broker.is_up and broker.epoch >= 0 and self.cluster.draw() < 0.8:
                 known = self.follower_epochs.get(broker.id, broker.epoch)
                 if known != broker.epoch:
@@ -412,7 +415,7 @@ class SimulatedBroker:
             return []
         changes: list[IsrChange] = []
         topics, partitions = table.column("topic"), table.column("partition")
-        for _ in range(LOOKED_AT if cluster.draw() < 0.8 else 5 * LOOKED_AT):
+        for _ in range(PARTITIONS_PER_CHECK if cluster.draw() < 0.8 else 5 * PARTITIONS_PER_CHECK):
             row = int(led[int(cluster.draw() * len(led))])
             state = table.state_of(row)
             isr = {
@@ -438,69 +441,67 @@ class SimulatedBroker:
         return changes
 
     def _epoch_of(self, follower: int) -> int:
-        """That of the fetch that was heard last, which may be of a former incarnation."""
+        """Return the epoch of a follower's last fetch, which may be of an earlier incarnation."""
         known = self.follower_epochs[follower]
         return self.late_epochs.get(follower, known) if self.cluster.draw() < 0.3 else known
 
     def _keeps_up(self, follower: int) -> bool:
         if follower not in self.follower_epochs:
             return False
-        broker = self.cluster.brokers.get(follower)
+        broker = self._peers.get(follower)
         is_up = broker is not None and broker.is_up
-        # Leaders learn late that one does not, or that it does again.
+        # A leader learns late that a follower does not keep up, or does again.
         return is_up if self.cluster.draw() < 0.9 else not is_up
 
     def _alter(self, changes: Sequence[IsrChange]) -> None:
         cluster, epoch = self.cluster, self.epoch
 
-        def guard(tip: Tip, response: Any) -> None:
-            self._check_epoch(tip, epoch)
+        def guard(context: DecisionContext, response: Any) -> None:
+            self._check_epoch(context, epoch)
             for change in changes:
                 answer = response[change.topic_id, change.partition]
                 if isinstance(answer, KraftError):
                     cluster.counts[f"isr_{type(answer).__name__}"] += 1
                 else:
-                    self._check_change(tip, change)
+                    self._check_change(context, change)
 
         in_bytes = cluster.draw() < 0.3
 
-        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
+        def submit(runner: ControllerApi, on_answer: OnAnswer) -> None:
             if in_bytes:
                 body = alter_partition_body(self.id, epoch, changes)
-                operation = requests.change_isrs_by(AlterPartitions(body, 3))
+                operation = requests.alter_partition_encoded(EncodedAlterPartition(body, 3))
                 self._look_at_records(operation, changes)
             else:
-                operation = guarded(requests.change_isrs(self.id, epoch, changes), guard)
+                operation = guarded(requests.alter_partition(self.id, epoch, changes), guard)
             runner.submit(operation, on_answer, 3_000.0)
 
         cluster.call(self.id, self.finder.target, submit, lambda *answer: None)
 
     def _look_at_records(self, operation: Operation, changes: Sequence[IsrChange]) -> None:
-        """The request as it comes from the network, in parts: each record is of a change that may
-        be.
-        """
+        """Check each record of a request that is decided in parts, as it comes from the network."""
         decide = operation.decide
         asked = {(change.topic_id, change.partition): change for change in changes}
 
-        def decide_and_look(tip: Tip) -> Outcome:
-            outcome = decide(tip)
+        def decide_and_look(context: DecisionContext) -> OperationResult:
+            outcome = decide(context)
             assert isinstance(outcome, Decision)
             self.cluster.counts["isr_parts"] += outcome.is_partial
             for record in outcome.records:
                 assert isinstance(record, PartitionChange)
-                self._check_change(tip, asked[record.topic_id, record.partition_id])
+                self._check_change(context, asked[record.topic_id, record.partition_id])
             return outcome
 
         operation.decide = decide_and_look
 
-    def _check_change(self, tip: Tip, change: IsrChange) -> None:
-        """A change that is taken: of who leads, with living members (KIP-841, KIP-903)."""
-        cluster, table = tip.cluster, tip.cluster.table
+    def _check_change(self, context: DecisionContext, change: IsrChange) -> None:
+        """Check that an accepted change is the leader's and has live members (KIP-841, KIP-903)."""
+        cluster, table = context.cluster, context.cluster.table
         self.cluster.counts["isr_changes"] += 1
         row = table.row_of(table.topic_number_by_id(change.topic_id), change.partition)
         state = table.state_of(row)
-        told = (self.id, change.leader_epoch, change.partition_epoch)
-        if told != (state["leader"], state["leader_epoch"], state["partition_epoch"]):
+        claimed = (self.id, change.leader_epoch, change.partition_epoch)
+        if claimed != (state["leader"], state["leader_epoch"], state["partition_epoch"]):
             raise Violation("stale_leaders_are_refused", f"{self}: {change} for {state}")
         for member, epoch in change.isr.items():
             registration = cluster.state.brokers.get(member)
@@ -515,7 +516,7 @@ class SimulatedBroker:
 
 
 def alter_partition_body(broker_id: int, epoch: int, changes: Sequence[IsrChange]) -> bytes:
-    """AlterPartition v3, each change under its topic; fewer than 127 of them."""
+    """Encode AlterPartition v3 with one topic a change; fewer than 127 changes."""
     out = struct.pack(">iqB", broker_id, epoch, len(changes) + 1)
     for change in changes:
         out += bytes(change.topic_id) + b"\2"
@@ -524,26 +525,3 @@ def alter_partition_body(broker_id: int, epoch: int, changes: Sequence[IsrChange
             out += struct.pack(">iqx", member, member_epoch)
         out += struct.pack(">bixx", change.is_recovering, change.partition_epoch)
     return out + b"\0"
-
-
-class ProducerIdBlocks:
-    """The blocks that were given out, and when: none twice, and later ones above earlier ones."""
-
-    def __init__(self) -> None:
-        self._given: list[tuple[float, int, int]] = []
-        self.count = 0
-
-    def take(self, block: ProducerIdBlock, asked: float, given: float) -> None:
-        self.count += 1
-        end = block.first + block.size
-        for answered, first, other_end in reversed(self._given):
-            if block.first < other_end and first < end:
-                raise Violation(
-                    "producer_ids_are_given_out_once", f"{block} beside [{first}, {other_end})"
-                )
-            if answered < asked and block.first < first:
-                raise Violation(
-                    "producer_ids_only_grow",
-                    f"{block} was asked for after [{first}, {other_end}) had been given out",
-                )
-        self._given.append((given, block.first, end))

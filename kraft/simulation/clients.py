@@ -1,24 +1,25 @@
-"""Simulated clients: they create, delete and grow topics, change configurations, and read.
+"""Simulated clients: create and delete topics, create partitions, change configurations, read.
 
-Owns the histories of what they asked and were told, by key, and that they are linearizable
-(`histories_are_linearizable`); so is what was acknowledged there in the end
-(`no_acknowledged_operation_is_lost`). Some clients make nothing but large topics, one after the
-other, whoever leads (the test plan of KIP-868). Through the network of `whole_cluster`, each to the
-machine that it takes for the controller, one operation at a time.
+`Histories` records the operations and their outcomes by key, and checks that they are linearizable
+(`histories_are_linearizable`) and that acknowledged changes are in the committed log
+(`no_acknowledged_operation_is_lost`). Some clients create large topics only, one after the other,
+through changes of the controller (the test plan of KIP-868). A client sends one operation at a
+time, through the network of `whole_cluster`, to the machine that it believes to be the controller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Hashable
+from typing import Any
 
-from kraft.controller import ConfigChange, NewTopic, TopicToDelete, requests
-from kraft.controller.configs import ConfigOperation
+from kraft.controller.configs.config_changes import ConfigChange, ConfigOperation
 from kraft.controller.decision import Decision, Records
-from kraft.controller.elections import ElectionType
-from kraft.controller.growth import NewPartitions
-from kraft.controller.operations import Operation, Outcome, Tip
-from kraft.controller.topics import CreatedTopic
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import DecisionContext, Operation, OperationResult
+from kraft.controller.topics.elections import ElectionType
+from kraft.controller.topics.partition_creation import NewPartitions
+from kraft.controller.topics.topic_creation import CreatedTopic, NewTopic
+from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import (
     InvalidPartitionsError,
     KraftError,
@@ -29,7 +30,8 @@ from kraft.errors import (
 )
 from kraft.image.configs import BROKER
 from kraft.records import Uuid
-from kraft.simulation.history import Violation
+from kraft.simulation.batch_tree import Violation
+from kraft.simulation.environment import ControllerApi, Environment, Finder, OnAnswer
 from kraft.simulation.linearizability import (
     Call,
     Step,
@@ -39,28 +41,24 @@ from kraft.simulation.linearizability import (
     without_unread_sets,
 )
 
-if TYPE_CHECKING:
-    from kraft.simulation.controllers import OnAnswer, SimulatedController
-    from kraft.simulation.whole_cluster import Finder, WholeCluster
-
-#: A name is used for so many operations, then another one takes its place.
-CALLS_A_KEY = 12
+#: After so many operations a topic name is replaced by a new one.
+CALLS_PER_KEY = 12
 NAMES_AT_A_TIME = 5
 SETTINGS = ("log.retention.ms", "message.max.bytes", "log.segment.bytes", "background.threads")
-WAITS_MS = 5_000.0
-#: What a client knows nothing by: it may have happened, or happen yet.
+TIMEOUT_MS = 5_000.0
+#: Errors of unknown outcome: the operation may have happened, or may still happen.
 _UNKNOWN = (NotControllerError, RequestTimedOutError)
 
 Key = tuple[str, str]
 
 
 class Histories:
-    """What was asked about each key, and what was answered."""
+    """The operations on each key and their outcomes."""
 
-    def __init__(self, cluster: WholeCluster) -> None:
+    def __init__(self, cluster: Environment) -> None:
         self.cluster = cluster
         self.calls: dict[Key, list[Call]] = {}
-        #: Keys of which there will be no more.
+        #: Keys without further operations.
         self._retired: set[Key] = set()
         self.names = [self._new_name() for _ in range(NAMES_AT_A_TIME)]
 
@@ -72,17 +70,17 @@ class Histories:
         call = Call(kind, given, self.cluster.now)
         calls = self.calls.setdefault(key, [])
         calls.append(call)
-        if key[0] == "topic" and len(calls) >= CALLS_A_KEY and key[1] in self.names:
+        if key[0] == "topic" and len(calls) >= CALLS_PER_KEY and key[1] in self.names:
             self.names[self.names.index(key[1])] = self._new_name()
             self._retired.add(key)
         return call
 
     def forget(self, key: Key, call: Call) -> None:
-        """It has not happened, and says nothing."""
+        """Remove an operation that has not happened."""
         self.calls[key] = [other for other in self.calls[key] if other is not call]
 
     def check(self) -> None:
-        """Each key by itself, with what the committed log says of it now as one more read."""
+        """Check each key; the committed state of the key counts as one more read."""
         ledger = self.cluster.ledger
         for key, calls in list(self.calls.items()):
             now: Any
@@ -110,34 +108,35 @@ class Histories:
                 self._cut(key, calls, now)
 
     def _cut(self, key: Key, calls: list[Call], now: Hashable) -> None:
-        """A setting's history begins anew where all that is known of it is behind."""
+        """Replace the ended operations on a configuration by one set of its present value."""
         moment = self.cluster.now
         pending = [call for call in calls if not call.is_known]
-        if len(calls) > CALLS_A_KEY and all(
+        if len(calls) > CALLS_PER_KEY and all(
             call.is_known and call.end < moment for call in calls if call not in pending
         ):
-            # What it is now was read, and what nobody knows of may still come.
+            # Operations of unknown outcome may still happen.
             first = Call("set", now, moment, moment, "done")
             self.calls[key] = [first, *pending[-8:]]
 
     def _fail(self, invariant: str, key: Key, calls: list[Call]) -> None:
-        told = "; ".join(
-            f"{call.kind} {_short(call.given)} [{call.start:.1f}, {call.end:.1f}] -> "
-            f"{_short(call.outcome)}"
+        operations = "; ".join(
+            f"{call.kind} {_abbreviate(call.given)} [{call.start:.1f}, {call.end:.1f}] -> "
+            f"{_abbreviate(call.outcome)}"
             for call in sorted(calls, key=lambda call: call.start)
         )
-        raise Violation(invariant, f"{key[0]} {key[1]}: {told}")
+        raise Violation(invariant, f"{key[0]} {key[1]}: {operations}")
 
 
 class Client:
-    """One that does one thing at a time; ``is_large``: nothing but large topics."""
+    """A client with one operation at a time; ``is_large``: it creates large topics only."""
 
     def __init__(
         self,
-        cluster: WholeCluster,
+        cluster: Environment,
         histories: Histories,
         id: int,
         finder: Finder,
+        broker_ids: Collection[int],
         *,
         is_large: bool,
     ) -> None:
@@ -145,25 +144,26 @@ class Client:
         self.histories = histories
         self.id = id
         self.finder = finder
+        self._broker_ids = broker_ids
         self.is_large = is_large
         self._number = 0
 
     def act(self, number: int | None = None, _b: None = None, _c: None = None) -> None:
-        """The next operation, unless an answer has come in time and done that already."""
+        """Begin the next operation, unless a response has begun it already."""
         if number is not None and number != self._number:
             return
         self._number += 1
         cluster, random = self.cluster, self.cluster.random
-        cluster.at(cluster.now + WAITS_MS, self.act, self._number)
+        cluster.at(cluster.now + TIMEOUT_MS, self.act, self._number)
         draw = cluster.draw()
         if not self.is_large and draw < 0.35:
-            self._configure()
+            self._alter_config()
         elif not self.is_large and draw < 0.42:
-            self._shake()
+            self._elect_or_reassign()
         else:
             name = random.choice(self.histories.names)
             chosen = random.choices(
-                (self._create, self._delete, self._grow, self._read),
+                (self._create, self._delete, self._create_partitions, self._read),
                 (5, 3, 2, 0) if self.is_large else (5, 2, 2, 3),
             )[0]
             chosen(name)
@@ -171,7 +171,7 @@ class Client:
     def _go_on(self, number: int) -> None:
         if number == self._number:
             self._number += 1
-            wait_ms = self.cluster.weather.append_interval_ms * (0.5 + self.cluster.draw())
+            wait_ms = self.cluster.conditions.append_interval_ms * (0.5 + self.cluster.draw())
             self.cluster.at(self.cluster.now + wait_ms, self.act, self._number)
 
     def _ask(
@@ -182,21 +182,21 @@ class Client:
         operation: Operation,
         outcome_of: Callable[[Any], Hashable | None],
     ) -> None:
-        """``outcome_of`` the response is None where it says that nothing has happened."""
+        """Send an operation; ``outcome_of`` a response is None if nothing has happened."""
         cluster, number = self.cluster, self._number
         call = None if key is None else self.histories.begin(key, kind, given)
 
-        def submit(runner: SimulatedController, on_answer: OnAnswer) -> None:
-            runner.submit(operation, on_answer, WAITS_MS)
+        def submit(runner: ControllerApi, on_answer: OnAnswer) -> None:
+            runner.submit(operation, on_answer, TIMEOUT_MS)
 
         def answered(response: Any, error: KraftError | None, epoch: int) -> None:
             if isinstance(error, NotControllerError) and number == self._number:
-                self.finder.look_on()
+                self.finder.try_next()
             if call is not None and key is not None:
                 outcome = None if error is not None else outcome_of(response)
-                is_reading = outcome is not None and _is_reading(outcome)
-                if is_reading and not cluster.controller_checks.is_newest(epoch):
-                    # An old leader that does not know it yet: as in Kafka it has no lease.
+                is_reading = outcome is not None and _is_read_only(outcome)
+                if is_reading and not cluster.is_newest_controller(epoch):
+                    # An old controller answered: it has no lease, as in Kafka.
                     cluster.counts["stale_refusals"] += 1
                     outcome = None
                 if outcome is not None:
@@ -226,7 +226,7 @@ class Client:
             return "exists" if isinstance(result, TopicAlreadyExistsError) else None
 
         key = ("topic", name)
-        self._ask(key, "create", (bytes(topic_id), count), requests.create([topic]), outcome)
+        self._ask(key, "create", (bytes(topic_id), count), requests.create_topics([topic]), outcome)
 
     def _delete(self, name: str) -> None:
         def outcome(response: Any) -> Hashable | None:
@@ -235,10 +235,10 @@ class Client:
                 return "done"
             return "absent" if isinstance(error, UnknownTopicOrPartitionError) else None
 
-        operation = requests.delete([TopicToDelete(name)])
+        operation = requests.delete_topics([TopicToDelete(name)])
         self._ask(("topic", name), "delete", None, operation, outcome)
 
-    def _grow(self, name: str) -> None:
+    def _create_partitions(self, name: str) -> None:
         random = self.cluster.random
         count = random.randint(40, 200) if self.is_large else random.randint(2, 12)
 
@@ -250,12 +250,12 @@ class Client:
                 return "absent"
             return "few" if isinstance(result, InvalidPartitionsError) else None
 
-        operation = requests.grow([NewPartitions(name, count)])
+        operation = requests.create_partitions([NewPartitions(name, count)])
         self._ask(("topic", name), "grow", count, operation, outcome)
 
     def _read(self, name: str) -> None:
-        def decide(tip: Tip) -> Outcome:
-            table = tip.cluster.table
+        def decide(context: DecisionContext) -> OperationResult:
+            table = context.cluster.table
             number = table.topic_number(name)
             found = None
             if number >= 0:
@@ -266,15 +266,15 @@ class Client:
 
     # -- configurations
 
-    def _configure(self) -> None:
+    def _alter_config(self) -> None:
         random = self.cluster.random
         name = random.choice(SETTINGS)
         key, resource = ("config", name), (BROKER, "")
         draw = self.cluster.draw()
         if draw < 0.4:
 
-            def decide(tip: Tip) -> Outcome:
-                value = tip.cluster.state.configs.get(resource, {}).get(name)
+            def decide(context: DecisionContext) -> OperationResult:
+                value = context.cluster.state.configs.get(resource, {}).get(name)
                 return Decision(_no_records(), ("read", value))
 
             self._ask(key, "read", None, Operation("read config", decide), lambda read: read)
@@ -283,7 +283,9 @@ class Client:
         if name == "background.threads" and value is not None:
             value = str(1 + int(value) % 200)
         act = ConfigOperation.DELETE if value is None else ConfigOperation.SET
-        operation = requests.configure([(resource, [ConfigChange(name, value, act)])])
+        operation = requests.incremental_alter_configs(
+            [(resource, [ConfigChange(name, value, act)])]
+        )
         self._ask(
             key,
             "set",
@@ -292,17 +294,19 @@ class Client:
             lambda response: "done" if response[resource] is None else None,
         )
 
-    def _shake(self) -> None:
-        """Elections and reassignments, of which no history is kept."""
+    def _elect_or_reassign(self) -> None:
+        """Elect leaders or reassign partitions; no history records it."""
         random = self.cluster.random
         name = random.choice(self.histories.names)
-        brokers = list(self.cluster.brokers)
+        brokers = list(self._broker_ids)
         if self.cluster.draw() < 0.5:
-            operation = requests.elect(ElectionType.PREFERRED)
+            operation = requests.elect_leaders(ElectionType.PREFERRED)
         else:
             target = random.sample(brokers, min(len(brokers), random.randint(1, 3)))
             chosen = None if self.cluster.draw() < 0.2 else target
-            operation = requests.reassign({(name, random.randrange(3)): chosen})
+            operation = requests.alter_partition_reassignments(
+                {(name, random.randrange(3)): chosen}
+            )
         self._ask(None, "", None, operation, lambda response: None)
 
 
@@ -310,8 +314,8 @@ def _no_records() -> Records:
     return Records(memoryview(b""), 0)
 
 
-def _is_reading(outcome: Hashable) -> bool:
-    """Whether it only tells of the state: nothing was written, nothing had to be committed."""
+def _is_read_only(outcome: Hashable) -> bool:
+    """Return whether an outcome only reports the state: no record was written."""
     return outcome in ("exists", "absent", "few") or isinstance(outcome, tuple)
 
 
@@ -319,9 +323,9 @@ def _name(outcome: Hashable) -> str:
     return outcome[0] if isinstance(outcome, tuple) else str(outcome)
 
 
-def _short(value: object) -> str:
+def _abbreviate(value: object) -> str:
     if isinstance(value, bytes):
         return value.hex()[2:8]
     if isinstance(value, tuple):
-        return "(" + ", ".join(_short(each) for each in value) + ")"
+        return "(" + ", ".join(_abbreviate(each) for each in value) + ")"
     return str(value)

@@ -1,12 +1,12 @@
-"""A cluster in virtual time: machines, the network between them, their disks and clients.
+"""Simulated cluster: a quorum in virtual time, with machines, network, disks and clients.
 
-Owns the one queue of what happens next, and the driver's duties towards each node: writes to the
-disk, messages to the network, timers. An event is one `Node.step`: a delivered message, a timer, a
-disk that is done, a client's operation. After each, what the node brought forth is held against
-the invariants before it goes anywhere.
+`SimulatedCluster` has one queue of actions by time, and is the driver of each node: it performs
+writes, delivers messages and runs timers. An event is one ``Node.step``: a delivered message, a
+timer, a finished disk job or a client's operation. The invariants check the result of each step
+before its writes and messages go anywhere.
 
-Everything is drawn from one `random.Random(seed)`, and nothing depends on the order of a hash: the
-same seed gives the same history, event by event. Times are milliseconds since the start.
+Every random choice comes from one `random.Random(seed)`, and nothing depends on hash order: a seed
+determines the entire run, event by event. Times are milliseconds since the start.
 """
 
 from __future__ import annotations
@@ -18,24 +18,12 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from kraft._core.batch import BatchBuilder
-from kraft.raft.messages import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FetchResponse,
-    FetchSnapshotResponse,
-    Request,
-    Response,
-    SnapshotSlice,
-    UpdateRaftVoterRequest,
-    VoteRequest,
-)
-from kraft.raft.node import Node
-from kraft.raft.ready import (
+from kraft._core.bytes.batch import BatchBuilder
+from kraft.raft.interface import (
     Append,
     Event,
     InstallSnapshot,
-    Ready,
+    RaftReady,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
@@ -47,57 +35,69 @@ from kraft.raft.ready import (
     Write,
     Written,
 )
+from kraft.raft.node import Node
+from kraft.raft.rpc import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchResponse,
+    FetchSnapshotResponse,
+    Request,
+    Response,
+    SnapshotSlice,
+    UpdateRaftVoterRequest,
+    VoteRequest,
+)
 from kraft.raft.voters import Endpoint
-from kraft.simulation import trace
+from kraft.simulation import trace_lines
+from kraft.simulation.batch_tree import BatchTree, Entry, Violation
+from kraft.simulation.conditions import NOTHING, SNAPSHOT_DAMAGE, FaultConditions, Suppressed
 from kraft.simulation.damage import damaged, failed
-from kraft.simulation.history import Entry, History, Violation
-from kraft.simulation.invariants import Checks
-from kraft.simulation.machine import Asked, Job, Machine, Origin
+from kraft.simulation.invariants import InvariantChecks
+from kraft.simulation.machine import Asked, DiskJob, Machine, Origin
+from kraft.simulation.recorded_choices import RecordedChoices
 from kraft.simulation.storage import DAMAGED_BYTE
-from kraft.simulation.tape import Tape
-from kraft.simulation.weather import NOTHING, SNAPSHOT_DAMAGE, Suppressed, Weather
 
 LIVENESS_MS = 10_000.0
 NEVER = float("inf")
 
 
-def _whose(thing: Any) -> Hashable:
-    """Whom an event is for: a machine, a sender, a broker, a way through the network."""
+def _subject_of(thing: Any) -> Hashable:
+    """Return whom an event concerns: a machine, sender, broker or (source, target) pair."""
     if type(thing) is Origin:
         return None if thing.machine is None else thing.machine.id
     return thing if type(thing) is tuple else getattr(thing, "id", None)
 
 
-class Cluster:
-    """See the module's docstring. `scenario` builds one; ``step_until`` runs it."""
+class SimulatedCluster:
+    """A quorum and its environment; `scenario.build` creates one, `run` runs it."""
 
     def __init__(
-        self, random: Random, history: History, make_node: Callable[..., Node] = Node
+        self, random: Random, tree: BatchTree, make_node: Callable[..., Node] = Node
     ) -> None:
         self.random = random
         self.draw = random.random
-        self.history = history
+        self.tree = tree
         self.make_node = make_node
         self.now = 0.0
         self.events = 0
         self.machines: dict[int, Machine] = {}
         self.counts: Counter[str] = Counter()
-        self.checks = Checks(history, self.machines, self.counts)
-        self.weather = Weather()
+        self.checks = InvariantChecks(tree, self.machines, self.counts)
+        self.conditions = FaultConditions()
         self.blocked: set[tuple[int, int]] = set()
         self.is_over = False
-        #: What is to be done about a node that stopped by itself.
+        #: Called for a node that stopped by itself.
         self.on_stopped: Callable[[Machine], None] = lambda machine: None
-        #: The trace, where one is wanted.
+        #: The lines of the trace; None without a trace.
         self.lines: list[str] | None = None
-        #: Where what is drawn is written down, or comes from.
-        self.tape = random if isinstance(random, Tape) else None
-        #: What does not happen, though it was drawn.
+        #: The recorder of random choices; None if the run is not recorded.
+        self.choices = random if isinstance(random, RecordedChoices) else None
+        #: The faults that are drawn but not injected.
         self.suppressed: Suppressed = NOTHING
-        #: The faults that happened: their numbers and names.
+        #: The injected faults: their numbers and names.
         self.injected: list[tuple[int, str]] = []
         self.fault_number = 0
-        #: Machines that have not yet reached what was committed after the faults stopped.
+        #: Ids of machines that have not reached `proof` since the faults stopped.
         self.behind: set[int] = set()
         self.is_calm = True
         self.proof: Entry | None = None
@@ -111,13 +111,13 @@ class Cluster:
     # -- building and running
 
     def add(self, machine: Machine, *other_ports: int) -> None:
-        """Puts a machine on the network, at its endpoints and at other ports."""
+        """Add a machine to the network, at its endpoints and at other ports."""
         self.machines[machine.id] = machine
         for port in (*(endpoint.port for endpoint in machine.config.endpoints), *other_ports):
             self._by_port[port] = machine
 
     def move(self, machine: Machine, endpoint: Endpoint) -> None:
-        """The node, which is down, will listen elsewhere."""
+        """Give a stopped node a new endpoint."""
         for old in machine.config.endpoints:
             self._by_port[old.port] = None
             self._moved.append((old.port, machine))
@@ -125,80 +125,82 @@ class Cluster:
         self.add(machine)
 
     def forward(self) -> None:
-        """Where nodes have been leads to where they are: without a leader nobody would learn it."""
+        """Forward old endpoints to moved nodes: without a leader nobody learns the new ones."""
         for port, machine in self._moved:
             self._by_port[port] = machine
         self._moved.clear()
 
     def at(
-        self, time: float, happen: Callable[..., None], a: Any = None, b: Any = None, c: Any = None
+        self, time: float, action: Callable[..., None], a: Any = None, b: Any = None, c: Any = None
     ) -> None:
-        """``happen(a, b, c)`` at ``time``."""
+        """Schedule ``action(a, b, c)`` at ``time``."""
         self._order += 1
-        heappush(self._queue, (time, self._order, happen, a, b, c))
+        heappush(self._queue, (time, self._order, action, a, b, c))
 
     def run(self) -> None:
-        """Until somebody sets ``is_over``."""
-        queue, tape = self._queue, self.tape
-        if tape is None:
+        """Run the scheduled actions until ``is_over`` is set."""
+        queue, choices = self._queue, self.choices
+        if choices is None:
             while not self.is_over:
-                self.now, _, happen, a, b, c = heappop(queue)
-                happen(a, b, c)
+                self.now, _, action, a, b, c = heappop(queue)
+                action(a, b, c)
             return
         while not self.is_over:
-            self.now, _, happen, a, b, c = heappop(queue)
-            owner = getattr(happen, "__self__", self)
-            tape.choose(happen.__name__, getattr(owner, "id", None), _whose(a), _whose(b))
-            happen(a, b, c)
+            self.now, _, action, a, b, c = heappop(queue)
+            owner = getattr(action, "__self__", self)
+            choices.choose(
+                action.__name__, getattr(owner, "id", None), _subject_of(a), _subject_of(b)
+            )
+            action(a, b, c)
 
     # -- faults by number
 
     def next_fault(self) -> int:
-        """The number of the next fault: of a phase's trouble the first, and one more each time."""
+        """Return the number of the next fault of the phase."""
         self.fault_number += 1
         return self.fault_number
 
     def is_injected(self, number: int, name: str) -> bool:
-        """Whether this fault happens; it is written down where it does."""
+        """Return whether to inject a fault; record it if so."""
         if self.suppressed.has(number, name):
             return False
         self.injected.append((number, name))
-        if self.tape is not None and self.lines is not None:
+        if self.choices is not None and self.lines is not None:
             self.note(f"fault {number} {name}")
         return True
 
     def draw_as(self, *channel: str | int) -> None:
-        """Names who draws, where it is not who the event is for."""
-        if self.tape is not None:
-            self.tape.choose(*channel)
+        """Attribute the next random choices to ``channel`` instead of the event's own."""
+        if self.choices is not None:
+            self.choices.choose(*channel)
 
     def start(self, machine: Machine, _b: None = None, _c: None = None) -> None:
-        """Starts a node on what is on its disk; nothing where it runs."""
+        """Start the node of a machine from its disk, unless it runs."""
         if machine.is_up:
             return
-        told = machine.storage.election.epoch
+        epoch = machine.storage.election.epoch
         machine.start(self.make_node, self.draw, self.now)
         machine.verified_offset = machine.storage.floor.end_offset
         self.counts["starts"] += 1
         if self.lines is not None:
             self.note(f"{machine} starts: {machine.storage.election} {machine.storage.last}")
         self.step(machine, None)
-        if machine.node.epoch < max(told, machine.storage.last.epoch):
+        if machine.node.epoch < max(epoch, machine.storage.last.epoch):
             raise Violation("epoch_never_goes_back", f"{machine} starts in {machine.node.epoch}")
 
     # -- one event
 
-    def step(self, machine: Machine, event: Event) -> Ready:
-        """Tells a node something, and does what it asks for."""
+    def step(self, machine: Machine, event: Event) -> RaftReady:
+        """Pass an event to a node; check the result and carry it out."""
         self.events += 1
         base, rate = machine.clock_base, machine.clock_rate
         node = machine.node
-        ready: Ready = node.step(event, base + self.now * rate)
+        ready: RaftReady = node.step(event, base + self.now * rate)
         if self.lines is not None:
-            self.note(f"{machine} {trace.event(event)} -> {trace.ready(ready, node)}")
+            self.note(f"{machine} {trace_lines.event(event)} -> {trace_lines.ready(ready, node)}")
         checks = self.checks
         if ready.committed is not None:
-            # Before the change of role: a leader that was removed steps down as that is committed.
+            # Before the change of role: a removed leader resigns when its removal is committed.
             checks.committed(machine, ready.committed)
             self._note_progress(machine)
         if ready.role_change is not None:
@@ -207,7 +209,7 @@ class Cluster:
             raise Violation("epoch_never_goes_back", f"{machine} is in {node.epoch}, untold")
         if ready.to_write:
             checks.writes(machine, ready.to_write)
-            machine.queued.append(Job(ready.to_write, ready.write_sequence))
+            machine.queued.append(DiskJob(ready.to_write, ready.write_sequence))
             if machine.writing is None:
                 self._begin_job(machine)
         if ready.to_send:
@@ -217,11 +219,11 @@ class Cluster:
                     self._send_request(machine, send)
                 elif type(send) is SendResponse:
                     self._send_response(machine, send.reply_to, send.response)
-        if node.following is not None:
-            checks.gives_up_a_silent_leader(machine, event, self.now)
+        if node.role is Role.FOLLOWER:
+            checks.check_silent_leader(machine, event, self.now)
         wake_at = ready.wake_at_ms
         if wake_at != NEVER:
-            # A little later, so that no rounding wakes the node before its own clock says so.
+            # A little later: rounding must not wake the node before its own clock's time.
             wake_at = (wake_at - base) / rate + 0.001
             if wake_at < machine.timer_at:
                 machine.timer_at = wake_at
@@ -253,8 +255,8 @@ class Cluster:
         if machine.wake_at <= self.now:
             self.step(machine, None)
             if machine.role is Role.LEADER:
-                self.checks.is_heard(machine, self.now)
-            self.checks.answers_in_time(machine, self.now)
+                self.checks.check_quorum(machine, self.now)
+            self.checks.check_response_times(machine, self.now)
         elif machine.wake_at != NEVER:
             machine.timer_at = machine.wake_at
             self.at(machine.wake_at, self._wake, machine, life, machine.wake_at)
@@ -262,15 +264,15 @@ class Cluster:
     # -- the disk
 
     def _begin_job(self, machine: Machine) -> None:
-        """All that is queued, and one sync behind it (group commit)."""
+        """Begin all queued writes, with one sync after them (group commit)."""
         queued = machine.queued
         if len(queued) == 1:
             job = queued[0]
         else:
-            job = Job([write for each in queued for write in each.writes], queued[-1].sequence)
+            job = DiskJob([write for each in queued for write in each.writes], queued[-1].sequence)
         machine.queued = []
         machine.writing = job
-        took = self.weather.sync_ms * (0.5 + self.draw())
+        took = self.conditions.sync_ms * (0.5 + self.draw())
         if machine.slow_until > self.now:
             took += self.draw() * 800.0
         self._order += 1
@@ -279,7 +281,7 @@ class Cluster:
             (self.now + took, self._order, self._finish_job, machine, machine.life, job),
         )
 
-    def _finish_job(self, machine: Machine, life: int, job: Job) -> None:
+    def _finish_job(self, machine: Machine, life: int, job: DiskJob) -> None:
         if life != machine.life or not machine.is_up:
             return
         if machine.paused_until > self.now:
@@ -324,7 +326,7 @@ class Cluster:
         self.step(machine, Written(job.sequence))
         if machine.is_up and machine.life == life:
             if not machine.queued and machine.writing is None:
-                self.checks.knows_voters(machine)
+                self.checks.check_voters(machine)
             if machine.queued and machine.writing is None:
                 self._begin_job(machine)
             self._stop_if_done(machine)
@@ -335,32 +337,33 @@ class Cluster:
         target = self._by_port[send.endpoint.port]
         origin = Origin(machine, machine.life, send.correlation)
         if target is None:
-            self.at(self.now + self.weather.latency_ms, self._fail, origin, False)
+            self.at(self.now + self.conditions.latency_ms, self._fail, origin, False)
             return
         self._travel(origin, self._receive, target, origin, send.request)
 
     def _travel(self, origin: Origin, arrive: Callable[..., None], *what: Any) -> None:
-        """Through the network as the weather is: late, twice, or not at all, of which whoever asked
-        (``origin``) hears every other time.
+        """Deliver a message under the present fault conditions: late, twice, or not at all.
+
+        The sender of the request (``origin``) learns of every other lost message.
         """
-        weather = self.weather
+        conditions = self.conditions
         chance = self.draw()
-        delay = weather.latency_ms
-        if chance < weather.trouble:
-            delay += self.draw() * weather.spread_ms
-            if chance < weather.loss:
+        delay = conditions.latency_ms
+        if chance < conditions.trouble:
+            delay += self.draw() * conditions.spread_ms
+            if chance < conditions.loss:
                 self.counts["lost_messages"] += 1
                 if self.draw() < 0.5:
                     self.at(self.now + delay, self._fail, origin, False)
                 return
-            if chance < weather.duplication:
+            if chance < conditions.duplication:
                 self.counts["duplicated_messages"] += 1
                 self.at(self.now + delay + self.draw() * 300.0, arrive, *what)
             else:
                 self.counts["delayed_messages"] += 1
                 delay += self.draw() ** 3 * 3000.0
         else:
-            delay += chance * weather.spread_ms
+            delay += chance * conditions.spread_ms
         self.at(self.now + delay, arrive, *what)
 
     def _receive(self, machine: Machine, origin: Origin, request: Request) -> None:
@@ -372,7 +375,7 @@ class Cluster:
             return
         if not machine.is_up:
             if not machine.is_silent:
-                self.at(self.now + self.weather.latency_ms, self._fail, origin, False)
+                self.at(self.now + self.conditions.latency_ms, self._fail, origin, False)
             return
         if machine.paused_until > self.now:
             self.at(machine.paused_until, self._receive, machine, origin, request)
@@ -382,7 +385,7 @@ class Cluster:
             or type(request) is UpdateRaftVoterRequest
         ):
             self.counts["unsupported_requests"] += 1
-            self.at(self.now + self.weather.latency_ms, self._fail, origin, True)
+            self.at(self.now + self.conditions.latency_ms, self._fail, origin, True)
             return
         self._last_reply += 1
         reply_to = self._last_reply
@@ -390,7 +393,7 @@ class Cluster:
         if source is not None and machine.role is Role.LEADER:
             machine.heard[source.id] = self.now
         if type(request) is ApiVersionsRequest:
-            # The network layer answers this by itself, as every Kafka server does.
+            # The network layer answers this, as in every Kafka server.
             versions = machine.config.kraft_versions
             self._send_response(machine, reply_to, ApiVersionsResponse(0, versions))
             return
@@ -415,10 +418,10 @@ class Cluster:
         if type(response) is FetchSnapshotResponse and type(response.data) is SnapshotSlice:
             part = response.data
             snapshot = machine.storage.snapshots.get(part.snapshot_id)
-            # Gone since the node decided: the connection is closed.
+            # Without the snapshot, removed since the node's step, the response is empty.
             content = b"" if snapshot is None else snapshot.content
             response.data = content[part.position : part.position + part.max_size]
-            damage = self.weather.damage * SNAPSHOT_DAMAGE
+            damage = self.conditions.damage * SNAPSHOT_DAMAGE
             if damage and response.data and self.draw() < damage:
                 at = int(self.draw() * len(response.data))
                 response.data = response.data[:at] + DAMAGED_BYTE + response.data[at + 1 :]
@@ -431,12 +434,12 @@ class Cluster:
         self._travel(origin, self._answer, origin, response, machine.id)
 
     def _spoil(self, machine: Machine, request: Request, response: FetchResponse) -> FetchResponse:
-        """Damage the records now and then; all answers of a node that is out of order."""
+        """Damage some fetch responses, and all of a sick node."""
         is_sick = machine.sick_until > self.now
         if is_sick and machine.answers_errors:
             return failed(response, self.counts)
         if len(response.records) and (
-            is_sick or (self.weather.damage and self.draw() < self.weather.damage)
+            is_sick or (self.conditions.damage and self.draw() < self.conditions.damage)
         ):
             return damaged(response, request, self.draw, self.counts)
         return response
@@ -457,7 +460,7 @@ class Cluster:
     # -- machines stop
 
     def crash(self, machine: Machine) -> None:
-        """Power is gone: what is not synced may be lost, or torn."""
+        """Cut the power of a machine: unsynced writes may be lost or torn."""
         if not machine.is_up:
             return
         self.counts["crashes"] += 1
@@ -478,7 +481,7 @@ class Cluster:
         self._down(machine)
 
     def _stop_if_done(self, machine: Machine) -> None:
-        """A node that has shut down leaves once its disk is done."""
+        """Stop the machine of a node that has shut down, once its disk is done."""
         if machine.is_shut_down and not machine.queued and machine.writing is None:
             self.counts["clean_shutdowns"] += 1
             machine.storage.crash([], self.random)
@@ -486,19 +489,19 @@ class Cluster:
 
     def _down(self, machine: Machine) -> None:
         machine.is_up = False
-        # The host is gone, or only the process: then its host refuses connections at once.
+        # If only the process is gone, its host refuses connections at once.
         machine.is_silent = self.draw() < 0.4
         self.counts["silent_hosts" if machine.is_silent else "refusing_hosts"] += 1
         for asked in machine.asked.values():
             if asked.origin.machine is not None and not machine.is_silent:
-                delay = self.weather.latency_ms + self.draw()
+                delay = self.conditions.latency_ms + self.draw()
                 self.at(self.now + delay, self._fail, asked.origin, False)
         machine.begin_life()
 
     # -- clients
 
     def leader(self) -> Machine | None:
-        """Who leads the latest epoch, or thinks so."""
+        """Return the machine that leads the latest epoch, or believes so."""
         found: Machine | None = None
         for machine in self.machines.values():
             if (
@@ -511,7 +514,7 @@ class Cluster:
         return found
 
     def append(self, machine: Machine) -> None:
-        """A client's records; every few appends are finished batches."""
+        """Append a client's records; one of ten appends has finished batches."""
         self._last_token += 1
         token = self._last_token
         draw = self.draw()
@@ -531,7 +534,7 @@ class Cluster:
                 builder.append(values[-1])
             event = Append(token, machine.epoch, batches=builder.finish())
         epoch = machine.epoch
-        # The record may be committed by the very step that takes it, with a fast disk elsewhere.
+        # With a fast disk elsewhere, the same step may commit the record.
         for appended in self.step(machine, event).appended:
             if appended.token == token:
                 if appended.error:
@@ -541,27 +544,28 @@ class Cluster:
                     self.counts["appends"] += 1
 
     def ask(self, machine: Machine, request: Request) -> None:
-        """A client's request."""
+        """Send a client's request."""
         self._receive(machine, Origin(None, 0, 0), request)
 
     # -- liveness
 
     def expect_commit(self, absent: Iterable[Machine] = ()) -> None:
-        """Faults have stopped: a new record must be committed, and known to all, soon; all but
-        those who stay down.
+        """Begin a calm phase: within 10 seconds a new record must be committed and known to all.
+
+        The machines in ``absent`` stay down.
         """
         self.is_calm = True
         self.proof = None
         self.behind = set(self.machines) - {machine.id for machine in absent}
-        self.history.era += 1
-        self.at(self.now + LIVENESS_MS, self._check_progress, self.history.era)
+        self.tree.era += 1
+        self.at(self.now + LIVENESS_MS, self._check_progress, self.tree.era)
 
     def _note_progress(self, machine: Machine) -> None:
         if not self.behind:
             return
         if self.proof is None:
-            committed = self.history.committed
-            if committed.era < self.history.era:
+            committed = self.tree.committed
+            if committed.era < self.tree.era:
                 return
             self.proof = committed
             for other in self.machines.values():
@@ -571,7 +575,7 @@ class Cluster:
             self.behind.discard(machine.id)
 
     def _check_progress(self, era: int, _b: None = None, _c: None = None) -> None:
-        if era != self.history.era:
+        if era != self.tree.era:
             return
         if self.proof is None:
             raise Violation("commit_within_10_seconds", self.describe())
@@ -581,10 +585,10 @@ class Cluster:
                 f"{sorted(self.behind)} have not reached {self.proof}; {self.describe()}",
             )
 
-    # -- for people
+    # -- descriptions
 
     def describe(self) -> str:
-        """Who is what, on one line."""
+        """Return role, epoch and log of every machine, on one line."""
         return "; ".join(
             f"{machine} {machine.role.name.lower()} of {machine.leader_id} in {machine.epoch}, "
             f"log {machine.storage.start_offset}-{machine.storage.last}, "

@@ -1,7 +1,7 @@
-"""What must be true of the controllers of a simulated cluster, by name.
+"""Invariants of the controllers of a simulated cluster.
 
-Owns the checks over what controllers write, answer and hold, each made where it happens; those over
-the committed log itself are in `ledger`, those over what clients saw in `linearizability`:
+`ControllerChecks` checks what controllers write, answer and hold, when they do; the checks of the
+committed log are in `ledger`, those of the clients' view in `linearizability`. By name:
 
 acknowledged_is_committed, nobody_sees_a_part_of_a_transaction, one_answer_a_request,
 everyone_hears_of_the_loss, the_tip_goes_back_to_what_is_committed,
@@ -10,73 +10,88 @@ the_new_controller_has_all_that_is_committed, heartbeats_come_first, deciding_ch
 a_healthy_broker_is_not_fenced, a_dead_broker_is_fenced, a_living_broker_is_unfenced,
 raft_and_controller_resign_together, snapshots_lie_in_no_transaction.
 
-Fed by `controllers` and `whole_cluster`.
+`controllers` and `whole_cluster` call it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from kraft import records
-from kraft._core.batch_records import iterate
-from kraft.controller.decision import Decision
-from kraft.controller.operations import Answer, InPieces, Operation, Outcome, Ready, Tip
+from kraft._core.bytes.batch_records import iterate
+from kraft.controller.runtime.operations import (
+    Answer,
+    ControllerOutput,
+    DecisionContext,
+    Operation,
+    OperationResult,
+    TransactionPlan,
+)
 from kraft.image.diff import diff
 from kraft.image.publishing import Image
-from kraft.image.replay import Cluster
-from kraft.raft.ready import Role
+from kraft.image.replay import MetadataState
+from kraft.raft.interface import Role
 from kraft.records import decode_value
-from kraft.simulation.history import Violation
-from kraft.simulation.ledger import LedgerHistory, partitions_of, summary_of
+from kraft.simulation.batch_tree import Violation
+from kraft.simulation.brokers import SimulatedBroker
+from kraft.simulation.controllers import SimulatedController, Waiter
+from kraft.simulation.environment import Environment
+from kraft.simulation.ledger import LedgerTree, partitions_of, summary_of
 
-if TYPE_CHECKING:
-    from kraft.simulation.controllers import SimulatedController, Waiter
-    from kraft.simulation.whole_cluster import WholeCluster
-
-#: A state is compared with the log's at so many of the chances there are, and whenever it was
-#: reverted or loaded.
+#: One of so many turns at the end of the committed log compares the state with it; every reverted
+#: or loaded state is compared.
 COMPARED_EVERY = 50
-#: What is left to a controller for committing a decision.
+#: The time that a controller has to commit a decision.
 COMMIT_MS = 3_000.0
 _NEVER = float("inf")
 
 
 class ControllerChecks:
-    """See the module's docstring."""
+    """The checks of one cluster's controllers."""
 
-    def __init__(self, cluster: WholeCluster) -> None:
+    def __init__(
+        self,
+        cluster: Environment,
+        controllers: Mapping[int, SimulatedController],
+        brokers: Mapping[int, SimulatedBroker],
+    ) -> None:
         self.cluster = cluster
+        self._controllers = controllers
+        self._brokers = brokers
         self._claimed_by: dict[int, int] = {}
-        self.newest_epoch = -1
-        #: What is being decided; None for what a controller does of its own accord.
+        #: The operation that is being decided; None for a periodic task of the controller.
         self._deciding: Operation | None = None
-        #: Of operations that took effect: what they have written or seen ends here, in which epoch.
+        #: The end offset of what each applied operation wrote or read, and the epoch.
         self._ends: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._chances = 0
 
     @property
-    def _history(self) -> LedgerHistory:
-        history = self.cluster.history
-        assert isinstance(history, LedgerHistory)
-        return history
+    def _tree(self) -> LedgerTree:
+        tree = self.cluster.tree
+        assert isinstance(tree, LedgerTree)
+        return tree
 
-    def epoch_of(self, runner: SimulatedController) -> int:
-        """The epoch in which it answers, -1 where it is not active."""
-        return runner.controller.epoch
+    @property
+    def newest_epoch(self) -> int:
+        return self.cluster.newest_controller_epoch
 
-    def is_newest(self, epoch: int) -> bool:
-        """Whether no later controller has begun its work: what it says is not out of date."""
-        return epoch >= self.newest_epoch
+    def active_controller(self) -> SimulatedController | None:
+        """Return the newest active controller; None if it does not run any more."""
+        for runner in self._controllers.values():
+            controller = runner.controller
+            if controller.is_active and controller.epoch == self.newest_epoch:
+                return runner
+        return None
 
-    # -- an operation on its way
+    # -- operations
 
     def watch(self, runner: SimulatedController, operation: Operation) -> None:
-        """Looks on while the operation is decided and takes effect."""
+        """Check an operation while it is decided and applied."""
         decide, applied = operation.decide, operation.applied
         key = (runner.machine.id, runner.life, operation.token)
 
-        def watched(tip: Tip) -> Outcome:
+        def watched(context: DecisionContext) -> OperationResult:
             self._deciding = operation
             pending = runner.undecided_heartbeats
             pending.discard(operation.token)
@@ -85,24 +100,24 @@ class ControllerChecks:
                     "heartbeats_come_first",
                     f"{runner.machine} decides {operation.name}, {len(pending)} heartbeats wait",
                 )
-            before = tip.cluster.next_offset
-            outcome = decide(tip)
-            if tip.cluster.next_offset != before:
+            before = context.cluster.next_offset
+            outcome = decide(context)
+            if context.cluster.next_offset != before:
                 raise Violation("deciding_changes_nothing", f"{operation.name} at {before}")
-            if isinstance(outcome, InPieces):
+            if isinstance(outcome, TransactionPlan):
                 self.cluster.counts["large_operations"] += 1
             return outcome
 
-        def took_effect(tip: Tip, response: Any) -> None:
+        def took_effect(context: DecisionContext, response: Any) -> None:
             if applied is not None:
-                applied(tip, response)
-            start = tip.cluster.transaction_start
-            end_offset = tip.cluster.next_offset if start is None else start
+                applied(context, response)
+            start = context.cluster.transaction_start
+            end_offset = context.cluster.next_offset if start is None else start
             self._ends[key] = end_offset, runner.controller.epoch
 
         operation.decide, operation.applied = watched, took_effect
 
-    def begins_a_turn(self) -> None:
+    def turn_began(self) -> None:
         self._deciding = None
 
     def answered(self, runner: SimulatedController, answer: Answer, waiter: Waiter | None) -> None:
@@ -119,7 +134,7 @@ class ControllerChecks:
                 f"{runner.machine} answers {waiter.name} as done, which took no effect",
             )
         end_offset, epoch = end
-        ledger = self._history.ledger
+        ledger = self._tree.ledger
         if end_offset > ledger.end_offset:
             raise Violation(
                 "acknowledged_is_committed",
@@ -139,9 +154,9 @@ class ControllerChecks:
             )
         self.cluster.counts["acknowledged"] += 1
 
-    # -- what a controller writes
+    # -- writes
 
-    def writes(self, runner: SimulatedController, ready: Ready) -> None:
+    def writes(self, runner: SimulatedController, ready: ControllerOutput) -> None:
         assert ready.to_append is not None
         controller = runner.controller
         for batch in iterate(ready.to_append, verify_crc=False):
@@ -155,7 +170,7 @@ class ControllerChecks:
                 ):
                     self._fences(runner, record.broker_id, record.broker_epoch)
         if controller.cluster.transaction_start is not None:
-            self.cluster.spring_ambush(runner.machine)
+            self.cluster.trigger_ambush(runner.machine)
         if self.cluster.lines is not None:
             self.cluster.note(
                 f"{runner.machine} controller@{controller.epoch} writes "
@@ -164,7 +179,7 @@ class ControllerChecks:
             )
 
     def _fences(self, runner: SimulatedController, broker_id: int, epoch: int) -> None:
-        """A session has run out: then nothing was heard of the broker for as long as that."""
+        """Check that no heartbeat of a fenced broker arrived for the session timeout."""
         heard = runner.heard.get((broker_id, epoch), runner.claimed_at)
         silent_ms = runner.now_ms() - heard
         self.cluster.counts["fenced_brokers"] += 1
@@ -185,9 +200,9 @@ class ControllerChecks:
         other = self._claimed_by.setdefault(epoch, machine.id)
         if other != machine.id:
             raise Violation("one_controller_an_epoch", f"{machine} and n{other} in epoch {epoch}")
-        self.newest_epoch = max(self.newest_epoch, epoch)
+        self.cluster.newest_controller_epoch = max(self.newest_epoch, epoch)
         self.cluster.counts["claims"] += 1
-        ledger = self._history.ledger
+        ledger = self._tree.ledger
         if epoch == self.newest_epoch and controller.committed_offset < ledger.end_offset:
             later = any(other.epoch > epoch for other in self.cluster.machines.values())
             if not later:
@@ -201,24 +216,25 @@ class ControllerChecks:
 
     def lost_leadership(self, runner: SimulatedController) -> None:
         controller, machine = runner.controller, runner.machine
-        tip = controller.cluster
+        cluster = controller.cluster
         self.cluster.counts["lost_leaderships"] += 1
-        if tip.next_offset != controller.committed_offset or controller.is_active:
+        if cluster.next_offset != controller.committed_offset or controller.is_active:
             raise Violation(
                 "the_tip_goes_back_to_what_is_committed",
-                f"{machine} is at {tip.next_offset}; committed is {controller.committed_offset}",
+                f"{machine} is at {cluster.next_offset}; "
+                f"committed is {controller.committed_offset}",
             )
-        if tip.next_offset < runner.high_watermark:
-            # Only a transaction that it had taken back is in the way.
+        if cluster.next_offset < runner.high_watermark:
+            # Only an aborted transaction may be left out.
             self.cluster.counts["losses_in_an_aborted_transaction"] += 1
-            if not self._history.ledger.is_inside_transaction(runner.high_watermark):
+            if not self._tree.ledger.is_inside_transaction(runner.high_watermark):
                 raise Violation(
                     "the_tip_goes_back_to_what_is_committed",
-                    f"{machine} is at {tip.next_offset}; committed is {runner.high_watermark}",
+                    f"{machine} is at {cluster.next_offset}; committed is {runner.high_watermark}",
                 )
 
     def gave_up(self, runner: SimulatedController, epoch: int) -> None:
-        """Raft must not lead on where the controller cannot (KAFKA-13104)."""
+        """Check that raft resigns when the controller gives up (KAFKA-13104)."""
         machine = runner.machine
         if machine.is_up and machine.role is Role.LEADER and machine.epoch == epoch:
             raise Violation(
@@ -226,11 +242,11 @@ class ControllerChecks:
                 f"{machine} leads epoch {epoch}, and its controller has given up",
             )
 
-    # -- what a controller holds
+    # -- states and images
 
-    def turn_is_over(self, runner: SimulatedController) -> None:
+    def turn_ended(self, runner: SimulatedController) -> None:
         controller, machine = runner.controller, runner.machine
-        ledger = self._history.ledger
+        ledger = self._tree.ledger
         if controller.is_active and machine.role is not Role.LEADER:
             raise Violation("raft_and_controller_resign_together", f"{machine} is {machine.role}")
         if runner.waiters and not controller.is_active:
@@ -244,24 +260,24 @@ class ControllerChecks:
             )
         image = runner.images.image
         if image is not None and image.offset <= ledger.end_offset:
-            self._look_at(runner, image)
+            self._check_image(runner, image)
         if controller.cluster.next_offset != ledger.end_offset:
             return
         self._chances += 1
         if runner.must_compare or self._chances % COMPARED_EVERY == 0:
             self.compare(runner)
 
-    def _look_at(self, runner: SimulatedController, image: Image) -> None:
-        """What is published lies in no transaction, and its topics are whole."""
-        ledger = self._history.ledger
+    def _check_image(self, runner: SimulatedController, image: Image) -> None:
+        """Check that an image lies in no transaction and has the topics of the ledger."""
+        ledger = self._tree.ledger
         if ledger.is_inside_transaction(image.offset):
             raise Violation(
                 "nobody_sees_a_part_of_a_transaction",
                 f"{runner.machine} publishes what is before {image.offset}",
             )
-        if image.offset != ledger.end_offset or runner.looked_at is image:
+        if image.offset != ledger.end_offset or runner.checked_image is image:
             return
-        runner.looked_at = image
+        runner.checked_image = image
         self.cluster.counts["compared_images"] += 1
         table = image.table
         found = {
@@ -275,27 +291,27 @@ class ControllerChecks:
             )
 
     def compare(self, runner: SimulatedController) -> None:
-        """The state, which ends where the committed log does, is what that says."""
-        ledger, tip = self._history.ledger, runner.controller.cluster
-        assert tip.next_offset == ledger.end_offset
+        """Compare a state that ends at the end of the committed log with the ledger."""
+        ledger, cluster = self._tree.ledger, runner.controller.cluster
+        assert cluster.next_offset == ledger.end_offset
         runner.must_compare = False
         self.cluster.counts["compared_states"] += 1
         replay = ledger.replay
-        if tip.transaction_start != replay.transaction_start:
+        if cluster.transaction_start != replay.transaction_start:
             raise Violation(
                 "a_standby_is_a_replay_of_the_log",
-                f"{runner.machine} has a transaction of {tip.transaction_start}, the log of "
+                f"{runner.machine} has a transaction of {cluster.transaction_start}, the log of "
                 f"{replay.transaction_start}",
             )
-        if not _is_same_state(tip, replay) or partitions_of(tip) != ledger.partitions():
+        if not _is_same_state(cluster, replay) or partitions_of(cluster) != ledger.partitions():
             raise Violation(
                 "a_standby_is_a_replay_of_the_log",
-                f"{runner.machine} at {tip.next_offset}: {_difference(tip, replay)}",
+                f"{runner.machine} at {cluster.next_offset}: {_difference(cluster, replay)}",
             )
         self.compare_replay()
 
     def compare_replay(self) -> None:
-        ledger = self._history.ledger
+        ledger = self._tree.ledger
         if ledger.open_since is None:
             found, said = summary_of(ledger.replay), ledger.summary()
             for kind, what in said.items():
@@ -306,7 +322,7 @@ class ControllerChecks:
                     )
 
     def snapshot(self, runner: SimulatedController, offset: int) -> None:
-        if self._history.ledger.is_inside_transaction(offset):
+        if self._tree.ledger.is_inside_transaction(offset):
             raise Violation(
                 "snapshots_lie_in_no_transaction", f"{runner.machine} makes one that ends {offset}"
             )
@@ -314,12 +330,12 @@ class ControllerChecks:
     # -- brokers, while the quorum is available
 
     def brokers_to_wait_for(self, calm_since: float) -> list[str]:
-        """What has to become of brokers once faults have stopped and has not yet.
+        """Return what the brokers still have to reach in a calm phase.
 
-        Raises Violation where it should have by now.
+        Raises Violation if a dead broker is not fenced in time, or a live one not unfenced.
         """
         cluster = self.cluster
-        active = cluster.active_controller()
+        active = self.active_controller()
         if active is None:
             return ["there is no controller"]
         settings, machine = cluster.settings, active.machine
@@ -327,8 +343,8 @@ class ControllerChecks:
         claimed_at = (active.claimed_at - machine.clock_base) / machine.clock_rate
         since = max(claimed_at, calm_since)
         session_ms = settings.session_timeout_ms / machine.clock_rate
-        for id, known in self._history.ledger.brokers.items():
-            broker = cluster.brokers[id]
+        for id, known in self._tree.ledger.brokers.items():
+            broker = self._brokers[id]
             if known.is_fenced or broker.is_alive(known.epoch):
                 continue
             heard = active.heard.get((id, known.epoch), -_NEVER)
@@ -341,10 +357,10 @@ class ControllerChecks:
                     f"{heard_at:.0f}, {machine} leads since {claimed_at:.0f}",
                 )
             waiting.append(f"broker {id} is not fenced")
-        for broker in cluster.brokers.values():
+        for broker in self._brokers.values():
             if not broker.wants_to_be_up:
                 continue
-            entry = self._history.ledger.brokers.get(broker.id)
+            entry = self._tree.ledger.brokers.get(broker.id)
             if entry is None or entry.is_fenced or entry.epoch != broker.epoch:
                 if cluster.now > max(since, broker.up_since) + 2 * session_ms + 12_000.0:
                     raise Violation(
@@ -355,8 +371,8 @@ class ControllerChecks:
         return waiting
 
 
-def _is_same_state(one: Cluster, other: Cluster) -> bool:
-    """Who votes is left aside: an observer may not have the snapshot that the quorum began with."""
+def _is_same_state(one: MetadataState, other: MetadataState) -> bool:
+    """Compare all but the voters: an observer may lack the quorum's bootstrap snapshot."""
     mine, theirs = one.state, other.state
     return (
         mine.journaled_maps() == theirs.journaled_maps()
@@ -364,27 +380,9 @@ def _is_same_state(one: Cluster, other: Cluster) -> bool:
     )
 
 
-def _difference(one: Cluster, other: Cluster) -> str:
+def _difference(one: MetadataState, other: MetadataState) -> str:
     if not _is_same_state(one, other):
         return str([str(change) for change in diff(one.state, other.state)][:5])
     mine, theirs = partitions_of(one), partitions_of(other)
     differing = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
     return str([(key, mine.get(key), theirs.get(key)) for key in sorted(differing)[:3]])
-
-
-Guard = Callable[[Tip, Any], None]
-
-
-def guarded(operation: Operation, guard: Guard) -> Operation:
-    """The operation, at whose decision ``guard`` looks too: the state that it is decided against,
-    and what it will be answered. It is not called where the operation is refused as a whole.
-    """
-    decide = operation.decide
-
-    def decide_and_look(tip: Tip) -> Outcome:
-        outcome = decide(tip)
-        guard(tip, outcome.response if isinstance(outcome, Decision) else None)
-        return outcome
-
-    operation.decide = decide_and_look
-    return operation

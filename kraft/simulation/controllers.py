@@ -1,45 +1,37 @@
-"""The controller of a simulated machine: what ``kraft.server.controller`` does, in virtual time.
+"""Simulated controllers: drive a `QuorumController` as ``kraft.server.controller`` does.
 
-Owns one `QuorumController` for as long as the process of its machine lives, and drives it as a real
-node does: committed batches are applied while another node leads, a leader claims once it has
-applied all that came before its epoch, decisions are appended in their order, a turn takes a
-bounded time and is never run inside a step of the raft node. Fed by `whole_cluster`, which tells it
-what each step of the raft node brought forth; checked by `controller_checks` at each step.
+A `SimulatedController` lives as long as its machine's process. It applies committed batches while
+another node leads, claims leadership after it has applied all batches before its epoch, and appends
+decisions in order. A turn takes a bounded time and never runs inside a step of the raft node.
+`whole_cluster` passes the results of each step; `controller_checks` checks each action.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller.operations import Operation, Ready
-from kraft.controller.quorum_controller import QuorumController
-from kraft.errors import KraftError
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.runtime.operations import Answer, ControllerOutput, Operation
+from kraft.controller.runtime.quorum_controller import QuorumController
 from kraft.image.publishing import Image, ImagePublishing
-from kraft.raft.messages import LogSlice
-from kraft.raft.ready import Append, Resign, Role, RoleChange
+from kraft.raft.interface import Append, Resign, Role, RoleChange
+from kraft.raft.rpc import LogSlice
 from kraft.records import Uuid
-from kraft.simulation.history import Violation
+from kraft.simulation.batch_tree import Violation
+from kraft.simulation.environment import Environment, OnAnswer
 from kraft.simulation.machine import Machine
 from kraft.simulation.state_storage import StateStorage
 
-if TYPE_CHECKING:
-    from kraft.simulation.whole_cluster import WholeCluster
-
-#: How long the controller runs before the loop looks at the network again.
+#: How long a turn of the controller takes before the network has its turn.
 TURN_MS = 2.0
 READ_SIZE = 16 * 1024
 LOOK_AGAIN_MS = 2.0
 
-#: Response, error, and the epoch of the controller that answers.
-OnAnswer = Callable[[Any, KraftError | None, int], None]
-
 
 @dataclass(slots=True)
 class Waiter:
-    """Who waits for an answer; ``is_heartbeat`` until it has been decided."""
+    """A request that waits for its answer; ``is_heartbeat`` until it is decided."""
 
     on_answer: OnAnswer
     name: str
@@ -47,11 +39,27 @@ class Waiter:
     since: float
 
 
-class SimulatedController:
-    """See the module's docstring. Times are those of the machine's clock."""
+class ControllerObserver(Protocol):
+    """What checks the actions of the controllers; `controller_checks.ControllerChecks` does."""
 
-    def __init__(self, cluster: WholeCluster, machine: Machine) -> None:
+    def watch(self, runner: SimulatedController, operation: Operation) -> None: ...
+    def turn_began(self) -> None: ...
+    def turn_ended(self, runner: SimulatedController) -> None: ...
+    def answered(
+        self, runner: SimulatedController, answer: Answer, waiter: Waiter | None
+    ) -> None: ...
+    def writes(self, runner: SimulatedController, output: ControllerOutput) -> None: ...
+    def claimed(self, runner: SimulatedController) -> None: ...
+    def lost_leadership(self, runner: SimulatedController) -> None: ...
+    def gave_up(self, runner: SimulatedController, epoch: int) -> None: ...
+
+
+class SimulatedController:
+    """The controller of one machine; times are those of the machine's clock."""
+
+    def __init__(self, cluster: Environment, machine: Machine, checks: ControllerObserver) -> None:
         self.cluster = cluster
+        self._checks = checks
         self.machine = machine
         self.life = machine.life
         self.controller = QuorumController(
@@ -62,18 +70,17 @@ class SimulatedController:
             bootstrap=cluster.bootstrap,
             log_fault=self._fault,
         )
-        #: What others may see of the state; snapshots are made of it.
+        #: The published images; snapshots are made of them.
         self.images = ImagePublishing(self.controller.cluster, self._fault)
-        #: The clock of the machine in the turn or call that is under way.
         self.waiters: dict[int, Waiter] = {}
         self.undecided_heartbeats: set[int] = set()
         self.claimed_at = 0.0
-        #: When each incarnation of a broker was last heard here, by the machine's clock.
+        #: When the last heartbeat of each incarnation of a broker arrived.
         self.heard: dict[tuple[int, int], float] = {}
-        self.looked_at: Image | None = None
-        #: The leadership was lost, or a snapshot loaded: the state is to be looked at.
+        self.checked_image: Image | None = None
+        #: Whether the state must be compared, after a lost leadership or a loaded snapshot.
         self.must_compare = True
-        #: Everything below is committed, as the raft node has told.
+        #: The high watermark of the raft node.
         self.high_watermark = 0
         self._claim: tuple[int, int] | None = None
         self._last_token = 0
@@ -103,7 +110,7 @@ class SimulatedController:
     def is_alive(self) -> bool:
         return self.machine.is_up and self.machine.life == self.life
 
-    # -- what a step of the raft node brought forth
+    # -- results of a step of the raft node
 
     def committed(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
@@ -137,7 +144,7 @@ class SimulatedController:
         if not self.is_alive():
             return
         self._loading -= 1
-        # Of two that come shortly after each other the later one counts.
+        # Of two snapshots in short sequence only the later one is loaded.
         if self._loading:
             return
         loaded = self._storage.load_latest()
@@ -147,12 +154,12 @@ class SimulatedController:
         self.must_compare = True
         self._take_turn_soon()
 
-    # -- what is asked
+    # -- operations
 
     def submit(
         self, operation: Operation, on_answer: OnAnswer, timeout_ms: float = float("inf")
     ) -> None:
-        """``on_answer`` hears the response once it is committed, or why there is none."""
+        """Submit an operation; ``on_answer`` receives its committed response, or an error."""
         now = self._begin_waiting(operation, on_answer, timeout_ms, is_heartbeat=False)
         self._carry_out(self.controller.submit(operation, now))
         self._take_turn_soon()
@@ -178,7 +185,7 @@ class SimulatedController:
         self._last_token += 1
         now = self.now_ms()
         operation.token, operation.deadline_ms = self._last_token, now + timeout_ms
-        self.cluster.controller_checks.watch(self, operation)
+        self._checks.watch(self, operation)
         self.waiters[operation.token] = Waiter(on_answer, operation.name, is_heartbeat, now)
         return now
 
@@ -203,7 +210,7 @@ class SimulatedController:
         if self.is_alive():
             if not self._loading:
                 self.images.publish(self.controller.committed_offset)
-            cluster.controller_checks.turn_is_over(self)
+            self._checks.turn_ended(self)
 
     def _run_for_a_while(self) -> None:
         controller, cluster, machine = self.controller, self.cluster, self.machine
@@ -218,9 +225,9 @@ class SimulatedController:
                 self.claimed_at = now
                 self.heard.clear()
                 self._carry_out(controller.claim(epoch, now, node.next_append_offset))
-                cluster.controller_checks.claimed(self)
+                self._checks.claimed(self)
             cluster.events += 1
-            cluster.controller_checks.begins_a_turn()
+            self._checks.turn_began()
             ready = controller.run(now, node.next_append_offset, may_append=node.may_append)
             self._carry_out(ready)
             if not self.is_alive():
@@ -233,12 +240,12 @@ class SimulatedController:
             if not node.may_append and ready.to_append is None and not ready.answers:
                 self._wake_at(now + 1.0)
                 return
-        # The time that the turn took has to go by before the next.
+        # The next turn begins after the time that this one took.
         self._is_turn_due = True
         cluster.at(cluster.now + spent, self._take_turn)
 
     def _catch_up(self, now: float) -> bool:
-        """Applies some of what is committed; False where there is more, or nothing else to do."""
+        """Apply committed batches; return whether the controller may claim its leadership now."""
         controller = self.controller
         offset = controller.cluster.next_offset
         if self._loading:
@@ -266,14 +273,14 @@ class SimulatedController:
             self.cluster.at(max(at, self.cluster.now), self._timer_due, self._timer)
 
     def _timer_due(self, timer: int, _b: None = None, _c: None = None) -> None:
-        # A turn since then has set another one.
+        # A later turn has set another timer.
         if timer == self._timer and not self._is_turn_due:
             self._take_turn()
 
-    # -- what the controller asks for
+    # -- outputs of the controller
 
-    def _carry_out(self, ready: Ready) -> None:
-        checks = self.cluster.controller_checks
+    def _carry_out(self, ready: ControllerOutput) -> None:
+        checks = self._checks
         if ready.to_append is not None:
             self._append(ready)
         for answer in ready.answers:
@@ -281,16 +288,16 @@ class SimulatedController:
             checks.answered(self, answer, waiter)
             self.undecided_heartbeats.discard(answer.token)
             assert waiter is not None
-            waiter.on_answer(answer.response, answer.error, checks.epoch_of(self))
+            waiter.on_answer(answer.response, answer.error, self.controller.epoch)
         if ready.resign_epoch is not None:
             self.cluster.counts["controller_resignations"] += 1
             self.machine.is_asked_to_leave = True
             self.cluster.step(self.machine, Resign(ready.resign_epoch))
 
-    def _append(self, ready: Ready) -> None:
+    def _append(self, ready: ControllerOutput) -> None:
         cluster, machine = self.cluster, self.machine
         assert ready.to_append is not None
-        cluster.controller_checks.writes(self, ready)
+        self._checks.writes(self, ready)
         if ready.base_offset != machine.node.next_append_offset:
             raise AssertionError(
                 f"{machine} decided at {ready.base_offset}, its log is at "
@@ -298,12 +305,12 @@ class SimulatedController:
             )
         self.images.note_batches(ready.to_append)
         if cluster.refuses_append(machine):
-            # As where no memory, or no room in the accumulator, is left.
+            # As without memory, or with a full accumulator.
             cluster.counts["refused_appends"] += 1
             self._append_failed()
             return
-        told = Append(self._last_token, ready.epoch, batches=ready.to_append)
-        for appended in cluster.step(machine, told).appended:
+        append = Append(self._last_token, ready.epoch, batches=ready.to_append)
+        for appended in cluster.step(machine, append).appended:
             if appended.error:
                 cluster.counts["failed_appends"] += 1
                 self._append_failed()
@@ -312,10 +319,10 @@ class SimulatedController:
         epoch = self.controller.epoch
         self._carry_out(self.controller.append_failed(self.now_ms()))
         if epoch >= 0:
-            self.cluster.controller_checks.gave_up(self, epoch)
+            self._checks.gave_up(self, epoch)
             self._after_loss()
 
     def _after_loss(self) -> None:
         self.undecided_heartbeats.clear()
         self.must_compare = True
-        self.cluster.controller_checks.lost_leadership(self)
+        self._checks.lost_leadership(self)

@@ -1,7 +1,7 @@
-"""Answers that went wrong on their way, or at a node that is out of order.
+"""Damaged responses: fetched records with a flipped bit or a lost end, and failed requests.
 
-Owns what a damaged answer looks like. `cluster` decides which answers are damaged, and the checks
-know a `DamagedFetchResponse` from a good one; a node does not.
+`cluster` decides which responses are damaged. The checks recognise a `DamagedFetchResponse`; a node
+cannot.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from kraft.raft.messages import UNKNOWN_SERVER_ERROR, FetchRequest, FetchResponse, Request
+from kraft.errors import UNKNOWN_SERVER_ERROR
+from kraft.raft.rpc import FetchRequest, FetchResponse, Request
 
-#: Of a batch: base offset, length, epoch, magic and the CRC itself lie before.
+#: The position in a batch after base offset, length, epoch, magic and the CRC itself.
 _CRC_COVERS_FROM = 21
 
 
 class DamagedFetchResponse(FetchResponse):
-    """A response whose last batch is not as its sender wrote it, to a fetch from this offset."""
+    """A response whose last batch is damaged, to a fetch from ``asked_offset``."""
 
     asked_offset: int = -1
 
@@ -24,7 +25,7 @@ class DamagedFetchResponse(FetchResponse):
 def damaged(
     response: FetchResponse, request: Request, draw: Callable[[], float], counts: Counter[str]
 ) -> FetchResponse:
-    """Flip a bit that the last batch's CRC covers, or cut that batch; TCP lets some through."""
+    """Flip a bit that the last batch's CRC covers, or cut that batch, which TCP may not detect."""
     assert isinstance(response.records, (bytes, memoryview))
     assert type(request) is FetchRequest
     counts["damaged_records"] += 1
@@ -37,9 +38,9 @@ def damaged(
         covered = end - position - _CRC_COVERS_FROM
         records[position + _CRC_COVERS_FROM + int(draw() * covered)] ^= 1 << int(draw() * 8)
     else:
-        # At least a byte is left of the batch: without any, nothing would be damaged.
+        # At least one byte of the batch remains: without it the rest would be undamaged.
         del records[position + 1 + int(draw() * (end - position - 1)) :]
-    spoilt = DamagedFetchResponse(
+    damaged_response = DamagedFetchResponse(
         response.error,
         response.epoch,
         response.leader_id,
@@ -48,12 +49,12 @@ def damaged(
         response.log_start_offset,
         records=bytes(records),
     )
-    spoilt.asked_offset = request.offset
-    return spoilt
+    damaged_response.asked_offset = request.offset
+    return damaged_response
 
 
 def failed(response: FetchResponse, counts: Counter[str]) -> FetchResponse:
-    """Return what a node answers whose request handler has failed (Kafka's unexpected errors)."""
+    """Return the response of a node whose request handler failed (Kafka's unexpected errors)."""
     counts["failed_answers"] += 1
     return FetchResponse(
         UNKNOWN_SERVER_ERROR, response.epoch, response.leader_id, response.leader_endpoints

@@ -1,15 +1,16 @@
-"""What happens to a simulated cluster: crashes, cuts, slow and full disks, and its operators.
+"""Faults of a simulated cluster: crashes, network partitions, bad disks, and operators' requests.
 
-Owns the choice of the next trouble and its undoing. `heal` takes everything back, so that the
-cluster must get on with its work.
+`Faults` draws the next fault and injects it; `heal` undoes all faults, so that the cluster must
+make progress again. `scenario` begins and ends them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from kraft.raft.interface import Resign, Role, Shutdown, SnapshotsCleaned, SnapshotStored
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
-from kraft.raft.messages import (
+from kraft.raft.rpc import (
     AddRaftVoterRequest,
     BeginQuorumEpochRequest,
     DescribeQuorumRequest,
@@ -22,24 +23,23 @@ from kraft.raft.messages import (
     UpdateKRaftVersionRequest,
     VoteRequest,
 )
-from kraft.raft.ready import Resign, Role, Shutdown, SnapshotsCleaned, SnapshotStored
 from kraft.raft.voters import Endpoint, ReplicaKey, VoterSet
-from kraft.simulation.cluster import Cluster
-from kraft.simulation.history import Violation
+from kraft.simulation.batch_tree import Violation
+from kraft.simulation.cluster import SimulatedCluster
 from kraft.simulation.machine import Machine, new_directory
 from kraft.simulation.storage import Storage
 
-MOST_VOTERS = 5
+MAX_VOTERS = 5
 
 
 class Faults:
-    """See the module's docstring; ``begin`` lets them come, ``heal`` ends them."""
+    """The faults of one cluster; `begin` starts a phase of faults, `heal` ends it."""
 
-    def __init__(self, cluster: Cluster, new_storage: type[Storage] = Storage) -> None:
+    def __init__(self, cluster: SimulatedCluster, new_storage: type[Storage] = Storage) -> None:
         self.cluster = cluster
         self.new_storage = new_storage
         self.random = cluster.random
-        #: Nodes that are down although nothing else is amiss.
+        #: Nodes that stay down in a calm phase.
         self.absent: list[Machine] = []
         self._phase = 0
         self._mean_ms = 0.0
@@ -70,7 +70,7 @@ class Faults:
         ]
         self._weights = [weight for weight, _ in table]
         self._faults = [fault for _, fault in table]
-        #: Now and then operators are busier than anything else.
+        #: The weights of a phase in which operators change voters most of the time.
         self._busy_weights = [
             weight * (8 if fault == self.change_voters else 1) for weight, fault in table
         ]
@@ -106,7 +106,7 @@ class Faults:
         cluster.at(cluster.now + wait_ms, self._next, phase)
 
     def heal(self) -> None:
-        """No fault from here on: all paths are open, all disks good, all nodes up."""
+        """End all faults: paths are open, disks good, all nodes up but the absent ones."""
         self._phase += 1
         self._is_on = False
         cluster = self.cluster
@@ -128,7 +128,7 @@ class Faults:
                 cluster.at(cluster.now + cluster.draw() * 100.0, self._restart, machine)
 
     def _choose_absent(self) -> list[Machine]:
-        """Nodes that stay down in the calm: whatever voters hold, a majority of them is up."""
+        """Choose nodes that stay down in a calm phase; a majority of every voter set is up."""
         machines = list(self.cluster.machines.values())
         absent: list[Machine] = []
         if self.random.random() < 0.7:
@@ -137,7 +137,7 @@ class Faults:
         self.random.shuffle(machines)
         for machine in machines[:2]:
             if machine.config.auto_join or machine.may_become_voter_until >= self.cluster.now:
-                # A request to make it a voter may still be on its way.
+                # A request to make it a voter may be under way.
                 continue
             if self._is_majority_left(voter_sets, [machine, *absent]):
                 absent.append(machine)
@@ -154,7 +154,7 @@ class Faults:
         return voter_sets
 
     def _is_majority_left(self, voter_sets: list[VoterSet], without: list[Machine]) -> bool:
-        """Whether each set keeps a majority that has its disks, without these machines."""
+        """Return whether a majority of each set keeps its disks without these machines."""
         machines = self.cluster.machines
         return all(
             2
@@ -168,12 +168,12 @@ class Faults:
         )
 
     def _restart(self, machine: Machine, _b: None = None, _c: None = None) -> None:
-        """Starts what is down, and ends what takes too long to shut down."""
+        """Start a stopped node; crash and start one whose shutdown takes too long."""
         if (machine.is_up and not machine.is_shutting_down) or machine in self.absent:
             return
         self.cluster.crash(machine)
         if self.random.random() < 0.2:
-            # The wall clock was set meanwhile.
+            # The wall clock was changed meanwhile.
             machine.clock_base += (self.random.random() - 0.5) * 120_000.0
         if self._is_on and self.random.random() < 0.1:
             self._move(machine)
@@ -219,7 +219,7 @@ class Faults:
             self._restart_later(machine)
 
     def wipe_observer(self) -> None:
-        """An observer gets a new disk; nobody counts on what it held."""
+        """Give an observer a new disk; no quorum needs the old one."""
         cluster = self.cluster
         voting: set[int] = set()
         for machine in cluster.machines.values():
@@ -239,9 +239,9 @@ class Faults:
             cluster.counts["wiped_disks"] += 1
 
     def replace_disk(self) -> None:
-        """A voter comes back on an empty disk, as a new replica; operators replace the old one.
+        """Start a voter with an empty disk, as a new replica; operators replace the old one.
 
-        One that the others can do without: a majority of every set of voters has its disks.
+        A majority of every voter set keeps its disks.
         """
         cluster = self.cluster
         machines = list(cluster.machines.values())
@@ -265,20 +265,20 @@ class Faults:
         cluster = self.cluster
         cluster.crash(machine)
         machine.wipe(
-            self.new_storage(machine.id, cluster.history, machine.config.static_voters),
+            self.new_storage(machine.id, cluster.tree, machine.config.static_voters),
             new_directory(self.random),
         )
         self._restart_later(machine)
 
     def fall_sick(self) -> None:
-        """All that others fetch of a node arrives damaged, or is an error; it knows nothing."""
+        """Damage all fetch responses of a node, or make them errors; the node does not notice."""
         machine = self.cluster.leader() if self.random.random() < 0.7 else self._any_up()
         if machine is not None:
             machine.answers_errors = self.random.random() < 0.5
             machine.sick_until = self.cluster.now + self.random.random() * 6000.0
 
     def pause(self) -> None:
-        """A node stands still, as in a long collection or a suspended machine."""
+        """Suspend a node, as in a long garbage collection or on a suspended machine."""
         machine = self.cluster.leader() if self.random.random() < 0.4 else self._any_up()
         if machine is not None:
             self.cluster.counts["pauses"] += 1
@@ -293,7 +293,7 @@ class Faults:
             machine.slow_until = self.cluster.now + self.random.random() * 4000.0
 
     def full_disk(self) -> None:
-        """The next write fails, and the node stops."""
+        """Make the next write of a node fail, which stops it."""
         machine = self._any_up()
         if machine is not None:
             machine.is_disk_full = True
@@ -316,7 +316,7 @@ class Faults:
         if machine is None:
             return
         ways = self.random.randrange(3)
-        # Now and then with others, which are too few to lead.
+        # Sometimes together with other voters, too few for a majority.
         voters = list(machine.node.log.voters.ids - {machine.id})
         voters.sort()
         self.random.shuffle(voters)
@@ -347,7 +347,7 @@ class Faults:
         self.cluster.blocked.clear()
 
     def _move(self, machine: Machine) -> None:
-        """A voter of a dynamic quorum comes back at another address; one at a time."""
+        """Restart a voter of a dynamic quorum at another address; one in a phase."""
         config = machine.config
         if self._has_moved or config.static_voters.ids or not config.endpoints:
             return
@@ -360,7 +360,7 @@ class Faults:
     # -- snapshots
 
     def snapshot(self) -> None:
-        """A node makes a snapshot at the end of a committed batch."""
+        """Make a snapshot at the end of a committed batch."""
         machine = self._any_up()
         if machine is None or machine.paused_until > self.cluster.now:
             return
@@ -376,7 +376,7 @@ class Faults:
             self.cluster.step(machine, SnapshotStored(id, size))
 
     def clean_snapshots(self) -> None:
-        """All but the latest snapshots go, and the log before them, in whole segments or not."""
+        """Remove all but the latest snapshots of a node, and the log before them."""
         machine = self._any_up()
         if machine is None or machine.paused_until > self.cluster.now:
             return
@@ -400,7 +400,7 @@ class Faults:
     # -- operators
 
     def change_voters(self) -> None:
-        """A voter is added or removed, the leader itself included."""
+        """Add or remove a voter; the removed one may be the leader."""
         cluster, random = self.cluster, self.random
         leader = cluster.leader()
         if leader is None:
@@ -418,9 +418,9 @@ class Faults:
             if not voters.is_voter(cluster.machines[voter.id].config.replica)
         ]
         if stale:
-            # Its disk was replaced: nobody else may go before the old replica has.
+            # Its disk was replaced: the old replica must be removed before any other.
             cluster.ask(leader, RemoveRaftVoterRequest(cluster_id, stale[0].key))
-        elif others and len(voters) < MOST_VOTERS and random.random() < 0.6:
+        elif others and len(voters) < MAX_VOTERS and random.random() < 0.6:
             machine = random.choice(others)
             machine.may_become_voter_until = cluster.now + 30_000.0
             cluster.ask(
@@ -438,13 +438,13 @@ class Faults:
             if random.random() < 0.25:
                 voter = voters.get(leader.id) or voter
             if not all(cluster.machines[id].knows_pre_vote for id in voters.ids - {voter.id}):
-                # Where it alone has that record, it can lead only by a pre-vote; nor in Kafka.
+                # If it alone has that record, it can be elected only by a pre-vote; as in Kafka.
                 return
             self._last_removal_at = cluster.now
             cluster.ask(leader, RemoveRaftVoterRequest(cluster_id, voter.key))
 
     def upgrade(self) -> None:
-        """kraft.version 0 -> 1."""
+        """Upgrade kraft.version from 0 to 1."""
         leader = self.cluster.leader()
         if leader is None or not leader.config.bootstrap_servers:
             return
@@ -465,11 +465,11 @@ class Faults:
             self.cluster.ask(machine, DescribeQuorumRequest())
 
     def strange_request(self) -> None:
-        """Somebody asks what makes no sense: it is refused, and changes nothing."""
+        """Send a request that makes no sense: the node rejects it, and does not change."""
         machine, random = self._any_up(), self.random
         now = self.cluster.now
-        # The simulation wakes a node a little late (`Cluster.step`): a timer that is due by the
-        # node's clock would be taken for the request's work.
+        # The simulation wakes a node a little late (see `SimulatedCluster.step`). A timer due by
+        # the node's clock would look like an effect of the request.
         if machine is None or machine.paused_until > now or machine.wake_at <= now + 0.01:
             return
         node, stranger = machine.node, ReplicaKey(random.choice((-1, 77)), new_directory(random))

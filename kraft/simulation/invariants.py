@@ -1,7 +1,7 @@
-"""What must be true of a cluster after every event, by name.
+"""Invariants of the quorum, checked after every event.
 
-Owns the checks over roles, votes, high watermarks and what is said to others; those over batches
-are in `history`, those over a disk in `storage`. Each looks only at what has changed:
+`InvariantChecks` has the checks of roles, votes, high watermarks and messages; those of batches are
+in `batch_tree`, those of a disk in `storage`. Each looks only at what has changed. By name:
 
 at_most_one_leader_per_epoch, epoch_never_goes_back, vote_once_per_epoch, leader_has_all_committed,
 leaders_are_voters,
@@ -14,29 +14,15 @@ a_leader_that_is_heard_leads_on, a_follower_gives_up_a_silent_leader, every_requ
 voters_say_what_they_support, commit_within_10_seconds, everyone_catches_up_within_10_seconds,
 no_assertion_fails, no_exception_escapes.
 
-Fed by `cluster`, which calls it before anything leaves a machine.
+`cluster` calls it before any write or message leaves a machine.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from kraft.raft.messages import (
-    NONE,
-    SNAPSHOT_NOT_FOUND,
-    AddRaftVoterResponse,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    LogSlice,
-    Request,
-    Response,
-    VoteRequest,
-    VoteResponse,
-)
-from kraft.raft.ready import (
+from kraft.errors import NONE, SNAPSHOT_NOT_FOUND
+from kraft.raft.interface import (
     DropSnapshotDownload,
     Event,
     InstallSnapshot,
@@ -49,22 +35,34 @@ from kraft.raft.ready import (
     StoreSnapshotChunk,
     Write,
 )
+from kraft.raft.rpc import (
+    AddRaftVoterResponse,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    LogSlice,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
 from kraft.raft.voters import ReplicaKey
+from kraft.simulation.batch_tree import BatchTree, Entry, Violation
 from kraft.simulation.damage import DamagedFetchResponse
-from kraft.simulation.history import Entry, History, Violation
 from kraft.simulation.machine import Machine
 
-#: A change of voters is answered within the request timeout (2 s), a slow disk adds seconds.
-MOST_OF_AN_ANSWER_MS = 6_000.0
+#: The longest time to a response: a change of the voters has the request timeout (2 s), and a slow
+#: disk adds seconds.
+LONGEST_RESPONSE_MS = 6_000.0
 
 
-class Checks:
-    """See the module's docstring."""
+class InvariantChecks:
+    """The checks of one cluster."""
 
-    def __init__(
-        self, history: History, machines: dict[int, Machine], counts: Counter[str]
-    ) -> None:
-        self.history = history
+    def __init__(self, tree: BatchTree, machines: dict[int, Machine], counts: Counter[str]) -> None:
+        self.tree = tree
         self.machines = machines
         self.counts = counts
         self._leaders: dict[int, int] = {}
@@ -88,20 +86,20 @@ class Checks:
                 )
         if change.role is Role.LEADER and machine.role is not Role.LEADER:
             leader_id = self._leaders.setdefault(epoch, machine.id)
-            # An election that was won and never got to the disk has not been.
+            # An election whose result was never durable does not count.
             if leader_id != machine.id or machine.storage.led_epoch >= epoch:
                 raise Violation(
                     "at_most_one_leader_per_epoch",
                     f"{machine} becomes leader of epoch {epoch}, which n{leader_id} has led",
                 )
-            committed = self.history.committed_before(epoch)
+            committed = self.tree.committed_before(epoch)
             if not machine.queued and not machine.writing and not machine.storage.holds(committed):
                 raise Violation(
                     "leader_has_all_committed",
                     f"{machine} leads epoch {epoch} with a log that ends at "
                     f"{machine.storage.last}; committed is {committed}",
                 )
-            self._is_one_to_lead(machine, committed)
+            self._check_may_lead(machine, committed)
             counts["elections"] += 1
             machine.led_since = now
             machine.heard.clear()
@@ -116,12 +114,15 @@ class Checks:
                 voters = machine.node.log.voters
                 is_voter = voters.is_voter(machine.config.replica)
                 counts["check_quorum_resignations" if is_voter else "removed_leaders"] += 1
-                self._had_to_resign(machine, now)
+                self._check_resignation(machine, now)
             machine.is_asked_to_leave = False
         machine.role, machine.epoch, machine.leader_id = change.role, epoch, change.leader_id
 
-    def _is_one_to_lead(self, machine: Machine, committed: Entry) -> None:
-        """Who leads votes by its log, or by what was committed: its removal may be uncommitted."""
+    def _check_may_lead(self, machine: Machine, committed: Entry) -> None:
+        """Check that a leader is a voter by its log or by the committed log.
+
+        Its removal may be uncommitted.
+        """
         replica = machine.config.replica
         if machine.queued or machine.writing or machine.config.static_voters.is_voter(replica):
             return
@@ -133,8 +134,8 @@ class Checks:
                 f"{voter_sets[1]} up to {committed}",
             )
 
-    def _had_to_resign(self, machine: Machine, now: float) -> None:
-        """A leader leads on while voters fetch from it, until its removal is committed."""
+    def _check_resignation(self, machine: Machine, now: float) -> None:
+        """Check that a leader does not resign while voters fetch from it and it is not removed."""
         voters, config = machine.node.log.voters, machine.config
         changed = machine.storage.last.voters_entry
         if not voters.is_voter(config.replica) and changed is not None and changed.is_committed:
@@ -150,19 +151,19 @@ class Checks:
                     f"the last moments, its removal {changed} is not committed",
                 )
 
-    def gives_up_a_silent_leader(self, machine: Machine, event: Event, now: float) -> None:
-        """A follower stands for election once nothing good came from its leader for the timeout.
+    def check_silent_leader(self, machine: Machine, event: Event, now: float) -> None:
+        """Check that a follower starts an election after the fetch timeout without valid responses.
 
-        Errors and records that are damaged are nothing good. Held against what the network brought.
+        Errors and damaged records are not valid. Checked against the messages that were delivered.
         """
         node = machine.node
-        following, download = node.following, node.download
+        following = node.role_state
         end_offset = node.log.end_offset
         is_news = following is not machine.followed or end_offset != machine.followed_end
         if type(event) is ResponseReceived:
             response = event.response
             if type(response) is DamagedFetchResponse:
-                # What was asked for before the log grew says only that the leader is there.
+                # A response to a fetch from an old offset only shows that the leader is alive.
                 is_news |= response.asked_offset != machine.followed_end
             else:
                 is_news |= getattr(response, "error", -1) in (NONE, SNAPSHOT_NOT_FOUND)
@@ -170,7 +171,7 @@ class Checks:
             is_news |= type(event.request) is EndQuorumEpochRequest
         elif type(event) in (SnapshotStored, SnapshotRefused):
             is_news = True
-        if is_news or not node.is_electable or (download is not None and download.is_installing):
+        if is_news or not node.is_electable or node.is_installing:
             machine.followed, machine.followed_end = following, end_offset
             machine.good_news_at = now
             return
@@ -182,25 +183,25 @@ class Checks:
                 f"good came for {silent_ms:.0f} ms",
             )
 
-    def answers_in_time(self, machine: Machine, now: float) -> None:
-        """Every request is answered, a change of voters too, which waits longest (2 s)."""
+    def check_response_times(self, machine: Machine, now: float) -> None:
+        """Check that every request is answered in time; a change of voters waits longest (2 s)."""
         for asked in machine.asked.values():
-            if max(asked.at, machine.paused_until_at_most) < now - MOST_OF_AN_ANSWER_MS:
+            if max(asked.at, machine.paused_until_at_most) < now - LONGEST_RESPONSE_MS:
                 raise Violation(
                     "every_request_is_answered",
                     f"{machine} has not answered {asked.request!r} of {asked.at:.0f} at {now:.0f}",
                 )
             return
 
-    def is_heard(self, machine: Machine, now: float) -> None:
-        """A leader that no majority has fetched from for two periods leads no more (KAFKA-15489).
+    def check_quorum(self, machine: Machine, now: float) -> None:
+        """Check that a leader resigns if no majority fetches for two periods (KAFKA-15489).
 
-        Two, as its timer begins anew when the last of a majority is heard, and the first of them
-        may have been silent since the beginning of the period.
+        Two, because the timer restarts when the last voter of a majority fetches; the first one may
+        have been silent since the beginning of the period.
         """
         voters = machine.node.log.voters
         if voters is not machine.heard_voters:
-            # Until now others were enough.
+            # Until now other voters counted.
             machine.heard_voters, machine.led_since = voters, now
         needed = voters.majority - voters.is_voter(machine.config.replica)
         heard = machine.heard
@@ -240,7 +241,7 @@ class Checks:
             self.counts["acknowledged"] += 1
 
     def verify(self, machine: Machine) -> None:
-        """Holds what the machine has on disk below its high watermark against what is committed."""
+        """Compare the machine's log below its high watermark with the committed batches."""
         high_watermark, storage = machine.high_watermark, machine.storage
         if machine.verified_offset >= high_watermark:
             return
@@ -265,7 +266,7 @@ class Checks:
         if new:
             self._check_new_commit(machine, new[-1])
             for entry in new:
-                self.history.commit(entry, machine.epoch)
+                self.tree.commit(entry, machine.epoch)
         if newest is not None:
             machine.verified_offset = newest.end_offset
         if machine.role is Role.LEADER and machine.verified_offset < high_watermark:
@@ -293,7 +294,7 @@ class Checks:
             disk = other.disk_of(voter.key)
             if disk is None:
                 continue
-            # Who has not heard of this epoch may still be told by an older leader to cut it off.
+            # An older leader may still have a node truncate it that does not know this epoch.
             holding += disk.election.epoch >= machine.epoch and disk.holds(entry)
         if holding * 2 <= len(voters):
             raise Violation(
@@ -302,8 +303,8 @@ class Checks:
             )
         self.counts["commits"] += 1
 
-    def knows_voters(self, machine: Machine) -> None:
-        """The node's voters are those of its log, once the disk has all of it."""
+    def check_voters(self, machine: Machine) -> None:
+        """Check that the node acts by the voters of its log, once all of it is on disk."""
         last = machine.storage.last
         if machine.checked_voters is last.voters:
             return
@@ -315,7 +316,7 @@ class Checks:
                 f"{machine} acts by {voters}, its log ends at {last} with {last.voters}",
             )
 
-    # -- what is written and said
+    # -- writes and messages
 
     def writes(self, machine: Machine, writes: list[Write]) -> None:
         for write in writes:
@@ -359,11 +360,11 @@ class Checks:
         if type(response) is FetchResponse:
             if response.epoch > storage.election.epoch:
                 self._not_durable(machine, response)
-            if response.high_watermark > self.history.committed.end_offset:
+            if response.high_watermark > self.tree.committed.end_offset:
                 raise Violation(
                     "acknowledged_is_committed",
                     f"{machine} tells the high watermark {response.high_watermark}, "
-                    f"committed is {self.history.committed}",
+                    f"committed is {self.tree.committed}",
                 )
             if type(response.records) is LogSlice:
                 response.records = storage.read(response.records)
@@ -396,7 +397,7 @@ class Checks:
     def _vote(
         self, machine: Machine, epoch: int, candidate: ReplicaKey, request: VoteRequest
     ) -> None:
-        """A vote is told: it must be on disk, and the only one of this replica in the epoch."""
+        """Check that a vote is durable and the only one of this replica in the epoch."""
         election = machine.storage.election
         if election.epoch < epoch or (
             election.epoch == epoch

@@ -1,9 +1,8 @@
-"""The committed log as a slow, obvious reader understands it, and what must be true of it.
+"""Ledger: the metadata of the committed log by a slow, obvious reader, and its invariants.
 
-Owns the one true account of a simulated cluster's metadata: `Ledger` folds each committed batch
-into plain dictionaries, transactions held back until they end, and keeps a replay by the code under
-test beside it. Fed by `LedgerHistory`, at each batch once; what controllers and brokers hold is
-compared with it by `controller_checks`. Its invariants, by name:
+`Ledger` applies each committed batch to plain dictionaries, a transaction only at its end, and also
+to a replay by the code under test. `LedgerTree` passes each batch once; `controller_checks`
+compares controllers and brokers with the ledger. Its invariants, by name:
 
 nothing_between_the_records_of_a_transaction, the_next_controller_aborts_the_transaction,
 a_leader_is_alive_and_in_sync, producer_ids_only_grow, the_replay_is_what_the_log_says.
@@ -15,21 +14,21 @@ from bisect import bisect_left
 from typing import Any
 
 from kraft import records
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch_records import iterate
 from kraft.image.configs import TOPIC
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.raft.voters import VoterSet
 from kraft.records import Record, decode_value
-from kraft.simulation.history import Entry, Violation
-from kraft.simulation.state_storage import StateHistory
+from kraft.simulation.batch_tree import Entry, Violation
+from kraft.simulation.state_storage import StateTree
 
-#: What a large operation writes: nothing else may lie within its transaction.
+#: The records of a large operation: its transaction contains no others.
 _OF_TOPICS = (records.Topic, records.Partition, records.Config, records.RemoveTopic)
 _OF_THE_BOOTSTRAP = (records.FeatureLevel, records.Config)
 
 
-class Topic:
-    """A topic: its id, and which partitions it has."""
+class LedgerTopic:
+    """A topic: its id and the ids of its partitions."""
 
     def __init__(self, id: bytes) -> None:
         self.id = id
@@ -37,7 +36,7 @@ class Topic:
 
 
 class Broker:
-    """A registration: its epoch, and whether it is fenced."""
+    """A broker registration."""
 
     def __init__(self, epoch: int, is_fenced: bool, incarnation_id: bytes) -> None:
         self.epoch = epoch
@@ -46,31 +45,31 @@ class Broker:
 
 
 class Ledger:
-    """See the module's docstring."""
+    """The metadata of one cluster's committed log."""
 
     def __init__(self) -> None:
         self.end_offset = 0
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, LedgerTopic] = {}
         self._names: dict[bytes, str] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.brokers: dict[int, Broker] = {}
         self.next_producer_id = 0
-        #: Transactions that are over: their first and last offsets, ascending.
+        #: The first and last offsets of ended transactions, ascending.
         self._begins: list[int] = []
         self._ends: list[int] = []
         self.open_since: int | None = None
         self._open_epoch = -1
         self._waiting: list[Record] = []
         self.abort_count = self.transaction_count = 0
-        #: The same by the code under test, transactions as they come.
-        self.replay = Cluster(journaling=True)
+        #: The state of the code under test, which applies transactions as they come.
+        self.replay = MetadataState(journaling=True)
         self._partitions: dict[tuple[str, int], Any] = {}
         self._partitions_at = -1
 
     # -- a batch is committed
 
     def take(self, entry: Entry) -> None:
-        """Folds a committed batch in."""
+        """Apply a committed batch."""
         self.replay.apply(entry.data)
         self.end_offset = entry.end_offset
         if not entry.is_control:
@@ -124,7 +123,7 @@ class Ledger:
 
     def _fold(self, record: Record, touched: set[tuple[bytes, int]]) -> None:
         if isinstance(record, records.Topic):
-            self.topics[record.name] = Topic(bytes(record.topic_id))
+            self.topics[record.name] = LedgerTopic(bytes(record.topic_id))
             self._names[bytes(record.topic_id)] = record.name
         elif isinstance(record, records.Partition):
             self.topics[self._names[bytes(record.topic_id)]].partitions.add(record.partition_id)
@@ -163,7 +162,7 @@ class Ledger:
         else:
             self.configs.setdefault(key, {})[record.name] = record.value
 
-    # -- what holds at the end of each batch
+    # -- checks at the end of each batch
 
     def _touch_led_by(self, broker_id: int, touched: set[tuple[bytes, int]]) -> None:
         table = self.replay.table
@@ -193,7 +192,7 @@ class Ledger:
             )
 
     def is_inside_transaction(self, offset: int) -> bool:
-        """Whether a state that ends at ``offset`` would show a part of a transaction."""
+        """Return whether a state that ends at ``offset`` contains a part of a transaction."""
         if self.open_since is not None and offset > self.open_since:
             return True
         index = bisect_left(self._begins, offset) - 1
@@ -202,13 +201,13 @@ class Ledger:
     # -- comparing
 
     def partitions(self) -> dict[tuple[str, int], Any]:
-        """Every partition of the replay; kept, as several nodes are compared with it."""
+        """Return every partition of the replay; cached, as it is compared with several nodes."""
         if self._partitions_at != self.end_offset:
             self._partitions, self._partitions_at = partitions_of(self.replay), self.end_offset
         return self._partitions
 
     def summary(self) -> dict[str, Any]:
-        """What the log says, in a form that a `Cluster` can be brought into as well."""
+        """Return topics, configurations, brokers and producer ids, comparable with `summary_of`."""
         return {
             "topics": {
                 name: (topic.id, len(topic.partitions)) for name, topic in self.topics.items()
@@ -221,8 +220,8 @@ class Ledger:
         }
 
 
-def summary_of(cluster: Cluster) -> dict[str, Any]:
-    """What `Ledger.summary` gives, of a replayed state in which no transaction is open."""
+def summary_of(cluster: MetadataState) -> dict[str, Any]:
+    """Return the same as `Ledger.summary`, of a replayed state without an open transaction."""
     table, state = cluster.table, cluster.state
     return {
         "topics": {
@@ -235,8 +234,8 @@ def summary_of(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def partitions_of(cluster: Cluster) -> dict[tuple[str, int], Any]:
-    """Every partition by topic and id, directories by their ids."""
+def partitions_of(cluster: MetadataState) -> dict[tuple[str, int], Any]:
+    """Return every partition by topic name and partition id, with its directories' ids."""
     table = cluster.table
     found = {}
     directories: dict[int, bytes] = {}
@@ -252,8 +251,8 @@ def partitions_of(cluster: Cluster) -> dict[tuple[str, int], Any]:
     return found
 
 
-class LedgerHistory(StateHistory):
-    """A history whose committed batches go into a ledger."""
+class LedgerTree(StateTree):
+    """A batch tree that applies committed batches to a ledger."""
 
     def __init__(self, voters: VoterSet | None, level: int) -> None:
         super().__init__(voters, level)

@@ -1,10 +1,9 @@
-"""Whether a history of operations on one object could have happened one after the other.
+"""Linearizability: whether concurrent operations on one object are equal to some serial order.
 
-Owns the search of Wing and Gong with remembered dead ends (Lowe): operations may be put in any
-order in which none comes before another that had ended when it began. An operation whose outcome
-nobody knows (a timeout, a lost connection, NOT_CONTROLLER) may have happened at any later time, or
-never. Pure; fed by `clients` with one history for each key, as the objects do not depend on each
-other.
+The search is Wing and Gong's, with remembered dead ends (Lowe): an order is possible if no
+operation comes before another one that ended before it began. An operation of unknown outcome (a
+timeout, a lost connection, NOT_CONTROLLER) may have happened at any later time, or never. `clients`
+passes one history for each key, as the objects are independent.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 _NEVER = float("inf")
-#: What a step gives where the outcome cannot be.
+#: The result of a step whose outcome is impossible.
 IMPOSSIBLE: Any = object()
 
 
 @dataclass(slots=True)
 class Call:
-    """One operation: asked at ``start``, answered with ``outcome`` at ``end``.
+    """One operation, requested at ``start`` and answered with ``outcome`` at ``end``.
 
-    ``outcome`` None: not known, and ``end`` is then infinite.
+    ``outcome`` None: unknown; ``end`` is infinite then.
     """
 
     kind: str
@@ -36,12 +35,12 @@ class Call:
         return self.outcome is not None
 
 
-#: From a state and a call to the state after it, IMPOSSIBLE where its outcome does not fit.
+#: Return the state after a call, or IMPOSSIBLE if its outcome does not fit the state before.
 Step = Callable[[Any, Call], Any]
 
 
 def is_linearizable(calls: Sequence[Call], step: Step, state: Hashable) -> bool:
-    """Whether some order of the calls explains every known outcome, from ``state`` on."""
+    """Return whether some order of the calls explains every known outcome, from ``state`` on."""
     ordered = sorted(calls, key=lambda call: call.start)
     known = sum(1 << number for number, call in enumerate(ordered) if call.is_known)
     stack: list[tuple[int, Any]] = [(0, state)]
@@ -50,7 +49,7 @@ def is_linearizable(calls: Sequence[Call], step: Step, state: Hashable) -> bool:
         done, state = stack.pop()
         if done & known == known:
             return True
-        # What begins after another that is still to come has ended cannot be next.
+        # The next call began before every other remaining call had ended.
         horizon = min(call.end for number, call in enumerate(ordered) if not done >> number & 1)
         for number, call in enumerate(ordered):
             if done >> number & 1:
@@ -68,9 +67,9 @@ def is_linearizable(calls: Sequence[Call], step: Step, state: Hashable) -> bool:
 
 
 def topic_step(state: Any, call: Call) -> Any:
-    """A topic's name: ``state`` is None, or (id, number of partitions).
+    """Apply a call to a topic name; ``state`` is None, or (id, number of partitions).
 
-    Outcomes: done, exists, absent, few (a topic does not shrink), or what was read in a tuple.
+    Outcomes: done, exists, absent, few (a topic does not shrink), or ("read", state).
     """
     outcome = call.outcome
     if call.kind == "create":
@@ -92,7 +91,7 @@ def topic_step(state: Any, call: Call) -> Any:
 
 
 def value_step(state: Any, call: Call) -> Any:
-    """A configuration: ``state`` is its value, None where it is not set."""
+    """Apply a call to a configuration; ``state`` is its value, or None if it is not set."""
     if call.kind == "set":
         return call.given
     assert call.kind == "read"

@@ -1,22 +1,22 @@
-"""A disk whose log is the house's own (`kraft._core.log`), in files that lie in memory.
+"""Log storage: a simulated disk with kraft's real log (`kraft._core.log`) in memory files.
 
-Owns the real log beside the model of it in `storage`: each write goes to both, each read is held
-against the other, and after a crash it is the real log's recovery that says what is left. Slower
-than the model, so that only a share of the seeds has it; what it adds is that the model is right.
+Each write goes to the real log and to its model in `storage`, and both must return the same reads.
+After a crash, the recovery of the real log decides which batches are left. This proves the model
+right; it is slower, so that only a share of the seeds uses it.
 
-A crash keeps what was synced and any number of the bytes behind it; index files may be cut short.
+A crash keeps the synced bytes and any number of the bytes after them; it may cut index files short.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from kraft._core.log import Log
+from kraft._core.log.log import Log
+from kraft.raft.interface import AppendBatches
 from kraft.raft.log_view import LogView
-from kraft.raft.messages import LogSlice, OffsetAndEpoch
-from kraft.raft.ready import AppendBatches
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch
 from kraft.raft.voters import VoterSet
-from kraft.simulation.history import History, Violation
+from kraft.simulation.batch_tree import BatchTree, Violation
 from kraft.simulation.memory_disk import MemoryDisk, MemoryFile
 from kraft.simulation.storage import Storage
 
@@ -25,7 +25,7 @@ SEGMENT_BYTES = 16 * 1024
 
 
 class CrashingFile(MemoryFile):
-    """Remembers how much of it is synced."""
+    """A file that records how many of its bytes are synced."""
 
     _disk: CrashingDisk
 
@@ -39,7 +39,7 @@ class CrashingFile(MemoryFile):
 
 
 class CrashingDisk(MemoryDisk):
-    """A file's synced bytes outlive a crash; of the others, of a log, any number of the first."""
+    """A disk that keeps synced bytes in a crash, and any number of a log's first unsynced ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,16 +67,16 @@ class CrashingDisk(MemoryDisk):
                 kept += int(random.random() * (len(content) - kept + 1))
             elif random.random() < 0.5:
                 kept = len(content)
-            # The old process may still hold the old bytes: a new one gets its own.
+            # The old process may still refer to the old bytes: the new one gets a copy.
             self.files[path] = bytearray(content[:kept])
             self.lasting[path] = kept
 
 
 class LogStorage(Storage):
-    """See the module's docstring."""
+    """A disk with the real log beside its model."""
 
-    def __init__(self, owner_id: int, history: History, static_voters: VoterSet) -> None:
-        super().__init__(owner_id, history, static_voters)
+    def __init__(self, owner_id: int, tree: BatchTree, static_voters: VoterSet) -> None:
+        super().__init__(owner_id, tree, static_voters)
         self._disk = CrashingDisk()
         self._log = self._open()
 
@@ -85,7 +85,7 @@ class LogStorage(Storage):
             DIRECTORY, disk=self._disk, segment_bytes=SEGMENT_BYTES, index_max_bytes=4096
         )
 
-    # -- the same to both
+    # -- writes to both logs
 
     def sync(self) -> None:
         self._log.sync()
@@ -93,41 +93,41 @@ class LogStorage(Storage):
     def _append(self, write: AppendBatches) -> None:
         super()._append(write)
         first, last = self._log.append(write.batches, verify_crc=True)
-        self._agree("append", (first, last + 1), (write.base_offset, write.end_offset))
+        self._compare("append", (first, last + 1), (write.base_offset, write.end_offset))
 
     def _truncate(self, end_offset: int) -> None:
         super()._truncate(end_offset)
-        self._agree("truncate", self._log.truncate_to(end_offset), end_offset)
+        self._compare("truncate", self._log.truncate_to(end_offset), end_offset)
 
     def begin_at(self, id: OffsetAndEpoch) -> None:
         super().begin_at(id)
         self._log.truncate_fully_and_start_at(id.offset)
-        self._agree("begin", self._log.log_end_offset, id.offset)
+        self._compare("begin", self._log.log_end_offset, id.offset)
 
     def clean(self, keep: int, start_offset: int) -> OffsetAndEpoch:
         earliest = super().clean(keep, start_offset)
         self._log.advance_log_start(start_offset)
         return earliest
 
-    # -- what both say
+    # -- comparisons of both logs
 
     def read(self, slice: LogSlice) -> bytes:
         data = super().read(slice)
         real = bytes(self._log.fetch(slice.offset, slice.max_size))
         size = min(len(data), len(real))
-        self._agree("read", real[:size], data[:size])
+        self._compare("read", real[:size], data[:size])
         if data and not size:
             raise Violation("the_log_keeps_its_word", f"{slice} is empty in the real log")
         return data
 
-    def _agree(self, what: str, real: object, expected: object) -> None:
+    def _compare(self, what: str, real: object, expected: object) -> None:
         if real != expected:
             raise Violation(
                 "the_log_keeps_its_word", f"{what}: the real log says {real!r}, not {expected!r}"
             )
 
     def _lose(self, synced: int, random: Random) -> None:
-        """The crash happens to the files, and the recovery of the real log says what is left."""
+        """Crash the files; the recovery of the real log decides which batches are left."""
         self._disk.crash(random)
         self._log = self._open()
         end_offset = self._log.log_end_offset
@@ -141,15 +141,15 @@ class LogStorage(Storage):
 
     def boot(self) -> LogView:
         view = super().boot()
-        self._agree("end", self._log.log_end_offset, self.end_offset)
+        self._compare("end", self._log.log_end_offset, self.end_offset)
         entries = iter(self.entries)
         for batch in self._log.batches():
             if batch.last_offset < self.start_offset:
                 continue
             entry = next(entries)
-            self._agree("recovered batch", bytes(batch.data), entry.data)
-        self._agree("batches left over", next(entries, None), None)
+            self._compare("recovered batch", bytes(batch.data), entry.data)
+        self._compare("batches left over", next(entries, None), None)
         known = dict(self._log.epochs)
         for epoch, start_offset in view.epochs.entries[1:]:
-            self._agree(f"start of epoch {epoch}", known.get(epoch), start_offset)
+            self._compare(f"start of epoch {epoch}", known.get(epoch), start_offset)
         return view

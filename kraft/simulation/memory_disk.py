@@ -1,7 +1,7 @@
-"""A disk in memory: the file-system port of `kraft._core.disk`, in plain Python.
+"""Memory disk: the file-system port `kraft._core.log.disk` in plain Python.
 
-A file is a bytearray, a directory is a name that was made. `refuse` makes the next call of an
-operation fail as a disk would.
+A file is a bytearray; a directory is a name. `refuse` makes the next call of an operation fail as a
+disk would.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class MemoryDisk:
         self._refused: set[str] = set()
 
     def refuse(self, operation: str) -> None:
-        """The next `operation` (write, truncate, begin_sync, sync, remove, rename, sync_directory)
-        fails.
+        """Make the next call of an operation fail.
+
+        Operations: write, truncate, begin_sync, sync, remove, rename, sync_directory.
         """
         self._refused.add(operation)
 
@@ -83,12 +84,12 @@ class MemoryDisk:
         if create:
             self.files.setdefault(path, bytearray())
         if path not in self.files:
-            raise StorageError(f"cannot open {path}: it is not there")
+            raise StorageError(f"cannot open {path}: no such file")
         return MemoryFile(self, path, self.files[path], read_only)
 
     def list(self, directory: str, /) -> list[str]:
         if directory not in self.directories:
-            raise StorageError(f"cannot list {directory}: it is not there")
+            raise StorageError(f"cannot list {directory}: no such file")
         start = directory + "/"
         return sorted(path[len(start) :] for path in self.files if path.startswith(start))
 

@@ -1,17 +1,16 @@
-"""One history of a seed, whole or with some of its faults left out, as a line of text.
-
-Owns the specification of a replay and how it is run. As text:
+"""Replays: a seed, whole or without some of its faults, as one line of text.
 
     quorum:1173:10000
     quorum:1173:813:without=loss,pause,1003,2010-2030
     controllers:17:4001:only=2000,2007:hurried:nodes=3
 
-The kind of simulation, the seed, the events after which no more trouble begins; then which faults
-are left out, by name or number, or which alone are kept; whether the waiting goes with them; and
-how many of the nodes there are. The faults of the first phase of trouble have the numbers from 1000
-on, those of the second from 2000.
+The fields are the kind of simulation, the seed, and the number of events after which no new phase
+of faults begins. Options follow: the faults to leave out, by name or number; or the only faults to
+keep; whether the waiting time between faults is left out too; how many of the nodes to build. The
+faults of the first phase have the numbers from 1000 on, those of the second from 2000.
 
-Where anything is left out the seed runs twice: first as it is, for the `Tape`, then by the tape.
+A replay that leaves anything out runs the seed twice: first unchanged, to record its
+`RecordedChoices`, then from that record.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from typing import NamedTuple
 
 from kraft.errors import InvalidRequestError
 from kraft.simulation import scenario, whole_scenario
-from kraft.simulation.scenario import Outcome
-from kraft.simulation.tape import Tape
-from kraft.simulation.weather import NOTHING, Suppressed
+from kraft.simulation.conditions import NOTHING, Suppressed
+from kraft.simulation.recorded_choices import RecordedChoices
+from kraft.simulation.scenario import RunOutcome
 
 
-class Kind(NamedTuple):
-    """What is simulated: the quorum alone, or whole clusters."""
+class SimulationKind(NamedTuple):
+    """A kind of simulation: the quorum alone, or whole clusters."""
 
     name: str
-    run_seed: Callable[..., Outcome]
-    #: What the random source of a seed begins with.
+    run_seed: Callable[..., RunOutcome]
+    #: Return the seed of the random source for a seed of this kind.
     random_of: Callable[[int], int]
-    #: Events of a seed, where nobody says how many.
+    #: The default number of events of a seed.
     event_limit: int
-    #: The counts that a summary on one line tells.
+    #: The counts in a one-line summary.
     counts: tuple[str, ...]
 
 
-QUORUM = Kind(
+QUORUM = SimulationKind(
     "quorum",
     scenario.run_seed,
     int,
@@ -56,7 +55,7 @@ QUORUM = Kind(
         "calms",
     ),
 )
-CONTROLLERS = Kind(
+CONTROLLERS = SimulationKind(
     "controllers",
     whole_scenario.run_seed,
     whole_scenario.random_of,
@@ -80,13 +79,13 @@ KINDS = {kind.name: kind for kind in (QUORUM, CONTROLLERS)}
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """See the module's docstring. ``str`` gives the text, `parse` reads it."""
+    """One run of a seed; ``str`` formats it, `parse` reads the text."""
 
-    kind: Kind
+    kind: SimulationKind
     seed: int
     event_limit: int
     suppressed: Suppressed = NOTHING
-    most_nodes: int | None = None
+    max_nodes: int | None = None
 
     def __str__(self) -> str:
         text = f"{self.kind.name}:{self.seed}:{self.event_limit}"
@@ -97,46 +96,46 @@ class Replay:
             text += ":only=" + ",".join(_ranges(kept))
         if is_hurried:
             text += ":hurried"
-        if self.most_nodes is not None:
-            text += f":nodes={self.most_nodes}"
+        if self.max_nodes is not None:
+            text += f":nodes={self.max_nodes}"
         return text
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the seed as it is."""
-        return self.suppressed == NOTHING and self.most_nodes is None
+        """Whether nothing is left out."""
+        return self.suppressed == NOTHING and self.max_nodes is None
 
-    def run(self, *, is_traced: bool = False) -> Outcome:
-        """The history. Its violation, if there is one, is in the outcome."""
+    def run(self, *, is_traced: bool = False) -> RunOutcome:
+        """Run it; the outcome contains the violation, if there is one."""
         if self.is_whole:
             return self.kind.run_seed(self.seed, self.event_limit, is_traced=is_traced)
         return self.run_by(self.record()[0], is_traced=is_traced)
 
-    def record(self) -> tuple[Tape, Outcome]:
-        """The seed as it is, and all that it drew."""
-        tape = Tape(self.kind.random_of(self.seed))
-        return tape, self.kind.run_seed(self.seed, self.event_limit, tape=tape)
+    def record(self) -> tuple[RecordedChoices, RunOutcome]:
+        """Run the whole seed; return its recorded choices and outcome."""
+        choices = RecordedChoices(self.kind.random_of(self.seed))
+        return choices, self.kind.run_seed(self.seed, self.event_limit, choices=choices)
 
-    def run_by(self, recorded: Tape, *, is_traced: bool = False) -> Outcome:
-        """The history, by a tape of the whole seed with the same limit of events."""
+    def run_by(self, recorded: RecordedChoices, *, is_traced: bool = False) -> RunOutcome:
+        """Run it from the choices of the whole seed, recorded with the same event limit."""
         return self.kind.run_seed(
             self.seed,
             self.event_limit,
             is_traced=is_traced,
-            tape=Tape(self.kind.random_of(self.seed), recorded),
-            most_nodes=self.most_nodes,
+            choices=RecordedChoices(self.kind.random_of(self.seed), recorded),
+            max_nodes=self.max_nodes,
             suppressed=self.suppressed,
         )
 
 
 def parse(text: str) -> Replay:
-    """A replay from its text. Raises InvalidRequestError where it is none."""
+    """Parse the text of a replay. Raises InvalidRequestError if it is malformed."""
     try:
         kind, seed, event_limit, *options = text.strip().split(":")
         names: set[str] = set()
         numbers: frozenset[int] = frozenset()
         kept: frozenset[int] | None = None
-        most_nodes: int | None = None
+        max_nodes: int | None = None
         is_hurried = False
         for option in options:
             name, equals, value = option.partition("=")
@@ -149,7 +148,7 @@ def parse(text: str) -> Replay:
             elif name == "only":
                 kept = _numbers(items)
             elif name == "nodes" and int(value) > 0:
-                most_nodes = int(value)
+                max_nodes = int(value)
             elif option == "hurried":
                 is_hurried = True
             else:
@@ -159,7 +158,7 @@ def parse(text: str) -> Replay:
         if int(seed) < 0 or int(event_limit) < 1:
             raise ValueError("a seed is not negative, and there are events")
         suppressed = Suppressed(frozenset(names), numbers, kept, is_hurried)
-        return Replay(KINDS[kind], int(seed), int(event_limit), suppressed, most_nodes)
+        return Replay(KINDS[kind], int(seed), int(event_limit), suppressed, max_nodes)
     except ValueError as error:
         raise InvalidRequestError(
             f"{text!r} is no replay, as quorum:1173:10000:only=2000,2007-2009:nodes=3: {error}"
@@ -167,7 +166,7 @@ def parse(text: str) -> Replay:
 
 
 def _numbers(items: Iterable[str]) -> frozenset[int]:
-    """What ``3`` and ``40-60`` name; both ends are meant."""
+    """Return the numbers of items like ``3`` and ``40-60``, both ends included."""
     numbers: set[int] = set()
     for item in items:
         first, dash, last = item.partition("-")
@@ -176,7 +175,7 @@ def _numbers(items: Iterable[str]) -> frozenset[int]:
 
 
 def _ranges(numbers: Collection[int]) -> list[str]:
-    """`_numbers`, the other way round."""
+    """Format numbers as items that `_numbers` reads."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and number == ranges[-1][1] + 1:

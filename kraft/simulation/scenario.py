@@ -1,8 +1,9 @@
-"""From a seed to a cluster: how many voters and observers, which settings, and what happens to it.
+"""Scenario of a seed: build a cluster from it, run it through phases of faults and calm.
 
-Owns the alternation of two phases. In the first, faults, clients and changes of voters come at
-random; then all faults stop, everything that is down starts, and within 10 simulated seconds a new
-record must be committed and known to every node. `run_seed` is what all commands and tests call.
+A seed decides the numbers of voters and observers, their settings, and all events. Two phases
+alternate. In a phase of trouble, faults, clients and changes of the voters come at random. In a
+calm phase all faults stop and stopped nodes start; within 10 simulated seconds a new record must be
+committed and known to every node. Commands and tests call `run_seed`.
 """
 
 from __future__ import annotations
@@ -16,35 +17,35 @@ from traceback import format_exception
 from zlib import crc32
 
 from kraft.errors import ReplayError
-from kraft.raft.config import RaftConfig
+from kraft.raft.config import RaftSettings
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
 from kraft.raft.node import Node
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
-from kraft.simulation.cluster import Cluster
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
+from kraft.simulation.batch_tree import BatchTree, Violation
+from kraft.simulation.cluster import SimulatedCluster
+from kraft.simulation.conditions import NOTHING, NUMBERS_PER_PHASE, FaultConditions, Suppressed
 from kraft.simulation.faults import Faults
-from kraft.simulation.history import History, Violation
 from kraft.simulation.log_storage import LogStorage
 from kraft.simulation.machine import Machine, new_directory
+from kraft.simulation.recorded_choices import RecordedChoices
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
-from kraft.simulation.tape import Tape
-from kraft.simulation.weather import NOTHING, NUMBERS_OF_A_PHASE, Suppressed, Weather
 
 CLUSTER_ID = "simulated-cluster"
 LISTENER = "CONTROLLER"
-#: A name that leads to a node wherever it has moved to.
+#: Base of the ports at which a node is reachable wherever it has moved to.
 BOOTSTRAP_PORT = 8000
-#: One seed of so many writes its logs with the house's own code; the others have a model of it.
+#: One seed of so many uses kraft's real log (`log_storage`); the others use its model.
 REAL_LOG_EVERY = 8
-CALM = Weather(append_interval_ms=100.0)
-#: A phase of trouble itself, as a fault: suppressed, the calm before it goes on.
+CALM = FaultConditions(append_interval_ms=100.0)
+#: The name of a phase of trouble as a fault: if suppressed, the calm before it goes on.
 TROUBLE = "trouble"
-#: How often a calm phase looks whether it has been proved.
+#: How often a calm phase checks whether it may end.
 POLL_MS = 50.0
 
 
 @dataclass
-class Outcome:
-    """What one seed did. ``digest`` tells two runs apart."""
+class RunOutcome:
+    """The outcome of a run; two equal runs have the same ``digest``."""
 
     seed: int
     events: int
@@ -53,7 +54,7 @@ class Outcome:
     counts: Counter[str]
     violation: Violation | None = None
     lines: list[str] = field(default_factory=list)
-    #: The faults that happened: their numbers and names.
+    #: The injected faults: their numbers and names.
     injected: list[tuple[int, str]] = field(default_factory=list)
     node_count: int = 0
 
@@ -63,10 +64,12 @@ def build(
     make_node: Callable[..., Node] = Node,
     *,
     random: Random | None = None,
-    most_nodes: int | None = None,
-) -> tuple[Cluster, Faults]:
-    """The cluster of a seed, nothing started yet; drawn from ``random`` where one is given, and of
-    its nodes only the first ``most_nodes``.
+    max_nodes: int | None = None,
+) -> tuple[SimulatedCluster, Faults]:
+    """Build the cluster of a seed, with nothing started.
+
+    ``random``: the source of the choices in place of ``Random(seed)``. ``max_nodes``: build only
+    the first nodes.
     """
     random = random or Random(seed)
     voter_count = random.choices((1, 2, 3, 4, 5), (2, 2, 5, 2, 4))[0]
@@ -76,31 +79,31 @@ def build(
     directories = {id: new_directory(random) for id in ids}
     endpoints = {id: Endpoint(LISTENER, f"n{id}", 9000 + id) for id in ids}
     may_vote = {id: id <= voter_count or random.random() < 0.7 for id in ids}
-    if most_nodes is not None:
-        ids = ids[:most_nodes]
+    if max_nodes is not None:
+        ids = ids[:max_nodes]
     voters = VoterSet(
-        Voter(
+        VoterNode(
             ReplicaKey(id, directories[id] if is_dynamic else None),
             (endpoints[id],),
-            VersionRange(0, 1 if is_dynamic else 0),
+            KRaftVersionRange(0, 1 if is_dynamic else 0),
         )
         for id in ids
         if id <= voter_count
     )
-    history = History(voters if is_dynamic else None, 1 if is_dynamic else 0)
-    cluster = Cluster(random, history, make_node)
+    tree = BatchTree(voters if is_dynamic else None, 1 if is_dynamic else 0)
+    cluster = SimulatedCluster(random, tree, make_node)
     new_storage = LogStorage if seed % REAL_LOG_EVERY == 0 else Storage
-    # Static voters are enough to find each other, until they are no longer the voters.
+    # Static voters find each other without bootstrap servers, while they are the voters.
     has_bootstrap = is_dynamic or random.random() < 0.6
     is_skewed = random.random() < 0.4
     linger_ms = random.choice((0, 0, 5, 25))
     fetch_max_bytes = random.choice((300, 2000, 8 * 1024 * 1024))
-    # Without a leader nodes ask each other for one as often as this lets them.
+    # Without a leader, nodes ask each other as often as the backoff allows.
     retry_backoff_ms = random.choice((20, 100, 250))
     is_old_around = random.random() < 0.1
     is_auto_joining = random.random() < 0.3
     for id in ids:
-        config = RaftConfig(
+        config = RaftSettings(
             node_id=id,
             directory_id=directories[id],
             cluster_id=CLUSTER_ID,
@@ -119,10 +122,10 @@ def build(
             fetch_max_bytes=fetch_max_bytes,
             fetch_snapshot_max_bytes=fetch_max_bytes,
         )
-        storage = new_storage(id, history, config.static_voters)
+        storage = new_storage(id, tree, config.static_voters)
         if is_dynamic and id <= voter_count:
             content = snapshot_content(BOOTSTRAP_SNAPSHOT)
-            storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, history.root)
+            storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, tree.root)
         machine = Machine(config, storage)
         machine.clock_base += random.random() * 600_000.0
         if is_skewed:
@@ -133,13 +136,13 @@ def build(
 
 
 class Phases:
-    """Faults and calm in turn, until ``event_limit`` events have happened and a calm has passed."""
+    """Phases of trouble and calm, until ``event_limit`` events and a calm phase have passed."""
 
-    #: How long faults come, at least and at most, and the mean times between them.
+    #: The shortest and longest phase of trouble, and the mean times between faults.
     trouble_ms = (1500.0, 9000.0)
     between_faults_ms = (150.0, 400.0, 1000.0)
 
-    def __init__(self, cluster: Cluster, faults: Faults, event_limit: int) -> None:
+    def __init__(self, cluster: SimulatedCluster, faults: Faults, event_limit: int) -> None:
         self.cluster = cluster
         self.faults = faults
         self.event_limit = event_limit
@@ -155,19 +158,19 @@ class Phases:
         self.calm_down()
 
     def calm_down(self, phase: int | None = None, _b: None = None, _c: None = None) -> None:
-        """All faults stop."""
+        """Begin a calm phase."""
         if phase is not None and phase != self._phase:
             return
         cluster = self.cluster
         self._phase += 1
-        cluster.weather = CALM
+        cluster.conditions = CALM
         self.faults.heal()
         self._calm_since = cluster.now
         cluster.expect_commit(self.faults.absent)
         cluster.at(cluster.now + POLL_MS, self._poll)
 
     def _is_proved(self) -> bool:
-        """Whether the calm has shown what it is there for."""
+        """Return whether the calm phase has shown the progress that it must show."""
         return self.cluster.proof is not None and not self.cluster.behind
 
     def _poll(self, _a: None = None, _b: None = None, _c: None = None) -> None:
@@ -182,29 +185,29 @@ class Phases:
             cluster.is_over = True
             return
         self._troubles += 1
-        number = cluster.fault_number = self._troubles * NUMBERS_OF_A_PHASE
+        number = cluster.fault_number = self._troubles * NUMBERS_PER_PHASE
         if not cluster.is_injected(number, TROUBLE):
-            # The calm goes on, and the next trouble is tried.
+            # The calm goes on; the next phase of trouble may come.
             cluster.at(cluster.now + POLL_MS, self._poll)
             return
-        cluster.history.era += 1
+        cluster.tree.era += 1
         self._phase += 1
         cluster.is_calm = False
         cluster.draw_as(TROUBLE, number)
         random = cluster.random
-        cluster.weather = random_weather(random, self._chance)
+        cluster.conditions = random_conditions(random, self._chance)
         cluster.at(cluster.now + random.uniform(*self.trouble_ms), self.calm_down, self._phase)
         self.faults.begin(random.choice(self.between_faults_ms))
 
     def _chance(self, name: str, chance: float) -> float:
-        """That of a trouble of messages, where it is not suppressed."""
+        """Return the chance of a message fault; 0 if the fault is suppressed."""
         number = self.cluster.next_fault()
         return chance if chance and self.cluster.is_injected(number, name) else 0.0
 
     def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
         cluster = self.cluster
         draw = cluster.draw()
-        cluster.at(cluster.now + cluster.weather.append_interval_ms * (0.5 + draw), self._client)
+        cluster.at(cluster.now + cluster.conditions.append_interval_ms * (0.5 + draw), self._client)
         if cluster.events >= self.event_limit and not cluster.is_calm:
             self.calm_down()
         leader = cluster.leader() if draw < 0.8 else self._any_leader()
@@ -214,7 +217,7 @@ class Phases:
                 cluster.append(leader)
 
     def _any_leader(self) -> Machine | None:
-        """A leader of any epoch: one that does not know yet that it is none any more."""
+        """Return a leader of any epoch: perhaps one that does not know the next leader yet."""
         now = self.cluster.now
         for machine in self.cluster.machines.values():
             if machine.is_up and machine.role == 3 and machine.paused_until <= now:
@@ -222,22 +225,22 @@ class Phases:
         return None
 
 
-def random_weather(random: Random, allow: Callable[[str, float], float]) -> Weather:
-    """How network and disks are in a phase of trouble; ``allow`` has the last word on chances."""
+def random_conditions(random: Random, allow: Callable[[str, float], float]) -> FaultConditions:
+    """Draw the fault conditions of a phase; ``allow`` may suppress each chance."""
     loss = random.choice((0.0, 0.0, 0.01, 0.05, 0.2))
     duplication = random.choice((0.0, 0.01, 0.05))
     delay = random.choice((0.0, 0.005, 0.03))
-    weather = Weather(
+    conditions = FaultConditions(
         latency_ms=random.choice((0.1, 0.5, 5.0)),
         spread_ms=random.choice((0.5, 3.0, 20.0)),
         sync_ms=random.choice((0.2, 0.5, 4.0)),
         append_interval_ms=random.choice((10.0, 30.0, 100.0, 300.0)),
         damage=allow("damage", random.choice((0.0, 0.0, 0.02))),
     )
-    weather.loss = allow("loss", loss)
-    weather.duplication = weather.loss + allow("duplication", duplication)
-    weather.trouble = weather.duplication + allow("delay", delay)
-    return weather
+    conditions.loss = allow("loss", loss)
+    conditions.duplication = conditions.loss + allow("duplication", duplication)
+    conditions.trouble = conditions.duplication + allow("delay", delay)
+    return conditions
 
 
 def run_seed(
@@ -246,13 +249,13 @@ def run_seed(
     *,
     is_traced: bool = False,
     make_node: Callable[..., Node] = Node,
-    prepare: Callable[[Cluster], None] | None = None,
-    tape: Tape | None = None,
-    most_nodes: int | None = None,
+    prepare: Callable[[SimulatedCluster], None] | None = None,
+    choices: RecordedChoices | None = None,
+    max_nodes: int | None = None,
     suppressed: Suppressed = NOTHING,
-) -> Outcome:
-    """Runs one seed; a violation is in the outcome, everything else that goes wrong is one too."""
-    cluster, faults = build(seed, make_node, random=tape, most_nodes=most_nodes)
+) -> RunOutcome:
+    """Run one seed. The outcome contains the violation; every exception counts as one."""
+    cluster, faults = build(seed, make_node, random=choices, max_nodes=max_nodes)
     cluster.suppressed = suppressed
     if is_traced:
         cluster.lines = []
@@ -261,8 +264,8 @@ def run_seed(
     return run_phases(seed, cluster, Phases(cluster, faults, event_limit))
 
 
-def run_phases(seed: int, cluster: Cluster, phases: Phases) -> Outcome:
-    """Runs a cluster that was built, to the end of its phases or the first violation."""
+def run_phases(seed: int, cluster: SimulatedCluster, phases: Phases) -> RunOutcome:
+    """Run a cluster to the end of its phases or the first violation."""
     was_collecting = gc.isenabled()
     gc.disable()
     violation = None
@@ -275,19 +278,17 @@ def run_phases(seed: int, cluster: Cluster, phases: Phases) -> Outcome:
         violation = Violation("no_assertion_fails", "".join(format_exception(error)[-6:]))
     except ReplayError as error:
         violation = Violation("every_record_can_be_applied", "".join(format_exception(error)[-6:]))
-    except Exception as error:  # Whatever a node raises ends its process.
+    except Exception as error:  # Any exception of a node ends its process.
         violation = Violation("no_exception_escapes", "".join(format_exception(error)[-6:]))
     finally:
         if was_collecting:
             gc.enable()
     counts = cluster.counts
-    counts += cluster.history.counts
+    counts += cluster.tree.counts
     digest = crc32(
-        repr(
-            (cluster.events, cluster.now, cluster.history.committed, sorted(counts.items()))
-        ).encode()
+        repr((cluster.events, cluster.now, cluster.tree.committed, sorted(counts.items()))).encode()
     )
-    return Outcome(
+    return RunOutcome(
         seed,
         cluster.events,
         cluster.now,

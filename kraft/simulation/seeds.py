@@ -1,9 +1,8 @@
-"""Many seeds: what one stretch of them did, the sum of all, and what became of those that failed.
+"""Sweeps over many seeds: run a range, add up the results, minimise the seeds that failed.
 
-Owns the unit of work of a sweep, the same wherever it runs: `run_seeds` takes a range of seeds and
-gives a `Summary`, `shrink_failure` takes a seed that failed and gives it as a `Finding`. Summaries
-add up in any order. Owns, too, the sweep over processes of this machine; over Spark it is
-``kraft.spark.seeds``.
+`run_seeds` runs a range of seeds and returns a `SeedSummary`; `shrink_failure` minimises a failing
+seed and returns a `ShrunkFailure`. Both are the unit of work of a sweep, on this machine's
+processes (`run_locally`) and on Spark (``kraft.spark.seeds``). Summaries add up in any order.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from kraft.errors import InvalidRequestError
-from kraft.simulation.replays import KINDS, Kind, Replay, parse
-from kraft.simulation.shrinking import MOST_RUNS, shrink
+from kraft.simulation.replays import KINDS, Replay, SimulationKind, parse
+from kraft.simulation.shrinking import MAX_RUNS, shrink
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Of a shrunk trace, the end is what is looked at.
+#: How many of the last lines of a trace a minimised failure keeps.
 LAST_LINES = 40
-MOST_OF_A_LINE = 600
-#: How much work one task has: so much is lost where a sweep is interrupted.
-EVENTS_OF_A_TASK = 60_000
-#: Seeds that fail in the same way tell the same; so many of them are shrunk.
-SHRUNK_OF_AN_INVARIANT = 3
+MAX_LINE_LENGTH = 600
+#: The work of one task; an interrupted sweep loses at most this much.
+EVENTS_PER_TASK = 60_000
+#: How many failures of one invariant are minimised: the others show the same.
+SHRUNK_PER_INVARIANT = 3
 
 
 class Failure(NamedTuple):
-    """A seed that failed, at which of its events, and how."""
+    """A seed that failed, the event at which it did, and the violation."""
 
     seed: int
     event: int
@@ -44,8 +43,8 @@ class Failure(NamedTuple):
     violation: str
 
 
-class Finding(NamedTuple):
-    """A failure that was shrunk: how it is seen again, and the last lines of its trace."""
+class ShrunkFailure(NamedTuple):
+    """A minimised failure: the replay that shows it, and the last lines of its trace."""
 
     failure: Failure
     replay: str
@@ -65,10 +64,10 @@ class Finding(NamedTuple):
 
 
 @dataclass(slots=True)
-class Summary:
-    """What seeds did. ``digest`` tells two sweeps over the same seeds apart."""
+class SeedSummary:
+    """The sum of many runs; two sweeps over the same seeds have the same ``digest``."""
 
-    kind: Kind
+    kind: SimulationKind
     seeds: int = 0
     events: int = 0
     digest: int = 0
@@ -77,10 +76,10 @@ class Summary:
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
 
-    def add(self, other: Summary) -> None:
+    def add(self, other: SeedSummary) -> None:
         self.seeds += other.seeds
         self.events += other.events
-        # The order in which tasks end must not show.
+        # Independent of the order in which tasks end.
         self.digest ^= other.digest
         self.simulated_ms += other.simulated_ms
         self.cpu_seconds += other.cpu_seconds
@@ -113,10 +112,10 @@ class Summary:
         )
 
 
-def run_seeds(seeds: range, kind_name: str, event_limit: int) -> Summary:
-    """Runs these seeds here, one after the other."""
+def run_seeds(seeds: range, kind_name: str, event_limit: int) -> SeedSummary:
+    """Run seeds in this process, one after the other."""
     kind = KINDS[kind_name]
-    summary = Summary(kind)
+    summary = SeedSummary(kind)
     for seed in seeds:
         start = process_time()
         outcome = kind.run_seed(seed, event_limit)
@@ -134,16 +133,16 @@ def run_seeds(seeds: range, kind_name: str, event_limit: int) -> Summary:
     return summary
 
 
-def shrink_failure(replay: str, most_runs: int = MOST_RUNS) -> Finding | None:
-    """A failing replay, by its text, made as small as it gets; None where it does not fail."""
+def shrink_failure(replay: str, max_runs: int = MAX_RUNS) -> ShrunkFailure | None:
+    """Minimise a failing replay given as text; return None if it does not fail."""
     given = parse(replay)
-    shrunk = shrink(given, most_runs)
+    shrunk = shrink(given, max_runs)
     if shrunk is None:
         return None
     outcome, before, after = shrunk.outcome, shrunk.before, shrunk.after
     violation = outcome.violation
     assert violation is not None
-    return Finding(
+    return ShrunkFailure(
         Failure(given.seed, before.events, violation.invariant, str(violation)),
         str(shrunk.replay),
         after.events,
@@ -152,31 +151,31 @@ def shrink_failure(replay: str, most_runs: int = MOST_RUNS) -> Finding | None:
         after.nodes,
         before.nodes,
         shrunk.runs,
-        tuple(line[:MOST_OF_A_LINE] for line in outcome.lines[-LAST_LINES:]),
+        tuple(line[:MAX_LINE_LENGTH] for line in outcome.lines[-LAST_LINES:]),
     )
 
 
-def worth_shrinking(summary: Summary, event_limit: int) -> list[str]:
-    """Replays of the failures that are to be shrunk: of each invariant the shortest."""
+def failures_to_shrink(summary: SeedSummary, event_limit: int) -> list[str]:
+    """Return the replays to minimise: of each invariant the shortest failures."""
     taken: Counter[str] = Counter()
     replays = []
     for failure in sorted(summary.failures, key=lambda failure: (failure.event, failure.seed)):
         taken[failure.invariant] += 1
-        if taken[failure.invariant] <= SHRUNK_OF_AN_INVARIANT:
+        if taken[failure.invariant] <= SHRUNK_PER_INVARIANT:
             replays.append(str(Replay(summary.kind, failure.seed, event_limit)))
     return replays
 
 
 def tasks(seeds: range, event_limit: int, workers: int) -> Iterator[range]:
-    """The seeds in pieces: small enough to balance, in their order."""
-    size = max(1, EVENTS_OF_A_TASK // event_limit)
+    """Split seeds into ranges, in order and small enough to balance the workers."""
+    size = max(1, EVENTS_PER_TASK // event_limit)
     size = min(size, max(1, len(seeds) // (4 * workers)))
     for first in range(0, len(seeds), size):
         yield seeds[first : first + size]
 
 
 def parse_seeds(text: str) -> range:
-    """``A..B`` (B is not among them) or one seed. Raises InvalidRequestError for anything else."""
+    """Parse ``A..B`` (B excluded) or one seed. Raises InvalidRequestError for other texts."""
     first, dots, end = text.partition("..")
     try:
         seeds = range(int(first), int(end) if dots else int(first) + 1)
@@ -198,7 +197,7 @@ def _leave_interrupts_to_the_parent() -> None:
 
 @contextmanager
 def _spread(jobs: int) -> Iterator[Callable[[Callable[[T], R], Iterator[T]], Iterator[R]]]:
-    """A ``map`` over so many processes, which end with it; results come in their order."""
+    """Yield a ``map`` over ``jobs`` processes that keeps the order; the processes end with it."""
     if jobs == 1:
         yield map
         return
@@ -206,15 +205,17 @@ def _spread(jobs: int) -> Iterator[Callable[[Callable[[T], R], Iterator[T]], Ite
         yield pool.imap
 
 
-def run_locally(seeds: range, kind: Kind, event_limit: int, jobs: int) -> Iterator[Summary]:
-    """The summaries of the seeds, piece by piece in their order, by so many processes."""
+def run_locally(
+    seeds: range, kind: SimulationKind, event_limit: int, jobs: int
+) -> Iterator[SeedSummary]:
+    """Run seeds on ``jobs`` processes; yield the summaries of their ranges in order."""
     run = partial(run_seeds, kind_name=kind.name, event_limit=event_limit)
     with _spread(jobs) as spread:
         yield from spread(run, tasks(seeds, event_limit, jobs))
 
 
-def shrink_locally(replays: Sequence[str], jobs: int) -> list[Finding]:
-    """Failing replays, shrunk, by so many processes."""
+def shrink_locally(replays: Sequence[str], jobs: int) -> list[ShrunkFailure]:
+    """Minimise failing replays on ``jobs`` processes."""
     with _spread(min(jobs, max(1, len(replays)))) as spread:
         found = list(spread(shrink_failure, iter(replays)))
     return [finding for finding in found if finding is not None]

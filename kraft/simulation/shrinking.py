@@ -1,14 +1,13 @@
-"""From a seed that fails to a history that is small enough to be read, and fails in the same way.
+"""Minimise a failing run: leave out faults and nodes while the same invariant is violated.
 
-Owns the search: which faults can be left out, and how many nodes are enough, so that the same
-invariant is still violated. First whole phases of trouble go, then all faults of one name, then one
-by one (Zeller's ddmin over the numbers of the faults), and nodes before and after. Each try is a
-run by the seed's tape. The search is bounded by a number of runs, not by time: one seed shrinks to
-the same replay everywhere.
+The search leaves out whole phases of faults, then all faults of one name, then single faults
+(Zeller's ddmin over the numbers of the faults), and nodes before and after. Each attempt replays
+the recorded choices of the seed. A number of runs bounds the search, not the time: a seed shrinks
+to the same replay on every machine.
 
-A history of less must fail no later than the seed does. Of a safety violation that is counted in
-events. Of a liveness violation it is the simulated time: with fewer nodes or faults the nodes that
-wait for something often take more steps in the same ten seconds.
+A smaller run must fail no later than the seed does: measured in events for a safety violation, in
+simulated time for a liveness violation. With fewer nodes or faults, the nodes that wait for
+progress often take more steps in the same ten seconds.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from kraft.simulation.history import Violation
+from kraft.simulation.batch_tree import Violation
+from kraft.simulation.conditions import NUMBERS_PER_PHASE, Suppressed
 from kraft.simulation.replays import Replay
-from kraft.simulation.scenario import Outcome
-from kraft.simulation.weather import NUMBERS_OF_A_PHASE, Suppressed
+from kraft.simulation.scenario import RunOutcome
 
-#: How often a history is run again at most.
-MOST_RUNS = 400
-#: A cluster that commits nothing and a node that catches up with nothing fail in the same way.
+#: The largest number of attempts.
+MAX_RUNS = 400
+#: A cluster that commits nothing and a node that does not catch up fail in the same way.
 PROGRESS = "no progress"
 PROGRESS_INVARIANTS = ("commit_within_10_seconds", "everyone_catches_up_within_10_seconds")
-#: These say that something did not happen in time.
+#: Invariants that demand an effect within a time.
 LIVENESS_INVARIANTS = frozenset(
     {
         *PROGRESS_INVARIANTS,
@@ -43,7 +42,7 @@ LIVENESS_INVARIANTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is to read of a history."""
+    """The size of a run: events, faults and nodes."""
 
     events: int
     faults: int
@@ -53,16 +52,16 @@ class Size:
         return f"{self.events} events, {self.faults} faults, {self.nodes} nodes"
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Size:
+    def of(cls, outcome: RunOutcome) -> Size:
         return cls(outcome.events, len(outcome.injected), outcome.node_count)
 
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """A replay that fails as the seed does; ``outcome`` is its own, with the trace."""
+    """A replay that fails as the seed does, and its outcome with the trace."""
 
     replay: Replay
-    outcome: Outcome
+    outcome: RunOutcome
     before: Size
     after: Size
     runs: int
@@ -71,20 +70,20 @@ class Shrunk:
         return f"{self.replay} ({self.before} -> {self.after}, {self.runs} runs)"
 
 
-def shrink(replay: Replay, most_runs: int = MOST_RUNS) -> Shrunk | None:
-    """The smallest failing replay that ``most_runs`` runs find; None where this one holds."""
+def shrink(replay: Replay, max_runs: int = MAX_RUNS) -> Shrunk | None:
+    """Return the smallest failing replay that ``max_runs`` runs find; None if it does not fail."""
     first = replay.run()
     if first.violation is None:
         return None
     if not replay.is_whole:
-        # What was shrunk before is as small as it gets.
+        # It was minimised before.
         size = Size.of(first)
         return Shrunk(replay, replay.run(is_traced=True), size, size, 1)
-    # No trouble begins behind the violation, so that a history without it ends soon.
+    # No phase of faults begins after the violation, so that a run without it ends soon.
     cut = replace(replay, event_limit=min(replay.event_limit, first.events + 1))
-    search = _Search(cut, first, most_runs)
+    search = _Search(cut, first, max_runs)
     search.drop_nodes()
-    search.drop_faults(lambda number, name: number // NUMBERS_OF_A_PHASE)
+    search.drop_faults(lambda number, name: number // NUMBERS_PER_PHASE)
     search.drop_faults(lambda number, name: name)
     while search.drop_faults(lambda number, name: number):
         pass
@@ -100,40 +99,40 @@ def shrink(replay: Replay, most_runs: int = MOST_RUNS) -> Shrunk | None:
 class _Search:
     """The smallest failing replay so far."""
 
-    def __init__(self, replay: Replay, first: Outcome, most_runs: int) -> None:
-        self._most_runs = most_runs
+    def __init__(self, replay: Replay, first: RunOutcome, max_runs: int) -> None:
+        self._max_runs = max_runs
         assert first.violation is not None
         self._wanted = kind_of(first.violation)
         self._is_liveness = first.violation.invariant in LIVENESS_INVARIANTS
         self._longest = self._length(first)
-        self._tape, recorded = replay.record()
-        assert recorded.digest == first.digest, "a tape changes nothing"
+        self._choices, recorded = replay.record()
+        assert recorded.digest == first.digest, "recording changes nothing"
         kept = frozenset(number for number, _ in first.injected)
         self.replay = replace(replay, suppressed=Suppressed(kept=kept))
         self.outcome = first
         self.runs = 0
 
-    def _length(self, outcome: Outcome) -> float:
+    def _length(self, outcome: RunOutcome) -> float:
         return outcome.simulated_ms if self._is_liveness else outcome.events
 
     def _attempt(self, replay: Replay) -> bool:
-        """Takes a replay that fails in the same way, and no later than the seed does."""
-        if self.runs >= self._most_runs:
+        """Keep a replay that fails in the same way and no later; return whether it did."""
+        if self.runs >= self._max_runs:
             return False
         self.runs += 1
-        outcome = replay.run_by(self._tape)
+        outcome = replay.run_by(self._choices)
         if outcome.violation is None or kind_of(outcome.violation) != self._wanted:
             return False
         if self._length(outcome) > self._longest:
             return False
-        # What did not come to happen is not needed.
+        # Faults that were not injected are not needed.
         kept = frozenset(number for number, _ in outcome.injected)
         self.replay = replace(replay, suppressed=replay.suppressed._replace(kept=kept))
         self.outcome = outcome
         return True
 
     def hurry(self) -> bool:
-        """Leaves out the time in which nothing happens any more."""
+        """Leave out the waiting time before kept faults; return whether that shortened the run."""
         length = self._length(self.outcome)
         suppressed = self.replay.suppressed._replace(is_hurried=True)
         was = self.replay, self.outcome
@@ -144,20 +143,20 @@ class _Search:
         return False
 
     def drop_nodes(self) -> bool:
-        """Leaves out the last nodes; whether that was any."""
+        """Leave out the last nodes; return whether any could be."""
         return any(
-            self._attempt(replace(self.replay, most_nodes=count))
+            self._attempt(replace(self.replay, max_nodes=count))
             for count in range(1, self.outcome.node_count)
         )
 
     def drop_faults(self, group_of: Callable[[int, str], Hashable]) -> bool:
-        """Leaves out what can be left out, group by group; whether that was anything."""
+        """Leave out faults, group by group; return whether any could be."""
         before = len(self.outcome.injected)
         size = len(self._groups(group_of))
         while size:
             groups = self._groups(group_of)
             size = min(size, len(groups))
-            # What came last is least likely to be missed by what else there is.
+            # Later faults are more likely to be unnecessary.
             position = len(groups)
             while position > 0:
                 dropped = groups[max(0, position - size) : position]
@@ -177,9 +176,9 @@ class _Search:
 
 
 def kind_of(violation: Violation) -> tuple[str, str]:
-    """Return what makes two violations the same: the invariant, of an exception its type and place.
+    """Return the kind of a violation: its invariant, or type and place of an exception.
 
-    Both invariants of progress are one.
+    Both invariants of progress are one kind.
     """
     if violation.invariant in PROGRESS_INVARIANTS:
         return PROGRESS, ""

@@ -1,17 +1,16 @@
-"""A disk whose snapshots hold the cluster's metadata, in Kafka's format.
+"""State storage: a simulated disk whose snapshots hold the cluster's metadata in Kafka's format.
 
-Owns the making and the checking of such snapshots in the simulated storage; everything else is as
-in `storage`. Two nodes may write the same state in a different order, so that a snapshot has
-several forms: what is installed has to be one that somebody made. Fed by `cluster` and by the
-controllers, which say when they hold a state that a snapshot may be made of.
+Two nodes may write the same state in a different order, so that one snapshot id has several
+contents: an installed snapshot must be one that a node made. Everything else is as in `storage`.
+`cluster` writes to it; `whole_scenario` adds the snapshots that the controllers make.
 """
 
 from __future__ import annotations
 
-from kraft._core.snapshot_file import SnapshotReader, SnapshotWriter
+from kraft._core.snapshot.snapshot_file import SnapshotReader, SnapshotWriter
 from kraft.errors import CorruptRecordError
-from kraft.image.replay import Cluster
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.image.replay import MetadataState
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.raft.voters import VoterSet
 from kraft.records import (
     KRaftVersion,
@@ -19,7 +18,7 @@ from kraft.records import (
     control_type,
     encode_control,
 )
-from kraft.simulation.history import Entry, History
+from kraft.simulation.batch_tree import BatchTree, Entry
 from kraft.simulation.memory_disk import MemoryDisk
 from kraft.simulation.storage import Snapshot, Storage
 
@@ -27,7 +26,7 @@ _DIRECTORY = "/snapshots"
 
 
 def bootstrap_snapshot(voters: VoterSet) -> bytes:
-    """What formatting leaves of a dynamic quorum: its voters, before the first record."""
+    """Return the bootstrap snapshot of a formatted dynamic quorum: its voters."""
     disk = MemoryDisk()
     controls: list[Record] = [KRaftVersion(kraft_version=1), voters.to_record()]
     with SnapshotWriter(
@@ -42,17 +41,17 @@ def bootstrap_snapshot(voters: VoterSet) -> bytes:
         return bytes(disk.files[writer.finish()])
 
 
-def load_snapshot(content: bytes, end_offset: int) -> Cluster:
-    """The state that a snapshot holds, with a journal; as ``kraft.server.controller`` loads it."""
-    cluster = Cluster()
+def load_snapshot(content: bytes, end_offset: int) -> MetadataState:
+    """Load the state of a snapshot, with a journal, as ``kraft.server.controller`` does."""
+    cluster = MetadataState()
     with cluster.loading_snapshot(end_offset) as callbacks:
         SnapshotReader(content).read(cluster.table, **callbacks)
     cluster.start_journal()
     return cluster
 
 
-class StateHistory(History):
-    """A history that remembers which snapshots were made."""
+class StateTree(BatchTree):
+    """A batch tree that records the snapshots that nodes made."""
 
     def __init__(self, voters: VoterSet | None, level: int) -> None:
         super().__init__(voters, level)
@@ -65,24 +64,24 @@ class StateHistory(History):
 
 
 class StateStorage(Storage):
-    """See the module's docstring."""
+    """A disk with snapshots of the metadata."""
 
-    history: StateHistory
+    tree: StateTree
 
     def add_state(self, entry: Entry, content: bytes) -> OffsetAndEpoch:
-        """A snapshot that ends with this committed batch, complete and durable."""
+        """Store a snapshot that ends with this committed batch; return its id."""
         id = OffsetAndEpoch(entry.end_offset, entry.epoch)
-        self.history.note_snapshot(id, content)
+        self.tree.note_snapshot(id, content)
         self.snapshots[id] = Snapshot(content, entry)
         self.snapshots = dict(sorted(self.snapshots.items()))
         return id
 
-    def load_latest(self) -> Cluster:
-        """The state of the latest snapshot, empty where there is none."""
+    def load_latest(self) -> MetadataState:
+        """Load the state of the latest snapshot; an empty state if there is none."""
         if self.snapshots:
             id = next(reversed(self.snapshots))
             return load_snapshot(self.snapshots[id].content, id.offset)
-        cluster = Cluster()
+        cluster = MetadataState()
         cluster.start_journal()
         return cluster
 
@@ -93,5 +92,5 @@ class StateStorage(Storage):
             return True
         return False
 
-    def _is_one_that_was_made(self, id: OffsetAndEpoch, content: bytes) -> bool:
-        return content in self.history.made.get(id, ())
+    def _is_genuine(self, id: OffsetAndEpoch, content: bytes) -> bool:
+        return content in self.tree.made.get(id, ())

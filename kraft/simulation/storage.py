@@ -1,15 +1,14 @@
-"""The disk of a simulated node: what is on it, and what a crash leaves there.
+"""Storage: the disk of a simulated node, and the effects of a crash on it.
 
-Owns the log's batches, snapshots, downloads and ``quorum-state`` of one node, and the rules of what
-a crash may do to them:
+It holds the batches, snapshots, downloads and ``quorum-state`` of one node. The rules of a crash:
 
-- ``quorum-state``, truncations and installed snapshots are durable where they are done, in order;
-- appended batches are durable at the sync that ends a job; a crash before it leaves any number of
-  them, and may tear the next, which recovery cuts;
-- a download that is not installed is gone after a restart.
+- ``quorum-state``, truncations and installed snapshots are durable at once, in order;
+- appended batches are durable after the sync that ends a job; a crash before it keeps any number of
+  them, and may tear the next, which recovery removes;
+- a download that is not installed is lost at a restart.
 
-`boot` does what starting a node means (facts 4.6): what it gives is what a `Node` is made of. Fed
-by `cluster`, one job of writes at a time; checked by `history` at each batch.
+`boot` recovers the disk at the start of a node and returns the log view for its `Node`. `cluster`
+performs one job of writes at a time; `batch_tree` checks each batch.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
-from kraft._core.epoch_cache import EpochCache
+from kraft._core.log.epoch_cache import EpochCache
 from kraft.raft.election_state import ElectionState
-from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT, LogView
-from kraft.raft.messages import LogSlice, OffsetAndEpoch
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
@@ -32,23 +29,25 @@ from kraft.raft.ready import (
     Write,
     WriteElectionState,
 )
+from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT, LogView
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch
 from kraft.raft.voters import ReplicaKey, VoterSet
-from kraft.simulation.history import Entry, History, Violation
+from kraft.simulation.batch_tree import BatchTree, Entry, Violation
 
 
 class Snapshot(NamedTuple):
-    """A complete snapshot: its bytes, and the batch that it ends with."""
+    """A complete snapshot: its bytes and the last batch that it covers."""
 
     content: bytes
     last: Entry
 
 
-#: What no snapshot's content has: it stands for bytes that their checksums do not fit.
+#: A byte that no undamaged snapshot contains; it stands for a failing checksum.
 DAMAGED_BYTE = b"\xff"
 
 
 def snapshot_content(id: OffsetAndEpoch) -> bytes:
-    """What a snapshot of these batches holds: the same on every node, and of an odd size."""
+    """Return the content of a snapshot: the same on every node, of an odd size."""
     number = id.offset * 7919 + id.epoch * 104729
     size = 200 + number % 1800
     if number % 3 == 0:
@@ -57,11 +56,11 @@ def snapshot_content(id: OffsetAndEpoch) -> bytes:
 
 
 class Storage:
-    """See the module's docstring."""
+    """The disk of one node."""
 
-    def __init__(self, owner_id: int, history: History, static_voters: VoterSet) -> None:
+    def __init__(self, owner_id: int, tree: BatchTree, static_voters: VoterSet) -> None:
         self.owner_id = owner_id
-        self.history = history
+        self.tree = tree
         self.static_voters = static_voters
         self.election = ElectionState()
         #: The last epoch in which quorum-state named the owner as leader.
@@ -69,8 +68,8 @@ class Storage:
         self.start_offset = 0
         self.entries: list[Entry] = []
         self._bases: list[int] = []
-        #: What the first batch of the log follows.
-        self.floor: Entry = history.root
+        #: The predecessor of the first batch of the log.
+        self.floor: Entry = tree.root
         self.snapshots: dict[OffsetAndEpoch, Snapshot] = {}
         self.downloads: dict[OffsetAndEpoch, bytearray] = {}
         self.torn_writes = self.lost_batches = self.truncations = self.installs = 0
@@ -86,7 +85,7 @@ class Storage:
         return self.entries[-1].end_offset if self.entries else self.floor.end_offset
 
     def entry_at(self, offset: int) -> Entry | None:
-        """The batch that holds ``offset``."""
+        """Return the batch that contains ``offset``."""
         index = bisect_right(self._bases, offset) - 1
         if index < 0:
             return None
@@ -94,21 +93,21 @@ class Storage:
         return entry if offset < entry.end_offset else None
 
     def index_of(self, offset: int) -> int:
-        """The index in ``entries`` of the batch that holds ``offset``, or behind the last."""
+        """Return the index of the batch that contains ``offset``, or the number of batches."""
         index = bisect_right(self._bases, offset) - 1
         if index >= 0 and self.entries[index].end_offset <= offset:
             index += 1
         return max(index, 0)
 
     def holds(self, entry: Entry) -> bool:
-        """Whether the log, or the snapshot that it begins with, has this committed batch."""
+        """Return whether the log, or the snapshot that it begins with, has this committed batch."""
         if entry.end_offset <= self.floor.end_offset:
             return entry.is_committed or entry is self.floor
         index = bisect_right(self._bases, entry.base_offset) - 1
         return index >= 0 and self.entries[index] is entry
 
     def read(self, slice: LogSlice) -> bytes:
-        """The batches of a slice; the node may only speak of what is durable."""
+        """Return the batches of a slice; raise Violation if they are not durable."""
         if slice.end_offset > self.end_offset:
             raise Violation(
                 "durable_before_visible",
@@ -132,7 +131,7 @@ class Storage:
         return data[0] if len(data) == 1 else b"".join(data)
 
     def voters_in_force(self) -> list[VoterSet]:
-        """The voters at the log's end, and those before the last change that is not committed."""
+        """Return the voters at the log's end, and those before each uncommitted change."""
         found: list[VoterSet] = []
         entry: Entry | None = self.last
         while entry is not None:
@@ -171,13 +170,13 @@ class Storage:
             raise AssertionError(f"an unknown write {write!r}")
 
     def sync(self) -> None:
-        """The end of a job; here everything that was performed is durable then."""
+        """End a job: all its writes are durable."""
 
     def _append(self, write: AppendBatches) -> None:
         last = self.last
         if write.base_offset != last.end_offset:
             raise Violation("logs_match", f"append at {write.base_offset} behind {last}")
-        entries = self.history.append(last, write.batches)
+        entries = self.tree.append(last, write.batches)
         if entries[-1].end_offset != write.end_offset:
             raise Violation("logs_match", f"{entries[-1]} was said to end at {write.end_offset}")
         self.entries += entries
@@ -204,33 +203,31 @@ class Storage:
         if count < len(self.entries) and self.entries[count].base_offset != end_offset:
             raise Violation("logs_match", f"{self.entries[count]} is cut in its middle")
         if count < len(self.entries):
-            self._check_may_go(self.entries[count])
+            self._check_removable(self.entries[count])
         self._keep(count)
         self.truncations += 1
 
-    def _check_may_go(self, entry: Entry) -> None:
-        """What is committed stays with whoever has heard of the epoch in which it was.
+    def _check_removable(self, entry: Entry) -> None:
+        """Check that a batch may be removed.
 
-        Others may be told to cut it off by an older leader that did not have it. They were not of
-        the majority.
+        A node that knows the epoch in which a batch was committed keeps the batch. A node that does
+        not was not in the majority, and an older leader without the batch may have it truncated.
         """
         if entry.is_committed and entry.committed_epoch <= self.election.epoch:
             raise Violation("committed_never_lost_or_changed", f"{entry} was truncated")
 
     def _keep(self, count: int) -> None:
-        """Cuts off all batches but the first ``count``."""
+        """Remove all batches but the first ``count``."""
         del self.entries[count:]
         del self._bases[count:]
 
     def rename_download(self, id: OffsetAndEpoch) -> bool:
-        """The first half of installing: the snapshot has its name, the log is as it was. False
-        where it was refused, as a byte of it arrived damaged.
-        """
+        """Give a download its final name, before the log changes; return False if it is damaged."""
         content = bytes(self.downloads.pop(id, b""))
         if self._is_damaged(content):
             return False
-        last = self.history.committed_at.get(id.offset)
-        if not self._is_one_that_was_made(id, content):
+        last = self.tree.committed_at.get(id.offset)
+        if not self._is_genuine(id, content):
             raise Violation("snapshot_is_whole", f"{len(content)} bytes installed as {id}")
         if last is None or last.epoch != id.epoch:
             raise Violation("snapshot_at_log_start", f"{id} does not end at a committed batch")
@@ -239,18 +236,18 @@ class Storage:
         return True
 
     def _is_damaged(self, content: bytes) -> bool:
-        """What the checks of a snapshot's bytes say."""
+        """Return whether the checksums of a snapshot fail."""
         return DAMAGED_BYTE in content
 
-    def _is_one_that_was_made(self, id: OffsetAndEpoch, content: bytes) -> bool:
+    def _is_genuine(self, id: OffsetAndEpoch, content: bytes) -> bool:
         return content == snapshot_content(id)
 
     def begin_at(self, id: OffsetAndEpoch) -> None:
-        """The log is emptied and begins at the end of a snapshot."""
+        """Empty the log and start it at the end of a snapshot."""
         last = self.snapshots[id].last
         kept = self.index_of(id.offset)
         if kept < len(self.entries):
-            self._check_may_go(self.entries[kept])
+            self._check_removable(self.entries[kept])
         self.entries, self._bases = [], []
         self.floor = last
         self.start_offset = id.offset
@@ -259,14 +256,14 @@ class Storage:
     # -- snapshots made here
 
     def add_snapshot(self, entry: Entry) -> OffsetAndEpoch:
-        """A snapshot that ends with this committed batch, complete and durable."""
+        """Store a snapshot that ends with this committed batch; return its id."""
         id = OffsetAndEpoch(entry.end_offset, entry.epoch)
         self.snapshots[id] = Snapshot(snapshot_content(id), entry)
         self.snapshots = dict(sorted(self.snapshots.items()))
         return id
 
     def clean(self, keep: int, start_offset: int) -> OffsetAndEpoch:
-        """Removes all but the last ``keep`` snapshots, and the log before ``start_offset``."""
+        """Remove all but the last ``keep`` snapshots, and the log before ``start_offset``."""
         kept = list(self.snapshots)[-keep:]
         self.snapshots = {id: self.snapshots[id] for id in kept}
         index = self.index_of(start_offset)
@@ -278,17 +275,17 @@ class Storage:
         return kept[0]
 
     def check_snapshot_at_log_start(self) -> None:
-        """What the log does not hold, a snapshot does (KAFKA-14238)."""
+        """Check that a snapshot covers the offsets before the log (KAFKA-14238)."""
         if self.start_offset and not any(id.offset >= self.start_offset for id in self.snapshots):
             raise Violation(
                 "snapshot_at_log_start",
                 f"the log begins at {self.start_offset}, snapshots are {list(self.snapshots)}",
             )
 
-    # -- a crash, and the start after it
+    # -- crash and restart
 
     def crash(self, writes: Iterable[Write], random: Random) -> None:
-        """The node stops while these writes are being done, in order, before their sync."""
+        """Stop the node while it performs these writes in order, before their sync."""
         synced = len(self.entries)
         for write in list(writes)[: int(random.random() * 6)]:
             if type(write) is InstallSnapshot and random.random() < 0.5:
@@ -296,7 +293,7 @@ class Storage:
                 break
             self.perform(write)
             if type(write) is not AppendBatches and type(write) is not StoreSnapshotChunk:
-                # Truncating a file syncs it first, and an emptied one has nothing to lose.
+                # A truncation syncs the file first, and an empty file has nothing to lose.
                 synced = (
                     len(self.entries)
                     if type(write) in (TruncateLog, InstallSnapshot)
@@ -310,13 +307,13 @@ class Storage:
         self.downloads.clear()
 
     def _lose(self, synced: int, random: Random) -> None:
-        """What a crash leaves of the batches behind the first ``synced``: any number of them."""
+        """Remove any number of the batches after the first ``synced``, the last ones first."""
         unsynced = len(self.entries) - synced
         if unsynced > 0:
             self._keep(len(self.entries) - int(random.random() * (unsynced + 1)))
 
     def boot(self) -> LogView:
-        """What a node finds at its start, by Kafka's rules of a restart."""
+        """Recover the disk by Kafka's rules of a restart; return the log view of the node."""
         self.downloads.clear()
         self.snapshots = {
             id: snapshot

@@ -1,10 +1,9 @@
-"""From a seed to a whole cluster, and what happens to it: quorum, controllers, brokers, clients.
+"""Scenario of a seed for a whole cluster: quorum, controllers, brokers and clients.
 
-Owns the same two phases as `scenario`: faults of every kind, then calm, in which the quorum has to
-commit again, every dead broker to be fenced and every living one unfenced, and in which everything
-that was asked and answered is looked at. Large operations come in small pieces here, so that a
-transaction has many of them and a seed many transactions. `run_seed` is what commands and tests
-call.
+The phases are those of `scenario`. In a calm phase the quorum must commit again, every dead broker
+must be fenced and every live one unfenced; then all operations and their outcomes are checked.
+Chunks of large operations are small here, so that a transaction has many chunks and a seed many
+transactions. Commands and tests call `run_seed`.
 """
 
 from __future__ import annotations
@@ -15,62 +14,63 @@ from contextlib import contextmanager
 from random import Random
 
 from kraft import records
-from kraft.controller.settings import ControllerSettings
-from kraft.controller.state import ELR_FEATURE, Settings
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.state import ELR_FEATURE, DecisionSettings
 from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
-from kraft.raft.config import RaftConfig
+from kraft.raft.config import RaftSettings
+from kraft.raft.interface import Resign, Role, SnapshotStored
 from kraft.raft.log_view import BOOTSTRAP_SNAPSHOT
-from kraft.raft.messages import OffsetAndEpoch
 from kraft.raft.node import Node
-from kraft.raft.ready import Resign, Role, SnapshotStored
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.rpc import OffsetAndEpoch
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Record
 from kraft.records.versions import LATEST_PRODUCTION, METADATA_VERSION, MetadataVersion
+from kraft.simulation.batch_tree import Violation
 from kraft.simulation.brokers import SimulatedBroker
 from kraft.simulation.clients import Client, Histories
+from kraft.simulation.conditions import NOTHING, Suppressed
 from kraft.simulation.controllers import SimulatedController
+from kraft.simulation.environment import Finder
 from kraft.simulation.faults import Faults
-from kraft.simulation.history import Violation
-from kraft.simulation.ledger import LedgerHistory, partitions_of
+from kraft.simulation.ledger import LedgerTree, partitions_of
 from kraft.simulation.machine import Machine, new_directory
+from kraft.simulation.recorded_choices import RecordedChoices
 from kraft.simulation.scenario import (
     BOOTSTRAP_PORT,
     CLUSTER_ID,
     LISTENER,
-    Outcome,
     Phases,
+    RunOutcome,
     run_phases,
 )
 from kraft.simulation.state_storage import StateStorage, bootstrap_snapshot, load_snapshot
 from kraft.simulation.storage import Snapshot
-from kraft.simulation.tape import Tape
-from kraft.simulation.weather import NOTHING, Suppressed
-from kraft.simulation.whole_cluster import Finder, WholeCluster
+from kraft.simulation.whole_cluster import WholeCluster
 
-#: What the modules of the controller call the size of a piece.
-PIECE_SIZE = "MAX_RECORDS_PER_BATCH"
-#: Of a transaction, instead of 10,000 records.
-RECORDS_OF_A_PIECE = 12
+#: The name of the chunk size in the modules of the controller.
+CHUNK_SIZE_NAME = "MAX_RECORDS_PER_BATCH"
+#: The records of a chunk, instead of 10,000.
+RECORDS_PER_CHUNK = 12
 FIRST_BROKER = 101
 FIRST_CLIENT = 201
 
 
 @contextmanager
-def small_pieces() -> Iterator[None]:
-    """Batches of a dozen records at most, wherever the controller cuts what is large."""
+def small_chunks() -> Iterator[None]:
+    """Limit the chunks of large operations to a dozen records."""
     changed = []
     for name, module in list(sys.modules.items()):
         is_core = name.endswith((".quorum_controller", ".decision"))
         if name.startswith("kraft.controller.") and not is_core:
-            size = vars(module).get(PIECE_SIZE)
+            size = vars(module).get(CHUNK_SIZE_NAME)
             if size is not None:
                 changed.append((module, size))
-                vars(module)[PIECE_SIZE] = RECORDS_OF_A_PIECE
+                vars(module)[CHUNK_SIZE_NAME] = RECORDS_PER_CHUNK
     try:
         yield
     finally:
         for module, size in changed:
-            vars(module)[PIECE_SIZE] = size
+            vars(module)[CHUNK_SIZE_NAME] = size
 
 
 class WholeFaults(Faults):
@@ -135,7 +135,7 @@ class WholeFaults(Faults):
             self._return_later(broker)
 
     def _return_later(self, broker: SimulatedBroker) -> None:
-        """Soon, while its old session lives; or late, and perhaps not before the calm is over."""
+        """Start a broker again: soon, within its session, or late, even after the calm phase."""
         longest_ms = self.random.choice((500.0, 4_000.0, 40_000.0))
         wait_ms = 10.0 + self.random.random() * longest_ms
         self.cluster.at(self.cluster.now + wait_ms, self._return, broker)
@@ -159,13 +159,13 @@ class WholeFaults(Faults):
     # -- controllers
 
     def refuse_append(self) -> None:
-        """The raft layer of the active controller does not take what comes next (KAFKA-13104)."""
+        """Make the raft layer reject the active controller's next append (KAFKA-13104)."""
         machine = self.cluster.leader()
         if machine is not None:
             self.cluster.refusing.add(machine.id)
 
     def lie_in_ambush(self) -> None:
-        """The next controller in the middle of a transaction crashes, resigns, or stands still."""
+        """Crash, resign or pause the next controller that is in the middle of a transaction."""
         self.cluster.ambush = self.random.choice(
             (self._crash_it, self._crash_it, self._resign_it, self._pause_it)
         )
@@ -183,7 +183,7 @@ class WholeFaults(Faults):
         machine.pause(self.cluster.now + 1_000.0 + self.random.random() * 5_000.0)
 
     def _die_in_a_failover(self) -> None:
-        """The last fault: a broker dies with the controller that knew it (KAFKA-18138)."""
+        """Kill a broker together with the controller that knows it is alive (KAFKA-18138)."""
         broker, machine = self._any_broker(), self.cluster.leader()
         if broker is not None and machine is not None:
             self.cluster.counts["deaths_in_a_failover"] += 1
@@ -201,7 +201,7 @@ class WholeFaults(Faults):
         super().heal()
 
     def snapshot(self) -> None:
-        """A node makes a snapshot of what its controller shows, a slice now and then."""
+        """Begin a snapshot of the published image of a node, slice by slice."""
         machine = self._any_up()
         cluster = self.cluster
         if machine is None or machine.paused_until > cluster.now:
@@ -224,7 +224,7 @@ class WholeFaults(Faults):
     def _make_slice(
         self, runner: SimulatedController, generation: SnapshotGeneration, made: list[bytes]
     ) -> None:
-        """The next slice, while everything else goes on; at the end it is taken in."""
+        """Make the next slice of a snapshot; store the snapshot after the last one."""
         cluster, machine = self.cluster, runner.machine
         if not runner.is_alive() or runner.is_loading:
             return
@@ -239,7 +239,7 @@ class WholeFaults(Faults):
         entry = storage.entry_at(offset - 1)
         latest = next(reversed(storage.snapshots), BOOTSTRAP_SNAPSHOT)
         if entry is None or offset <= latest.offset or machine.verified_offset < offset:
-            # The log begins behind it by now.
+            # The log begins after the snapshot by now.
             return
         if (entry.end_offset, entry.epoch) != (offset, generation.epoch):
             raise Violation(
@@ -251,8 +251,8 @@ class WholeFaults(Faults):
         cluster.step(machine, SnapshotStored(id, len(storage.snapshots[id].content)))
 
     def _check_content(self, id: OffsetAndEpoch) -> None:
-        """Whoever makes a snapshot of these batches makes the same state of them."""
-        first, *others = self.cluster.history.made[id]
+        """Check that all snapshots of the same batches contain the same state."""
+        first, *others = self.cluster.tree.made[id]
         state = load_snapshot(first, id.offset)
         for other in others:
             again = load_snapshot(other, id.offset)
@@ -261,7 +261,7 @@ class WholeFaults(Faults):
 
 
 def random_of(seed: int) -> int:
-    """What the random source of a whole cluster begins with."""
+    """Return the seed of the random source of a whole cluster."""
     return seed * 7919 + 1
 
 
@@ -270,9 +270,9 @@ def build(
     make_node: Callable[..., Node] = Node,
     *,
     random: Random | None = None,
-    most_nodes: int | None = None,
+    max_nodes: int | None = None,
 ) -> tuple[WholeCluster, WholeFaults]:
-    """The cluster of a seed, nothing started yet; see `scenario.build`."""
+    """Build the cluster of a seed, with nothing started; see `scenario.build`."""
     random = random or Random(random_of(seed))
     voter_count = random.choices((1, 2, 3, 4, 5), (2, 1, 8, 1, 3))[0]
     observer_count = random.choices((0, 1, 2), (4, 3, 1))[0]
@@ -281,25 +281,25 @@ def build(
     directories = {id: new_directory(random) for id in ids}
     endpoints = {id: Endpoint(LISTENER, f"n{id}", 9000 + id) for id in ids}
     may_vote = {id: id <= voter_count or random.random() < 0.7 for id in ids}
-    if most_nodes is not None:
-        ids = ids[:most_nodes]
+    if max_nodes is not None:
+        ids = ids[:max_nodes]
     voters = VoterSet(
-        Voter(
+        VoterNode(
             ReplicaKey(id, directories[id] if is_dynamic else None),
             (endpoints[id],),
-            VersionRange(0, 1 if is_dynamic else 0),
+            KRaftVersionRange(0, 1 if is_dynamic else 0),
         )
         for id in ids
         if id <= voter_count
     )
-    history = LedgerHistory(voters if is_dynamic else None, 1 if is_dynamic else 0)
-    cluster = WholeCluster(random, history, *_settings(random), make_node)
+    tree = LedgerTree(voters if is_dynamic else None, 1 if is_dynamic else 0)
+    cluster = WholeCluster(random, tree, *_settings(random), make_node)
     cluster.run_cost_ms = random.choice((0.02, 0.1, 0.1, 1.0, 8.0))
     is_skewed = random.random() < 0.4
     linger_ms = random.choice((0, 0, 5, 25))
     fetch_max_bytes = random.choice((2000, 8 * 1024 * 1024))
     for id in ids:
-        config = RaftConfig(
+        config = RaftSettings(
             node_id=id,
             directory_id=directories[id],
             cluster_id=CLUSTER_ID,
@@ -316,11 +316,11 @@ def build(
             fetch_max_bytes=fetch_max_bytes,
             fetch_snapshot_max_bytes=fetch_max_bytes,
         )
-        storage = StateStorage(id, history, config.static_voters)
+        storage = StateStorage(id, tree, config.static_voters)
         if is_dynamic and id <= voter_count:
             content = bootstrap_snapshot(voters)
-            history.note_snapshot(BOOTSTRAP_SNAPSHOT, content)
-            storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, history.root)
+            tree.note_snapshot(BOOTSTRAP_SNAPSHOT, content)
+            storage.snapshots[BOOTSTRAP_SNAPSHOT] = Snapshot(content, tree.root)
         machine = Machine(config, storage)
         machine.clock_base += random.random() * 600_000.0
         if is_skewed:
@@ -328,13 +328,13 @@ def build(
         cluster.add(machine, BOOTSTRAP_PORT + id)
     for number in range(random.randint(3, 5)):
         id = FIRST_BROKER + number
-        cluster.brokers[id] = SimulatedBroker(cluster, id, Finder(cluster))
+        cluster.brokers[id] = SimulatedBroker(cluster, id, Finder(cluster), cluster.brokers)
     return cluster, WholeFaults(cluster)
 
 
 def _settings(random: Random) -> tuple[ControllerSettings, tuple[Record, ...]]:
-    """What the controllers go by, and what the log begins with."""
-    decisions = Settings(
+    """Draw the settings of the controllers and the bootstrap records."""
+    decisions = DecisionSettings(
         min_insync_replicas=random.choice((1, 1, 2)),
         unclean_leader_election_enable=random.random() < 0.2,
     )
@@ -354,7 +354,7 @@ def _settings(random: Random) -> tuple[ControllerSettings, tuple[Record, ...]]:
 
 
 class WholePhases(Phases):
-    """Faults and calm in turn, with brokers and clients."""
+    """Phases of trouble and calm, with brokers and clients."""
 
     cluster: WholeCluster
     trouble_ms = (3_000.0, 20_000.0)
@@ -371,6 +371,7 @@ class WholePhases(Phases):
                 self.histories,
                 FIRST_CLIENT + number,
                 Finder(cluster),
+                cluster.brokers,
                 is_large=number < large,
             )
             for number in range(large + random.randint(2, 4))
@@ -385,7 +386,7 @@ class WholePhases(Phases):
         super().start()
 
     def _client(self, _a: None = None, _b: None = None, _c: None = None) -> None:
-        """There are others; this one only sees to it that a seed comes to its end."""
+        """Only end the seed at its event limit; `clients` has the clients of a whole cluster."""
         cluster = self.cluster
         cluster.at(cluster.now + 100.0, self._client)
         if cluster.events >= self.event_limit and not cluster.is_calm:
@@ -417,18 +418,18 @@ def run_seed(
     is_traced: bool = False,
     make_node: Callable[..., Node] = Node,
     prepare: Callable[[WholeCluster], None] | None = None,
-    tape: Tape | None = None,
-    most_nodes: int | None = None,
+    choices: RecordedChoices | None = None,
+    max_nodes: int | None = None,
     suppressed: Suppressed = NOTHING,
-) -> Outcome:
-    """Runs one seed; a violation is in the outcome, everything else that goes wrong is one too."""
-    cluster, faults = build(seed, make_node, random=tape, most_nodes=most_nodes)
+) -> RunOutcome:
+    """Run one seed. The outcome contains the violation; every exception counts as one."""
+    cluster, faults = build(seed, make_node, random=choices, max_nodes=max_nodes)
     cluster.suppressed = suppressed
     if is_traced:
         cluster.lines = []
     if prepare is not None:
         prepare(cluster)
-    with small_pieces():
+    with small_chunks():
         outcome = run_phases(seed, cluster, WholePhases(cluster, faults, event_limit))
     ledger = cluster.ledger
     outcome.counts["transactions"] += ledger.transaction_count

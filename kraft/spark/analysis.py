@@ -1,14 +1,14 @@
-"""Regression analysis of any number of results: every history looked at where its points lie.
+"""Regression analysis of any number of results.
 
-Owns what an analysis is made of and what the driver does with it. What is computed of a table is
-`looking`'s; where tables come from is a `Source`: a store, whose buckets hold series whole and are
-read by whoever looks at them (`point_buckets`), or any DataFrame of points, which Spark has to
-group first (`point_frames`). Feeds reports.
+The driver runs `analyse_source`. A `Source` provides tables of points: a store, whose buckets
+contain series completely and are read by the workers that analyse them (`store_source`), or any
+DataFrame, whose rows Spark must group first (`frame_source`). `table_analysis` analyses a table.
+The reports use the result.
 
-Findings are small and come to the driver; the correction for many tests needs all of them. Scaling
-laws take a second pass, over benchmarks that have sizes alone, and so do the histories that a
-report draws. Results do not depend on partitions, workers or the order of rows: a history is put in
-order before it is looked at, and findings are sorted by their keys.
+Findings are small and are sent to the driver, because the correction for many tests needs all of
+them. Scaling laws need a second pass over the benchmarks with sizes; so do the histories that a
+report draws. Results do not depend on partitions, workers or the order of rows: each history is
+sorted before it is analysed, and findings are sorted by key.
 """
 
 from __future__ import annotations
@@ -24,12 +24,25 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from kraft.errors import InvalidRequestError
-from kraft.regression import multiplicity
-from kraft.regression.findings import Analysis, ChangePoint, Outcome, ScalingLaw, SeriesFinding
-from kraft.regression.lineage import RunLike, Scope, chosen, graph_of, ordered, with_ends
+from kraft.regression import multiple_testing
+from kraft.regression.commit_order import (
+    RunLike,
+    Scope,
+    commit_graph,
+    mark_ended,
+    order_runs,
+    runs_in_scope,
+)
+from kraft.regression.findings import (
+    Analysis,
+    ChangePoint,
+    ScalingLaw,
+    SeriesFinding,
+    SeriesOutcome,
+)
 from kraft.regression.points import Series, SeriesKey
-from kraft.regression.settings import Settings
-from kraft.spark.looking import Benchmark, Looked, sized
+from kraft.regression.settings import AnalysisSettings
+from kraft.spark.table_analysis import AnalysedSeries, Benchmark, benchmarks_with_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,38 +53,40 @@ MAIN = Scope()
 
 
 class Source(Protocol):
-    """Points, looked at by whoever is near them."""
+    """Points, analysed where they are stored."""
 
     def runs(self) -> Sequence[RunLike]:
-        """All runs, in any order."""
+        """Return all runs, in any order."""
 
-    def looked(self, settings: Settings, order: pa.Array) -> Iterable[Looked]:
-        """Every series of the runs in ``order`` (ids, oldest first), in any order."""
+    def analysed(self, settings: AnalysisSettings, order: pa.Array) -> Iterable[AnalysedSeries]:
+        """Return the finding of every series of the runs in ``order`` (ids, oldest first), in any
+        order.
+        """
 
     def laws(
         self,
         of: dict[Benchmark, list[SeriesKey]],
-        settings: Settings,
+        settings: AnalysisSettings,
         size_param: str | None,
         order: pa.Array,
     ) -> Iterable[ScalingLaw]:
-        """The laws of these benchmarks, in any order."""
+        """Return the laws of these benchmarks, in any order."""
 
     def histories(
-        self, keys: Sequence[SeriesKey], settings: Settings, order: pa.Array
+        self, keys: Sequence[SeriesKey], settings: AnalysisSettings, order: pa.Array
     ) -> dict[SeriesKey, Series]:
-        """The histories of these series, on the driver."""
+        """Return the histories of these series, on the driver."""
 
     def machines(self) -> dict[str, str]:
-        """Each machine as its newest run describes it: a JSON object."""
+        """Return the description of each machine in its newest run: a JSON object."""
 
     def first_run_of(self, commit: str) -> datetime | None:
-        """When a commit that begins so was first measured."""
+        """Return when a commit with this prefix was first measured."""
 
 
 def analyse(
     points: DataFrame,
-    settings: Settings,
+    settings: AnalysisSettings,
     *,
     benchmark: str | None = None,
     machine: str | None = None,
@@ -80,17 +95,16 @@ def analyse(
     kept_runs: int = 0,
     scope: Scope = MAIN,
 ) -> Analysis:
-    """Every history in a DataFrame of points: where it changed, by how much, how certain that is.
+    """Return the findings of every history in a DataFrame of points.
 
-    ``benchmark`` is a glob (`looking.glob_pattern`) for ``suite::benchmark`` or the benchmark
-    alone, ``machine`` one for the machine. ``since``, a time or what `time_of` understands, leaves
-    out change points before it; the runs before it are looked at all the same, as without them
-    nothing could be said of the first ones after it. ``size_param`` names the parameter that
-    scaling laws go by. ``kept_runs`` is how many runs' histories may come to the driver for a
-    report that draws them, largest changes first. ``scope`` says which projects and branches are
-    looked at, and by which commits they are ordered: each project's main branch by default.
+    ``benchmark`` is a glob (`commit_order.glob_pattern`) for ``suite::benchmark`` or the benchmark
+    alone, ``machine`` one for the machine. ``since``, a time or a text for `time_of`, omits change
+    points before it; earlier runs are analysed nevertheless, because the first later runs need them
+    as baseline. ``size_param`` names the size parameter of scaling laws. ``kept_runs`` limits the
+    total runs of the histories that are kept for a report, largest changes first. ``scope`` selects
+    projects and branches and the commit order; the default is each project's main branch.
     """
-    from kraft.spark.point_frames import FrameSource
+    from kraft.spark.frame_source import FrameSource
 
     source = FrameSource(points, benchmark=benchmark, machine=machine)
     return analyse_source(source, settings, since, size_param, kept_runs, scope)
@@ -99,7 +113,7 @@ def analyse(
 def analyse_store(
     spark: SparkSession | None,
     store: str | os.PathLike[str],
-    settings: Settings,
+    settings: AnalysisSettings,
     *,
     benchmark: str | None = None,
     machine: str | None = None,
@@ -108,14 +122,15 @@ def analyse_store(
     kept_runs: int = 0,
     scope: Scope = MAIN,
 ) -> Analysis:
-    """`analyse` of a store, bucket by bucket and without a shuffle; the same findings.
+    """Return the findings of a store, bucket by bucket and without a shuffle; otherwise as
+    `analyse`.
 
-    The store is a path that all of Spark's workers see. ``spark`` None looks at it in this process,
-    which for a small store is over before a session has started.
+    The store is a path that all of Spark's workers can access. ``spark`` None analyses it in this
+    process, which for a small store takes less time than starting a session.
 
-    Raises StorageError where there is no store.
+    Raises StorageError if there is no store.
     """
-    from kraft.spark.point_buckets import StoreSource
+    from kraft.spark.store_source import StoreSource
 
     source = StoreSource(spark, store, benchmark=benchmark, machine=machine)
     return analyse_source(source, settings, since, size_param, kept_runs, scope)
@@ -123,27 +138,27 @@ def analyse_store(
 
 def analyse_source(
     source: Source,
-    settings: Settings,
+    settings: AnalysisSettings,
     since: datetime | str | None,
     size_param: str | None,
     kept_runs: int,
     scope: Scope,
 ) -> Analysis:
-    """What `analyse` says, of any source."""
+    """Analyse any source; see `analyse`."""
     if isinstance(since, str):
         since = time_of(source, since)
-    runs, left_out = chosen(source.runs(), scope)
-    order = ordered(runs, graph_of(runs, scope.repository))
+    runs, left_out = runs_in_scope(source.runs(), scope)
+    order = order_runs(runs, commit_graph(runs, scope.repository))
     ids = pa.array(order, pa.string())
-    looked = sorted(source.looked(settings, ids), key=lambda each: each.finding.key)
-    findings = multiplicity.correct([each.finding for each in looked], settings)
-    findings = with_ends(findings, order, runs)
-    of = sized([each.key for each in findings], size_param)
+    analysed = sorted(source.analysed(settings, ids), key=lambda each: each.finding.key)
+    findings = multiple_testing.correct([each.finding for each in analysed], settings)
+    findings = mark_ended(findings, order, runs)
+    of = benchmarks_with_sizes([each.key for each in findings], size_param)
     laws = sorted(
         source.laws(of, settings, size_param, ids) if of else [],
         key=lambda each: (each.key, each.size_param),
     )
-    laws = multiplicity.correct_laws(laws, settings)
+    laws = multiple_testing.correct_laws(laws, settings)
     if since is not None:
         findings = tuple(_since(each, since) for each in findings)
         laws = [replace(each, change_points=_after(each.change_points, since)) for each in laws]
@@ -153,17 +168,17 @@ def analyse_source(
         series=_with_histories(source, findings, settings, kept_runs, ids),
         scaling=tuple(laws),
         machines={name: machines[name] for name in sorted({each.key.machine for each in findings})},
-        problems=(*left_out, *_problems(looked, settings)),
+        problems=(*left_out, *_problems(analysed, settings)),
     )
 
 
 def time_of(source: Source, text: str) -> datetime:
-    """When ``text`` was: a date or time in ISO 8601 (UTC unless it says otherwise), or the first
-    run of the commit that begins like it.
+    """Return the time of ``text``: an ISO 8601 date or time (UTC by default), or a commit's first
+    run.
 
-    Raises InvalidRequestError where it is neither.
+    A commit may be given by its first digits. Raises InvalidRequestError for other texts.
     """
-    # Eight digits may be either; a commit that was measured is meant.
+    # Eight digits may be a date or a commit; a measured commit takes precedence.
     if re.fullmatch("[0-9a-fA-F]{4,64}", text):
         found = source.first_run_of(text.lower())
         if found is not None:
@@ -178,14 +193,14 @@ def time_of(source: Source, text: str) -> datetime:
 
 
 def _since(finding: SeriesFinding, since: datetime) -> SeriesFinding:
-    """A finding without what changed, or ceased to drift, before ``since``."""
+    """Return a finding without changes before ``since`` and drifts that ended before it."""
     at = round(since.timestamp() * 1e6)
     points = _after(finding.change_points, since)
     drifts = tuple(each for each in finding.drifts if each.end_time_us >= at)
     variances = tuple(each for each in finding.variance_changes if each.time_us >= at)
     outcome = finding.outcome
-    if outcome is Outcome.CHANGED and not (points or drifts or variances):
-        outcome = Outcome.STABLE
+    if outcome is SeriesOutcome.CHANGED and not (points or drifts or variances):
+        outcome = SeriesOutcome.STABLE
     return replace(
         finding,
         change_points=points,
@@ -200,24 +215,26 @@ def _after(points: tuple[ChangePoint, ...], since: datetime) -> tuple[ChangePoin
     return tuple(point for point in points if point.time_us >= at)
 
 
-def _problems(looked: Sequence[Looked], settings: Settings) -> Iterable[str]:
-    """What was left out."""
-    for each in looked:
+def _problems(analysed: Sequence[AnalysedSeries], settings: AnalysisSettings) -> Iterable[str]:
+    """Yield a line for each series with omitted runs."""
+    for each in analysed:
         if each.left_out:
             runs = "1 run" if each.left_out == 1 else f"{each.left_out:,} runs"
             key = each.finding.key
-            left_out = f"{runs} left out, without a usable {settings.statistic}"
+            left_out = f"{runs} omitted, without a usable {settings.statistic}"
             yield f"{key.name} on {key.machine}: {left_out}"
 
 
 def _with_histories(
     source: Source,
     findings: tuple[SeriesFinding, ...],
-    settings: Settings,
+    settings: AnalysisSettings,
     kept_runs: int,
     order: pa.Array,
 ) -> tuple[SeriesFinding, ...]:
-    """The findings, the worst of them with their histories: ``kept_runs`` runs in all."""
+    """Return the findings; those with the largest changes keep their series, ``kept_runs`` runs in
+    total.
+    """
     wanted: list[SeriesKey] = []
     for each in sorted(findings, key=lambda each: (-_largest_change(each), each.key)):
         if 0 < each.run_count <= kept_runs:
@@ -230,6 +247,5 @@ def _with_histories(
 
 
 def _largest_change(finding: SeriesFinding) -> float:
-    """How far a history ever went, up or down, in logarithms: twice as fast counts as twice as
-    slow does."""
+    """Return the largest change, up or down, in logarithms: twice as fast equals twice as slow."""
     return max((abs(log(each)) if 0 < each < inf else inf for each in finding.ratios), default=-1.0)

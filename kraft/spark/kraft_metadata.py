@@ -1,11 +1,11 @@
 """``spark.read.format("kraft-metadata")``: the metadata of Kafka clusters as rows.
 
-Owns the options, the views' schemas and how a cluster is cut into tasks. What the rows hold is made
-by ``state_views`` (partitions, topics, brokers as of an offset) and ``record_view`` (every record
-of logs and snapshots); damage is that of ``kraft.metadata.source``.
+This module reads the options, chooses the view's schema and divides a cluster into tasks.
+``state_views`` (partitions, topics, brokers as of an offset) and ``record_view`` (every record of
+logs and snapshots) produce the rows; ``kraft.metadata.source`` handles damage.
 
-Invariants: all tasks of a query see a cluster as of one offset, which is fixed when the query is
-planned, so that a log that grows meanwhile does not show; every row is in exactly one task.
+Invariants: all tasks of a query read a cluster as of one offset, which is fixed during planning, so
+that later appends are not visible; every row is in exactly one task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pyspark.sql.types import StructType
 
 from kraft.errors import InvalidRequestError, KraftError
 from kraft.metadata.source import MetadataSource
-from kraft.spark.inputs import (
+from kraft.spark.pushdown import Pushdown
+from kraft.spark.record_view import RECORDS, RecordRange, read_records, record_ranges
+from kraft.spark.source_options import (
     FAILFAST,
     PERMISSIVE,
     arrow_schema,
@@ -33,12 +35,10 @@ from kraft.spark.inputs import (
     refuse_unknown,
     takes_filters,
 )
-from kraft.spark.pushdown import Pushdown
-from kraft.spark.record_view import RECORDS, RecordRange, read_records, record_ranges
 from kraft.spark.state_views import STATE_VIEWS, StatePart, read_state
 
-#: A task of the records view decodes so many bytes; one of the state views loads the whole cluster,
-#: which is quick beside handing the rows over, and gives its share of them.
+#: Bytes per task. A task of the records view decodes them. A task of a state view loads the whole
+#: cluster, which is fast compared with returning the rows, and returns its part of them.
 _RECORD_BYTES = 16 << 20
 _STATE_BYTES = 64 << 20
 
@@ -48,11 +48,12 @@ VIEWS: dict[str, StructType] = {"records": RECORDS, **STATE_VIEWS}
 
 
 class KraftMetadataSource(DataSource):
-    """Options: ``view`` (partitions, topics, brokers, records), ``offset`` (all views but records),
-    ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``, ``pushdown``, ``showSecrets``.
+    """The data source. Options: ``view`` (partitions, topics, brokers, records), ``offset`` (all
+    views but records), ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``, ``pushdown``,
+    ``showSecrets``.
 
-    A path is what ``open_metadata`` takes, or a pattern; each is a cluster of its own, and the
-    column ``source`` says which.
+    A path is one for ``open_metadata``, or a pattern; each path is a separate cluster, which the
+    column ``source`` identifies.
     """
 
     @classmethod
@@ -84,13 +85,13 @@ class _MetadataReader(DataSourceReader):
             {
                 field.name: field.type
                 for field in declared
-                # Lists and JSON are built last, from the rows that are left.
+                # Lists and JSON are built last, for the remaining rows only.
                 if not pa.types.is_list(field.type) and field.name != "value"
             }
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        """What each task reads; a cluster that cannot be opened is refused, or left out."""
+        """Return the tasks; reject or omit a cluster that cannot be opened."""
         parts: list[InputPartition] = []
         for path in expanded(self.paths):
             if not self.pushdown.passes(source=path):
@@ -100,8 +101,8 @@ class _MetadataReader(DataSourceReader):
             except KraftError as error:
                 if self.mode == FAILFAST:
                     raise
-                log.warning("left out: %s", error)
-        # An empty list would have Spark ask for a partition that is none.
+                log.warning("omitted: %s", error)
+        # For an empty list Spark would read a partition that does not exist.
         return parts or [InputPartition(None)]
 
     def _parts_of(self, path: str) -> list[InputPartition]:
@@ -110,7 +111,7 @@ class _MetadataReader(DataSourceReader):
             torn = source.torn_tail
             log.warning("%s: torn from byte %d on (%s)", torn.path, torn.position, torn.reason)
         for gap in source.gaps:
-            log.warning("%s: a gap from byte %d on (%s)", gap.path, gap.position, gap.reason)
+            log.warning("%s: gap from byte %d on (%s)", gap.path, gap.position, gap.reason)
         if self.view == "records":
             return list(
                 record_ranges(
@@ -124,7 +125,7 @@ class _MetadataReader(DataSourceReader):
             )
         if source.is_partial:
             raise InvalidRequestError(
-                f"{path} begins in the middle of a log: there is no state, only records"
+                f"{path} begins in the middle of a log: it has records but no state"
             )
         at = source.offset_range[1] if self.offset is None else self.offset
         sizes = [each.size for each in source.directory.segments]
@@ -146,11 +147,11 @@ class _MetadataReader(DataSourceReader):
         except KraftError as error:
             if self.mode == FAILFAST:
                 raise
-            log.warning("left out from there on: %s", error)
+            log.warning("omitted from here on: %s", error)
 
 
 class _FilteringReader(_MetadataReader):
-    """Takes filters over; see ``takes_filters``."""
+    """A reader that evaluates filters for Spark; see ``takes_filters``."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         return self.pushdown.take(filters)
@@ -159,7 +160,7 @@ class _FilteringReader(_MetadataReader):
 def _view_of(options: Mapping[str, str]) -> str:
     view = options.get("view", "partitions")
     if view not in VIEWS:
-        raise InvalidRequestError(f"there is no view {view!r}; there are: {', '.join(VIEWS)}")
+        raise InvalidRequestError(f"unknown view {view!r}; known: {', '.join(VIEWS)}")
     return view
 
 
@@ -168,7 +169,9 @@ def _offset_of(options: Mapping[str, str], view: str) -> int | None:
     if text is None:
         return None
     if view == "records":
-        raise InvalidRequestError("records have no state as of an offset: filter by `offset`")
+        raise InvalidRequestError(
+            "the view records has no option offset; filter by the column `offset`"
+        )
     if not (text.isascii() and text.isdigit()):
         raise InvalidRequestError(f"offset is a whole number, not {text!r}")
     return int(text)

@@ -1,10 +1,10 @@
 """``spark.read.format("kraft-trace")`` and ``spark.readStream``: event traces as rows.
 
-Owns the columns of an event, how files are cut into tasks (by ranges of frames) and how far a
-stream has read. The format is that of ``kraft.lab.trace``.
+This module defines the columns of an event, divides files into tasks (ranges of frames) and tracks
+the position of a stream. ``kraft.lab.trace`` defines the file format.
 
-Invariants: every event of a whole block is read once; what a writer has not finished is not read,
-and a stream reads it when it is whole.
+Invariants: every event of a complete block is read once; an incomplete block is not read, and a
+stream reads it once it is complete.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from pyspark.sql.types import StructType
 
 from kraft.errors import CorruptRecordError, KraftError, StorageError
 from kraft.lab.trace import Trace, TraceBlock, TraceHeader, UnfinishedTraceError
-from kraft.spark.inputs import (
+from kraft.spark.pushdown import Pushdown
+from kraft.spark.source_options import (
     FAILFAST,
     arrow_schema,
     columns,
@@ -47,14 +48,13 @@ from kraft.spark.inputs import (
     refuse_unknown,
     takes_filters,
 )
-from kraft.spark.pushdown import Pushdown
 
-#: One row an event; ``began_ns`` says the same as ``began`` in nanoseconds of Unix time.
+#: One row per event; ``began_ns`` equals ``began``, in nanoseconds of Unix time.
 EVENTS = columns(
     "what string, began timestamp, began_ns bigint, duration_ns bigint, count bigint, "
     "scenario string, run_id string, machine string, commit string, file string"
 )
-#: A task reads so many bytes of one file; 26 bytes are an event.
+#: Bytes of one file per task; an event takes 26 bytes.
 _RANGE_BYTES = 16 << 20
 _BATCH_BLOCKS = 16
 _SUFFIX = ".trace"
@@ -71,10 +71,10 @@ class _Range(InputPartition):
 
 
 class KraftTraceSource(DataSource):
-    """Options: ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``, ``pushdown``;
-    ``maxFilesPerTrigger``.
+    """The data source. Options: ``mode`` (FAILFAST, PERMISSIVE), ``maxPartitionBytes``,
+    ``pushdown``, ``maxFilesPerTrigger``.
 
-    A path is a file, a pattern, or a folder, of which all ``*.trace`` files are read.
+    A path is a file, a pattern, or a folder; of a folder all ``*.trace`` files are read.
     """
 
     @classmethod
@@ -93,7 +93,7 @@ class KraftTraceSource(DataSource):
 
 
 class _Events:
-    """What both readers share: files out of paths, ranges out of files, batches out of ranges."""
+    """The common part of both readers: paths -> files -> ranges -> batches."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         refuse_unknown("kraft-trace", options, OPTIONS)
@@ -105,7 +105,7 @@ class _Events:
         self.pushdown = Pushdown(dict(_columns_of(to_arrow_schema(EVENTS, timezone="UTC"))))
 
     def files(self) -> list[str]:
-        """The files that there are now; a folder's by their names."""
+        """Return the files that exist now; those of a folder sorted by name."""
         found: list[str] = []
         for path in expanded(self.paths):
             if os.path.isdir(path):
@@ -116,7 +116,7 @@ class _Events:
         return found
 
     def ranges(self, trace: Trace, begin: int = 0, end: int | None = None) -> Iterator[_Range]:
-        """The frames of a file that begin in a stretch of it, cut into tasks."""
+        """Yield the frames that begin between two bytes of a file, divided into tasks."""
         stop = trace.end if end is None else end
         frames = [position for position in trace.frames if begin <= position < stop]
         while frames:
@@ -127,7 +127,7 @@ class _Events:
             frames = rest
 
     def read(self, part: _Range) -> Iterator[pa.RecordBatch]:
-        """The events of a range that pass the filters."""
+        """Yield the events of a range that pass the filters."""
         trace = Trace(part.path, begin=part.begin)
         waiting: list[pa.RecordBatch] = []
         for block in trace.blocks(part.begin, part.end):
@@ -141,7 +141,7 @@ class _Events:
     def _batch(self, header: TraceHeader, path: str, block: TraceBlock) -> pa.RecordBatch:
         rows: NDArray[Any] = np.arange(len(block.what))
         for name in self.pushdown.columns:
-            # `what` is asked of its few names, not of each event.
+            # The filter on `what` tests its few distinct names, not each event.
             if name == "what":
                 passed = self.pushdown.mask(name, pa.array(block.names, pa.string()))
                 rows = rows[passed[block.what[rows]]]
@@ -158,7 +158,7 @@ class _TraceReader(DataSourceReader):
         self._events = _Events(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of frames; an unreadable file is refused, or left out, before anything is read."""
+        """Return ranges of frames; reject or omit an unreadable file before anything is read."""
         events, parts = self._events, []
         for path in events.files():
             try:
@@ -166,7 +166,7 @@ class _TraceReader(DataSourceReader):
             except (CorruptRecordError, StorageError) as error:
                 if events.mode == FAILFAST:
                     raise
-                log.warning("left out: %s", error)
+                log.warning("omitted: %s", error)
                 continue
             if trace.torn is not None:
                 torn = trace.torn
@@ -180,7 +180,7 @@ class _TraceReader(DataSourceReader):
                 commit=header.commit,
             ):
                 parts += list(events.ranges(trace))
-        # An empty list would have Spark ask for a partition that is none.
+        # For an empty list Spark would read a partition that does not exist.
         return parts or [_Range("", 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -192,18 +192,18 @@ class _TraceReader(DataSourceReader):
         except KraftError as error:
             if self._events.mode == FAILFAST:
                 raise
-            log.warning("left out from there on: %s", error)
+            log.warning("omitted from here on: %s", error)
 
 
 class _FilteringReader(_TraceReader):
-    """Takes filters over; see ``takes_filters``."""
+    """A reader that evaluates filters for Spark; see ``takes_filters``."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         return self._events.pushdown.take(filters)
 
 
 class _TraceStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset says of each file how far it has been read: ``{path: byte}``."""
+    """A stream whose offset is the position in each file: ``{path: byte}``."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._events = _Events(options, schema)
@@ -229,17 +229,17 @@ class _TraceStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, **{path: ends[path] for path in grown}}
 
     def _ends(self, start: Mapping[str, int]) -> dict[str, int]:
-        """The byte behind the last whole frame of each file that has one."""
+        """Return the byte after the last complete frame of each file that has one."""
         ends: dict[str, int] = {}
         for path in self._events.files():
             try:
                 trace = Trace(path, begin=start.get(path, 0))
             except UnfinishedTraceError:
-                continue  # its writer has only just begun
+                continue  # the writer has just begun
             except CorruptRecordError as error:
                 if self._events.mode == FAILFAST:
                     raise
-                log.warning("left out: %s", error)
+                log.warning("omitted: %s", error)
                 continue
             ends[path] = trace.end
         return ends
@@ -258,7 +258,7 @@ class _TraceStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _column(name: str, header: TraceHeader, path: str, block: TraceBlock, rows: Any) -> pa.Array:
-    """One column of some events of a block."""
+    """Return one column of some events of a block."""
     match name:
         case "what":
             return pa.array(block.names, pa.string()).take(pa.array(block.what[rows]))

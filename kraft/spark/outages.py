@@ -1,9 +1,8 @@
-"""Outages swept on Spark: the cluster travels once to each executor, the work as ranges.
+"""Sweep outages on Spark: the cluster is sent once to each executor, the work as ranges.
 
-Owns the file in which the arrays of a sweep travel (one after another in numpy's own format, so
-that every worker of an executor maps the same pages) and how the ranges are spread. What is swept,
-the kernels and the report are those of `kraft.lab.outages`: the figures are the same whatever
-sweeps them.
+This module writes the arrays of a sweep to a file (one after another in numpy's format, so that all
+workers of an executor map the same pages) and distributes the ranges. Sweep, kernels and report are
+those of `kraft.lab.outages`, so the figures are equal.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.sweep import FIGURES, Sweep, evaluate, outage_count
-from kraft._core.sweep_rows import Holders, Rows
+from kraft._core.sweep.kernels import FIGURES, Sweep, evaluate, outage_count
+from kraft._core.sweep.masks import Holders, Rows
 from kraft.lab.outages import plan_outages, report_of, sweep_arrays, unit_ranges
 from kraft.metadata.facade import Metadata, open_metadata
 
@@ -29,25 +28,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from kraft.lab.outage_report import OutageReport, Plan
+    from kraft.lab.outage_report import OutagePlan, OutageReport
 
-#: Ranges a core of the cluster: their costs differ, and what is left over is evened out.
+#: Ranges per core of the cluster: their costs differ, and several ranges even them out.
 _RANGES_A_CORE = 4
-#: In front of an array in the file, so that each begins where memory is aligned.
+#: Alignment of each array in the file, in bytes.
 _ALIGNMENT = 64
 
 
 def sweep(
     spark: SparkSession,
     metadata: Metadata | str | PathLike[str],
-    outages: Plan | None = None,
+    outages: OutagePlan | None = None,
 ) -> OutageReport:
-    """Every outage of a plan (default: all that `plan_outages` gives), swept by ``spark``.
+    """Sweep every outage of a plan (default: that of `plan_outages`) on ``spark``.
 
-    ``metadata`` may be a path for `open_metadata`; it is read here, by the driver, and its arrays
-    (some 25 bytes a partition) go to each executor once. The report is that of
-    `kraft.lab.outages.sweep_outages`; its ``to_arrow()`` makes a DataFrame. Raises what these do,
-    and what Spark raises where the job fails.
+    ``metadata`` may be a path for `open_metadata`; the driver reads it and sends its arrays (about
+    25 bytes per partition) to each executor once. The report is that of
+    `kraft.lab.outages.sweep_outages`; its ``to_arrow()`` makes a DataFrame. Raises the errors of
+    these functions, and Spark's if the job fails.
     """
     if not isinstance(metadata, Metadata):
         metadata = open_metadata(metadata)
@@ -57,7 +56,8 @@ def sweep(
     ranges = unit_ranges(arrays, _RANGES_A_CORE * context.defaultParallelism)
     figures = np.empty((len(plan), len(FIGURES)), np.int32)
     if ranges:
-        # No two sweeps of a session share a name, as files that were sent stay as they are.
+        # Each sweep of a session has its own file name, because Spark does not replace a file once
+        # sent.
         name = f"kraft-sweep-{uuid4().hex}"
         with tempfile.TemporaryDirectory(prefix="kraft-") as folder:
             path = Path(folder) / name
@@ -71,7 +71,7 @@ def sweep(
 def _spread(
     spark: SparkSession, name: str, ranges: list[tuple[int, int]]
 ) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """First outage and figures of each range, as they lie in the result."""
+    """Yield the first outage and the figures of each range."""
     import pyarrow as pa
 
     def swept(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ def _spread(
 
 
 def save(arrays: Sweep, path: str | PathLike[str]) -> None:
-    """Writes the arrays of a sweep, to be mapped by `load`."""
+    """Write the arrays of a sweep to a file for `load`."""
     with Path(path).open("wb") as file:
         for array in _flat(arrays):
             file.write(bytes(-file.tell() % _ALIGNMENT))
@@ -105,9 +105,9 @@ def save(arrays: Sweep, path: str | PathLike[str]) -> None:
 
 @lru_cache(maxsize=2)
 def load(path: str) -> Sweep:
-    """The arrays that `save` wrote, mapped, and kept by this process for the next range."""
+    """Map the arrays that `save` wrote; cached for the next range of this process."""
     with Path(path).open("rb") as file:
-        # A private mapping: the kernels take arrays that could be written to, none of them does.
+        # A private mapping: the kernels require writable arrays, although none of them writes.
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         parts = iter([_next_array(file, memory) for _ in range(_ARRAYS)])
     return Sweep._make(

@@ -1,10 +1,10 @@
-"""Filters that a data source takes over from Spark, evaluated on Arrow columns.
+"""Filters that a data source evaluates for Spark, on Arrow columns.
 
-Owns which of Spark's filters can be taken over and what they mean on nulls. Used by the data
-sources of this package: they mask rows before they build what is expensive, and leave out whole
-files and ranges.
+This module knows which of Spark's filters it can evaluate, and their semantics for nulls. The data
+sources of this package mask rows before they build expensive columns, and skip whole files and
+ranges.
 
-Invariant: a row passes where Spark's own evaluation would have let it pass, nulls included.
+Invariant: a row passes if and only if it passes Spark's own evaluation, nulls included.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _TEXT: dict[type[Filter], Any] = {
 
 
 class Pushdown:
-    """The filters on ``columns`` (name and Arrow type) that have been taken over; picklable."""
+    """The accepted filters on ``columns`` (name and Arrow type); picklable."""
 
     def __init__(self, columns: Mapping[str, pa.DataType]) -> None:
         self._types = dict(columns)
         self._filters: dict[str, list[Filter]] = {}
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Takes over what it can and gives back the rest, as ``pushFilters`` has to."""
+        """Accept the supported filters and yield the others, as ``pushFilters`` requires."""
         for each in filters:
             inner = each.child if isinstance(each, spark_filters.Not) else each
             path: tuple[str, ...] = getattr(inner, "attribute", ())
@@ -68,11 +68,11 @@ class Pushdown:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those with filters."""
+        """Return the columns that have filters."""
         return tuple(self._filters)
 
     def mask(self, column: str, values: pa.Array) -> NDArray[np.bool_]:
-        """Which of these values of a column pass its filters: bool, one each."""
+        """Return which values of a column pass its filters: bool, one per value."""
         passed = np.ones(len(values), np.bool_)
         for each in self._filters.get(column, ()):
             made = _evaluate(each, values)
@@ -80,7 +80,7 @@ class Pushdown:
         return passed
 
     def passes(self, **values: Any) -> bool:
-        """Whether one row of these values may pass; columns that are not named are not asked."""
+        """Return whether a row with these values may pass; other columns are not tested."""
         return all(
             bool(self.mask(name, pa.array([value], self._types[name]))[0])
             for name, value in values.items()
@@ -88,7 +88,7 @@ class Pushdown:
         )
 
     def overlaps(self, column: str, first: int, last: int) -> bool:
-        """Whether a number of ``first`` to ``last`` (both inclusive) can pass."""
+        """Return whether a number from ``first`` to ``last`` (both inclusive) may pass."""
         for each in self._filters.get(column, ()):
             value: Any = getattr(each, "value", None)
             match each:
@@ -112,7 +112,7 @@ class Pushdown:
 
 
 def _evaluate(each: Filter, values: pa.Array) -> pa.Array:
-    """True, false or null for each value, as SQL has it."""
+    """Return true, false or null for each value, with SQL's semantics."""
     match each:
         case spark_filters.Not():
             return pc.invert(_evaluate(each.child, values))
@@ -123,7 +123,7 @@ def _evaluate(each: Filter, values: pa.Array) -> pa.Array:
         case spark_filters.In():
             known = [value for value in each.value if value is not None]
             found = pc.is_in(values, pa.array(known, values.type))
-            # What is not in a list that holds null may be in it, for all that SQL knows.
+            # In SQL, a value that is not in a list with null gives null.
             is_unknown = pc.is_null(values)
             if len(known) < len(each.value):
                 is_unknown = pc.or_(is_unknown, pc.invert(found))

@@ -1,27 +1,26 @@
 """``spark.read.format("pytest-benchmark")``: results of pytest-benchmark as points in Spark.
 
-Owns the data source and its stream over a watched folder; what a file means is the matter of
-`regression.results`. It gives what files hold, a run twice where it was saved twice: whoever wants
-each once ingests them (`store`). ``load`` takes a file, a folder (all ``*.json`` below it), a glob,
-or a list of them. ``.schema(...)`` with fewer columns saves the others' way into the JVM; of
-``machine_info`` that is most of the bytes.
+This module is the data source and its stream over a watched folder; `regression.results` parses the
+files. The source returns the content of all files: a run that was saved twice appears twice;
+`store` removes duplicates. ``load`` accepts a file, a folder (all ``*.json`` below it), a glob, or
+a list of them. A ``.schema(...)`` with fewer columns avoids sending the others to the JVM;
+``machine_info`` alone is most of the bytes.
 
 Options:
 
-``mode``         ``FAILFAST`` (default): what cannot be read fails the query; ``PERMISSIVE``: it is
-                 left out
-``table``        ``points`` (default), the schema `points.POINTS`; ``problems``: the path and the
-                 reason of everything that ``PERMISSIVE`` leaves out
-``pushdown``     ``true`` leaves runs and points out before they are built; for a DataFrame that is
-                 loaded for one query only (`inputs.takes_filters`)
-``ignoreNode``   ``true`` takes machines of one kind for one machine
-``maxFilesPerTrigger``, ``settleSeconds``  of a stream: how many files make a batch at most; after
-                 how long (60) without a change a file that is not whole is taken for damaged
+``mode``         ``FAILFAST`` (default): unreadable input fails the query; ``PERMISSIVE``: it is
+                 omitted
+``table``        ``points`` (default), the schema `points.POINTS`; ``problems``: path and reason of
+                 all input that ``PERMISSIVE`` omits
+``pushdown``     ``true`` filters runs and points before they are built; only for a DataFrame that
+                 is loaded for one query (`source_options.takes_filters`)
+``ignoreNode``   ``true`` ignores the host name when it identifies machines
+``maxFilesPerTrigger``, ``settleSeconds``  for streams: files per batch at most; seconds (60)
+                 without a change after which an incomplete file counts as damaged
 
-A stream takes each file once, by its path. Its offset is the set of files taken so far, eleven
-characters a file: whatever clocks and modification times do, and wherever a query is stopped and
-started again, a file is neither missed nor taken twice. A file that is still being written is no
-complete JSON and is left for later.
+A stream reads each file once, by its path. Its offset is the set of files read so far, eleven
+characters per file, so that no file is missed or read twice, whatever the clocks, modification
+times and restarts of the query. An incomplete file is not complete JSON and is read later.
 """
 
 from __future__ import annotations
@@ -51,8 +50,10 @@ from pyspark.sql.types import StructType
 from kraft.errors import BenchmarkFileError, InvalidRequestError
 from kraft.regression.points import POINTS
 from kraft.regression.results import read_run
-from kraft.regression.runs import Problem, Run
-from kraft.spark.inputs import (
+from kraft.regression.runs import BenchmarkRun, Problem
+from kraft.spark.pushdown import Pushdown
+from kraft.spark.result_files import find_files, group_files
+from kraft.spark.source_options import (
     FAILFAST,
     PERMISSIVE,
     arrow_schema,
@@ -63,15 +64,13 @@ from kraft.spark.inputs import (
     refuse_unknown,
     takes_filters,
 )
-from kraft.spark.pushdown import Pushdown
-from kraft.spark.result_files import find_files, group_files
 
 OPTIONS = ("ignoreNode", "maxFilesPerTrigger", "mode", "pushdown", "settleSeconds", "table")
 
 PROBLEMS = pa.schema([("path", pa.string()), ("reason", pa.string())])
 
-#: The columns whose filters are taken over: what all points of a run share, known before any row
-#: is built, and what names a point.
+#: The columns whose filters this source evaluates: the columns that all points of a run share,
+#: known before a row is built, and the columns that name a point.
 _OF_RUN = {
     name: POINTS.field(name).type
     for name in ("run_id", "machine", "project", "branch", "commit", "dirty", "version", "source")
@@ -95,7 +94,7 @@ class _Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _Settings:
-        """Raises InvalidRequestError for unknown options and for values that they cannot have."""
+        """Read the options. Raises InvalidRequestError for unknown options and invalid values."""
         refuse_unknown("pytest-benchmark", options, OPTIONS)
         takes_filters(options)  # of a stream, too, the option is true or false
         table = options.get("table", "points").lower()
@@ -105,7 +104,7 @@ class _Settings:
         limited = "maxFilesPerTrigger" in options
         return cls(
             paths=tuple(paths_of(options)),
-            # Where problems are what is asked for, nothing fails for them.
+            # A query for the problems does not fail because of them.
             mode=PERMISSIVE if gives_problems else mode_of(options),
             gives_problems=gives_problems,
             ignore_node=flag_of(options, "ignoreNode"),
@@ -118,21 +117,21 @@ class _Settings:
         return PROBLEMS if self.gives_problems else POINTS
 
     def refuse(self, problems: Sequence[Problem]) -> None:
-        """Raises BenchmarkFileError for the first problem where one is enough."""
+        """Raise BenchmarkFileError for the first problem in mode FAILFAST."""
         if problems and self.mode == FAILFAST:
             raise BenchmarkFileError(f"{problems[0].path}: {problems[0].reason}")
 
 
 class _Files(SparkPartition):
-    """What one task reads."""
+    """The files that one task reads."""
 
     def __init__(self, paths: tuple[str, ...], problems: tuple[Problem, ...] = ()) -> None:
         self.paths = paths
-        self.problems = problems  # found while looking for files
+        self.problems = problems  # found while listing files
 
 
 class PytestBenchmarkSource(DataSource):
-    """The data source; see the module for its options."""
+    """The data source; the module describes its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -169,10 +168,10 @@ class _Reader(DataSourceReader):
 
 
 class _FilteringReader(_Reader):
-    """Takes filters over from Spark; see `inputs.takes_filters` for why not always."""
+    """A reader that evaluates filters for Spark; `source_options.takes_filters` explains when."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Keeps the filters on what names a run or a point; Spark goes on with the others."""
+        """Keep the filters on columns of runs and points; return the others to Spark."""
         return self.pushdown.take(filters)
 
 
@@ -180,8 +179,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: _Settings, columns: pa.Schema) -> None:
         self.settings = settings
         self.columns = columns
-        self._whole: dict[str, tuple[int, int]] = {}  # files seen whole, as (mtime ns, size)
-        self._last: frozenset[str] | None = None  # the tokens that availableNow goes up to
+        self._whole: dict[str, tuple[int, int]] = {}  # complete files, as (mtime ns, size)
+        self._last: frozenset[str] | None = None  # tokens of the files that availableNow reads
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802
         return {"files": ""}
@@ -208,7 +207,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files = [(path, size) for path, size in files if _token(path) in wanted]
         problems = []
         if len(files) < len(wanted):
-            gone = f"{len(wanted) - len(files)} files of this batch are gone"
+            gone = f"{len(wanted) - len(files)} files of this batch no longer exist"
             problems.append(Problem(", ".join(self.settings.paths), gone))
         self.settings.refuse(problems)
         return _tasks(files, problems)
@@ -218,7 +217,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from _read(partition, self.settings, self.columns, Pushdown({}))
 
     def _ready(self, taken: Collection[str] = ()) -> list[str]:
-        """The files that were not taken yet and are whole, or will not become so any more."""
+        """Return the files that were not read yet and are complete, or count as damaged."""
         files, _ = find_files(self.settings.paths)
         return [path for path, _ in files if _token(path) not in taken and self._is_ready(path)]
 
@@ -231,19 +230,21 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with open(path, "rb") as file:
                 is_whole = _is_whole(file.read())
         except OSError:
-            return True  # it is told when it is read
+            return True  # reading it reports the error
         if is_whole:
             self._whole[path] = looked_at
         return is_whole or time.time() - status.st_mtime > self.settings.settle_s
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether bytes are one JSON value from end to end, Python's NaN allowed, or never will be."""
+    """Return whether no later byte can make these bytes valid JSON, or they already are (NaN
+    allowed).
+    """
     try:
         msgspec.json.decode(data)
         return True
     except RecursionError:
-        return True  # no later byte makes it readable: it is refused when it is read
+        return True  # no later byte makes it readable; reading it reports the error
     except msgspec.DecodeError:
         pass
     try:
@@ -267,7 +268,7 @@ def _tokens(offset: dict[str, str]) -> list[str]:
 
 
 def _tasks(files: list[tuple[str, int]], problems: list[Problem]) -> list[SparkPartition]:
-    """Groups of files as tasks, and one for the problems of finding them."""
+    """Return groups of files as tasks, and one task for the problems of listing them."""
     groups = group_files(files, most_bytes=_GROUP_BYTES, at_least=_LEAST_GROUPS)
     tasks: list[SparkPartition] = [_Files(tuple(group)) for group in groups]
     if problems or not tasks:
@@ -278,10 +279,10 @@ def _tasks(files: list[tuple[str, int]], problems: list[Problem]) -> list[SparkP
 def _read(
     files: _Files, settings: _Settings, columns: pa.Schema, pushdown: Pushdown
 ) -> Iterator[pa.RecordBatch]:
-    """The points of files, a batch a run, or the problems with them."""
+    """Yield one batch of points per run, or the problems."""
     problems = list(files.problems)
     for path in files.paths:
-        run: Run | None = None
+        run: BenchmarkRun | None = None
         try:
             with open(path, "rb") as file:
                 data = file.read()
@@ -290,7 +291,7 @@ def _read(
         except BenchmarkFileError as error:
             problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
         except OSError as error:
-            problems.append(Problem(path, f"it cannot be read: {error.strerror or error}"))
+            problems.append(Problem(path, f"cannot be read: {error.strerror or error}"))
         settings.refuse(problems)
         if run is not None and not settings.gives_problems:
             run = _filtered(run, pushdown)
@@ -304,14 +305,14 @@ def _read(
 
 
 def _selected(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """The columns that are asked for, nullable where they are asked for as such."""
+    """Return the requested columns, nullable as requested."""
     return pa.RecordBatch.from_arrays(
         [batch.column(name) for name in columns.names], schema=columns
     )
 
 
-def _filtered(run: Run, pushdown: Pushdown) -> Run:
-    """The points of a run that the filters let pass."""
+def _filtered(run: BenchmarkRun, pushdown: Pushdown) -> BenchmarkRun:
+    """Return the points of a run that pass the filters."""
     passes = pushdown.passes(
         **{name: getattr(run, name) for name in _OF_RUN},
         time=run.time_us,

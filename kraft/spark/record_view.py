@@ -1,10 +1,10 @@
-"""Every record of logs and snapshots as Arrow batches.
+"""The view ``records``: every record of logs and snapshots as Arrow batches.
 
-Owns the schema of the records view, how files are cut into ranges, and the order of the work: what
-the bytes of a batch say without decoding is filtered first, then what says a record is about, and
-only what is left becomes JSON. Fed by ``MetadataSource`` and ``kraft.metadata.record_columns``.
+This module defines the schema, divides files into ranges and orders the work: filters on batch
+headers run first, then filters on the resource a record names; only the remaining records become
+JSON. It reads ``MetadataSource`` and ``kraft.metadata.record_columns``.
 
-Invariant: every record of every whole batch of a file is in exactly one range.
+Invariant: every record of every complete batch of a file is in exactly one range.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 from kraft import records
-from kraft._core.batch import scan, split
-from kraft._core.disk import OsDisk
+from kraft._core.bytes.batch import scan, split
+from kraft._core.log.disk import OsDisk
 from kraft.errors import CorruptRecordError
 from kraft.image.configs import TOPIC
 from kraft.metadata.arrow import uuid_texts
@@ -32,27 +32,27 @@ from kraft.metadata.record_columns import RecordColumns, TransactionSpan, transa
 from kraft.metadata.snapshots import map_snapshot
 from kraft.metadata.source import MetadataSource, Slice
 from kraft.records import Record
-from kraft.spark.inputs import columns, log
 from kraft.spark.pushdown import Pushdown
+from kraft.spark.source_options import columns, log
 
 #: ``kind`` is log, snapshot or bootstrap; ``position`` is the byte in ``file`` at which the
-#: record's batch begins. ``topic``, ``topic_id``, ``partition`` and ``broker`` are what the record
-#: itself names; ``transaction`` is ended, aborted or open, null outside of one. ``value`` is JSON.
+#: record's batch begins. ``topic``, ``topic_id``, ``partition`` and ``broker`` are those in the
+#: record itself; ``transaction`` is ended, aborted or open, null outside of one. ``value`` is JSON.
 RECORDS = columns(
     "source string, file string, kind string, position bigint, offset bigint, epoch int, "
     "timestamp timestamp, type string, version smallint, is_control boolean, topic string, "
     "topic_id string, partition int, broker int, transaction string, value string"
 )
 
-#: What it takes to know: the headers and frames of batches; the record's first fields.
+#: Columns whose value requires a record's first fields, not only batch headers and record frames.
 _ABOUT = ("topic", "topic_id", "partition", "broker")
 _BATCH_ROWS = 1 << 15
-_PIECE_BYTES = 4 << 20
+_SLICE_BYTES = 4 << 20
 
 
 @dataclass
 class RecordRange(InputPartition):
-    """Whole batches: bytes ``begin`` to ``end`` of one file."""
+    """Complete batches: bytes ``begin`` to ``end`` of one file."""
 
     source: str
     file: str
@@ -71,10 +71,10 @@ def record_ranges(
     pushdown: Pushdown,
     is_strict: bool,
 ) -> Iterator[RecordRange]:
-    """What lies at ``path`` in ranges of at most ``range_bytes`` (or one batch).
+    """Yield the files at ``path`` in ranges of at most ``range_bytes`` (or one batch).
 
-    Files and ranges that no filter lets pass are left out. Raises :class:`CorruptRecordError` for a
-    snapshot that is damaged; where not ``is_strict`` its sound beginning is read.
+    Files and ranges that no filter accepts are omitted. Raises :class:`CorruptRecordError` for a
+    damaged snapshot; without ``is_strict`` its valid beginning is read.
     """
     directory = source.directory
     pieces = [("log", each) for each in source.slices()]
@@ -105,7 +105,7 @@ def record_ranges(
 
 
 def _whole(snapshot: SnapshotFile, *, is_strict: bool) -> Slice:
-    """The bytes of a snapshot, each batch of which is sound."""
+    """Return the valid batches of a snapshot as bytes."""
     data = map_snapshot(snapshot)
     found = scan(data)
     if found.tail_position < len(data):
@@ -116,15 +116,16 @@ def _whole(snapshot: SnapshotFile, *, is_strict: bool) -> Slice:
         )
         if is_strict:
             raise error
-        log.warning("left out from there on: %s", error)
+        log.warning("omitted from here on: %s", error)
     return Slice(data[: found.tail_position], fspath(snapshot.path), 0)
 
 
 def read_records(
     part: RecordRange, schema: pa.Schema, pushdown: Pushdown, *, show_secrets: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range that pass the filters. Raises :class:`CorruptRecordError` with file
-    and position.
+    """Yield the records of a range that pass the filters.
+
+    Raises :class:`CorruptRecordError` with file and position.
     """
     disk = OsDisk()
     file = disk.open(part.file, read_only=True)
@@ -134,16 +135,16 @@ def read_records(
         file.close()
     try:
         position = part.begin
-        for piece in split(data, _PIECE_BYTES):
+        for piece in split(data, _SLICE_BYTES):
             found = RecordColumns(piece, base_position=position)
-            yield from _Piece(part, found, show_secrets).batches(schema, pushdown)
+            yield from _RecordSlice(part, found, show_secrets).batches(schema, pushdown)
             position += len(piece)
     except CorruptRecordError as error:
         raise error.at(path=part.file) from None
 
 
-class _Piece:
-    """Some batches of a range: columns by name, for the rows that are left."""
+class _RecordSlice:
+    """Some batches of a range; computes columns by name for selected rows."""
 
     def __init__(self, part: RecordRange, columns: RecordColumns, show_secrets: bool) -> None:
         self._part = part
@@ -153,7 +154,7 @@ class _Piece:
 
     def batches(self, schema: pa.Schema, pushdown: Pushdown) -> Iterator[pa.RecordBatch]:
         rows: NDArray[Any] = np.arange(len(self._columns))
-        # What is cheap comes first: the other filters have fewer rows left.
+        # Cheap filters run first, so that the others have fewer rows to test.
         for name in sorted(pushdown.columns, key=lambda name: name in _ABOUT):
             if name == "type":
                 passed = pushdown.mask(name, pa.array(self._columns.type_names, pa.string()))
@@ -196,7 +197,7 @@ class _Piece:
         return self._about(name, rows)
 
     def _versions(self, rows: NDArray[Any]) -> pa.Array:
-        """Control records say their version inside of their value."""
+        """Return the versions; a control record has its version in its value."""
         versions = self._columns.versions[rows].copy()
         for place in np.flatnonzero(self._columns.is_control[rows]):
             record = self._record(int(rows[place]))
@@ -213,11 +214,11 @@ class _Piece:
         return pa.array(outcomes, pa.string()).take(taken)
 
     def _about(self, name: str, rows: NDArray[Any]) -> pa.Array:
-        """What records name: the hot ones by their bytes, the others decoded."""
+        """Return the resource that records name: from bytes for hot records, else decoded."""
         ids, partitions, known = self._columns.topic_partitions(rows)
         others = np.flatnonzero(~known)
         if name == "partition":
-            # Of the hot records some name none; no other one names a partition.
+            # Some hot records have no partition; no other record has one.
             return pa.array(partitions, mask=partitions < 0)
         if name == "topic_id":
             present = known.copy()
@@ -227,11 +228,11 @@ class _Piece:
                     ids[place] = np.frombuffer(topic_id, np.uint8)
                     present[place] = True
             return uuid_texts(ids, present)
-        tell, kind = _TELL[name]
-        told: list[Any] = [None] * len(rows)
+        value_of, kind = _RECORD_FIELDS[name]
+        values: list[Any] = [None] * len(rows)
         for place in others:
-            told[place] = tell(self._record(int(rows[place])))
-        return pa.array(told, kind)
+            values[place] = value_of(self._record(int(rows[place])))
+        return pa.array(values, kind)
 
     def _record(self, row: int) -> Record | None:
         if row not in self._decoded:
@@ -250,14 +251,14 @@ def _encode(value: dict[str, Any]) -> str:
 
 
 def _topic_of(record: Record | None) -> str | None:
-    """The topic that a record names; most carry its id instead."""
+    """Return the topic name in a record; most records contain its id instead."""
     match record:
         case records.Topic():
             return record.name
         case records.Config() if record.resource_type == TOPIC:
             return record.resource_name
         case records.ClearElr():
-            # An empty name is every topic.
+            # An empty name means every topic.
             return record.topic_name or None
     return None
 
@@ -276,7 +277,7 @@ def _broker_of(record: Record | None) -> int | None:
     return None
 
 
-_TELL: dict[str, tuple[Callable[[Record | None], Any], pa.DataType]] = {
+_RECORD_FIELDS: dict[str, tuple[Callable[[Record | None], Any], pa.DataType]] = {
     "topic": (_topic_of, pa.string()),
     "broker": (_broker_of, pa.int32()),
 }

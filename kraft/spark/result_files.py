@@ -1,5 +1,6 @@
-"""Which result files paths mean, and how they are dealt out to tasks. Fed by the store and the data
-source with what the user named; opens no file.
+"""Find the result files of paths and divide them into tasks; opens no file.
+
+The store and the data source call this module with the user's paths.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from kraft.regression.runs import Problem
 def find_files(
     paths: Sequence[str | os.PathLike[str]],
 ) -> tuple[list[tuple[str, int]], list[Problem]]:
-    """The result files that paths mean, with their bytes, each once and sorted; what is not there.
+    """Return the result files with their sizes, each once and sorted, and the missing paths as
+    problems.
 
-    A file is taken whatever it is called; in folders and below them it is ``*.json``.
+    A file may have any name; in folders and below them, ``*.json`` files are used.
     """
     found: dict[str, int] = {}
     problems = []
@@ -25,7 +27,7 @@ def find_files(
         if has_magic(path) and not names and os.path.exists(path):
             names = [path]
         if not names:
-            problems.append(Problem(path, "nothing is called like this"))
+            problems.append(Problem(path, "no such file or pattern"))
         for name in names:
             try:
                 if os.path.isdir(name):
@@ -33,17 +35,17 @@ def find_files(
                 else:
                     found[name] = os.stat(name).st_size
             except OSError as error:
-                problems.append(Problem(name, f"it cannot be read: {error.strerror or error}"))
+                problems.append(Problem(name, f"cannot be read: {error.strerror or error}"))
     return sorted(found.items()), problems
 
 
 def group_files(
     files: Sequence[tuple[str, int]], *, most_bytes: int, at_least: int
 ) -> list[list[str]]:
-    """Files in groups of about the same bytes, for a task each.
+    """Divide files into groups of about equal size, one per task.
 
-    ``most_bytes`` is what a group holds, unless one file has more; ``at_least`` is how many groups
-    there are, unless there are fewer files.
+    A group has at most ``most_bytes``, unless one file is larger; there are at least ``at_least``
+    groups, unless there are fewer files.
     """
     total = sum(size for _, size in files)
     wanted = max(-(-total // most_bytes), min(at_least, len(files)), 1)
@@ -60,9 +62,7 @@ def group_files(
 
 def _below(folder: str, problems: list[Problem]) -> dict[str, int]:
     def refuse(error: OSError) -> None:
-        problems.append(
-            Problem(str(error.filename), f"it cannot be read: {error.strerror or error}")
-        )
+        problems.append(Problem(str(error.filename), f"cannot be read: {error.strerror or error}"))
 
     found = {}
     for place, folders, names in os.walk(folder, onerror=refuse):

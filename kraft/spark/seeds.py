@@ -1,9 +1,9 @@
-"""Seeds of the simulation on Spark: ranges of seeds as tasks, summaries back.
+"""Simulation seeds on Spark: ranges of seeds as tasks, summaries as results.
 
-Owns how a sweep is spread over executors: waves of tasks, each a stretch of seeds of about the same
-work, so that what is done is known while it goes on and is not lost when it is interrupted. What a
-task does is ``kraft.simulation.seeds``, the same as on one machine; kraft has to be installed where
-the executors run. Nothing but numbers travels there.
+This module divides a sweep into waves of tasks, each a range of seeds of about equal work, so that
+progress is visible and an interrupt keeps the finished waves. A task runs
+``kraft.simulation.seeds``, as on one machine, so kraft must be installed on the executors. Only
+numbers are sent to them.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from kraft.simulation.replays import CONTROLLERS, QUORUM, Kind
+from kraft.simulation.replays import CONTROLLERS, QUORUM, SimulationKind
 from kraft.simulation.seeds import (
     Failure,
-    Finding,
-    Summary,
+    SeedSummary,
+    ShrunkFailure,
+    failures_to_shrink,
     run_seeds,
     shrink_failure,
     tasks,
-    worth_shrinking,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-#: Tasks of a wave for each core; with one it would be as slow as the slowest of them.
+#: Tasks per core in a wave; with one per core, a wave would take as long as its slowest task.
 TASKS_OF_A_CORE = 16
 
 _SUMMARY = (
@@ -40,11 +40,11 @@ _SUMMARY = (
 _FINDING = "replay string, finding string"
 
 
-class Swept(NamedTuple):
-    """A sweep: the sum of all seeds, and the failures that were shrunk."""
+class SeedSweep(NamedTuple):
+    """Result of a sweep: the sum over all seeds, and the minimised failures."""
 
-    summary: Summary
-    findings: list[Finding]
+    summary: SeedSummary
+    findings: list[ShrunkFailure]
 
 
 def simulate_seeds(
@@ -54,33 +54,35 @@ def simulate_seeds(
     controllers: bool = False,
     events: int | None = None,
     shrink: bool = True,
-) -> Swept:
-    """Runs these seeds on Spark; of each invariant that is violated a few failures are shrunk.
+) -> SeedSweep:
+    """Run these seeds on Spark and minimise a few failures of each violated invariant.
 
-    ``controllers`` simulates whole clusters instead of the quorum alone. ``events`` is how many
-    events a seed has at least; 10,000 by default, 4,000 of a whole cluster. Counts and digest are
-    those of the same seeds run anywhere else. Raises what Spark raises where a job fails.
+    ``controllers`` simulates whole clusters instead of the quorum alone. ``events`` is the minimum
+    number of events per seed; the default is 10,000, for a whole cluster 4,000. Counts and digest
+    equal those of the same seeds run anywhere else. Raises Spark's exceptions if a job fails.
     """
     kind = CONTROLLERS if controllers else QUORUM
     event_limit = events or kind.event_limit
-    summary = Summary(kind)
+    summary = SeedSummary(kind)
     for part in run_on_spark(spark, seeds, kind, event_limit):
         summary.add(part)
-    replays = worth_shrinking(summary, event_limit) if shrink else []
-    return Swept(summary, shrink_on_spark(spark, replays))
+    replays = failures_to_shrink(summary, event_limit) if shrink else []
+    return SeedSweep(summary, shrink_on_spark(spark, replays))
 
 
 def run_on_spark(
-    spark: SparkSession, seeds: range, kind: Kind, event_limit: int
-) -> Iterator[Summary]:
-    """The summaries of the seeds, wave by wave in their order."""
+    spark: SparkSession, seeds: range, kind: SimulationKind, event_limit: int
+) -> Iterator[SeedSummary]:
+    """Yield the summaries of the seeds, wave by wave in their order."""
     cores = spark.sparkContext.defaultParallelism
-    pieces = tasks(seeds, event_limit, cores)
-    while wave := list(islice(pieces, TASKS_OF_A_CORE * cores)):
+    chunks = tasks(seeds, event_limit, cores)
+    while wave := list(islice(chunks, TASKS_OF_A_CORE * cores)):
         yield _run_wave(spark, wave, kind, event_limit)
 
 
-def _run_wave(spark: SparkSession, wave: Sequence[range], kind: Kind, event_limit: int) -> Summary:
+def _run_wave(
+    spark: SparkSession, wave: Sequence[range], kind: SimulationKind, event_limit: int
+) -> SeedSummary:
     import pyarrow as pa
 
     bounds = [(piece.start, piece.stop, piece.step) for piece in wave]
@@ -93,7 +95,7 @@ def _run_wave(spark: SparkSession, wave: Sequence[range], kind: Kind, event_limi
                 row = _row_of(seeds, run_seeds(seeds, name, event_limit))
                 yield pa.RecordBatch.from_pylist([row])
 
-    summary = Summary(kind)
+    summary = SeedSummary(kind)
     for row in _collect(spark, len(wave), run, _SUMMARY):
         summary.add(_summary_of(row, kind))
     if summary.seeds != sum(map(len, wave)):
@@ -101,8 +103,8 @@ def _run_wave(spark: SparkSession, wave: Sequence[range], kind: Kind, event_limi
     return summary
 
 
-def shrink_on_spark(spark: SparkSession, replays: Sequence[str]) -> list[Finding]:
-    """Failing replays, shrunk, a task each, in their order."""
+def shrink_on_spark(spark: SparkSession, replays: Sequence[str]) -> list[ShrunkFailure]:
+    """Return the failing replays, minimised, one task each, in their order."""
     import pyarrow as pa
 
     if not replays:
@@ -113,19 +115,19 @@ def shrink_on_spark(spark: SparkSession, replays: Sequence[str]) -> list[Finding
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 found = shrink_failure(given[index])
-                told = None if found is None else json.dumps(found)
-                yield pa.RecordBatch.from_pylist([{"replay": given[index], "finding": told}])
+                text = None if found is None else json.dumps(found)
+                yield pa.RecordBatch.from_pylist([{"replay": given[index], "finding": text}])
 
     found = {row["replay"]: row["finding"] for row in _collect(spark, len(given), run, _FINDING)}
     lost = [replay for replay in given if found[replay] is None]
     if lost:
-        # One history is the same everywhere, or the executors run another kraft.
+        # A seed always produces the same history, so the executors run another version of kraft.
         raise AssertionError(f"{', '.join(lost)}: failed when swept, and does not fail again")
     return [_finding_of(found[replay]) for replay in given]
 
 
 def _collect(spark: SparkSession, count: int, run: Any, schema: str) -> list[dict[str, Any]]:
-    """The rows of ``count`` tasks; they end with whoever waits for them."""
+    """Return the rows of ``count`` tasks; an interrupt cancels them."""
     tag = f"kraft-seeds-{uuid4().hex}"
     spark.addTag(tag)
     try:
@@ -139,7 +141,7 @@ def _collect(spark: SparkSession, count: int, run: Any, schema: str) -> list[dic
         spark.removeTag(tag)
 
 
-def _row_of(seeds: range, summary: Summary) -> dict[str, Any]:
+def _row_of(seeds: range, summary: SeedSummary) -> dict[str, Any]:
     return {
         "first": seeds.start,
         "seeds": summary.seeds,
@@ -152,8 +154,8 @@ def _row_of(seeds: range, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _summary_of(row: dict[str, Any], kind: Kind) -> Summary:
-    return Summary(
+def _summary_of(row: dict[str, Any], kind: SimulationKind) -> SeedSummary:
+    return SeedSummary(
         kind,
         row["seeds"],
         row["events"],
@@ -165,8 +167,8 @@ def _summary_of(row: dict[str, Any], kind: Kind) -> Summary:
     )
 
 
-def _finding_of(text: str) -> Finding:
-    fields = dict(zip(Finding._fields, json.loads(text), strict=True))
+def _finding_of(text: str) -> ShrunkFailure:
+    fields = dict(zip(ShrunkFailure._fields, json.loads(text), strict=True))
     fields["failure"] = Failure(*fields["failure"])
     fields["lines"] = tuple(fields["lines"])
-    return Finding(**fields)
+    return ShrunkFailure(**fields)

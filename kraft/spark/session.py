@@ -1,11 +1,11 @@
-"""Spark sessions as kraft wants them: quiet, on loopback, and gone when they are over.
+"""Open and close Spark sessions: quiet, on loopback, with a JVM that ends with the session.
 
-Owns how a session is started (memory for a small machine, Java, the interpreter of the workers,
-log levels), which data sources it knows, and that its JVM ends with it. Everything else in this
-package takes a ``SparkSession`` of any kind and asks nothing of how it came to be.
+This module configures a session (memory for a small machine, Java, the workers' interpreter, log
+levels), registers the data sources, and ends the JVM. All other modules of this package accept any
+``SparkSession``, however it was started.
 
-Spark's own start-up lines (log4j's profile, the incubator module, native libraries) are kept from
-stderr; where Spark does not come up at all, they are what the error tells.
+Spark's start-up messages (log4j profile, incubator module, native libraries) are not printed; if
+Spark does not start, the error contains them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-#: The data sources that `register` makes known, as ``module:class``. A new one adds its line.
+#: The data sources that `register` registers, as ``module:class``.
 DATA_SOURCES: tuple[str, ...] = (
     "kraft.spark.kraft_metadata:KraftMetadataSource",
     "kraft.spark.kraft_trace:KraftTraceSource",
     "kraft.spark.pytest_benchmark:PytestBenchmarkSource",
 )
 
-#: Where a session's log level and layout are said; it lies beside this file as package data.
+#: Log level and layout of a session; package data beside this file.
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _GIB = 1 << 30
-#: How long a JVM that was told to end may take before it is killed.
+#: Time for a JVM to end before it is killed.
 _JVM_END_S = 20.0
-#: Printed by every JVM that Spark starts; it has no switch.
+#: Printed by every JVM that Spark starts; no option disables it.
 _INCUBATOR_LINE = b"WARNING: Using incubator modules"
 
 
@@ -52,18 +52,18 @@ def open_session(
     progress: bool = False,
     config: dict[str, str] | None = None,
 ) -> SparkSession:
-    """A session with kraft's data sources, started with settings for a small machine.
+    """Return a session with kraft's data sources and settings for a small machine.
 
-    ``master`` None leaves the choice to Spark's own configuration (spark-submit, spark-defaults).
-    ``memory`` is the driver's heap (``"2g"``); by default a quarter of the machine, 1 to 4 GiB.
-    ``progress`` shows Spark's own bar for each stage on stderr. ``config`` wins over all of it,
-    except that its ``spark.driver.extraJavaOptions`` are added to those given here.
+    ``master`` None uses Spark's own configuration (spark-submit, spark-defaults). ``memory`` is the
+    driver's heap (``"2g"``), by default a quarter of the machine's memory, 1 to 4 GiB. ``progress``
+    shows Spark's progress bar of each stage on stderr. ``config`` overrides all settings, except
+    that its ``spark.driver.extraJavaOptions`` are appended to those set here.
 
-    There is one session a process: where one is active already it is returned as it is. Ends with
-    `close_session`, or with the process.
+    A process has one session: if one is active, it is returned unchanged. It ends with
+    `close_session` or with the process.
 
-    Raises MissingPackageError without PySpark, MissingJavaError without Java 17, SparkError where
-    Spark does not start; the message holds what Spark said.
+    Raises MissingPackageError without PySpark, MissingJavaError without Java 17, SparkError if
+    Spark does not start; the message contains Spark's output.
     """
     try:
         from pyspark import SparkConf, SparkContext
@@ -82,7 +82,7 @@ def open_session(
         master=master, app_name=app_name, memory=memory, progress=progress, config=config
     )
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    # The workers run the interpreter that runs this, with the packages that it has.
+    # The workers use this interpreter, and so have its packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     gateway = SparkContext._gateway
@@ -101,9 +101,9 @@ def open_session(
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stops a session and waits for its JVM's end, so that nothing of it is left behind.
+    """Stop a session and wait until its JVM has ended.
 
-    A JVM that was there before Python (spark-submit's) is left to whoever started it.
+    A JVM that started before Python (by spark-submit) is left running.
     """
     try:
         spark.stop()
@@ -120,9 +120,9 @@ def spark_session(
     progress: bool = False,
     config: dict[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """`open_session` for the length of a block; Ctrl-C in it ends the JVM, too.
+    """Open a session for the length of a block; an interrupt in it also ends the JVM.
 
-    A session that was active before is used and left running.
+    A session that was already active is used and left running.
     """
     was_active = _has_active_session()
     spark = open_session(
@@ -136,10 +136,10 @@ def spark_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Makes kraft's data sources known to any session: ``spark.read.format(...)``.
+    """Register kraft's data sources with a session: ``spark.read.format(...)``.
 
-    They take filters over from Spark, which PySpark refuses unless the session allows it: that is
-    set, too.
+    Also enables filter pushdown to Python sources, without which PySpark rejects sources that
+    implement it.
     """
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for name in DATA_SOURCES:
@@ -156,7 +156,7 @@ def session_settings(
     progress: bool,
     config: dict[str, str] | None,
 ) -> dict[str, str]:
-    """Spark's configuration for these wishes."""
+    """Return Spark's configuration for these arguments."""
     settings = {
         "spark.app.name": app_name,
         "spark.driver.memory": memory or _default_memory(),
@@ -165,7 +165,8 @@ def session_settings(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Tables are never made here; without this Spark leaves a folder where the user stands.
+        # kraft creates no tables; without this setting, Spark creates a folder in the working
+        # directory.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "kraft-warehouse"),
     }
     if master is not None:
@@ -174,13 +175,13 @@ def session_settings(
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # The default of 200 is for clusters; adaptive execution merges what is still too small.
+            # The default of 200 is for clusters; adaptive execution merges small partitions.
             "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
         }
     given = dict(config or {})
     java_options = [
         f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
-        "-XX:+UseParallelGC",  # throughput: nobody waits for this JVM's answer within milliseconds
+        "-XX:+UseParallelGC",  # throughput; this JVM has no latency requirement
         given.pop("spark.driver.extraJavaOptions", ""),
     ]
     settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, java_options))
@@ -192,7 +193,7 @@ def _is_local(master: str | None) -> bool:
 
 
 def _default_memory() -> str:
-    """A quarter of the machine, as the workers' and the system's memory come on top of it."""
+    """Return a quarter of the machine's memory; workers and system need the rest."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
@@ -217,10 +218,10 @@ def _first_line(error: BaseException) -> str:
 
 
 class _Stderr:
-    """What a JVM writes to stderr, handed on without the lines that every start brings.
+    """The JVM's stderr, forwarded without the lines of every start.
 
-    Up to `opened` whole lines are kept back as well: they are the reason where Spark does not
-    start, and noise where it does.
+    Complete lines are held back until `opened`: they are the reason if Spark does not start, and
+    noise otherwise.
     """
 
     def __init__(self) -> None:
@@ -231,15 +232,17 @@ class _Stderr:
         self._thread.start()
 
     def started(self) -> None:
-        """The JVM has its end of the pipe; ours would keep the pump waiting for ever."""
+        """Close this process's end of the pipe: the JVM has its own, and the pump would wait for
+        ever.
+        """
         os.close(self.write_end)
 
     def opened(self) -> None:
-        """The JVM is up: from here on everything is handed on."""
+        """Forward all further output: the JVM is up."""
         self._is_open.set()
 
-    def said(self) -> str:
-        """What the JVM said before it ended."""
+    def output(self) -> str:
+        """Return the output of the JVM before it ended."""
         self._thread.join(_JVM_END_S)
         kept = [line for line in self._lines if not line.startswith(_INCUBATOR_LINE)]
         return b"\n".join(kept).decode(errors="replace")
@@ -259,7 +262,7 @@ class _Stderr:
 
 
 def _launch(conf: Any, *, on_loopback: bool) -> Any:
-    """Starts the JVM; its gateway."""
+    """Start the JVM and return its gateway."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
@@ -267,18 +270,18 @@ def _launch(conf: Any, *, on_loopback: bool) -> Any:
 
     there = {"JAVA_HOME": str(find_java().home)}
     if on_loopback:
-        # Spark warns of host names that resolve to loopback, and asks other interfaces otherwise.
+        # Otherwise Spark warns if the host name resolves to loopback, and queries other interfaces.
         there["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = {name: os.environ.get(name) for name in there}
     os.environ.update(there)
     stderr = _Stderr()
     try:
-        launch: Any = launch_gateway  # PySpark's is without types
+        launch: Any = launch_gateway  # PySpark's function has no types
         gateway = launch(conf, {"stderr": stderr.write_end})
     except PySparkRuntimeError as error:
         stderr.started()
         raise SparkError(
-            f"Spark did not start: {stderr.said().strip() or _first_line(error)}"
+            f"Spark did not start: {stderr.output().strip() or _first_line(error)}"
         ) from None
     else:
         stderr.started()
@@ -294,7 +297,7 @@ def _launch(conf: Any, *, on_loopback: bool) -> Any:
 
 
 def _end_jvm() -> None:
-    """Ends the JVM that this process started, and waits for it; none is no error."""
+    """End the JVM that this process started, if any, and wait for it."""
     from subprocess import TimeoutExpired
 
     from pyspark import SparkContext
@@ -306,7 +309,7 @@ def _end_jvm() -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     gateway.shutdown()
-    process.stdin.close()  # the end of its input is what the JVM waits for
+    process.stdin.close()  # the JVM exits at the end of its input
     try:
         process.wait(_JVM_END_S)
     except TimeoutExpired:

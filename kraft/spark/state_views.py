@@ -1,10 +1,10 @@
-"""What a cluster is as of an offset, as Arrow batches: partitions, topics, brokers.
+"""The state of a cluster as of an offset, as Arrow batches: partitions, topics, brokers.
 
-Owns the schemas of these views and which rows a task gives. Fed by ``open_metadata`` and
-``kraft.metadata.arrow``; columns that nobody asked for are not made.
+This module defines the schemas of these views and the rows of each task. It reads ``open_metadata``
+and ``kraft.metadata.arrow``; it computes only the requested columns.
 
-Invariant: whether a partition is of a task follows from its topic id and number alone, so that the
-tasks of a query share all rows however each of them came to load the cluster.
+Invariant: the task of a partition depends only on its topic id and number, so that the tasks of a
+query divide all rows, however each of them loaded the cluster.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 from kraft.metadata.arrow import ArrowPartitions
 from kraft.metadata.facade import Metadata, open_metadata
 from kraft.metadata.kafka_json import json_value
-from kraft.spark.inputs import columns
 from kraft.spark.pushdown import Pushdown
+from kraft.spark.source_options import columns
 
 STATE_VIEWS: dict[str, StructType] = {
     "partitions": columns(
@@ -42,13 +42,13 @@ STATE_VIEWS: dict[str, StructType] = {
 }
 
 _BATCH_ROWS = 1 << 16
-#: So many partitions of a topic, one behind the other, are of the same task.
+#: 2**_RUN_BITS consecutive partitions of a topic belong to the same task.
 _RUN_BITS = 12
 
 
 @dataclass
 class StatePart(InputPartition):
-    """Share ``number`` of ``count`` of the cluster at ``path`` as of offset ``at``."""
+    """Part ``number`` of ``count`` of the cluster at ``path`` as of offset ``at``."""
 
     path: str
     at: int
@@ -59,7 +59,7 @@ class StatePart(InputPartition):
 def read_state(
     view: str, part: StatePart, schema: pa.Schema, pushdown: Pushdown, *, salvage: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a share that pass the filters. Raises as ``open_metadata``."""
+    """Yield the rows of a part that pass the filters. Raises the errors of ``open_metadata``."""
     metadata = open_metadata(part.path, at=part.at, salvage=salvage)
     if view == "partitions":
         yield from _partitions(metadata, part, schema, pushdown)
@@ -88,7 +88,7 @@ def _partitions(
         rows = rows[_share(metadata, rows, part.count) == part.number]
     for name in pushdown.columns:
         if name == "source":
-            continue  # planning has asked
+            continue  # was evaluated during planning
         if name in ("topic", "topic_id"):
             passed = pushdown.mask(name, arrow.topics(name))[arrow.dense_topics(rows)]
         else:
@@ -109,7 +109,9 @@ def _partitions(
 
 
 def _share(metadata: Metadata, rows: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Whose share each row is: by the topic's id, which is random, and runs of its partitions."""
+    """Return the part of each row, from the topic's id, which is random, and groups of its
+    partitions.
+    """
     table = metadata.cluster.table
     numbers = table.topic_numbers()
     ids = b"".join(table.topic_id_of(number) for number in numbers)
@@ -120,7 +122,7 @@ def _share(metadata: Metadata, rows: NDArray[Any], count: int) -> NDArray[np.int
     return share
 
 
-# -- what is few
+# -- topics and brokers
 
 
 def _topics(metadata: Metadata) -> list[dict[str, Any]]:

@@ -1,19 +1,18 @@
-"""The store of benchmark results: runs go in once, however often they are offered.
+"""The store of benchmark results: ingest runs, each once however often it is given, and read them.
 
-Owns ingesting (which files, which of their runs are new, what is reported) and the ways to read a
-store. Its parts: `store_manifest` says what is in it, `store_files` what a file looks like.
+`store_manifest` manages the manifests, `store_files` the data files.
 
 A store is a folder::
 
-    STORE/commits/00000001.json       what there is, a manifest a commit
-    STORE/data/<ingest>/00000.parquet points, named by a manifest or not there
+    STORE/commits/00000001.json       manifests, one per commit
+    STORE/data/<ingest>/00000.parquet points; ignored unless a manifest names the file
 
-An ingest writes into a folder of its own, whose lock it holds while it lives, and then commits. Of
-two that commit at once the later one looks again at what is known and goes on from there. What an
-ingest that was killed leaves is named by nobody and removed by the next one.
+An ingest writes into its own folder, whose lock it holds while it runs, and then commits. If two
+commit at once, the later one reloads the known runs and continues. If an ingest is killed, no
+manifest names its files; the next ingest removes them.
 
-Workers write Parquet themselves: what is the same for all points of a run would cross to the JVM
-once a point. The store must therefore be a path that all of Spark's machines see.
+Workers write Parquet themselves: otherwise the values that all points of a run share would be sent
+to the JVM once per point. So the store must be a path that all of Spark's machines can access.
 """
 
 from __future__ import annotations
@@ -54,39 +53,41 @@ from kraft.spark.store_manifest import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: So much JSON makes one task and one data file, of some 70,000 points.
+#: Bytes of JSON per task and data file: about 70,000 points.
 _GROUP_BYTES = 128 << 20
-#: Files of fewer points are small; when there are so many of them they are made one.
+#: Data files with fewer points are small; this many small files are merged into one.
 _SMALL_FILE_POINTS = 50_000
 _MOST_SMALL_FILES = 32
 _MERGED_POINTS = 500_000
-#: A folder whose ingest died before it had a lock is told by its age.
+#: A folder without a lock whose ingest died is recognised by this age.
 _UNLOCKED_S = 3600.0
 _PROGRESS_S = 0.25
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What an ingest did. Problems hold a path and a reason each."""
+    """Result of an ingest; each problem has a path and a reason."""
 
-    files: int  # that were found
+    files: int  # result files found
     bytes: int
     runs_added: int
     points_added: int
-    runs_replaced: int  # known, and offered again with the round values that were missing
+    runs_replaced: int  # known runs, given again with round values that the store lacked
     duplicate_runs: int
     problems: list[Problem] = field(default_factory=list)
     seconds: float = 0.0
 
 
-class RefusedError(BenchmarkFileError):
-    """A strict ingest found problems; nothing was stored. `problems` are all of them."""
+class StrictIngestError(BenchmarkFileError):
+    """A strict ingest found problems and stored nothing; `problems` are all of them."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)
         first = problems[0]
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-        super().__init__(f"{first.path}: {first.reason}{more}; nothing was stored (--strict)")
+        super().__init__(
+            f"{first.path}: {first.reason}{more}; nothing was stored because of --strict"
+        )
 
 
 def ingest(
@@ -98,16 +99,16 @@ def ingest(
     ignore_node: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> IngestReport:
-    """Adds the runs of pytest-benchmark files to a store, which is made where there is none.
+    """Add the runs of pytest-benchmark files to a store, which is created if it does not exist.
 
     ``paths`` are files, folders (all ``*.json`` below them) and globs. ``spark`` None reads in this
-    process, which for a few hundred files is over before a session has started. ``on_progress`` is
-    told the share of the work that is done, 0 to 1.
+    process, which for a few hundred files takes less time than starting a session. ``on_progress``
+    is called with the share of the work done, 0 to 1.
 
-    What cannot be read is a problem of the report and the rest is stored; a ``strict`` ingest
-    stores nothing where there is any and raises RefusedError. Clocks that went back are problems
-    whose runs are stored. Raises BenchmarkFileError where there is nothing to read at all, and
-    StorageError for a store that is none.
+    Unreadable input is reported as problems and the rest is stored; a ``strict`` ingest with
+    problems stores nothing and raises StrictIngestError. Runs with clocks that went back are
+    problems, but are stored. Raises BenchmarkFileError if there is no file, StorageError for a path
+    that is not a store.
     """
     began = time.perf_counter()
     files, problems = find_files(paths)
@@ -115,7 +116,7 @@ def ingest(
         raise BenchmarkFileError(f"no *.json in {', '.join(str(path) for path in paths)}")
     root = Path(os.path.abspath(store))
     state = load_state(root)
-    with _workshop(root, state) as folder:
+    with _ingest_folder(root, state) as folder:
         groups = group_files(
             files,
             most_bytes=_GROUP_BYTES,
@@ -129,7 +130,7 @@ def ingest(
             change = _Change.of(results, state)
             found = problems + clock_problems(change.new, state.runs.values())
             if strict and found:
-                raise RefusedError(found)
+                raise StrictIngestError(found)
             if not change.new:
                 break
             try:
@@ -153,18 +154,18 @@ def ingest(
 
 
 def open_store(store: str | os.PathLike[str]) -> StoreState:
-    """What a store holds now: a value that can be sent to workers and read with `read_files`.
+    """Return the current state of a store, which can be sent to workers and read with `read_files`.
 
-    Raises StorageError where there is no store.
+    Raises StorageError if there is no store.
     """
     state = load_state(store)
     if not state.number:
-        raise StorageError(f"{os.fspath(store)}: there is no store of results here")
+        raise StorageError(f"{os.fspath(store)}: this folder is not a store of results")
     return state
 
 
 def read_points(spark: SparkSession, store: str | os.PathLike[str]) -> DataFrame:
-    """All points of a store as a DataFrame of `POINTS`, by Spark's own Parquet reader."""
+    """Return all points of a store as a DataFrame of `POINTS`, read by Spark's Parquet reader."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     state = open_store(store)
@@ -181,24 +182,24 @@ def read_table(
     filters: Any = None,
     categorical: bool = False,
 ) -> pa.Table:
-    """Points of a store without Spark; see `store_files.read_files` for what the wishes mean."""
+    """Return points of a store without Spark; `store_files.read_files` describes the arguments."""
     return read_files(open_store(store), columns=columns, filters=filters, categorical=categorical)
 
 
 def list_runs(store: str | os.PathLike[str]) -> list[RunEntry]:
-    """The runs of a store, oldest first."""
+    """Return the runs of a store, oldest first."""
     return sorted(open_store(store).runs.values(), key=lambda run: (run.time_us, run.run_id))
 
 
 def clock_problems(new: Iterable[RunEntry], stored: Iterable[RunEntry]) -> list[Problem]:
-    """Runs whose times cannot be: before their commit, or not in the order of the commits.
+    """Return problems for runs older than their commit, or not in the order of the commits.
 
-    Histories are put in order by the runs' times, so that the second tells of a wrong order as
-    well, as where old commits were measured after new ones.
+    Histories are ordered by time, so the second kind also indicates a wrong order, for example if
+    old commits were measured after new ones.
     """
     new = list(new)
     problems = [
-        Problem(run.source, "its run is older than its commit: a clock went back")
+        Problem(run.source, "the run is older than its commit: a clock went back")
         for run in new
         if run.commit_time_us is not None and run.time_us < run.commit_time_us
     ]
@@ -222,7 +223,7 @@ def clock_problems(new: Iterable[RunEntry], stored: Iterable[RunEntry]) -> list[
             problems.append(
                 Problem(
                     run.source,
-                    f"its run is older than that of an earlier commit, {newest.source}{count}: "
+                    f"the run is older than that of an earlier commit, {newest.source}{count}: "
                     "a clock went back, or old commits were measured late",
                 )
             )
@@ -235,18 +236,18 @@ def clock_problems(new: Iterable[RunEntry], stored: Iterable[RunEntry]) -> list[
 
 @dataclass
 class _Change:
-    """What a commit would change, worked out against one state of the store."""
+    """The change of one commit, computed against one state of the store."""
 
     state: StoreState
     new: list[RunEntry]
-    replaced: set[str]  # of them, the runs that the store has without round values
-    dropped: dict[str, set[str]]  # new data file -> runs in it that are not wanted
+    replaced: set[str]  # those of them that the store has without round values
+    dropped: dict[str, set[str]]  # new data file -> unneeded runs in it
     files: dict[str, DataFile]  # new data files
     duplicates: int
 
     @classmethod
     def of(cls, results: Sequence[GroupResult], state: StoreState) -> _Change:
-        """The best copy of every run that the store does not have as good."""
+        """Select the best copy of each run, unless the store has an equally good one."""
         best: dict[str, RunEntry] = {}
         dropped: dict[str, set[str]] = {}
         duplicates = sum(result.known for result in results)
@@ -270,7 +271,7 @@ class _Change:
         )
 
     def write(self, folder: str) -> _Written:
-        """Writes the data files that a commit of this needs beyond those that are there."""
+        """Write the additional data files that the commit needs."""
         drop = {file: set(runs) for file, runs in self.dropped.items()}
         for run_id in self.replaced:
             drop.setdefault(self.state.runs[run_id].file, set()).add(run_id)
@@ -313,10 +314,10 @@ class _Change:
         names: list[str],
         without: set[str],
     ) -> None:
-        """Data files become one, without some runs; the other runs of theirs lie there now.
+        """Merge data files into one, without the runs in ``without``.
 
-        A run that is left out in one file and kept from another keeps its entry, as the entry
-        names the file that it is taken from.
+        A run that is dropped from one file and kept in another keeps its entry, which names the
+        file that is used.
         """
         table = read_files(
             every,
@@ -346,16 +347,16 @@ class _Written:
 
 
 @contextmanager
-def _workshop(root: Path, state: StoreState) -> Iterator[str]:
-    """A folder for the data files of one ingest, below the store, its lock held for the block.
+def _ingest_folder(root: Path, state: StoreState) -> Iterator[str]:
+    """Create a folder for the data files of one ingest, locked for the length of the block.
 
-    What in it no manifest names is removed at the end, and so are leftovers of the dead at the
-    beginning; a store that did not exist is not left behind empty.
+    Removes leftovers of ingests that died at the beginning, and files that no manifest names at the
+    end; a store that did not exist is not left empty.
     """
     made = not root.exists()
     folder = f"data/{uuid4().hex}"
     (root / "data").mkdir(parents=True, exist_ok=True)
-    # Locked before it has its name: nobody ever sees the folder with a lock that is free.
+    # Locked before it gets its name, so that no process sees the folder with a free lock.
     unnamed = root / f"{folder}.lock"
     with open(unnamed, "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -377,7 +378,7 @@ def _workshop(root: Path, state: StoreState) -> Iterator[str]:
 
 
 def _remove_leftovers(root: Path, keep: str) -> None:
-    """Removes the folders of ingests that died before they committed."""
+    """Remove the folders of ingests that died before they committed."""
     for folder in (root / "data").iterdir():
         name = f"data/{folder.name}"
         if name == keep:
@@ -385,14 +386,14 @@ def _remove_leftovers(root: Path, keep: str) -> None:
         try:
             lock = open(folder / ".lock", "rb")  # noqa: SIM115  (closed below)
         except (FileNotFoundError, NotADirectoryError):
-            _remove_old(folder)  # it is being made, or removed, or its ingest died doing so
+            _remove_old(folder)  # being created or removed, or its ingest died
             continue
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                continue  # its ingest lives
-            # Asked only now: it may have committed after anything that was read before.
+                continue  # its ingest is running
+            # Loaded only now: the ingest may have committed after any earlier load.
             state = load_state(root)
             known = [*state.files, *state.removed]
             if not any(file.startswith(f"{name}/") for file in known):
@@ -408,7 +409,7 @@ def _remove_old(path: Path) -> None:
         else:
             path.unlink()
     except FileNotFoundError:
-        return  # somebody else was quicker
+        return  # another process removed it
 
 
 def _read_groups(
@@ -419,7 +420,7 @@ def _read_groups(
     ignore_node: bool,
     on_progress: Callable[[float], None],
 ) -> list[GroupResult]:
-    """Every group read and written, here or by Spark's workers."""
+    """Read and store every group, in this process or in Spark's workers."""
     digests = frozenset(run.digest for run in state.runs.values())
     known = {run.run_id: run.has_values for run in state.runs.values()}
     store, buckets = state.path, state.buckets
@@ -455,7 +456,7 @@ def _read_groups(
         return []
     numbers = spark.range(0, len(groups), 1, len(groups))
     try:
-        with _watched(spark, on_progress):
+        with _reporting_progress(spark, on_progress):
             rows = numbers.mapInArrow(read_in_worker, "result binary").collect()
     except (PySparkException, Py4JError) as error:
         raise SparkError(f"Spark gave up: {str(error).strip()}") from error
@@ -463,8 +464,10 @@ def _read_groups(
 
 
 @contextmanager
-def _watched(spark: SparkSession, on_progress: Callable[[float], None]) -> Iterator[None]:
-    """Tells how many tasks of the running stage are done, from a thread beside it."""
+def _reporting_progress(
+    spark: SparkSession, on_progress: Callable[[float], None]
+) -> Iterator[None]:
+    """Report the share of finished tasks of the running stage, from a thread."""
     tracker = spark.sparkContext.statusTracker()
     is_over = threading.Event()
 

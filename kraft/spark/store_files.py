@@ -1,11 +1,11 @@
-"""The data files of a store: points in buckets of series, sorted, as Parquet; and back.
+"""The data files of a store: points as Parquet, in buckets of series, sorted.
 
-Owns the layout inside a file. The columns are those of `points.POINTS` and ``bucket``, a hash of
-the series. Rows are sorted by bucket, series and time, and row groups of large files never mix
-buckets: whoever wants one bucket of all files reads little else, and has every series in it whole.
-That is how an analysis of any size goes without a shuffle, one task a bucket.
+This module defines the layout of a file. The columns are those of `points.POINTS` and ``bucket``, a
+hash of the series. Rows are sorted by bucket, series and time, and row groups of large files never
+mix buckets: reading one bucket of all files reads little else and returns every series in it
+completely. So an analysis of any size needs no shuffle, with one task per bucket.
 
-Runs in Spark's workers as well as without Spark.
+Runs in Spark's workers and without Spark.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from numpy.typing import NDArray
 from kraft.errors import BenchmarkFileError
 from kraft.regression.points import POINTS
 from kraft.regression.results import read_run
-from kraft.regression.runs import Problem, Run, points_table
+from kraft.regression.runs import BenchmarkRun, Problem, points_table
 from kraft.spark.store_manifest import DataFile, RunEntry, StoreState
 
-#: What a data file holds.
+#: The columns of a data file.
 STORED = POINTS.append(pa.field("bucket", pa.int32(), nullable=False))
-#: What makes a series, in the order in which rows are sorted.
+#: Columns that identify a series, in sort order.
 _SERIES = ("suite", "benchmark", "params", "machine")
 _STRINGS = [field.name for field in POINTS if pa.types.is_string(field.type)]
-#: Below so many rows a file is one row group: its metadata would outweigh its data otherwise.
+#: A file with fewer rows is one row group; otherwise its metadata would be larger than its data.
 _SMALL_FILE_ROWS = 16_384
 
 
 class GroupResult(msgspec.Struct):
-    """What became of a group of result files."""
+    """Result of storing a group of result files."""
 
     runs: list[RunEntry]
     file: DataFile | None
-    known: int  # files whose run the store has already
+    known: int  # files whose run is already in the store
     problems: list[Problem]
 
 
@@ -58,15 +58,16 @@ def store_group(
     buckets: int,
     ignore_node: bool,
 ) -> GroupResult:
-    """Reads result files into one data file, ``target`` below the store, which nothing names yet.
+    """Read result files and write one data file, ``target`` relative to the store; no manifest
+    names it yet.
 
-    ``known_runs`` says of the runs of the store whether they have round values; a file of a run
-    that is known is passed over unless it brings values that the store lacks.
+    ``known_runs`` maps the store's runs to whether they have round values; a file with a known run
+    is skipped unless it adds missing round values.
     """
-    runs: dict[str, tuple[Run, str]] = {}
+    runs: dict[str, tuple[BenchmarkRun, str]] = {}
     problems: list[Problem] = []
     known = 0
-    with _collector_at_rest():
+    with _garbage_collection_disabled():
         for path in paths:
             try:
                 with open(path, "rb") as file:
@@ -80,7 +81,7 @@ def store_group(
                 problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
                 continue
             except OSError as error:
-                problems.append(Problem(path, f"it cannot be read: {error.strerror or error}"))
+                problems.append(Problem(path, f"cannot be read: {error.strerror or error}"))
                 continue
             has_values = known_runs.get(run.run_id)
             if has_values is not None and (has_values or not run.has_values):
@@ -104,7 +105,7 @@ def store_group(
 
 
 def write_file(table: pa.Table, store: str, target: str, *, buckets: int) -> DataFile:
-    """Writes points, given in any order, as a data file; durable when it returns."""
+    """Write points, in any order, as a data file; it is durable on return."""
     table = table.unify_dictionaries().combine_chunks()
     bucket, order = _order(table, buckets)
     table = table.select(POINTS.names).append_column(STORED.field("bucket"), pa.array(bucket))
@@ -121,7 +122,7 @@ def write_file(table: pa.Table, store: str, target: str, *, buckets: int) -> Dat
             compression="zstd",
             compression_level=1,
             use_dictionary=[*_STRINGS, "rounds", "iterations", "dirty", "bucket"],
-            store_schema=False,  # strings are strings to whoever reads
+            store_schema=False,  # readers get plain strings
         ) as writer:
             begin = 0
             for end in ends:
@@ -143,11 +144,11 @@ def read_files(
     bucket: int | None = None,
     categorical: bool = False,
 ) -> pa.Table:
-    """Points of a store, of all its files by default.
+    """Return points of a store, by default of all its files.
 
-    ``columns`` of `POINTS`, all by default. ``filters`` is an expression of pyarrow.compute.
-    ``bucket`` gives the series of one bucket, whole. ``categorical`` gives strings as dictionaries.
-    Rows come file by file, and within a file by series and time.
+    ``columns`` of `POINTS`, by default all. ``filters`` is an expression of pyarrow.compute.
+    ``bucket`` selects the series of one bucket, completely. ``categorical`` returns strings as
+    dictionaries. Rows are ordered by file, then by series and time.
     """
     names = list(columns) if columns is not None else POINTS.names
     paths = [state.absolute(name) for name in (state.files if files is None else files)]
@@ -174,12 +175,12 @@ def read_files(
 
 
 def bucket_of(suite: str, benchmark: str, params: str, machine: str, *, buckets: int) -> int:
-    """Where a series lies; the same in every file and on every machine."""
+    """Return a series' bucket; equal in every file and on every machine."""
     key = "\x1f".join((suite, benchmark, params, machine)).encode()
     return int.from_bytes(blake2b(key, digest_size=4).digest(), "little") % buckets
 
 
-def _entry(run: Run, digest: str, target: str) -> RunEntry:
+def _entry(run: BenchmarkRun, digest: str, target: str) -> RunEntry:
     return RunEntry(
         run_id=run.run_id,
         digest=digest,
@@ -199,7 +200,7 @@ def _entry(run: Run, digest: str, target: str) -> RunEntry:
 
 
 def _order(table: pa.Table, buckets: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Each row's bucket, and the order of the rows in a file."""
+    """Return each row's bucket, and the order of the rows in a file."""
     ranks = []
     texts = []
     for name in _SERIES:
@@ -224,13 +225,13 @@ def _order(table: pa.Table, buckets: int) -> tuple[NDArray[np.int32], NDArray[np
     )
     bucket = bucket_of_series[of_series]
     time = table.column("time").combine_chunks().cast(pa.int64()).to_numpy(zero_copy_only=False)
-    # `np.unique` sorts, and ravelled ranks sort as the columns do one after the other.
+    # `np.unique` sorts, and ravelled ranks have the sort order of the columns.
     return bucket, np.lexsort((time, of_series, bucket))
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Millions of floats and no cycle among them: looking for some doubles the time."""
+def _garbage_collection_disabled() -> Iterator[None]:
+    """Disable garbage collection: with millions of floats and no cycles it doubles the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

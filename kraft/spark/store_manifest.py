@@ -1,11 +1,12 @@
-"""What a store of results holds: numbered manifests, each made visible in one step.
+"""Manifests of a store of results: numbered files, each committed atomically.
 
-Owns ``STORE/commits/NNNNNNNN.json`` and what follows from them: which data files and which runs
-there are. A data file that no manifest names does not exist for a reader, so a store is never half
-written, whenever an ingest dies. A manifest says what it changes; every so often one says all.
+This module reads and writes ``STORE/commits/NNNNNNNN.json``, which define the data files and runs
+of a store. Readers ignore a data file that no manifest names, so a store is never half written,
+whenever an ingest dies. A manifest contains changes; every `_COMPLETE_EVERY` commits one contains
+the complete state.
 
-Fed by `store.ingest`; read by everything that reads a store, here and in Spark's workers. A store
-lies on a file system that knows hard links and is seen by all executors at the same path.
+`store.ingest` commits; all readers of a store, also Spark's workers, load the state. The store's
+file system must support hard links and appear at the same path on all executors.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import msgspec
 
 from kraft.errors import StorageError
 
-#: The layout of the store; another number is refused.
+#: Version of the store's layout; other versions are rejected.
 FORMAT = 1
-#: Into so many buckets the series of a store are spread: as many tasks may analyse it.
+#: Buckets over which the series of a store are distributed: the limit of parallel analysis tasks.
 BUCKETS = 16
-#: After so many manifests that say changes one says all, so that opening a store stays quick.
+#: After this many manifests with changes, one with the complete state limits the time to open a
+#: store.
 _COMPLETE_EVERY = 32
-#: Files and manifests that are no longer named stay so long for readers that still hold them.
+#: Removed files and old manifests are kept this long for readers that still use them.
 _GRACE_S = 3600.0
 
 _MANIFEST = re.compile(r"(\d{8,})\.json")
@@ -36,22 +38,22 @@ _MANIFEST = re.compile(r"(\d{8,})\.json")
 class DataFile(msgspec.Struct, frozen=True):
     """One Parquet file."""
 
-    path: str  # below the store
+    path: str  # relative to the store
     rows: int
     bytes: int
 
 
 class RunEntry(msgspec.Struct, frozen=True):
-    """One run of the store."""
+    """One run in the store."""
 
     run_id: str
-    digest: str  # of the file it was read from, byte by byte
+    digest: str  # hash of the file's bytes
     source: str
     machine: str
     time_us: int
     points: int
     has_values: bool
-    file: str  # the data file that holds it
+    file: str  # the data file that contains it
     project: str | None = None
     branch: str | None = None
     commit: str | None = None
@@ -61,7 +63,7 @@ class RunEntry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One commit: what it adds and takes away, or, where complete, all that there is."""
+    """One commit: files added and removed, or, if complete, the whole state."""
 
     format: int
     number: int
@@ -70,14 +72,14 @@ class Manifest(msgspec.Struct, frozen=True):
     add: list[DataFile]
     remove: list[str]
     runs: list[RunEntry]
-    removed: dict[str, float]  # files no longer named, and when they were taken away: 1970 s
+    removed: dict[str, float]  # removed files -> time of removal, s since 1970
 
 
 class StoreState(msgspec.Struct):
-    """A store as of one commit: a value; it can be sent to workers."""
+    """A store as of one commit; an immutable value that can be sent to workers."""
 
     path: str
-    number: int = 0  # of the newest manifest; 0 for a store that is not there yet
+    number: int = 0  # of the newest manifest; 0 if the store does not exist
     buckets: int = BUCKETS
     files: dict[str, DataFile] = {}
     runs: dict[str, RunEntry] = {}
@@ -92,7 +94,7 @@ class StoreState(msgspec.Struct):
         return os.path.join(self.path, file)
 
     def after(self, manifest: Manifest) -> StoreState:
-        """The state that a manifest makes of this one."""
+        """Return the state after a manifest."""
         fresh = StoreState(path=self.path) if manifest.complete else self
         files = {name: file for name, file in fresh.files.items() if name not in manifest.remove}
         files |= {file.path: file for file in manifest.add}
@@ -111,19 +113,19 @@ class StoreState(msgspec.Struct):
 
 
 class CommitConflictError(Exception):
-    """Somebody else committed first; look again."""
+    """Another process committed first; reload the state."""
 
 
 def load_state(path: str | os.PathLike[str]) -> StoreState:
-    """A store's newest state; an empty one where there is no store yet.
+    """Return a store's newest state; an empty one if the store does not exist.
 
-    Raises StorageError, which names the file, for a manifest that is damaged or of another format.
+    Raises StorageError with the file's name for a manifest that is damaged or of another version.
     """
     for _ in range(3):
         try:
             return _load(os.fspath(path))
         except FileNotFoundError:
-            continue  # an ingest cleaned up between the listing and the reading
+            continue  # an ingest removed it after it was listed
     return _load(os.fspath(path))
 
 
@@ -134,10 +136,10 @@ def commit(
     remove: list[str],
     runs: list[RunEntry],
 ) -> StoreState:
-    """Makes a change visible, durable and in one step; the state it leads to.
+    """Commit a change atomically and durably; return the new state.
 
-    ``state`` is what the change was worked out on. Raises CommitConflictError where there is a
-    newer one.
+    ``state`` is the state on which the change is based. Raises CommitConflictError if a newer one
+    exists.
     """
     now = time.time()
     change = Manifest(
@@ -175,7 +177,7 @@ def commit(
             file.flush()
             os.fsync(file.fileno())
         try:
-            # A link, unlike a rename, does not replace what somebody else has put there.
+            # A link, unlike a rename, fails if another process already created this manifest.
             os.link(draft, folder / f"{change.number:08}.json")
         except FileExistsError:
             raise CommitConflictError from None
@@ -186,9 +188,9 @@ def commit(
 
 
 def clean(state: StoreState) -> None:
-    """Removes manifests and data files that nobody needs any more, drafts of the dead among them.
+    """Remove old manifests, unnamed data files and drafts of processes that died.
 
-    Whole folders of data are the matter of `store`, which knows who is still writing.
+    `store` removes whole data folders, because it knows which ingests are still running.
     """
     now = time.time()
     for name, when in state.removed.items():
@@ -203,11 +205,11 @@ def clean(state: StoreState) -> None:
             if not is_needed and now - entry.stat().st_mtime > _GRACE_S:
                 entry.unlink()
         except FileNotFoundError:
-            continue  # another ingest cleans, too
+            continue  # another ingest removed it
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Makes the names in a directory durable."""
+    """Sync a directory, which makes its entries durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -247,4 +249,4 @@ def _read(path: str) -> Manifest:
             raise StorageError(f"{path}: format {version!r}; this kraft knows {FORMAT}")
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise StorageError(f"{path}: no manifest of a store of results: {error}") from None
+        raise StorageError(f"{path}: not a manifest of a store of results: {error}") from None

@@ -1,8 +1,8 @@
-"""``make core-mutants``: faults planted into the core, each to be caught by the tests it names.
+"""``make core-mutants``: plant faults into the core; the tests named by each must detect it.
 
-Each fault of `faults` is planted into the text of one module in a copy of the tree, the module is
-compiled, and the fault's tests run there. The command fails where they let a fault pass, and where
-the text is not there any more or does not compile.
+Each fault of `faults` is planted into one module in a copy of the tree, the module is compiled, and
+the fault's tests run there. The command fails if they miss a fault, if the fault's text is not in
+the module any more, or if it does not compile.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ PASSED, FAILED = 0, 1
 
 
 class Caught(NamedTuple):
-    """How a fault was found out; ``how`` is None where it was not."""
+    """How a fault was detected; ``how`` is None if it was not."""
 
     name: str
     how: str | None
     seconds: float
-    #: Why nothing was proven: the text is not there, it does not compile, no test ran.
+    #: Why the run proves nothing: the text is missing, it does not compile, no test ran.
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Caught(NamedTuple):
 
 
 def planted(source: str, fault: Fault) -> str:
-    """The source with the fault; raises ValueError where its text is not there exactly once."""
+    """Return the source with the fault; raise ValueError unless its text occurs exactly once."""
     count = source.count(fault.before)
     if count != 1:
         raise ValueError(f"its text is {count} times in {fault.path}")
@@ -60,7 +60,7 @@ def hunt(fault: Fault, tree: Tree, log: Path) -> Caught:
     target = tree.home / fault.path
     try:
         target.write_text(planted(target.read_text(), fault))
-        made = tree.build((target.stem,))
+        made = tree.build((".".join(Path(fault.path).with_suffix("").parts[2:]),))
         if made.returncode:
             log.write_text(made.stdout)
             return outcome(None, f"it does not compile, see {log}")
@@ -79,7 +79,7 @@ def hunt(fault: Fault, tree: Tree, log: Path) -> Caught:
 
 
 def first_failure(log: Path) -> str:
-    """The name of the first test that failed, where its process lived on to print it."""
+    """Return the name of the first failed test, if its process was able to print it."""
     for line in log.read_text(errors="replace").splitlines():
         if line.startswith(("FAILED ", "ERROR ")):
             return line.split("::", 1)[-1].split(" - ", 1)[0]
@@ -89,7 +89,7 @@ def first_failure(log: Path) -> str:
 def main() -> int:
     names = [fault.name for fault in FAULTS]
     parser = argparse.ArgumentParser(prog="make core-mutants", description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=names, metavar="NAME", help="these alone")
+    parser.add_argument("--only", nargs="*", choices=names, metavar="NAME", help="plant only these")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -102,7 +102,7 @@ def main() -> int:
     trees: SimpleQueue[Tree] = SimpleQueue()
     for number in range(given.jobs):
         tree = Tree(HOME / f"tree-{number}", with_extensions=True, origin=unchanged.home)
-        # Compiled files of a run that was broken off look newer than their sources.
+        # Compiled files of an interrupted run look newer than their sources.
         shutil.rmtree(tree.home, ignore_errors=True)
         tree.refresh()
         trees.put(tree)

@@ -1,8 +1,8 @@
 """``make sanitize``: the tests of the core under gcc's address and undefined-behaviour sanitizers.
 
-A second copy of the core is compiled below ``build/sanitized``; the normal build stays. A report of
-a sanitizer ends the process that runs the tests. Exits with 1 where there was one or a test failed,
-with 2 where the core cannot be compiled.
+Compiles a second copy of the core below ``build/sanitized``; the normal build is unchanged. A
+sanitizer's report ends the process that runs the tests. Exits with 1 after a report or a failed
+test, with 2 if the core does not compile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CANNOT_BUILD = 2
 
 
 def runtimes() -> list[str]:
-    """Paths of the sanitizers' libraries: Python itself is not linked with them."""
+    """Return the paths of the sanitizers' libraries: Python itself is not linked with them."""
     found = []
     for name in RUNTIMES:
         printed = subprocess.run(
@@ -35,8 +35,8 @@ def runtimes() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make sanitize", description=__doc__)
-    parser.add_argument("tests", nargs="*", default=["tests/unit/_core"], help="what is run")
-    parser.add_argument("--workers", default="auto", help="processes that run tests")
+    parser.add_argument("tests", nargs="*", default=["tests/unit/_core"], help="tests to run")
+    parser.add_argument("--workers", default="auto", help="number of test processes")
     given = parser.parse_args()
     start = perf_counter()
     tree = Tree(HOME, with_extensions=False)
@@ -45,7 +45,7 @@ def main() -> int:
     if made.returncode:
         print(made.stdout, file=sys.stderr)
         return CANNOT_BUILD
-    for extension in sorted(tree.home.glob("kraft/_core/*.so")):
+    for extension in sorted(tree.home.glob("kraft/_core/*/*.so")):
         if b"__asan_init" not in extension.read_bytes():
             print(f"{extension} was compiled without sanitizers: remove it", file=sys.stderr)
             return CANNOT_BUILD
@@ -58,7 +58,7 @@ def main() -> int:
             "LD_PRELOAD": " ".join(runtimes()),
             # Through malloc, so that the sanitizer sees where a bytes object ends.
             "PYTHONMALLOC": "malloc",
-            # What Python itself leaves at its end are no leaks of the core.
+            # Memory that Python itself leaks at its exit is not the core's.
             "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_abort=1",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         },

@@ -1,4 +1,4 @@
-"""The table of planted faults fits the core as it is; the faults themselves are planted by hand."""
+"""The table of faults matches the core's sources; `make core-mutants` plants the faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_fault_has_a_name_of_its_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
-def test_a_text_that_is_not_there_once_is_refused() -> None:
+def test_a_text_that_is_not_there_once_is_rejected() -> None:
     fault = Fault("f", "a.pyx", "x", "y", ())
     assert planted("axb", fault) == "ayb"
     for source, count in (("ab", 0), ("axbx", 2)):

@@ -1,8 +1,8 @@
-"""A copy of the package and its tests in a directory of its own, where the core is compiled anew.
+"""A copy of the package and its tests in a separate directory, with its own compiled core.
 
-`make sanitize` and `make core-mutants` build cores that nothing else must import. A `Tree` copies
-the sources with their times, so that only what differs is compiled, and never writes outside its
-directory.
+`make sanitize` and `make core-mutants` build cores that no other process must import. A `Tree`
+copies the sources with their times, so that only changed modules are compiled, and never writes
+outside of its directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tree:
         self.origin = origin
 
     def refresh(self) -> None:
-        """Make the copy equal to what it is a copy of; compile nothing."""
+        """Make the copy equal to its origin; compile nothing."""
         kept: set[Path] = set()
         for name in COPIED:
             top = self.origin / name
@@ -57,12 +57,12 @@ class Tree:
     def build(
         self, modules: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Compile what is older than its source: ``modules`` of the core, or all of it."""
+        """Compile ``modules`` of the core, or all of it, if they are older than their sources."""
         chosen = {"KRAFT_MODULES": ",".join(modules)} if modules else {}
         return subprocess.run(
             [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", "2"],
             cwd=self.home,
-            env={**os.environ, **(environment or {}), **chosen},
+            env={**os.environ, "KRAFT_MARCH": "native", **(environment or {}), **chosen},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,4 +1,4 @@
-"""Generated histories of broker sessions, and the state that a heartbeat takes a broker to."""
+"""Random broker sessions, and the next state of a broker after its heartbeat."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kraft import records
-from kraft._core.table import PartitionTable
-from kraft.controller.sessions import BrokerSessions, Heartbeat
+from kraft._core.table.table import PartitionTable
+from kraft.controller.brokers.sessions import BrokerSessions, Heartbeat
 from kraft.image import BrokerRegistration
 from kraft.records import Uuid
 from kraft.records.batches import encode_records
@@ -20,7 +20,7 @@ _OFFSETS = (-1, 0, 5, 10, 11, 12, 20)
 
 @dataclass(frozen=True)
 class Case:
-    """``events`` as ``java/BrokerStates.java`` reads them; the heartbeat is of broker 1."""
+    """One case; ``java/BrokerStates.java`` reads ``events``, and the heartbeat is of broker 1."""
 
     events: tuple[tuple[str, ...], ...]
     offset: int
@@ -84,7 +84,7 @@ class _State:
 
 
 class _Cluster:
-    """As much of a cluster as sessions look at: who is registered, and who leads."""
+    """The part of a cluster that sessions read: registrations and leaders."""
 
     def __init__(self, table: PartitionTable) -> None:
         self.state = _State()
@@ -130,7 +130,7 @@ def answer_here(case: Case) -> str:
                 before, id=id, fenced=more[0] == "1", registration_offset=case.registered_at
             )
         if kind == "r":
-            sessions.follow(cluster, id)  # type: ignore[arg-type]
+            sessions.reset_broker(cluster, id)  # type: ignore[arg-type]
         elif kind == "c":
             sessions.note_registration_change(cluster, id)  # type: ignore[arg-type]
         elif kind == "h":
@@ -142,7 +142,7 @@ def answer_here(case: Case) -> str:
             sessions.fence(id)
         else:
             del brokers[id]
-            sessions.follow(cluster, id)  # type: ignore[arg-type]
+            sessions.reset_broker(cluster, id)  # type: ignore[arg-type]
     heartbeat = Heartbeat(
         _LEADER,
         1,

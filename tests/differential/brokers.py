@@ -1,4 +1,4 @@
-"""Brokers come and go, as ``kraft.controller.brokers`` decides it."""
+"""Operations on brokers, decided by ``kraft.controller.brokers.broker_lifecycle``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from kraft import controller
-from kraft.controller import Decision, RegistrationRequest, operations, requests
-from kraft.image import Endpoint, VersionRange
+from kraft.controller.brokers.broker_lifecycle import (
+    RegistrationRequest,
+    begin_controlled_shutdown,
+    fence_broker,
+    unfence_broker,
+)
+from kraft.controller.brokers.directories import take_directories_offline
+from kraft.controller.decision import Decision
+from kraft.controller.runtime import operations, requests
+from kraft.image import NodeEndpoint, VersionRange
 from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.setups import FEATURES
 from tests.differential.world import (
@@ -24,7 +31,7 @@ from tests.reference.placement_cases import MEETING
 
 
 class Advance(Operation):
-    """Time goes on; sessions end."""
+    """Advance the clock; sessions expire."""
 
     name = "advance"
     weight = 6
@@ -38,7 +45,9 @@ class Advance(Operation):
 
 
 class RegisterBroker(Request):
-    """A new broker, a restart (clean, unclean, of the same incarnation), a bad request."""
+    """Register a new broker, a restarted one (clean, unclean, same incarnation), or an invalid
+    one.
+    """
 
     name = "register_broker"
     weight = 20
@@ -53,7 +62,7 @@ class RegisterBroker(Request):
         incarnation, previous, directories = drawn_id(dice), -1, []
         if before is not None:
             directories = list(before.log_dirs)
-            # With that, Kafka would forget that the broker shuts down: see docs/differential.md.
+            # Kafka would then forget that the broker shuts down: see docs/differential.md.
             is_leaving = before.in_controlled_shutdown and not before.fenced
             if dice.random() < 0.25 and not is_leaving:
                 incarnation = before.incarnation_id
@@ -62,7 +71,7 @@ class RegisterBroker(Request):
             directories = [drawn_id(dice) for _ in range(dice.randrange(1, 4))]
         features = [list(feature) for feature in FEATURES]
         shape = dice.random()
-        # Kafka accepts a negative id: one of the differences that are counted.
+        # Kafka accepts a negative id: a known difference.
         if dice.random() < 0.002:
             broker = dice.choice((-1, -7, -(1 << 31)))
         if shape < 0.01:
@@ -82,7 +91,7 @@ class RegisterBroker(Request):
         elif shape < 0.12:
             features.append(["unknown.version", 0, 3])
         elif shape < 0.14:
-            # Some are off, and the broker cannot do without.
+            # Some features are off, and the broker requires them.
             features[dice.randrange(1, len(features))][1] = 1
         elif shape < 0.15:
             # The lower half of an id is a signed number in Java.
@@ -120,7 +129,7 @@ class RegisterBroker(Request):
             broker_id=asked["brokerId"],
             incarnation_id=id_of(asked["incarnationId"]),
             endpoints=[
-                Endpoint(point["name"], point["host"], point["port"], point["securityProtocol"])
+                NodeEndpoint(point["name"], point["host"], point["port"], point["securityProtocol"])
                 for point in asked["listeners"]
             ],
             features={
@@ -135,7 +144,7 @@ class RegisterBroker(Request):
             cluster_id=asked["clusterId"],
             is_migrating_zk_broker=asked["isMigratingZkBroker"],
         )
-        return requests.register(request, CLUSTER_ID)
+        return requests.register_broker(request, CLUSTER_ID)
 
     def answer(self, response: Any) -> Any:
         return response
@@ -155,22 +164,22 @@ class _OfBroker(Operation):
 
 
 class FenceBroker(_OfBroker):
-    """Its session has ended, or it wants to be fenced."""
+    """Fence a broker whose session has expired, or that asks for it."""
 
     name = "fence_broker"
     weight = 15
-    function = staticmethod(controller.fence_broker)
+    function = staticmethod(fence_broker)
 
 
 class UnfenceBroker(_OfBroker):
-    """It has caught up."""
+    """Unfence a broker that has caught up."""
 
     name = "unfence_broker"
     weight = 30
-    function = staticmethod(controller.unfence_broker)
+    function = staticmethod(unfence_broker)
 
     def arguments(self, dice: random.Random, world: View) -> Arguments | None:
-        # A broker that shuts down asks for nothing else until it registers anew.
+        # A broker that shuts down asks for nothing else until it registers again.
         able = [
             broker.id
             for broker in world.cluster.state.brokers.values()
@@ -180,11 +189,11 @@ class UnfenceBroker(_OfBroker):
 
 
 class BeginControlledShutdown(_OfBroker):
-    """Only a broker that is not fenced can ask for it."""
+    """Begin a controlled shutdown; only of an unfenced broker."""
 
     name = "begin_controlled_shutdown"
     weight = 8
-    function = staticmethod(controller.begin_controlled_shutdown)
+    function = staticmethod(begin_controlled_shutdown)
 
     def arguments(self, dice: random.Random, world: View) -> Arguments | None:
         unfenced = [b.id for b in world.cluster.state.brokers.values() if not b.fenced]
@@ -202,7 +211,7 @@ class BeginControlledShutdown(_OfBroker):
 
 
 class UnregisterBroker(Request):
-    """It is removed for good."""
+    """Unregister a broker."""
 
     name = "unregister_broker"
     weight = 4
@@ -211,11 +220,11 @@ class UnregisterBroker(Request):
         return {"broker": world.some_broker(dice)}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return requests.unregister(arguments["broker"])
+        return requests.unregister_broker(arguments["broker"])
 
 
 class DirectoriesOffline(Operation):
-    """Some of a broker's directories fail, at times all, or one that is not its own."""
+    """Some of a broker's directories fail; at times all, or one of another broker."""
 
     name = "directories_offline"
     weight = 8
@@ -234,7 +243,7 @@ class DirectoriesOffline(Operation):
     def decide(self, world: World, arguments: Arguments) -> Decided:
         failed = [id_of(directory) for directory in arguments["directories"]]
         return Decided(
-            controller.take_directories_offline(
+            take_directories_offline(
                 world.cluster, arguments["broker"], failed, settings=world.settings
             )
         )

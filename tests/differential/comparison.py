@@ -1,6 +1,6 @@
-"""Whether two outcomes are the same: byte by byte, but for the orders that mean nothing.
+"""Comparison of two outcomes: byte by byte, after orders without a meaning are normalised.
 
-Owns the normalisations; ``docs/differential.md`` lists each with its reason.
+``docs/differential.md`` lists each normalisation with its reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMOVE_TOKEN = 26
 
 
 def difference(operation: Operation, ours: Outcome, kafkas: dict[str, Any]) -> str | None:
-    """What differs, in a word; None where nothing does."""
+    """Return which part differs, in one word; None if nothing does."""
     if ours.error != kafkas["error"]:
         return "error"
     if ours.error:
@@ -43,7 +43,7 @@ def difference(operation: Operation, ours: Outcome, kafkas: dict[str, Any]) -> s
 
 
 def normalised(values: Iterable[bytes]) -> list[bytes]:
-    """Runs of records whose order comes out of a Java hash table, in an order of their own."""
+    """Sort runs of records whose order comes from a Java hash table."""
     made: list[bytes] = []
     for type, run in groupby(values, key=_type_of):
         key = _ORDERS.get(type)
@@ -53,7 +53,7 @@ def normalised(values: Iterable[bytes]) -> list[bytes]:
 
 
 def _type_of(value: bytes) -> int:
-    # A frame version, then the type, both varints that are small.
+    # A frame version, then the type; both are small varints.
     return value[1]
 
 
@@ -69,7 +69,7 @@ def _setting(value: bytes) -> tuple[int, str, str]:
     return record.resource_type, record.resource_name, record.name
 
 
-# Sorting is stable: two records of one partition or setting stay in their order.
+# Sorting is stable: two records of one partition or setting keep their order.
 _ORDERS: dict[int, Callable[[bytes], Any]] = {
     _PARTITION_CHANGE: _partition,
     _CONFIG: _setting,
@@ -84,7 +84,7 @@ _ORDERS: dict[int, Callable[[bytes], Any]] = {
 
 
 def described(operation: Operation, ours: Outcome, kafkas: dict[str, Any]) -> str:
-    """Both sides in words, records decoded."""
+    """Return a text of both sides, records decoded."""
     lines = ["  here:"]
     lines += _side(ours.error, ours.message, ours.records, ours.is_atomic, ours.answer)
     lines.append("  Kafka:")

@@ -1,12 +1,13 @@
-"""Dynamic configuration, as ``kraft.controller.configs`` decides it."""
+"""Operations on dynamic configurations, decided by ``kraft.controller.configs.config_changes``."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from kraft.controller import ConfigChange, ConfigOperation, operations, requests
 from kraft.controller.config_schema import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from kraft.controller.configs.config_changes import ConfigChange, ConfigOperation
+from kraft.controller.runtime import operations, requests
 from kraft.errors import KraftError
 from kraft.image.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from tests.differential.operation import Arguments, Operation, Request
@@ -14,7 +15,7 @@ from tests.differential.world import View
 
 _SET, _DELETE, _APPEND, _SUBTRACT = (int(operation) for operation in ConfigOperation)
 Resource = tuple[int, str]
-# What elections hang on, and what is easily taken, more often than the rest.
+# Configurations that elections read, and those that accept most values, are drawn more often.
 _TOPIC_KEYS: dict[str, tuple[str, ...]] = {
     "min.insync.replicas": ("1", "2", "3"),
     "unclean.leader.election.enable": ("true", "false"),
@@ -30,7 +31,7 @@ _BROKER_KEYS: dict[str, tuple[str, ...]] = {
     "metric.reporters": ("a.B",),
     "cordoned.log.dirs": ("/a", "/b", "/a , /b", "", " "),
 }
-# Of each kind of value there are some, good and bad.
+# Valid and invalid values of each type.
 _VALUES = (
     *("", " ", "0", "1", "-1", "-2", "-3", "2", "9", "10", "17", "22", "100", "1000", "5000"),
     *("15000", "45000", "60000", "60001", "1048575", "1048576", "2147483647", "2147483648", "+7"),
@@ -50,7 +51,7 @@ _VALUES = (
 
 
 def _key(dice: random.Random, kind: int) -> tuple[str, str]:
-    """A configuration with a value for it, mostly one that may be."""
+    """Draw a configuration and a value for it, mostly a valid one."""
     if kind == BROKER:
         name = dice.choice(tuple(_BROKER_KEYS))
         return name, dice.choice(_BROKER_KEYS[name])
@@ -90,7 +91,7 @@ def _codes(response: dict[Resource, KraftError | None]) -> list[Any]:
 
 
 class AlterConfigs(Request):
-    """Values are set and deleted, entries added to lists and taken from them."""
+    """Set and delete values, append to lists and subtract from them."""
 
     name = "incremental_alter_configs"
     weight = 15
@@ -122,7 +123,7 @@ class AlterConfigs(Request):
             )
             for type, name, named in arguments["changes"]
         ]
-        return requests.configure(
+        return requests.incremental_alter_configs(
             changes,
             validate_only=arguments["validate_only"],
             is_forwarded=arguments["forwarded"],
@@ -137,7 +138,7 @@ class AlterConfigs(Request):
 
 
 class LegacyAlterConfigs(Request):
-    """All that a resource has is replaced."""
+    """Replace all values of a resource."""
 
     name = "legacy_alter_configs"
     weight = 5
@@ -146,7 +147,7 @@ class LegacyAlterConfigs(Request):
         configs: dict[Resource, dict[str, str | None]] = {}
         for _ in range(dice.choice((1, 1, 2))):
             resource = _resource(dice, world)
-            # Most of what is there stays.
+            # Most existing values stay.
             values: dict[str, str | None] = {
                 key: value
                 for key, value in world.cluster.state.configs.get(resource, {}).items()
@@ -164,7 +165,7 @@ class LegacyAlterConfigs(Request):
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         configs = [((type, name), values) for type, name, values in arguments["configs"]]
-        return requests.replace_configs(
+        return requests.alter_configs(
             configs,
             validate_only=arguments["validate_only"],
             is_forwarded=arguments["forwarded"],

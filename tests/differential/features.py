@@ -1,12 +1,17 @@
-"""Levels of features, as ``kraft.controller.features`` decides them."""
+"""Updates of feature levels, decided by ``kraft.controller.features``."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from kraft import controller
-from kraft.controller import FeatureUpdate, UpgradeType, operations, requests
+from kraft.controller.features import (
+    FeatureUpdate,
+    UpgradeType,
+    finalized_features,
+    update_features,
+)
+from kraft.controller.runtime import operations, requests
 from kraft.errors import InvalidUpdateVersionError, KraftError
 from kraft.records import KRaftVersion
 from kraft.records.versions import METADATA_VERSION, SUPPORTED_FEATURES
@@ -17,15 +22,15 @@ _KRAFT_VERSION = "kraft.version"
 
 
 class UpdateFeatures(Request):
-    """One or several levels at once; that of kraft.version only alone: Kafka raises it even where
-    another feature of the request is refused.
+    """Update one or several levels; that of kraft.version only alone: Kafka raises it even if it
+    rejects another feature of the request.
     """
 
     name = "update_features"
     weight = 4
 
     def arguments(self, dice: random.Random, world: View) -> Arguments:
-        finalized = controller.finalized_features(world.cluster)
+        finalized = finalized_features(world.cluster)
         updates: dict[str, list[int]] = {}
         for name in dice.sample(sorted(SUPPORTED_FEATURES), dice.choice((1, 1, 1, 2))):
             current = finalized.get(name, 0)
@@ -42,7 +47,7 @@ class UpdateFeatures(Request):
         return {"updates": updates, "validate_only": dice.random() < 0.1}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return requests.finalize(
+        return requests.update_features(
             [FeatureUpdate(name, *asked) for name, asked in arguments["updates"].items()],
             world.local_features,
             validate_only=arguments["validate_only"],
@@ -56,7 +61,7 @@ class UpdateFeatures(Request):
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
         try:
-            decision = controller.update_features(
+            decision = update_features(
                 world.cluster,
                 [FeatureUpdate(name, *asked) for name, asked in arguments["updates"].items()],
                 world.local_features,

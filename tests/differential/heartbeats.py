@@ -1,4 +1,4 @@
-"""Heartbeats and sessions, controllers, producer ids, directories of replicas."""
+"""Operations on heartbeats and sessions, controllers, producer ids and replica directories."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from kraft import controller
-from kraft.controller import (
-    ControllerRegistrationRequest,
-    DirectoryAssignment,
-    Heartbeat,
-    operations,
-    requests,
-)
-from kraft.controller.directories import LOST, MIGRATING, UNASSIGNED
-from kraft.image import Endpoint, VersionRange
+from kraft.controller.brokers.broker_lifecycle import fence_stale_broker, shut_down_broker
+from kraft.controller.brokers.controller_registration import ControllerRegistrationRequest
+from kraft.controller.brokers.directories import LOST, MIGRATING, UNASSIGNED, DirectoryAssignment
+from kraft.controller.brokers.sessions import Heartbeat
+from kraft.controller.runtime import operations, requests
+from kraft.image import NodeEndpoint, VersionRange
 from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.setups import FEATURES
 from tests.differential.world import NODE_ID, View, World, drawn_id, id_of, text_of
 
 
 class SendHeartbeat(Request):
-    """Mostly of a broker that is registered; what it wants and has reached is mostly plausible."""
+    """Send a heartbeat, mostly of a registered broker with plausible values."""
 
     name = "heartbeat"
     weight = 60
@@ -40,7 +36,7 @@ class SendHeartbeat(Request):
             offset = dice.choice((end,) * 6 + (at, at - 1, dice.randrange(-1, end + 1)))
             directories = [each for each in registration.log_dirs if dice.random() < 0.04]
             cordoned = [each for each in registration.log_dirs if dice.random() < 0.3]
-            # A broker that shuts down wants nothing else until it registers anew.
+            # A broker that shuts down asks for nothing else until it registers again.
             wants_shutdown |= registration.in_controlled_shutdown
         if dice.random() < 0.02:
             directories.append(drawn_id(dice))
@@ -72,7 +68,7 @@ class SendHeartbeat(Request):
         )
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return requests.heartbeat(self.beat(arguments))
+        return requests.broker_heartbeat(self.beat(arguments))
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
         beat = self.beat(arguments)
@@ -89,7 +85,7 @@ class SendHeartbeat(Request):
 
 
 class Silence(Operation):
-    """A session passes in which all are heard but one."""
+    """Advance the clock by a session in which all brokers but one are heard."""
 
     name = "silence"
     weight = 12
@@ -108,9 +104,9 @@ class Silence(Operation):
 
 
 class Failover(Operation):
-    """Another controller leads from now on, with sessions of its own.
+    """Another controller becomes active, with sessions of its own.
 
-    Not while a broker shuts down, of which Kafka's new one would not know: see
+    Not while a broker shuts down: Kafka's new controller would not know it. See
     docs/differential.md.
     """
 
@@ -128,7 +124,9 @@ class Failover(Operation):
 
 
 class FenceStaleBroker(Operation):
-    """Which of several silent ones Kafka finds first is a matter of hashes."""
+    """Fence one expired broker; only with one expired session, as Kafka's choice depends on
+    hashes.
+    """
 
     name = "fence_stale_broker"
     weight = 16
@@ -143,14 +141,12 @@ class FenceStaleBroker(Operation):
         return None if len(silent) > 1 else {}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        decision = controller.fence_stale_broker(
-            world.cluster, world.sessions, world.now_ms, world.settings
-        )
+        decision = fence_stale_broker(world.cluster, world.sessions, world.now_ms, world.settings)
         return Decided(decision, decision.response)
 
 
 class ShutDownBroker(Operation):
-    """What a registration begins with, for itself."""
+    """Decide the partition changes of a registration alone."""
 
     name = "shut_down_broker"
     weight = 4
@@ -160,7 +156,7 @@ class ShutDownBroker(Operation):
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
         return Decided(
-            controller.shut_down_broker(
+            shut_down_broker(
                 world.cluster,
                 arguments["broker"],
                 is_clean=arguments["clean"],
@@ -170,7 +166,9 @@ class ShutDownBroker(Operation):
 
 
 class RegisterController(Request):
-    """Its listeners are sound: what is not, Kafka answers by an unexpected error."""
+    """Register a controller with valid listeners: for invalid ones Kafka returns an unexpected
+    error.
+    """
 
     name = "register_controller"
     weight = 3
@@ -179,7 +177,7 @@ class RegisterController(Request):
         features = [feature for feature in FEATURES if dice.random() < 0.9]
         return {
             "request": {
-                # Kafka accepts a negative id: one of the differences that are counted.
+                # Kafka accepts a negative id: a known difference.
                 "controllerId": -1 if dice.random() < 0.01 else NODE_ID + dice.randrange(3),
                 "incarnationId": text_of(drawn_id(dice)),
                 "zkMigrationReady": dice.random() < 0.1,
@@ -200,7 +198,7 @@ class RegisterController(Request):
             asked["controllerId"],
             id_of(asked["incarnationId"]),
             [
-                Endpoint(point["name"], point["host"], point["port"], point["securityProtocol"])
+                NodeEndpoint(point["name"], point["host"], point["port"], point["securityProtocol"])
                 for point in asked["listeners"]
             ],
             {
@@ -211,11 +209,11 @@ class RegisterController(Request):
             },
             asked["zkMigrationReady"],
         )
-        return requests.register_other_controller(request)
+        return requests.register_controller(request)
 
 
 class AllocateProducerIds(Request):
-    """A block for a broker, at times of a stale epoch."""
+    """Allocate a block for a broker, at times with a stale epoch."""
 
     name = "allocate_producer_ids"
     weight = 4
@@ -225,14 +223,16 @@ class AllocateProducerIds(Request):
         return {"broker": broker, "epoch": _epoch(dice, world, broker)}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return requests.allocate_ids(arguments["broker"], arguments["epoch"])
+        return requests.allocate_producer_ids(arguments["broker"], arguments["epoch"])
 
     def answer(self, response: Any) -> Any:
         return list(response)
 
 
 class AssignDirectories(Request):
-    """Replicas of any broker into its own directories, failed ones, another's, or none at all."""
+    """Assign replicas of any broker to its own directories, failed ones, another broker's, or
+    none.
+    """
 
     name = "assign_directories"
     weight = 20
@@ -282,7 +282,9 @@ class AssignDirectories(Request):
             for directory in asked["directories"]
             for topic in directory["topics"]
         ]
-        return requests.assign_directories(asked["brokerId"], asked["brokerEpoch"], assignments)
+        return requests.assign_replicas_to_dirs(
+            asked["brokerId"], asked["brokerEpoch"], assignments
+        )
 
     def answer(self, response: Any) -> Any:
         return [codes.tolist() for codes in response]

@@ -1,7 +1,7 @@
-"""What the log of a sequence says of partitions that Kafka's indexes keep by mistake.
+"""State of partitions that Kafka's indexes keep by mistake, derived from the log of a sequence.
 
-Fed with every record in its order; asked by the excuses for known differences (`remaining`,
-`quorum_remaining`), which look at the very partition, broker and directory.
+It takes every record in order. The known differences (`remaining`, `quorum_remaining`) read the
+exact partition, broker and directory from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PartitionKey = tuple[Uuid, int]
 
 @dataclass
 class _State:
-    """The part of a partition's state that the indexes are made of."""
+    """The part of a partition's state that Kafka indexes."""
 
     replicas: list[int]
     isr: list[int]
@@ -28,7 +28,7 @@ class _State:
 
 @dataclass
 class History:
-    """See the module's docstring."""
+    """The log of one sequence, record by record."""
 
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
     #: Every name that a topic ever had.
@@ -36,7 +36,8 @@ class History:
     partitions: dict[PartitionKey, _State] = field(default_factory=dict)
     #: Members of an ELR that ClearElr emptied: Kafka's index still has them.
     cleared_elrs: set[tuple[PartitionKey, int]] = field(default_factory=set)
-    #: Directories of a partition whose topic was removed while its ISR was empty: the same.
+    #: Directories of a partition whose topic was removed while its ISR was empty: Kafka's index
+    #: still has them.
     left_directories: set[tuple[Uuid, Uuid]] = field(default_factory=set)
     removed: set[Uuid] = field(default_factory=set)
 
@@ -48,7 +49,7 @@ class History:
         return history
 
     def add(self, record: Any) -> None:
-        """Take in the next record of the log."""
+        """Add the next record of the log."""
         if isinstance(record, records.Topic):
             self.topic_ids[record.name] = record.topic_id
             self.names.add(record.name)
@@ -93,7 +94,9 @@ class History:
                 self.left_directories |= {(topic_id, each) for each in state.directories}
 
     def names_no_replica(self, key: PartitionKey, broker: int | None = None) -> bool:
-        """Whether ISR or ELR of a partition have a member (this one) that is no replica."""
+        """Return whether ISR or ELR of a partition contain a member (this one) that is no
+        replica.
+        """
         state = self.partitions.get(key)
         if state is None:
             return False

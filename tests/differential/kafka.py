@@ -1,4 +1,6 @@
-"""Kafka's side: the Java programs of this package, compiled when stale, asked by lines."""
+"""Kafka's side: compile the Java programs of this package when stale, and exchange lines with
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from tests.interop.kafka_jars import CACHE, SMALL_JVM, Jars, javac, kafka
 
 _SOURCES = Path(__file__).resolve().parent / "java"
 PACKAGE = "org.apache.kafka.controller."
-# Kafka's managers log what they do; nothing of it is looked at.
+# Kafka's managers log their work; the log is dropped.
 _QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=off",)
 # A long run is worth the better compiler.
 _JVM = tuple(option for option in SMALL_JVM if "TieredStopAtLevel" not in option)
 
 
 def compiled(jars: Jars) -> Path:
-    """The directory of the compiled ``java/*.java``; they are compiled together."""
+    """Compile ``java/*.java`` together; return the directory of the classes."""
     output = CACHE / f"differential-{jars.version}"
     output.mkdir(parents=True, exist_ok=True)
     stamp = output / "compiled"
@@ -37,8 +39,8 @@ def compiled(jars: Jars) -> Path:
 class Kafka:
     """A warm process of the program ``main`` of ``classes``; a context manager.
 
-    Lines go in and come out in order. ``ask`` returns at once, so that this side can work
-    meanwhile; the answers are what its ``result()`` gives.
+    Lines go in and come out in order. ``ask`` returns a future at once, so that this side can work
+    meanwhile; its ``result()`` is the list of answers.
     """
 
     def __init__(self, main: str = PACKAGE + "Managers", classes: Path | None = None) -> None:
@@ -48,17 +50,17 @@ class Kafka:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )
-        # One thread writes and another reads, or both pipes could be full at once.
+        # One thread writes and another reads; otherwise both pipes could be full at once.
         self._writer = ThreadPoolExecutor(1)
         self._reader = ThreadPoolExecutor(1)
 
     def ask(self, lines: list[str]) -> Future[list[str]]:
-        """As many answers as there are lines."""
+        """Send lines; the future has one answer per line."""
         self._writer.submit(self._write, "".join(line + "\n" for line in lines))
         return self._reader.submit(self._read, len(lines))
 
     def ask_json(self, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Waits for the answers."""
+        """Send JSON objects and wait for the answers."""
         lines = [json.dumps(question) for question in questions]
         return [json.loads(answer) for answer in self.ask(lines).result()]
 

@@ -1,4 +1,4 @@
-"""What an operation is: how it is drawn, how this side decides it, what Kafka's answer means."""
+"""Operations: draw the arguments, decide on this side, and interpret Kafka's response."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from kraft.controller import Decision, operations
+from kraft.controller.decision import Decision
+from kraft.controller.runtime import operations
 from kraft.errors import KraftError
 from tests.differential.world import View, World
 
@@ -17,9 +18,9 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision; ``answer`` is JSON, ``random`` the bytes that Kafka is to draw in its course.
+    """A decision; ``answer`` is JSON, ``random`` the bytes that Kafka has to draw.
 
-    ``applied`` is called once the records took effect.
+    ``applied`` is called once the records are applied.
     """
 
     decision: Decision[Any] | None
@@ -30,7 +31,9 @@ class Decided:
 
 @dataclass
 class Outcome:
-    """What came of an operation on one side. A refused request has neither records nor answer."""
+    """The outcome of an operation on one side. A rejected request has neither records nor
+    answer.
+    """
 
     error: int = 0
     message: str = ""
@@ -40,37 +43,37 @@ class Outcome:
 
 
 class Operation(ABC):
-    """One kind. ``weight`` is how often it is drawn, compared with the others."""
+    """A kind of operation. ``weight`` is how often it is drawn, relative to the others."""
 
     name: ClassVar[str]
     weight: ClassVar[int] = 10
 
     @abstractmethod
     def arguments(self, dice: random.Random, world: View) -> Arguments | None:
-        """Arguments for a case, as JSON; None where the world has nothing to draw them from."""
+        """Draw arguments as JSON; None if the world has nothing to draw them from."""
 
     @abstractmethod
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        """What this package makes of it. Raises KraftError for what is refused as a whole."""
+        """Decide on this side. Raises KraftError if the whole request is rejected."""
 
     def understood(self, response: Any) -> Any:
-        """Kafka's answer in the form of ``Decided.answer``."""
+        """Convert Kafka's response into the form of ``Decided.answer``."""
         return response
 
 
 class Request(Operation):
-    """An operation that a client or broker sends: a `QuorumController` takes it as well."""
+    """An operation that a client or broker sends; a `QuorumController` takes it as well."""
 
     @abstractmethod
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        """Return the request of ``kraft.controller.requests`` with these arguments."""
+        """Return the request of ``kraft.controller.runtime.requests`` with these arguments."""
 
     def answer(self, response: Any) -> Any:
         """Return the JSON of the response that the request was answered with."""
         return None
 
     def refusal(self, error: KraftError) -> Any:
-        """Return the answer that Kafka puts this error in; None if the whole request fails."""
+        """Return the answer in which Kafka puts this error; None if the whole request fails."""
         return None
 
     def random(self, world: View, response: Any, drawn: bytes) -> bytes:
@@ -81,11 +84,11 @@ class Request(Operation):
         return drawn
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        tip, drawn = world.tip(arguments)
+        context, drawn = world.context(arguments)
         asked = self.asked(world, arguments)
         try:
             # Only the last of several decisions has records.
-            while isinstance(outcome := asked.decide(tip), Decision) and outcome.is_partial:
+            while isinstance(outcome := asked.decide(context), Decision) and outcome.is_partial:
                 assert not len(outcome.records)
         except KraftError as error:
             answer = self.refusal(error)
@@ -96,8 +99,8 @@ class Request(Operation):
 
         def applied() -> None:
             if asked.applied is not None:
-                tip.next_offset = world.cluster.next_offset
-                asked.applied(tip, outcome.response)
+                context.next_offset = world.cluster.next_offset
+                asked.applied(context, outcome.response)
 
         return Decided(
             outcome,

@@ -1,7 +1,7 @@
-"""The pure functions: what one partition, one placement or one heartbeat comes to, in bulk.
+"""Pure functions in bulk: changes of one partition, placements, states after a heartbeat.
 
-Owns how a number of cases is shared out among the functions, and how the answers are compared. The
-reassignment of replicas and its end are part of the changes of a partition.
+Splits a number of cases among the functions and compares the answers. Reassignments and their
+completion are part of the changes of a partition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.differential import broker_states
 from tests.differential.kafka import PACKAGE, Kafka, compiled
 from tests.interop.kafka_jars import kafka
 from tests.reference import election_cases, placement_cases
-from tests.unit._core.test_placement import answer_of_kernel as placed_here
+from tests.unit._core.decide.test_placement import answer_of_kernel as placed_here
 
 _CHUNK = 2_000
 _MOST_PARTITIONS = 40
@@ -23,7 +23,9 @@ _MOST_PARTITIONS = 40
 
 @dataclass(frozen=True)
 class PureFunction:
-    """``share`` is the part of all cases that are its; ``understood`` reads Kafka's line."""
+    """A function under comparison; ``share`` is its part of all cases, ``understood`` parses
+    Kafka's line.
+    """
 
     name: str
     share: float
@@ -39,7 +41,7 @@ def _placement(seed: int, count: int) -> list[placement_cases.Case]:
 
 
 def _changes(seed: int, count: int) -> list[election_cases.Case]:
-    # The oracle answers for every partition, a controller only for those that it looks at.
+    # The oracle answers for every partition, a controller only for those that it reads.
     made = election_cases.generate(seed, 2 * count)
     looked_at = [case for case in made if election_cases.is_looked_at(case)]
     assert len(looked_at) >= count
@@ -77,7 +79,7 @@ FUNCTIONS = (
 
 @dataclass
 class PureReport:
-    """How many cases of a function were compared, and those that differ, in words."""
+    """The number of compared cases of a function, and a text of each that differs."""
 
     name: str
     cases: int
@@ -85,7 +87,7 @@ class PureReport:
 
 
 def run_function(function: PureFunction, seed: int, cases: int) -> PureReport:
-    """Runs the function's share of ``cases``."""
+    """Run the function's share of ``cases``."""
     report = PureReport(function.name, 0, [])
     wanted = round(cases * function.share)
     with function.start() as process:

@@ -1,10 +1,10 @@
-"""A known difference, checked by doing the same: nodes that forget the record behind a snapshot.
+"""A known difference, reproduced: nodes that lose the record after a snapshot.
 
 ``OffsetControlManager.endLoadSnapshot`` takes the end of a snapshot, which is exclusive, as the
-last stable offset, which is inclusive. The state that the snapshot holds is so kept under the name
-X, the offset of the first record behind it. If that record is a batch of its own, handleCommitBatch
-sees no progress and keeps this state. A node that loses its leadership before more is stable goes
-back to it, without the record X. Kafka never applies the record again.
+last stable offset, which is inclusive. Kafka then keeps the state of the snapshot under the name X,
+the offset of the first record after it. If that record is a batch of its own, handleCommitBatch
+sees no progress and keeps this state. A node that loses its leadership before more is stable
+reverts to it, without the record X. Kafka never applies the record again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from kraft import records
-from kraft._core.batch import BatchBuilder, assign_offsets
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch import BatchBuilder, assign_offsets
+from kraft._core.bytes.batch_records import iterate
 from tests.differential.quorum_world import QuorumWorld
 
 FORGOTTEN = "a node that forgets the record behind its snapshot"
@@ -21,9 +21,9 @@ _PUBLISHED = ("image", "changed", "snapshot")
 
 
 class ForgettingWorld(QuorumWorld):
-    """This side, with nodes that forget records as those of Kafka do.
+    """This side, with nodes that lose records like those of Kafka.
 
-    Brokers forget nothing: images and snapshots are those of a world beside it that does not.
+    Brokers lose nothing: images and snapshots come from a second world that does not lose records.
     """
 
     def __init__(self, setup: dict[str, Any]) -> None:
@@ -76,9 +76,9 @@ class ForgettingWorld(QuorumWorld):
         controller.replace_cluster(cluster)
 
     def _make_snapshot(self, step: dict[str, Any]) -> None:
-        """The world beside does."""
+        """The second world makes snapshots."""
 
     _end_snapshot = _make_snapshot
 
     def _publish(self) -> None:
-        """The world beside does."""
+        """The second world publishes."""

@@ -1,8 +1,8 @@
-"""Requests of more records than are decided at once here, and transactions in a log.
+"""Requests larger than one decision, and transactions in a log.
 
-A large request is a metadata transaction of several batches here (KIP-868), which Kafka does not
-do: without the records that begin and end it, both must write the same. As the offsets are not the
-same afterwards, such a request ends its sequence.
+Here a large request is a metadata transaction of several batches (KIP-868); in Kafka it is not.
+Without the records that begin and end the transaction, both sides must write the same. The offsets
+differ afterwards, so such a request ends its sequence.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _reassignments(dice: random.Random, world: View) -> dict[str, Any]:
     }
 
 
-#: By request: from which metadata.version on, and the arguments.
+#: By request: its first metadata.version, and the arguments.
 LARGE: dict[str, tuple[int, Callable[[random.Random, View], dict[str, Any]]]] = {
     "alter_scram_credentials": (SCRAM_SINCE, _credentials),
     "alter_client_quotas": (0, _quotas),
@@ -98,7 +98,7 @@ LARGE: dict[str, tuple[int, Callable[[random.Random, View], dict[str, Any]]]] = 
 
 
 def many_acls(dice: random.Random) -> list[str]:
-    """Return records of so many ACLs that a filter is looked at in several pieces."""
+    """Return the records of so many ACLs that a filter is evaluated in several chunks."""
     return [
         encode_value(
             records.AccessControlEntry(drawn_id(dice), 2, f"of-zoe-{n}", 3, "User:zoe", "*", 3, 3)
@@ -108,7 +108,7 @@ def many_acls(dice: random.Random) -> list[str]:
 
 
 def transaction(dice: random.Random, world: View, *, is_open: bool) -> Iterator[list[str]]:
-    """The batches of a transaction that another process wrote, to its end or without one."""
+    """Yield the batches of a transaction that another process wrote, complete or left open."""
     level = world.level
     brokers = world.brokers()
 

@@ -1,16 +1,16 @@
-"""The policies of sequences: ``java/QuorumNode.java`` has the same."""
+"""The policies of sequences; ``java/QuorumNode.java`` has the same."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kraft.controller.topics import CreationRules, TopicMetadata
+from kraft.controller.topics.topic_creation import CreationRules, TopicMetadata
 from kraft.errors import PolicyViolationError
 from kraft.image.configs import ConfigResource
 
 
 def topic_rules() -> CreationRules:
-    """Return rules whose policy looks at each field that it is given."""
+    """Return rules whose policy reads each field of its argument."""
     return CreationRules(policy=_refuse_topic, config_policy=refuse_config)
 
 

@@ -1,7 +1,7 @@
-"""The differences between whole controllers that remain, each with its reason.
+"""The known differences between whole controllers, each with its reason.
 
-Those of single decisions are in `remaining`. Each looks at the very transaction, topic or broker;
-a sequence is compared no further behind one of them. ``docs/differential.md`` has the same list.
+`remaining` has those of single decisions. Each check reads the exact transaction, topic or broker;
+a sequence ends at a known difference. ``docs/differential.md`` has the same list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.records import AbortTransaction, BeginTransaction, Config, EndTransac
 from kraft.records import decode_value as decoded
 from tests.differential import remaining
 from tests.differential.history import History
-from tests.differential.remaining import Parted
+from tests.differential.remaining import DifferingOperation
 from tests.differential.world import text_of
 
 Step = dict[str, Any]
@@ -27,10 +27,10 @@ _NOTHING_OPEN = re.compile(r"Can't replay an AbortTransactionRecord at (\d+) bec
 
 
 @dataclass(frozen=True)
-class PartedQuorum:
-    """A step at which the two sides part: ``what`` differs, after ``steps`` and our outcomes.
+class DifferingStep:
+    """A step at which the sides differ in ``what``, with the steps and our outcomes up to it.
 
-    ``later`` are Kafka's outcomes of the steps behind it.
+    ``later`` are Kafka's outcomes of the steps after it.
     """
 
     what: str
@@ -41,8 +41,8 @@ class PartedQuorum:
     later: list[Outcome] = field(default_factory=list)
 
     def commits(self) -> list[list[bytes]]:
-        """The records of the log, those that were committed at once together, this step included;
-        the last list is not committed.
+        """The records of the log, grouped by commit, this step included; the last group is not
+        committed.
         """
         log: list[tuple[int, bytes]] = []
         made: list[list[bytes]] = []
@@ -67,12 +67,12 @@ class PartedQuorum:
         return [*made, [value for _, value in log]]
 
     def history(self) -> History:
-        """What the log says before this step."""
+        """The history of the log before this step."""
         before = [value for values in self.commits() for value in values]
         return History.of(before[: len(before) - len(_records(self.ours))])
 
     def lost_aborts(self) -> set[int]:
-        """The nodes that wrote an AbortTransaction which was cut off before it was committed."""
+        """The nodes that wrote an AbortTransaction which was truncated before it was committed."""
         lost: set[int] = set()
         written: tuple[int, int] | None = None
         committed = 0
@@ -91,44 +91,44 @@ class PartedQuorum:
         return lost
 
 
-def _has_lost_its_abort(parted: PartedQuorum) -> bool:
-    """A node of Kafka that takes back its AbortTransaction does not open the transaction again.
+def _has_lost_its_abort(differing: DifferingStep) -> bool:
+    """A node of Kafka that reverts its AbortTransaction does not reopen the transaction.
 
-    ``OffsetControlManager`` reverts the records when the leadership is lost, and keeps -1 as the
-    start of the transaction, which is open in the log. As a standby the node ends with a fault at
-    the AbortTransaction of the next leader; as the next leader it writes none.
+    ``OffsetControlManager`` reverts the records when leadership is lost, but keeps -1 as the start
+    of the transaction, which is open in the log. As a standby the node ends with a fault at the
+    AbortTransaction of the next leader; as the next leader it writes none.
     """
-    lost = parted.lost_aborts()
+    lost = differing.lost_aborts()
     if not lost:
         return False
-    if parted.what == "faults":
-        said = " ".join(parted.kafkas["faults"])
-        return bool(_NOTHING_OPEN.search(said)) and not parted.ours["faults"]
-    step = parted.steps[-1]
-    if parted.what != "appended" or step["op"] != "lead" or step["node"] not in lost:
+    if differing.what == "faults":
+        said = " ".join(differing.kafkas["faults"])
+        return bool(_NOTHING_OPEN.search(said)) and not differing.ours["faults"]
+    step = differing.steps[-1]
+    if differing.what != "appended" or step["op"] != "lead" or step["node"] not in lost:
         return False
-    ours = [value for batch in parted.ours["appended"] for value in batch[3]]
-    theirs = [value for batch in parted.kafkas["appended"] for value in batch[3]]
+    ours = [value for batch in differing.ours["appended"] for value in batch[3]]
+    theirs = [value for batch in differing.kafkas["appended"] for value in batch[3]]
     return int(ours[0][2:4], 16) == _ABORT and ours[1:] == theirs
 
 
-def _has_records_of_aborted_transaction(parted: PartedQuorum) -> bool:
-    """Kafka's images keep what an aborted transaction did.
+def _has_records_of_aborted_transaction(differing: DifferingStep) -> bool:
+    """Kafka's images keep changes of an aborted transaction.
 
-    ``MetadataBatchLoader`` forgets the changes of a transaction whose AbortTransaction is the last
-    record that is committed at once; where others follow, changes of earlier commits stay.
+    ``MetadataBatchLoader`` drops the changes of a transaction if its AbortTransaction is the last
+    record of a commit. If other records follow, changes of earlier commits stay.
     """
-    if parted.what not in ("changed", "snapshot"):
+    if differing.what not in ("changed", "snapshot"):
         return False
-    aborted = _topics_of_aborted(parted.commits())
-    if parted.what == "changed":
-        more = {*parted.kafkas["changed"][0]} - {*parted.ours["changed"][0]}
-        less = {*parted.ours["changed"][0]} - {*parted.kafkas["changed"][0]}
-        same = parted.ours["changed"][1:] == parted.kafkas["changed"][1:]
+    aborted = _topics_of_aborted(differing.commits())
+    if differing.what == "changed":
+        more = {*differing.kafkas["changed"][0]} - {*differing.ours["changed"][0]}
+        less = {*differing.ours["changed"][0]} - {*differing.kafkas["changed"][0]}
+        same = differing.ours["changed"][1:] == differing.kafkas["changed"][1:]
         return bool(more) and not less and same and more <= set(aborted)
     names = set(aborted.values())
     return _is_more_in_snapshot(
-        parted,
+        differing,
         lambda record: (
             (isinstance(record, Topic) and text_of(record.topic_id) in aborted)
             or (isinstance(record, Config) and record.resource_name in names)
@@ -138,7 +138,7 @@ def _has_records_of_aborted_transaction(parted: PartedQuorum) -> bool:
 
 
 def _topics_of_aborted(commits: list[list[bytes]]) -> dict[str, str]:
-    """Topics (id, name) made by transactions whose AbortTransaction has records behind it."""
+    """Topics (id, name) of transactions whose AbortTransaction is followed by other records."""
     found: dict[str, str] = {}
     made: dict[str, str] | None = None
     for values in commits:
@@ -157,17 +157,17 @@ def _topics_of_aborted(commits: list[list[bytes]]) -> dict[str, str]:
     return found
 
 
-def _has_configs_of_deleted_topic(parted: PartedQuorum) -> bool:
-    """Kafka's images keep the configurations of a topic that was made and removed in one delta.
+def _has_configs_of_deleted_topic(differing: DifferingStep) -> bool:
+    """Kafka's images keep the configurations of a topic that was created and removed in one delta.
 
-    ``ConfigurationsDelta.replay(RemoveTopicRecord)`` looks at the image before, which has none.
+    ``ConfigurationsDelta.replay(RemoveTopicRecord)`` reads the image before, which has none.
     """
-    if parted.what != "snapshot":
+    if differing.what != "snapshot":
         return False
-    history = parted.history()
+    history = differing.history()
     gone = history.names - set(history.topic_ids)
     return _is_more_in_snapshot(
-        parted,
+        differing,
         lambda record: (
             isinstance(record, Config)
             and record.resource_type == TOPIC
@@ -176,64 +176,65 @@ def _has_configs_of_deleted_topic(parted: PartedQuorum) -> bool:
     )
 
 
-def _is_more_in_snapshot(parted: PartedQuorum, is_excused: Callable[[Any], bool]) -> bool:
-    ours = set(parted.ours["snapshot"])
-    more = [value for value in parted.kafkas["snapshot"] if value not in ours]
+def _is_more_in_snapshot(differing: DifferingStep, is_excused: Callable[[Any], bool]) -> bool:
+    ours = set(differing.ours["snapshot"])
+    more = [value for value in differing.kafkas["snapshot"] if value not in ours]
     types = {value[:4] for value in more if not is_excused(decoded(bytes.fromhex(value)))}
-    # Registrations have the order of their hash tables, and were compared before.
+    # Registrations are in the order of their hash tables, and were compared before.
     return bool(more) and types <= {"0100", "011b"}
 
 
-def _is_of_one_decision(parted: PartedQuorum) -> str | None:
-    """The known difference of the decision that this step is."""
-    step = parted.steps[-1]
-    records = _records(parted.ours), _records(parted.kafkas)
-    return remaining.reason(_decision(parted, step, parted.history(), *records))
+def _is_of_one_decision(differing: DifferingStep) -> str | None:
+    """Return the known difference of this step's decision."""
+    step = differing.steps[-1]
+    records = _records(differing.ours), _records(differing.kafkas)
+    return remaining.reason(_decision(differing, step, differing.history(), *records))
 
 
-def _is_of_held_decision(parted: PartedQuorum) -> str | None:
-    """The known difference of a request that waited in the queue which this step releases.
+def _is_of_held_decision(differing: DifferingStep) -> str | None:
+    """Return the known difference of a request that waited in the queue which this step releases.
 
     The requests before it were decided in the same step: the log has their batches, and the first
-    batch that differs is the records of the one request.
+    batch that differs holds the records of the one request.
     """
-    begin = max(at for at, step in enumerate(parted.steps) if step["op"] == "hold")
+    begin = max(at for at, step in enumerate(differing.steps) if step["op"] == "hold")
     ours, theirs = (
         [[bytes.fromhex(value) for value in batch[3]] for batch in outcome["appended"]]
-        for outcome in (parted.ours, parted.kafkas)
+        for outcome in (differing.ours, differing.kafkas)
     )
     same = 0
     while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
         same += 1
-    history = parted.history()
+    history = differing.history()
     for values in ours[:same]:
         for value in values:
             history.add(decoded(value))
     records = ours[same : same + 1], theirs[same : same + 1]
     mine, kafkas = (each[0] if each else [] for each in records)
-    for step in parted.steps[begin:]:
+    for step in differing.steps[begin:]:
         if "token" in step:
-            known = remaining.reason(_decision(parted, step, history, mine, kafkas))
+            known = remaining.reason(_decision(differing, step, history, mine, kafkas))
             if known is not None:
                 return known
     return None
 
 
 def _decision(
-    parted: PartedQuorum,
+    differing: DifferingStep,
     step: Step,
     history: History,
     our_records: list[bytes],
     kafkas_records: list[bytes],
-) -> Parted:
+) -> DifferingOperation:
     token = str(step["token"])
-    ours = parted.ours["answers"].get(token, {})
-    theirs = parted.kafkas["answers"].get(token)
+    ours = differing.ours["answers"].get(token, {})
+    theirs = differing.kafkas["answers"].get(token)
     if theirs is None:
-        # It comes once the records are committed; where leadership is lost before, it says nothing.
-        answers = (each.get("answers", {}).get(token) for each in parted.later)
+        # The response comes once the records are committed; if leadership is lost before, it has no
+        # error.
+        answers = (each.get("answers", {}).get(token) for each in differing.later)
         theirs = next((each for each in answers if each and not each["error"]), {})
-    return Parted(
+    return DifferingOperation(
         step["op"],
         step,
         history,
@@ -250,22 +251,22 @@ def _records(outcome: Outcome) -> list[bytes]:
     return [bytes.fromhex(value) for _, _, _, values in outcome["appended"] for value in values]
 
 
-#: By name: what Kafka would have to be taught.
-REMAINING: dict[str, Callable[[PartedQuorum], bool]] = {
-    "a node that takes back its AbortTransaction": _has_lost_its_abort,
+#: By name: the check of each known difference.
+REMAINING: dict[str, Callable[[DifferingStep], bool]] = {
+    "a node that reverts its AbortTransaction": _has_lost_its_abort,
     "images with records of an aborted transaction": _has_records_of_aborted_transaction,
     "images with configurations of a deleted topic": _has_configs_of_deleted_topic,
 }
 
 
-def reason(parted: PartedQuorum) -> str | None:
-    """Which of the known differences this is; None where it is a new one."""
-    if "unexpected" in parted.ours or "broken" in parted.kafkas:
+def reason(differing: DifferingStep) -> str | None:
+    """Return the name of the known difference; None for a new one."""
+    if "unexpected" in differing.ours or "broken" in differing.kafkas:
         return None
     for known, is_it in REMAINING.items():
-        if is_it(parted):
+        if is_it(differing):
             return known
-    step = parted.steps[-1]
+    step = differing.steps[-1]
     if step["op"] == "release":
-        return _is_of_held_decision(parted)
-    return _is_of_one_decision(parted) if "token" in step else None
+        return _is_of_held_decision(differing)
+    return _is_of_one_decision(differing) if "token" in step else None

@@ -1,8 +1,8 @@
-"""Sequences for the whole controller: Kafka's own QuorumController and ours, step by step.
+"""Sequences for whole controllers: Kafka's own QuorumController and ours, step by step.
 
 A case is a list of JSON objects: the setup, then the steps (`quorum_world`). Compared after each
-step: the batches that were appended, the answers that were given, which nodes are active, whether a
-node resigned or counted a fault, the offset of the last image and what publishers were told.
+step: the appended batches, the responses, the active nodes, whether a node resigned or counted a
+fault, the offset of the last image, and the notifications of publishers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.differential.comparison import normalised
 from tests.differential.kafka import Kafka
 from tests.differential.operation import Request
 from tests.differential.quorum_forgetting import FORGOTTEN, ForgettingWorld
-from tests.differential.quorum_remaining import PartedQuorum, reason
+from tests.differential.quorum_remaining import DifferingStep, reason
 from tests.differential.quorum_steps import drawn_steps, is_left_out
 from tests.differential.quorum_world import NODES, STARTS_ANEW, QuorumWorld
 from tests.differential.registry import OPERATIONS
@@ -30,14 +30,14 @@ from tests.differential.setups import drawn_setup
 Case = list[dict[str, Any]]
 Outcome = dict[str, Any]
 
-#: How often a sequence goes on, by one to several steps.
+#: How many times a sequence continues, by one to several steps.
 LENGTH = 60
 
 _NOT_CONTROLLER = 41
 
 
 def drawn_quorum_setup(dice: random.Random) -> dict[str, Any]:
-    """Return a setup: the records that a log begins with, and those that another process writes."""
+    """Return a setup: the first records of the log, and those that another process writes."""
     setup = drawn_setup(dice)
     values = setup.pop("records")
     at = 1
@@ -49,7 +49,7 @@ def drawn_quorum_setup(dice: random.Random) -> dict[str, Any]:
         "bootstrap": values[:at],
         "content": values[at:],
         "policies": dice.random() < 0.4,
-        # No two are due at the same time: Kafka takes its tasks out of a hash table.
+        # No two tasks are due at the same time: Kafka takes its tasks from a hash table.
         "max_idle_interval_ms": dice.choice((503, 4_999)),
         "leader_imbalance_check_interval_ms": dice.choice((2_003, 300_007)),
         "unclean_leader_election_interval_ms": dice.choice((3_001, 300_017)),
@@ -64,7 +64,7 @@ _TRANSACTION_TYPES = (23, 24, 25)
 
 @dataclass
 class Drawn:
-    """A case with what this side made of each of its steps."""
+    """A case with this side's outcome of each step."""
 
     name: str
     case: Case
@@ -73,7 +73,7 @@ class Drawn:
 
 @dataclass
 class Difference:
-    """Where the two sides part: at the last step of ``case``."""
+    """The first difference: at the last step of ``case``."""
 
     name: str
     case: Case
@@ -98,7 +98,7 @@ class Difference:
 
 
 def _named(step: dict[str, Any]) -> dict[str, Any]:
-    """The content of the setup is shown with it."""
+    """Return a setup step with its content as names."""
     return {**step, "batches": "content"} if step.get("is_content") else step
 
 
@@ -113,7 +113,9 @@ def _shown(outcome: Outcome, key: str) -> str:
 
 
 def drawn(seed: int, number: int, length: int = LENGTH, only: Collection[str] = ()) -> Drawn:
-    """The sequence ``number`` of ``seed``. Operations in ``only`` make up half of its requests."""
+    """Draw the sequence ``number`` of ``seed``. Operations in ``only`` make up half of its
+    requests.
+    """
     dice = random.Random(f"quorum {seed}/{number}")
     setup = drawn_quorum_setup(dice)
     world = QuorumWorld(setup)
@@ -127,7 +129,7 @@ def drawn(seed: int, number: int, length: int = LENGTH, only: Collection[str] = 
 
 
 def run_here(world: QuorumWorld, step: dict[str, Any]) -> Outcome:
-    """Carries out a step; what should never be raised becomes part of the outcome."""
+    """Run a step; an unexpected exception becomes part of the outcome."""
     try:
         return world.take(step)
     except Exception as error:
@@ -136,7 +138,7 @@ def run_here(world: QuorumWorld, step: dict[str, Any]) -> Outcome:
 
 
 def difference(ours: Outcome, kafkas: Outcome, step: dict[str, Any], kinds: _Kinds) -> str | None:
-    """Return what differs after a step, in a word; None where nothing does."""
+    """Return what differs after a step, in one word; None if nothing does."""
     if "unexpected" in ours or "broken" in kafkas:
         return "unexpected"
     if bool(ours["faults"]) != bool(kafkas["faults"]):
@@ -144,12 +146,12 @@ def difference(ours: Outcome, kafkas: Outcome, step: dict[str, Any], kinds: _Kin
     if not kinds.are_same(ours["answers"], kafkas["answers"]):
         return "answers"
     if kinds.is_large(step):
-        # Here it is a transaction, after which the offsets are others.
+        # Here it is a transaction, after which the offsets differ.
         return _difference_of_large(ours, kafkas)
     if _comparable(ours["appended"]) != _comparable(kafkas["appended"]):
         return "appended"
     keys = ["active", "resigned", "image"]
-    # Whoever starts anew hears of everything.
+    # A publisher that starts again is notified of everything.
     keys += [] if step["op"] in STARTS_ANEW else ["changed"]
     for key in keys:
         if ours[key] != kafkas[key]:
@@ -182,7 +184,7 @@ def _difference_of_large(ours: Outcome, kafkas: Outcome) -> str | None:
 
 
 def _image(snapshot: Iterable[str]) -> list[str]:
-    """The records of an image without the order that they and their parts have in hash tables."""
+    """Return the records of an image, sorted where they come from hash tables."""
     made = []
     for value in snapshot:
         record: Any = decode_value(bytes.fromhex(value))
@@ -195,7 +197,7 @@ def _image(snapshot: Iterable[str]) -> list[str]:
 
 @dataclass
 class _Kinds:
-    """Which operation each token of a case belongs to."""
+    """The operation of each token of a case."""
 
     case: Case
     by_token: dict[str, Request] = field(init=False, default_factory=dict)
@@ -209,15 +211,15 @@ class _Kinds:
                 self.by_token[str(step["token"])] = kind
 
     def is_large(self, step: dict[str, Any]) -> bool:
-        """Whether this step or one before it was a large request."""
+        """Return whether this step or an earlier one was a large request."""
         self._was_large |= step.get("is_large", False)
         return self._was_large
 
     def are_same(self, ours: Outcome, kafkas: Outcome) -> bool:
-        """Whether both sides answered the same.
+        """Return whether both sides responded the same.
 
-        What Kafka refuses in a response that has room for errors waits for the commits before it;
-        here it is refused at once. So is what a leader answers whose disk is behind.
+        Kafka's response with errors inside waits for the commits before it; here an error is
+        returned at once. The same holds for a response of a leader whose disk is behind.
         """
         theirs = {token: self._understood(token, each) for token, each in kafkas.items()}
         mine = {token: each["error"] or [each["response"]] for token, each in ours.items()}
@@ -226,7 +228,7 @@ class _Kinds:
                 self._early[token] = mine.pop(token)
         for token in self._early.keys() & theirs.keys():
             early = self._early.pop(token)
-            # Its leadership ended meanwhile, and with it all that waited.
+            # Its leadership ended meanwhile, and all waiting requests with it.
             mine[token] = theirs[token] if theirs[token] == _NOT_CONTROLLER else early
         return mine == theirs
 
@@ -235,16 +237,16 @@ class _Kinds:
 
 
 def compared(made: Drawn, answers: list[Outcome]) -> Difference | None:
-    """The first difference between this side's outcomes and Kafka's."""
+    """Return the first difference between this side's outcomes and Kafka's."""
     kinds = _Kinds(made.case)
     for at, (ours, kafkas) in enumerate(zip(made.outcomes, answers[1:], strict=True)):
         what = difference(ours, kafkas, made.case[at + 1], kinds)
         if what is not None:
             case = made.case[: at + 2]
-            parted = PartedQuorum(
+            differing = DifferingStep(
                 what, case[1:], made.outcomes[:at], ours, kafkas, answers[at + 2 :]
             )
-            known = reason(parted)
+            known = reason(differing)
             if known is None and _is_of_forgotten_record(made, answers, at):
                 known = FORGOTTEN
             return Difference(f"{made.name} step {at}", case, what, ours, kafkas, known)
@@ -252,7 +254,9 @@ def compared(made: Drawn, answers: list[Outcome]) -> Difference | None:
 
 
 def _is_of_forgotten_record(made: Drawn, answers: list[Outcome], last: int) -> bool:
-    """Whether this side does what Kafka does, to the step ``last``, if its nodes forget as well."""
+    """Return whether this side matches Kafka up to the step ``last`` if its nodes lose the record
+    too.
+    """
     world = ForgettingWorld(made.case[0])
     kinds = _Kinds(made.case)
     for at in range(last + 1):
@@ -263,7 +267,7 @@ def _is_of_forgotten_record(made: Drawn, answers: list[Outcome], last: int) -> b
 
 
 def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:
-    """Runs a case afresh on both sides."""
+    """Run a case from its beginning on both sides."""
     world = QuorumWorld(case[0])
     steps = [dict(step) for step in case[1:]]
     outcomes = []
@@ -279,10 +283,10 @@ def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:
 
 
 def shrunk(kafka: Kafka, found: Difference) -> Difference:
-    """The same kind of difference, with as few steps and setup records as can be.
+    """Minimise a difference: the same kind with as few steps and setup records as possible.
 
-    Halves are left out first, then single steps; a candidate that differs in another way, or at
-    which this side fails, is passed over.
+    It leaves out halves first, then single steps. A candidate that differs in another way, or at
+    which this side fails, is skipped.
     """
     smallest = found
     size = max(len(found.case) // 2, 1)
@@ -325,7 +329,7 @@ def _tried(kafka: Kafka, case: Case, wanted: Difference) -> Difference | None:
 
 
 def _kind(found: Difference) -> tuple[Any, ...]:
-    """What two differences of one cause have in common."""
+    """Return the values that two differences of one cause have in common."""
     errors = [
         tuple(answer["error"] for answer in outcome.get("answers", {}).values())
         for outcome in (found.ours, found.kafkas)
@@ -343,7 +347,7 @@ def _kind(found: Difference) -> tuple[Any, ...]:
 
 @dataclass
 class Report:
-    """What a run of sequences came to."""
+    """The result of a run of sequences."""
 
     sequences: int = 0
     steps: Counter[str] = field(default_factory=Counter)
@@ -365,7 +369,7 @@ def run_quorums(
     only: Collection[str] = (),
     shown: int = 5,
 ) -> Report:
-    """Runs the sequences ``numbers`` of ``seed``; ``shown`` differences are shrunk and kept."""
+    """Run the sequences ``numbers`` of ``seed``; minimise and keep ``shown`` differences."""
     report = Report()
     kinds: dict[tuple[Any, ...], Difference] = {}
     for made, answers in _answered(kafka, (drawn(seed, n, length, only) for n in numbers)):

@@ -1,8 +1,7 @@
-"""What steps the sequences for whole controllers are made of, drawn with an eye on this side.
+"""Steps of sequences for whole controllers, drawn with a view of this side's state.
 
-Owns how requests, the passing of time, commits and changes of leadership follow each other, and
-what is left out since Kafka's behaviour hangs on something that is not in the log (see
-``docs/differential.md``).
+Draws requests, time, commits and changes of leadership. Leaves out steps for which Kafka's
+behaviour depends on state that is not in the log (see ``docs/differential.md``).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any
 
-from kraft.controller import UpgradeType
+from kraft.controller.features import UpgradeType
 from kraft.image.features import KRAFT_VERSION
 from tests.differential.operation import Request
 from tests.differential.quorum_large import (
@@ -26,7 +25,7 @@ from tests.differential.registry import OPERATIONS, SUBJECTS
 
 Step = dict[str, Any]
 
-#: Kafka finds the tokens that publishers were told of, here those of the log count at once.
+#: Kafka finds tokens once publishers were notified of them; here tokens of the log count at once.
 _NEED_COMMITTED = ("renew_token", "expire_token")
 _MAX_BATCH = 40
 
@@ -43,7 +42,7 @@ class Steps:
         self._is_first = True
 
     def begin(self) -> Iterator[Step]:
-        """A cluster that another process has written, or a log that begins with the bootstrap."""
+        """Begin with a cluster that another process has written, or with the bootstrap."""
         dice, setup = self._dice, self._world.setup
         content = setup["content"]
         if dice.random() < 0.5:
@@ -60,7 +59,7 @@ class Steps:
         yield self.commit_all()
 
     def go_on(self) -> Iterator[Step]:
-        """The next few steps."""
+        """Yield the next few steps."""
         dice, world = self._dice, self._world
         drawn = dice.random()
         if world.active is None and drawn < 0.8:
@@ -118,7 +117,7 @@ class Steps:
                 yield step
 
     def _upgrade(self) -> Step:
-        """An upgrade of kraft.version, which the raft layer is asked for."""
+        """Upgrade kraft.version through the raft layer."""
         return {
             "op": "update_features",
             "updates": {KRAFT_VERSION: [1, UpgradeType.UPGRADE]},
@@ -127,7 +126,7 @@ class Steps:
         }
 
     def _beats(self) -> Iterator[Step]:
-        """Every broker is heard, and wants to be unfenced."""
+        """Every broker sends a heartbeat and wants to be unfenced."""
         for broker in self._world.brokers():
             yield self._beat(broker)
 
@@ -151,8 +150,8 @@ class Steps:
     # -- time
 
     def _pass_time(self, ms: int) -> Iterator[Step]:
-        """Of the sessions that run out one is left: which of several comes first is Kafka's hash
-        table's to say.
+        """Advance the clock. At most one session expires: Kafka's hash table decides the order of
+        several.
         """
         world = self._world
         sessions = world.sessions
@@ -166,31 +165,31 @@ class Steps:
             if _is_registered(world, broker, epoch):
                 yield self._beat(broker)
         if world.has_tokens:
-            # Kafka would remove once more what is removed and not committed.
+            # Kafka would remove tokens again whose removal is not committed.
             yield self.commit_all()
         yield {"op": "advance", "ms": ms}
 
     def _wait_in_queue(self) -> Iterator[Step]:
-        """Requests fill the queue of a busy controller, and some wait for longer than they may.
+        """Requests fill the queue of a busy controller, and some expire in it.
 
-        Sometimes the controller is deposed meanwhile.
+        At times the controller is deposed meanwhile.
         """
         world, dice = self._world, self._dice
         if world.active is None:
             return
         advance_ms = dice.choice((1, 100, 600))
         is_disk = dice.random() < 0.4
-        # New partitions need to know what the reassignments before them have made of the old ones.
+        # Arguments of new partitions depend on the reassignments queued before them.
         left_out = {"heartbeat", "create_partitions", *_NEED_COMMITTED}
         kinds = [one for one in self._subject if one.name not in left_out]
         yield {"op": "hold", "is_disk": is_disk}
         if is_disk:
-            # Here heartbeats come before what is due, in Kafka behind it: nothing may be due.
+            # Here heartbeats come before due tasks, in Kafka after them: no task may be due.
             wait_ms = world.active.controller.queue.wake_at_ms() - world.now_ms
             advance_ms = int(min(advance_ms, max(wait_ms - 1, 0)))
             if world.brokers():
                 yield self._changing_beat(dice.choice(world.brokers()))
-        # Each is different: of two that are equal Kafka's queue lets one wait a nanosecond longer.
+        # Each deadline is different: of two equal ones Kafka's queue extends one by a nanosecond.
         timeouts = dice.sample((0, 3, 50, 150, 250, 350, 700, 800), 4)
         for timeout_ms in timeouts:
             (kind,) = dice.choices(kinds, [one.weight for one in kinds])
@@ -265,7 +264,7 @@ class Steps:
         yield self.lead(self._dice.choice(world.setup["nodes"]))
 
     def _make_snapshot(self) -> Iterator[Step]:
-        """The log goes on while the snapshot is written."""
+        """Make a snapshot; the log grows while it is written."""
         yield self.commit_all()
         yield {"op": "snapshot"}
         yield from self._some_commits(self._dice.randrange(3))
@@ -277,7 +276,7 @@ class Steps:
             yield self._commit()
 
     def _pause(self) -> Iterator[Step]:
-        """A standby is disconnected; most find that the log begins with a snapshot meanwhile."""
+        """Disconnect a standby; at its return the log mostly begins with a snapshot."""
         dice, node = self._dice, self._some_standby()
         yield {"op": "pause", "node": node}
         yield from self._some_commits(dice.randrange(1, 4))
@@ -299,23 +298,23 @@ class Steps:
 
 
 def _is_leaving(world: QuorumWorld) -> bool:
-    """Whether a broker shuts down, which the next controller of Kafka would not know."""
+    """Return whether a broker shuts down, which the next controller of Kafka would not know."""
     brokers = (*world.cluster.state.brokers.values(), *world.committed_brokers)
     return any(one.in_controlled_shutdown and not one.fenced for one in brokers)
 
 
 def _meet(world: QuorumWorld) -> bool:
-    """Whether brokers share a bucket of Kafka's hash map of registrations.
+    """Return whether brokers share a bucket of Kafka's hash map of registrations.
 
-    A node of Kafka that reverts a change of one puts it behind the others, and places replicas in
-    another order from then on, when it leads again.
+    A node of Kafka that reverts a change of one of them moves it behind the others, and when it
+    leads again it places replicas in another order.
     """
     brokers = world.cluster.state.brokers
     return len({broker % 16 for broker in brokers}) < len(brokers)
 
 
 def _late(world: QuorumWorld, ms: int) -> list[tuple[int, int]]:
-    """The sessions that run out within so many milliseconds."""
+    """Return the sessions that expire within ``ms`` milliseconds."""
     sessions = world.sessions
     return [
         session
@@ -330,7 +329,7 @@ def _is_registered(world: QuorumWorld, broker: int, epoch: int) -> bool:
 
 
 def is_left_out(world: QuorumWorld, step: Step) -> bool:
-    """Whether this step is never drawn here; a sequence that is made small may come to it."""
+    """Return whether this step is never drawn here; a minimised sequence may contain it."""
     name = step["op"]
     if name in ("lead", "depose"):
         if any(node.is_paused for node in world.nodes.values()):
@@ -351,19 +350,19 @@ def is_left_out(world: QuorumWorld, step: Step) -> bool:
 
 
 def _is_told_apart(name: str, arguments: Step) -> bool:
-    """Whether both sides tell such a request from others."""
+    """Return whether both sides can distinguish such a request from others."""
     if name == "alter_scram_credentials":
-        # Kafka answers an empty one without a look at the queue, a standby too.
+        # Kafka answers an empty request without its queue, and on a standby too.
         return any(arguments["request"].values())
     if name in ("register_broker", "register_controller"):
-        # The sequences for managers have ids that only Kafka takes.
+        # The sequences for managers have ids that only Kafka accepts.
         asked = arguments["request"]
         return asked.get("brokerId", asked.get("controllerId")) >= 0
     return True
 
 
 def _end_large(steps: Steps, dice: random.Random, world: QuorumWorld) -> Iterator[Step]:
-    """A request of many records, and its commit."""
+    """Yield a large request and its commit."""
     since, arguments = LARGE[name := dice.choice(sorted(LARGE))]
     if world.level < since:
         return
@@ -382,14 +381,14 @@ def _end_large(steps: Steps, dice: random.Random, world: QuorumWorld) -> Iterato
     yield {"op": name, **arguments(dice, world), "token": 1_000_000, "is_large": True}
     if is_deposed:
         return
-    # Both to their own end.
+    # Each side commits to its own log end.
     yield {"op": "commit", "to": 1 << 40}
 
 
 def drawn_steps(
     dice: random.Random, world: QuorumWorld, rounds: int, only: Collection[str] = ()
 ) -> Iterator[Step]:
-    """The steps of one sequence; each is to be taken before the next is drawn."""
+    """Yield the steps of one sequence; the caller runs each before it draws the next."""
     steps = Steps(dice, world, only)
     yield from steps.begin()
     for _ in range(rounds):

@@ -1,19 +1,19 @@
-"""This side of a quorum: two controllers on one log in memory, told step by step what happens.
+"""This side of a quorum: two controllers on one log in memory, driven step by step.
 
-Owns the log (batches, what is committed, who leads) and the clock of a sequence. A *step* is a JSON
+Holds the log (batches, high watermark, leader) and the clock of a sequence. A *step* is a JSON
 object; ``java/Quorum.java`` takes the same. Steps that are no request:
 
-- ``lead`` (node, epoch, control_records): the node leads from now on, what is not committed is cut
-  off. A node of another process may lead (`OTHER_NODE`), or nobody (-1).
-- ``depose`` (epoch): the same, but the leader does not know yet, so that its appends are refused.
+- ``lead`` (node, epoch, control_records): the node becomes the leader; uncommitted records are
+  truncated. The leader may be a node of another process (`OTHER_NODE`), or none (-1).
+- ``depose`` (epoch): the same, but the old leader does not know it yet: its appends are rejected.
 - ``write`` (batches): the other process, as the leader, writes batches that are committed at once.
 - ``commit`` (to): everything below the offset is committed.
-- ``advance`` (ms); ``hold`` and ``release``: the leader's queue fills in between. With
-  ``is_disk`` this side's leader runs and may not append; Kafka's queue has no such state.
-- ``snapshot`` and ``snapshot_end``: of what is committed at the first, written in slices until the
-  second; ``restart`` (node): from the last snapshot and the log.
-- ``pause`` and ``resume`` (node): a standby is disconnected, and goes on from the last snapshot if
-  that is ahead of it.
+- ``advance`` (ms); ``hold`` and ``release``: requests pile up in the leader's queue in between.
+  With ``is_disk`` this side's leader runs and may not append; Kafka's queue has no such state.
+- ``snapshot`` and ``snapshot_end``: make a snapshot of what is committed at the first, in slices
+  until the second. ``restart`` (node): load the last snapshot and the log.
+- ``pause`` and ``resume`` (node): disconnect a standby; it continues with the last snapshot if that
+  is ahead of it.
 - ``fail_publisher``: one publisher fails at the next image.
 """
 
@@ -26,14 +26,16 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from kraft import records
-from kraft._core.batch import BatchBuilder, assign_offsets
-from kraft._core.batch_records import iterate
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import BrokerSessions, LocalFeatures, Settings
-from kraft.controller.operations import Operation as Asked
-from kraft.controller.operations import Ready, Tip
-from kraft.controller.quorum_controller import QuorumController
-from kraft.controller.settings import ControllerSettings
+from kraft._core.bytes.batch import BatchBuilder, assign_offsets
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.brokers.sessions import BrokerSessions
+from kraft.controller.features import LocalFeatures
+from kraft.controller.runtime.operations import ControllerOutput, DecisionContext
+from kraft.controller.runtime.operations import Operation as Asked
+from kraft.controller.runtime.quorum_controller import QuorumController
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.state import DecisionSettings
 from kraft.errors import (
     InvalidUpdateVersionError,
     KraftError,
@@ -42,7 +44,7 @@ from kraft.errors import (
 )
 from kraft.image import BrokerRegistration
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
 from kraft.records import Record, Uuid, control, decode_value
 from kraft.records.batches import encode_control_records
@@ -55,17 +57,17 @@ from tests.differential.world import KAFKA_FEATURES, View, drawn_id, text_of
 NODES = (3000, 3001)
 OTHER_NODE = 3002
 _NOBODY = -1
-#: Steps after which a node's publishers hear of everything.
+#: Steps after which a node's publishers are notified of everything.
 STARTS_ANEW = ("restart", "resume")
 _VOTERS = [control.Voter(id) for id in NODES]
-#: In every other of so many turns a large request finds the disk behind.
+#: A large request finds the disk behind at every other of its first turns, this many.
 _SLOW_TURNS = 12
 #: So small that a snapshot takes many slices.
 _SLICE_SIZE = SliceSize(steps=3, records=2, bytes=200, keys=2)
 
 
 class _Batch(NamedTuple):
-    """Finished batches of one append; ``end`` is the offset behind them."""
+    """The finished batches of one append; ``end`` is the offset after them."""
 
     base: int
     end: int
@@ -73,7 +75,7 @@ class _Batch(NamedTuple):
 
 
 class _Changes:
-    """A publisher that notes what it is told, by topic id and broker."""
+    """A publisher that records its notifications, by topic id and broker."""
 
     name = "changes"
 
@@ -97,7 +99,9 @@ class _Changes:
         self.brokers |= {int(str(key)) for key in delta.changes.get("broker", {})}
 
     def take(self) -> list[list[Any]]:
-        """Return topics changed, topics deleted, brokers changed since the last call, sorted."""
+        """Return the changed topics, deleted topics and changed brokers since the last call,
+        sorted.
+        """
         found: list[list[Any]] = [
             sorted(self.topics_changed),
             sorted(self.topics_deleted),
@@ -109,7 +113,7 @@ class _Changes:
 
 
 class _Failing:
-    """A publisher that fails at the next image when it is told to, before others hear of it."""
+    """A publisher that fails at the next image when ordered to, before the others are notified."""
 
     name = "failing"
 
@@ -126,7 +130,7 @@ class _Node:
     """One controller with its images."""
 
     def __init__(
-        self, cluster: Cluster, controller: QuorumController, log_fault: Callable[..., None]
+        self, cluster: MetadataState, controller: QuorumController, log_fault: Callable[..., None]
     ) -> None:
         self.controller = controller
         self.images = ImagePublishing(cluster, log_fault)
@@ -138,12 +142,12 @@ class _Node:
 
 
 class QuorumWorld(View):
-    """See the module's docstring. ``now_ms`` is the clock of all nodes."""
+    """The log, the nodes and the clock of one sequence. ``now_ms`` is the clock of all nodes."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
         static = setup["static_config"]
         self.setup = setup
-        self.settings = Settings(
+        self.settings = DecisionSettings(
             min_insync_replicas=int(static.get("min.insync.replicas", "1")),
             unclean_leader_election_enable=static.get("unclean.leader.election.enable") == "true",
             num_partitions=setup["num_partitions"],
@@ -160,7 +164,7 @@ class QuorumWorld(View):
         if setup["policies"]:
             self.creation_rules, self.config_policy = topic_rules(), refuse_config
         self.kraft_version = setup["kraft_version"]
-        #: The last one: the offset behind it, and its bytes.
+        #: The last snapshot: the offset after it, and its bytes.
         self.snapshot: tuple[int, bytes] | None = None
         self._generation: SnapshotGeneration | None = None
         self._pieces = b""
@@ -172,7 +176,7 @@ class QuorumWorld(View):
         self._op = ""
         self.nodes = {id: self._start(id) for id in setup["nodes"]}
 
-    # -- what generators look at
+    # -- the view of generators
 
     @property
     def active(self) -> _Node | None:
@@ -183,7 +187,7 @@ class QuorumWorld(View):
         return self.active or next(iter(self.nodes.values()))
 
     @property
-    def cluster(self) -> Cluster:  # type: ignore[override]
+    def cluster(self) -> MetadataState:  # type: ignore[override]
         return self._looked_at.controller.cluster
 
     @property
@@ -197,10 +201,12 @@ class QuorumWorld(View):
 
     @property
     def has_tokens(self) -> bool:
-        """Whether there are delegation tokens, committed or not, or were when all is committed."""
+        """Whether there are delegation tokens, committed or not, or were some before all is
+        committed.
+        """
         image = self._looked_at.images.image
-        told = 0 if image is None else len(image.state.delegation_tokens)
-        return bool(told or self.cluster.state.delegation_tokens)
+        published = 0 if image is None else len(image.state.delegation_tokens)
+        return bool(published or self.cluster.state.delegation_tokens)
 
     @property
     def is_making_snapshot(self) -> bool:
@@ -208,16 +214,16 @@ class QuorumWorld(View):
 
     @property
     def committed_brokers(self) -> list[BrokerRegistration]:
-        """The brokers as publishers were told of them."""
+        """The brokers of which publishers were notified."""
         image = self._looked_at.images.image
         return [] if image is None else list(image.state.brokers.values())
 
     # -- steps
 
     def take(self, step: dict[str, Any]) -> dict[str, Any]:
-        """Carry the step out and return what came of it, in the form of Kafka's side.
+        """Run the step and return its outcome, in the form of Kafka's side.
 
-        Notes in ``step`` the random bytes that Kafka is to draw.
+        Notes in ``step`` the random bytes that Kafka has to draw.
         """
         self._outcome = outcome = {"appended": [], "answers": {}, "resigned": [], "faults": []}
         self._drawn = []
@@ -226,7 +232,7 @@ class QuorumWorld(View):
         getattr(self, _METHODS.get(step["op"], "_ask"))(step)
         self._settle()
         if self._drawn:
-            # What is decided in pieces has drawn everything only now.
+            # An operation in chunks has drawn all its random bytes only now.
             given = (kind.random(self, made, b"".join(ids)) for kind, made, ids in self._drawn)
             step["random"] = b"".join(given).hex()
         outcome["active"] = [id for id, one in self.nodes.items() if one.controller.is_active]
@@ -273,7 +279,7 @@ class QuorumWorld(View):
             self._carry_out(leader, claim(self.epoch, self.now_ms, self.end_offset))
 
     def _stepped_down(self, id: int) -> None:
-        """A leader has lost its leadership, and is at what is committed again."""
+        """Note that a leader has lost its leadership and reverted to the committed state."""
 
     def _write(self, step: dict[str, Any]) -> None:
         for values in step["batches"]:
@@ -301,7 +307,7 @@ class QuorumWorld(View):
         self._pieces = b""
 
     def _write_slice(self) -> bool:
-        """Return whether the snapshot is not at its end; false where none is being made."""
+        """Write a slice; return whether the snapshot is unfinished. False if none is being made."""
         generation = self._generation
         made = None if generation is None else generation.next_slice()
         self._pieces += b"".join(made or ())
@@ -363,13 +369,13 @@ class QuorumWorld(View):
             ready = controller.submit(asked, self.now_ms)
         self._carry_out(id, ready)
 
-    # -- how
+    # -- helpers
 
     def _watched(self, kind: Request, asked: Asked, step: dict[str, Any]) -> Asked:
-        """The same operation, which notes the random bytes that Kafka draws in its course."""
+        """Wrap the operation so that it notes the random bytes that Kafka has to draw."""
         decide = asked.decide
 
-        def watched(tip: Tip) -> Any:
+        def watched(context: DecisionContext) -> Any:
             dice, drawn = random.Random(step.get("seed")), []
 
             def random_uuid() -> Uuid:
@@ -379,7 +385,7 @@ class QuorumWorld(View):
             self._uuids = random_uuid
             response = None
             try:
-                outcome = decide(tip)
+                outcome = decide(context)
                 response = getattr(outcome, "response", None)
                 return outcome
             finally:
@@ -411,9 +417,9 @@ class QuorumWorld(View):
         return _Node(cluster, controller, self._fault)
 
     @staticmethod
-    def _loaded_from(snapshot: tuple[int, bytes] | None) -> Cluster:
-        """Return a cluster as the snapshot says, or an empty one where there is none."""
-        cluster = Cluster()
+    def _loaded_from(snapshot: tuple[int, bytes] | None) -> MetadataState:
+        """Return the state in a snapshot, or an empty one without a snapshot."""
+        cluster = MetadataState()
         if snapshot is not None:
             end_offset, content = snapshot
             cluster.apply_snapshot(content, end_offset=end_offset)
@@ -436,7 +442,7 @@ class QuorumWorld(View):
         self.end_offset = end
 
     def _feed(self, id: int, node: _Node) -> None:
-        """A standby applies what is committed; after a loss of leadership some of it again."""
+        """Apply committed records on a standby; after a loss of leadership some of them again."""
         if node.is_paused:
             return
         for batch in self.log:
@@ -458,21 +464,21 @@ class QuorumWorld(View):
             self._write_slice()
 
     def _turn(self, id: int, node: _Node) -> float:
-        """One event; return the time at which the controller wants to run again."""
+        """Run one event; return the time at which the controller wants to run again."""
         ready = self._run(node)
         self._carry_out(id, ready)
-        # What the raft layer answered may have come into the queue since.
+        # The raft layer's response may have queued an event.
         return min(ready.wake_at_ms, node.controller.queue.wake_at_ms())
 
-    def _run(self, node: _Node) -> Ready:
+    def _run(self, node: _Node) -> ControllerOutput:
         controller = node.controller
-        # A leader that was deposed and does not know goes on where it was.
+        # A leader that was deposed and does not know it continues at its own log end.
         offset = controller.cluster.next_offset if controller.is_active else self.end_offset
         self._slow_turns = max(self._slow_turns - 1, 0)
         may_append = not self.is_behind and self._slow_turns % 2 == 0
         return controller.run(self.now_ms, offset, may_append=may_append)
 
-    def _carry_out(self, id: int, ready: Ready) -> None:
+    def _carry_out(self, id: int, ready: ControllerOutput) -> None:
         node = self.nodes[id]
         if ready.to_append is not None:
             if self.leader == id and self.epoch == ready.epoch:
@@ -484,7 +490,7 @@ class QuorumWorld(View):
                 self._carry_out(id, node.controller.append_failed(self.now_ms))
                 self._stepped_down(id)
         for asked in ready.kraft_version_upgrades:
-            # So does a raft leader that does not know what a voter supports.
+            # A raft leader that does not know what a voter supports rejects it too.
             is_refused = any(each.is_paused for each in self.nodes.values())
             error = InvalidUpdateVersionError("a voter is silent") if is_refused else None
             if not error and not asked.validate_only and asked.level > self.kraft_version:
@@ -502,7 +508,7 @@ class QuorumWorld(View):
             self._outcome["resigned"].append(ready.resign_epoch)
 
     def _upgrade(self, node: _Node, level: int) -> None:
-        """The raft leader raises kraft.version, which commits everything before it as well."""
+        """Raise kraft.version as the raft leader, which commits everything before it as well."""
         self.kraft_version = level
         voters = [control.KRaftVoter(id, drawn_id(random.Random(id))) for id in NODES]
         upgrade = [records.KRaftVersion(kraft_version=level), control.KRaftVoters(voters)]
@@ -513,8 +519,8 @@ class QuorumWorld(View):
         self._commit({"to": self.end_offset})
 
     def _publish(self) -> None:
-        """Publish what is committed on every node; all of them must tell the same."""
-        told = []
+        """Publish committed records on every node; all nodes must send equal notifications."""
+        notified = []
         for node in self.nodes.values():
             if node.is_paused:
                 continue
@@ -522,11 +528,11 @@ class QuorumWorld(View):
             image = node.images.image
             # Kafka publishes nothing before the first record that is not of the raft layer.
             has_begun = image is not None and "metadata.version" in image.state.features
-            told.append((image.offset - 1 if image and has_begun else -1, node.changes.take()))
-        self._outcome["image"], self._outcome["changed"] = told[0]
-        # Whoever starts anew hears of everything.
+            notified.append((image.offset - 1 if image and has_begun else -1, node.changes.take()))
+        self._outcome["image"], self._outcome["changed"] = notified[0]
+        # A publisher that starts again is notified of everything.
         parts = slice(0, 1) if self._op in STARTS_ANEW else slice(0, 2)
-        assert all(each[parts] == told[0][parts] for each in told), told
+        assert all(each[parts] == notified[0][parts] for each in notified), notified
 
 
 def _shown(batches: memoryview) -> Iterator[list[Any]]:
@@ -539,7 +545,7 @@ def _answered(kind: Request, answer: Any) -> dict[str, Any]:
     error: KraftError | None = answer.error
     if error is None:
         return {"error": 0, "response": kind.answer(answer.response)}
-    # Whatever kind it is, the queue says these.
+    # The queue returns these errors for every request.
     is_of_queue = isinstance(error, (NotControllerError, RequestTimedOutError))
     refusal = None if is_of_queue else kind.refusal(error)
     if refusal is not None:
@@ -547,7 +553,7 @@ def _answered(kind: Request, answer: Any) -> dict[str, Any]:
     return {"error": error.kafka_code, "message": f"{type(error).__name__}: {error}"}
 
 
-#: By step that is no request: the method of `QuorumWorld` that takes it.
+#: By step that is no request: the method of `QuorumWorld` that runs it.
 _METHODS = {
     "advance": "_advance",
     "hold": "_hold",

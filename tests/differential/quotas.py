@@ -1,11 +1,12 @@
-"""Client quotas, as ``kraft.controller.quotas`` decides them."""
+"""Operations on client quotas, decided by ``kraft.controller.configs.client_quotas``."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from kraft.controller import QuotaAlteration, operations, requests
+from kraft.controller.configs.client_quotas import QuotaAlteration
+from kraft.controller.runtime import operations, requests
 from tests.differential.operation import Arguments, Operation, Request
 from tests.differential.world import View
 
@@ -17,7 +18,7 @@ _VALUES = (
     *(1.0, 2.0, 100.0, 1e6, 0.5, 2.0000001, 1.1, 0.0, -0.0, -1.0, 2147483647.0, 2147483648.0),
     *(9.223372036854775e18, 9.223372036854775807e18, 1e19, 1e300, 5e-324),
 )
-# Only what needs no look-up: Kafka's controller resolves the names of hosts, this one does not.
+# Only addresses that need no lookup: Kafka's controller resolves host names, this one does not.
 _IPS = ("127.0.0.1", "10.1", "::1", "[::1]", "1.2.3.4.5", "256.0.0.1", "", ":::", "[1.2.3.4", None)
 
 
@@ -41,7 +42,7 @@ def _entity(dice: random.Random) -> dict[str, str | None]:
 
 
 class AlterClientQuotas(Request):
-    """Quotas are set and removed."""
+    """Set and remove quotas."""
 
     name = "alter_client_quotas"
     weight = 6
@@ -59,7 +60,7 @@ class AlterClientQuotas(Request):
         return {"alterations": alterations, "validate_only": dice.random() < 0.1}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return requests.limit_clients(
+        return requests.alter_client_quotas(
             [
                 QuotaAlteration(entity, [(key, value) for key, value in operations])
                 for entity, operations in arguments["alterations"]

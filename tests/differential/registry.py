@@ -1,4 +1,4 @@
-"""Every operation that sequences are made of."""
+"""The registry of all operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.differential import (
 )
 from tests.differential.operation import Operation
 
-#: What sequences are about: partitions and brokers, or what else a controller keeps.
+#: The two groups of operations: on partitions and brokers, and on the other state of a controller.
 _PARTITIONS = (brokers, heartbeats, topics, replication, configs)
 _REST = (configs, features, quotas, security)
 
@@ -24,7 +24,7 @@ OPERATIONS: dict[str, Operation] = {
     for operation in module.OPERATIONS
 }
 
-#: The operations of one sequence: half of all keep to partitions and brokers.
+#: The operations of one sequence: half of all sequences use only partitions and brokers.
 SUBJECTS: tuple[tuple[Operation, ...], ...] = (
     tuple(operation for module in _PARTITIONS for operation in module.OPERATIONS),
     tuple(operation for module in _PARTITIONS for operation in module.OPERATIONS),

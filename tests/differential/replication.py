@@ -1,4 +1,4 @@
-"""ISRs, elections and reassignments, as this package's modules of these names decide them."""
+"""Operations on ISRs, elections and reassignments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import random
 import struct
 from typing import Any
 
-from kraft import controller
-from kraft.controller import ElectionType, operations, requests
+from kraft.controller.runtime import operations, requests
+from kraft.controller.topics.elections import ElectionType, balance_leaders, elect_unclean_leaders
+from kraft.controller.topics.isr_changes import EncodedAlterPartition
+from kraft.controller.topics.reassignment import list_partition_reassignments
 from kraft.errors import KraftError
 from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.topics import drawn_replicas
@@ -19,8 +21,8 @@ def _code(result: object) -> int:
 
 
 class AlterPartitions(Request):
-    """A leader's ISRs, from the bytes of a request to those of the answer: mostly what is true, at
-    times stale, or with members that cannot be.
+    """Alter ISRs, from the bytes of a request to those of the response: mostly valid, at times
+    stale, or with invalid members.
     """
 
     name = "alter_partitions"
@@ -92,14 +94,14 @@ class AlterPartitions(Request):
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         body = _alter_partition_body(arguments["request"])
-        return requests.change_isrs_by(controller.AlterPartitions(body, 3))
+        return requests.alter_partition_encoded(EncodedAlterPartition(body, 3))
 
     def answer(self, response: Any) -> Any:
         return response.hex()
 
 
 def _alter_partition_body(request: dict[str, Any]) -> bytes:
-    """The bytes of a request of version 3; no array has more than 126 entries."""
+    """Return the bytes of a request of version 3; no array has more than 126 entries."""
     out = struct.pack(
         ">iqB", request["brokerId"], request["brokerEpoch"], len(request["topics"]) + 1
     )
@@ -116,7 +118,7 @@ def _alter_partition_body(request: dict[str, Any]) -> bytes:
 
 
 class ElectLeaders(Request):
-    """By request: preferred or unclean, some partitions or all."""
+    """Request preferred or unclean elections of some partitions or all."""
 
     name = "elect_leaders"
     weight = 12
@@ -139,7 +141,7 @@ class ElectLeaders(Request):
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
         asked = request["topicPartitions"]
-        return requests.elect(
+        return requests.elect_leaders(
             ElectionType(request["electionType"]),
             None if asked is None else {one["topic"]: one["partitions"] for one in asked},
         )
@@ -156,7 +158,7 @@ class ElectLeaders(Request):
 
 
 class BalanceLeaders(Operation):
-    """The controller's own preferred elections."""
+    """The controller's periodic preferred elections."""
 
     name = "balance_leaders"
     weight = 8
@@ -165,27 +167,25 @@ class BalanceLeaders(Operation):
         return {}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        decision = controller.balance_leaders(
-            world.cluster, world.max_elections, settings=world.settings
-        )
+        decision = balance_leaders(world.cluster, world.max_elections, settings=world.settings)
         return Decided(decision, decision.response)
 
 
 class ElectUncleanLeaders(BalanceLeaders):
-    """The controller's own unclean elections."""
+    """The controller's periodic unclean elections."""
 
     name = "elect_unclean_leaders"
     weight = 8
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        decision = controller.elect_unclean_leaders(
+        decision = elect_unclean_leaders(
             world.cluster, world.max_elections, settings=world.settings
         )
         return Decided(decision, decision.response)
 
 
 class AlterReassignments(Request):
-    """New replicas for partitions, or the end of a reassignment that is under way."""
+    """Set new replicas of partitions, or cancel a reassignment."""
 
     name = "alter_reassignments"
     weight = 25
@@ -218,7 +218,7 @@ class AlterReassignments(Request):
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
-        return requests.reassign(
+        return requests.alter_partition_reassignments(
             {
                 (topic["name"], one["partitionIndex"]): one["replicas"]
                 for topic in request["topics"]
@@ -239,7 +239,7 @@ class AlterReassignments(Request):
 
 
 class ListReassignments(Operation):
-    """What is under way."""
+    """List the reassignments in progress."""
 
     name = "list_reassignments"
     weight = 3
@@ -248,7 +248,7 @@ class ListReassignments(Operation):
         return {}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        found = controller.list_reassignments(world.cluster)
+        found = list_partition_reassignments(world.cluster)
         answer = [
             [*name, list(one.replicas), list(one.adding_replicas), list(one.removing_replicas)]
             for name, one in found.items()

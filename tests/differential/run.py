@@ -1,4 +1,4 @@
-"""``python -m tests.differential.run``: what ``make differential`` runs."""
+"""``python -m tests.differential.run``: the program behind ``make differential``."""
 
 from __future__ import annotations
 
@@ -23,16 +23,28 @@ _SHOWN_CASES = 3
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=20_000, help="cases of the pure functions")
-    parser.add_argument("--sequences", type=int, help="only these many sequences")
-    parser.add_argument("--quorums", type=int, help="only these many sequences of a quorum")
-    parser.add_argument("--length", type=int, help="operations, or rounds of a quorum")
+    parser.add_argument(
+        "--cases", type=int, default=20_000, help="cases of the pure functions (default 20000)"
+    )
+    parser.add_argument("--sequences", type=int, help="run only this many sequences of operations")
+    parser.add_argument(
+        "--quorums", type=int, help="run only this many sequences of whole controllers"
+    )
+    parser.add_argument(
+        "--length",
+        type=int,
+        help="operations of a sequence, or rounds of a sequence of controllers",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first sequence")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first sequence (default 0)"
+    )
     parser.add_argument("--only", nargs="*", default=(), choices=sorted(OPERATIONS))
-    parser.add_argument("--shown", type=int, default=5, help="differences that are shown, shrunk")
-    parser.add_argument("--case", type=Path, help="a file with a case, to be run again")
-    parser.add_argument("--keep", type=Path, help="a directory for the shrunk cases")
+    parser.add_argument(
+        "--shown", type=int, default=5, help="minimise and show this many differences (default 5)"
+    )
+    parser.add_argument("--case", type=Path, help="run the case in this file again")
+    parser.add_argument("--keep", type=Path, help="write minimised cases to this directory")
     options = parser.parse_args()
     try:
         javac()
@@ -135,7 +147,7 @@ def _print(report: Report, seconds: float) -> None:
     for found in report.differences:
         print(found, end="\n\n")
     for name, count in sorted(report.operations.items()):
-        print(f"{name:28} {count:8} operations {report.succeeded[name]:8} not refused as a whole")
+        print(f"{name:28} {count:8} operations {report.succeeded[name]:8} not rejected as a whole")
     for known, count in sorted(report.known.items()):
         print(f"{count} sequences end at a known difference: {known}")
     print(

@@ -1,4 +1,4 @@
-"""ACLs, credentials, tokens and the first records of a log, as ``kraft.controller`` has them."""
+"""Operations on ACLs, credentials and tokens, and the activation records of a log."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import hmac
 import random
 from typing import Any
 
-from kraft import controller, records
-from kraft._core.batch_records import iterate
-from kraft.controller import (
-    AclFilter,
+from kraft import records
+from kraft._core.bytes.batch_records import iterate
+from kraft.controller.runtime import operations, security_requests
+from kraft.controller.runtime.bootstrap import activation_records
+from kraft.controller.security.acls import AclFilter
+from kraft.controller.security.delegation_tokens import (
     Principal,
-    ScramDeletion,
-    ScramUpsertion,
-    Settings,
     TokenSettings,
-    access_requests,
-    operations,
+    sweep_expired_delegation_tokens,
 )
+from kraft.controller.security.scram import ScramDeletion, ScramUpsertion
+from kraft.controller.state import DecisionSettings
 from kraft.errors import KraftError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.security import AccessControl
 from kraft.records import (
     LATEST_PRODUCTION,
@@ -46,12 +46,12 @@ def _code(error: KraftError | None) -> int:
 
 
 def _drawn_acl(dice: random.Random) -> list[Any]:
-    """Mostly one that can be created; ANY and MATCH never get to the manager."""
+    """Draw an ACL, mostly a valid one; ANY and MATCH never reach the manager."""
     resource_type = dice.choice((2, 2, 3, 4, 5, 6, 7, 7, 0 if dice.random() < 0.3 else 2))
     name = dice.choice(_NAMES if dice.random() < 0.97 else ("",))
     return [
         resource_type,
-        # What else there may be as a cluster is refused before the manager is asked.
+        # Any other name of a cluster is rejected before the manager is called.
         "kafka-cluster" if resource_type == 4 else name,
         dice.choice((3, 3, 4)) if dice.random() < 0.97 else 0,
         dice.choice(_PRINCIPALS[:4]) if dice.random() < 0.95 else dice.choice(_PRINCIPALS),
@@ -62,7 +62,7 @@ def _drawn_acl(dice: random.Random) -> list[Any]:
 
 
 class CreateAcls(Request):
-    """ACLs are created, some of them again."""
+    """Create ACLs, some of them again."""
 
     name = "create_acls"
     weight = 12
@@ -77,14 +77,14 @@ class CreateAcls(Request):
         return {"acls": acls, "seed": dice.randrange(1 << 40)}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return access_requests.allow_or_deny([AccessControl(*acl) for acl in arguments["acls"]])
+        return security_requests.create_acls([AccessControl(*acl) for acl in arguments["acls"]])
 
     def answer(self, response: Any) -> Any:
         return list(map(_code, response))
 
 
 class DeleteAcls(Request):
-    """ACLs are deleted by filters of every kind."""
+    """Delete ACLs by filters of every type."""
 
     name = "delete_acls"
     weight = 8
@@ -107,7 +107,7 @@ class DeleteAcls(Request):
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         filters = [AclFilter(*wanted) for wanted in arguments["filters"]]
-        return access_requests.remove_acls(filters)
+        return security_requests.delete_acls(filters)
 
     def answer(self, response: Any) -> Any:
         return [
@@ -116,12 +116,12 @@ class DeleteAcls(Request):
         ]
 
     def understood(self, response: Any) -> Any:
-        # Out of a hash table by id.
+        # In the order of a hash table by id.
         return [one if isinstance(one, int) else sorted(one) for one in response]
 
 
 class AlterScramCredentials(Request):
-    """Credentials are set and deleted, some users twice in one request."""
+    """Set and delete credentials, some users twice in one request."""
 
     name = "alter_scram_credentials"
     weight = 12
@@ -150,7 +150,7 @@ class AlterScramCredentials(Request):
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
-        return access_requests.change_credentials(
+        return security_requests.alter_user_scram_credentials(
             [ScramDeletion(one["name"], one["mechanism"]) for one in request["deletions"]],
             [
                 ScramUpsertion(
@@ -181,7 +181,7 @@ def _settings(world: View) -> TokenSettings:
 
 
 class _TokenRequest(Request):
-    """Kafka puts the errors of tokens into the response."""
+    """A token request: Kafka puts its errors into the response."""
 
     def refusal(self, error: KraftError) -> Any:
         return [error.kafka_code]
@@ -191,7 +191,7 @@ class _TokenRequest(Request):
 
 
 class CreateToken(_TokenRequest):
-    """A token, for oneself or somebody else, with renewers who can be and who cannot."""
+    """Create a token, for oneself or another owner, with valid and invalid renewers."""
 
     name = "create_token"
     weight = 12
@@ -218,7 +218,7 @@ class CreateToken(_TokenRequest):
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         request = arguments["request"]
         owner = request["ownerPrincipalType"], request["ownerPrincipalName"]
-        return access_requests.issue_token(
+        return security_requests.create_delegation_token(
             Principal(*arguments["requester"]),
             _settings(world),
             owner=Principal(*owner) if owner[1] else None,
@@ -234,13 +234,13 @@ class CreateToken(_TokenRequest):
         return [*answer, token.expiration_timestamp_ms, token.max_timestamp_ms]
 
     def random(self, world: View, response: Any, drawn: bytes) -> bytes:
-        # Kafka draws the id before it looks at the renewers, but only where tokens are enabled.
+        # Kafka draws the id before it checks the renewers, but only if tokens are enabled.
         is_drawn = _settings(world).secret_key is not None and world.level >= 14
         return drawn if is_drawn else b""
 
 
 def _held(dice: random.Random, world: View) -> Arguments | None:
-    """Somebody with the HMAC of a token, mostly one who may renew it."""
+    """Draw a requester with the HMAC of a token, mostly one who may renew it."""
     tokens = world.cluster.state.delegation_tokens
     secret = world.setup["token_secret"]
     if not tokens and dice.random() < 0.8:
@@ -258,7 +258,7 @@ def _held(dice: random.Random, world: View) -> Arguments | None:
 
 
 class RenewToken(_TokenRequest):
-    """Who holds a token renews it."""
+    """Renew a token."""
 
     name = "renew_token"
     weight = 10
@@ -268,7 +268,7 @@ class RenewToken(_TokenRequest):
         return held and {**held, "period_ms": dice.choice((-1, 0, 1, 10_000, 9 * _DAY_MS))}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return access_requests.prolong_token(
+        return security_requests.renew_delegation_token(
             Principal(*arguments["requester"]),
             bytes.fromhex(arguments["hmac"]),
             _settings(world),
@@ -277,7 +277,7 @@ class RenewToken(_TokenRequest):
 
 
 class ExpireToken(_TokenRequest):
-    """Who holds a token lets it expire, or removes it."""
+    """Let a token expire, or remove it."""
 
     name = "expire_token"
     weight = 6
@@ -288,7 +288,7 @@ class ExpireToken(_TokenRequest):
         return held and {**held, "period_ms": dice.choice(periods)}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return access_requests.end_token(
+        return security_requests.expire_delegation_token(
             Principal(*arguments["requester"]),
             bytes.fromhex(arguments["hmac"]),
             _settings(world),
@@ -297,7 +297,7 @@ class ExpireToken(_TokenRequest):
 
 
 class ExpireTokens(Operation):
-    """The periodic task."""
+    """The periodic removal of expired tokens."""
 
     name = "expire_tokens"
     weight = 6
@@ -306,12 +306,12 @@ class ExpireTokens(Operation):
         return {}
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        decision = controller.expire_tokens(world.cluster, world.now_ms)
+        decision = sweep_expired_delegation_tokens(world.cluster, world.now_ms)
         return Decided(decision, decision.response)
 
 
 class Activation(Operation):
-    """A controller becomes active, over a log of its own."""
+    """Activate a controller on a log of its own."""
 
     name = "activation"
     weight = 3
@@ -333,17 +333,17 @@ class Activation(Operation):
         }
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
-        # Some record of a log; a transaction that is open is in it too.
+        # Any record of a log; it is also part of an open transaction.
         written: list[Record] = [records.Topic("t", Uuid(b"t" * 16))]
         if arguments["level"] is not None:
             written.append(records.FeatureLevel("metadata.version", arguments["level"]))
         if arguments["open"]:
             written += [records.BeginTransaction(), records.RemoveTopic(Uuid(b"t" * 16))]
-        cluster = Cluster(journaling=True)
+        cluster = MetadataState(journaling=True)
         cluster.apply(encode_records(written))
         bootstrap = [decode_value(bytes.fromhex(value)) for value in arguments["bootstrap"]]
-        settings = Settings(min_insync_replicas=arguments["min_isr"])
-        first = controller.activation_records(cluster, bootstrap, settings)
+        settings = DecisionSettings(min_insync_replicas=arguments["min_isr"])
+        first = activation_records(cluster, bootstrap, settings)
         values = (record.value for batch in iterate(first.batches) for record in batch)
         return Decided(None, [(value or b"").hex() for value in values])
 

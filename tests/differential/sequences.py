@@ -1,7 +1,7 @@
-"""Sequences of operations: drawn, run on both sides, and made small where they differ.
+"""Sequences of operations: drawn, run on both sides, and minimised where they differ.
 
 A case is a list of JSON objects: the setup, then the operations. Drawing runs this side, whose
-state says what is plausible next; what was drawn runs again from the JSON alone.
+state determines plausible next operations; a drawn case runs again from its JSON alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch_records import iterate
 from kraft.errors import KraftError
 from kraft.records import decode_value
 from tests.differential.comparison import described, difference
@@ -22,7 +22,7 @@ from tests.differential.history import History
 from tests.differential.kafka import Kafka
 from tests.differential.operation import Decided, Operation, Outcome
 from tests.differential.registry import OPERATIONS, SUBJECTS
-from tests.differential.remaining import Parted, reason
+from tests.differential.remaining import DifferingOperation, reason
 from tests.differential.setups import drawn_setup
 from tests.differential.world import World
 
@@ -30,13 +30,13 @@ Case = list[dict[str, Any]]
 
 LENGTH = 50
 
-#: The error code of what should never come out of this side; Kafka has none like it.
+#: The error code of an unexpected exception of this side; Kafka has none like it.
 _UNEXPECTED = -999
 
 
 @dataclass
 class Difference:
-    """Where the two sides part: the last operation of ``case``."""
+    """The first difference: the last operation of ``case``."""
 
     name: str
     case: Case
@@ -61,7 +61,7 @@ def _short(setup: dict[str, Any]) -> str:
 
 @dataclass
 class Drawn:
-    """A case with what this side made of each of its operations."""
+    """A case with this side's outcome of each operation."""
 
     name: str
     case: Case
@@ -69,7 +69,7 @@ class Drawn:
 
 
 def drawn(seed: int, number: int, length: int = LENGTH, only: Collection[str] = ()) -> Drawn:
-    """The sequence ``number`` of ``seed``. Operations in ``only`` make up half of it."""
+    """Draw the sequence ``number`` of ``seed``. Operations in ``only`` make up half of it."""
     dice = random.Random(f"{seed}/{number}")
     setup = drawn_setup(dice)
     world = World(setup)
@@ -91,7 +91,7 @@ def drawn(seed: int, number: int, length: int = LENGTH, only: Collection[str] = 
 
 
 def run_here(operation: Operation, world: World, step: dict[str, Any]) -> Outcome:
-    """Decides and applies; notes in ``step`` the random bytes that Kafka is to draw."""
+    """Decide and apply; notes in ``step`` the random bytes that Kafka has to draw."""
     step.pop("random", None)
     try:
         try:
@@ -103,7 +103,7 @@ def run_here(operation: Operation, world: World, step: dict[str, Any]) -> Outcom
             step["random"] = made.random.hex()
         return _taken_over(world, made)
     except Exception as error:
-        # Whatever Kafka does: nothing else may escape, so that this is a difference.
+        # Any other exception is a difference too.
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} in {where.filename}, line {where.lineno}"
         return Outcome(error=_UNEXPECTED, message=text)
@@ -125,26 +125,26 @@ def _taken_over(world: World, made: Decided) -> Outcome:
 
 
 def compared(made: Drawn, answers: list[dict[str, Any]]) -> Difference | None:
-    """The first difference between this side's outcomes and Kafka's answers."""
+    """Return the first difference between this side's outcomes and Kafka's answers."""
     if answers[0]["error"]:
-        raise AssertionError(f"{made.name}: Kafka refuses the setup: {answers[0]}")
+        raise AssertionError(f"{made.name}: Kafka rejects the setup: {answers[0]}")
     for at, (ours, kafkas) in enumerate(zip(made.outcomes, answers[1:], strict=True)):
         operation = OPERATIONS[made.case[at + 1]["op"]]
         what = difference(operation, ours, kafkas)
         if what is not None:
             text = described(operation, ours, kafkas)
-            known = reason(_parted(made, at, kafkas))
+            known = reason(_differing(made, at, kafkas))
             name = f"{made.name} operation {at}"
             return Difference(name, made.case[: at + 2], what, text, ours, kafkas, known)
     return None
 
 
-def _parted(made: Drawn, at: int, kafkas: dict[str, Any]) -> Parted:
+def _differing(made: Drawn, at: int, kafkas: dict[str, Any]) -> DifferingOperation:
     setup, *steps = made.case
     ours = made.outcomes[at]
     values = [bytes.fromhex(value) for value in setup["records"]]
     values += [value for outcome in made.outcomes[:at] for value in outcome.records]
-    return Parted(
+    return DifferingOperation(
         steps[at]["op"],
         steps[at],
         History.of(values),
@@ -158,7 +158,7 @@ def _parted(made: Drawn, at: int, kafkas: dict[str, Any]) -> Parted:
 
 
 def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:
-    """Runs a case afresh on both sides."""
+    """Run a case from its beginning on both sides."""
     world = World(case[0])
     steps = [dict(step) for step in case[1:]]
     outcomes = [run_here(OPERATIONS[step["op"]], world, step) for step in steps]
@@ -167,9 +167,9 @@ def run_case(kafka: Kafka, case: Case, name: str = "case") -> Difference | None:
 
 
 def shrunk(kafka: Kafka, found: Difference) -> Difference:
-    """The same kind of difference, with as few operations and setup records as can be.
+    """Minimise a difference: the same kind with as few operations and setup records as possible.
 
-    A candidate that cannot be run on either side, or that differs in another way, is passed over.
+    A candidate that cannot run on either side, or that differs in another way, is skipped.
     """
     smallest = found
     for candidate_of in (_without_operation, _without_record):
@@ -184,7 +184,7 @@ def shrunk(kafka: Kafka, found: Difference) -> Difference:
 
 
 def _without_operation(case: Case, at: int) -> Case | None:
-    # The last one, which differs, stays; the late ones go first, as most depend on early ones.
+    # The last operation, which differs, stays; late ones go first, as most depend on early ones.
     place = len(case) - 2 - at
     return None if place < 1 else case[:place] + case[place + 1 :]
 
@@ -217,7 +217,7 @@ def _tried(kafka: Kafka, case: Case, wanted: Difference) -> Difference | None:
 
 @dataclass
 class Report:
-    """What a run of sequences came to."""
+    """The result of a run of sequences."""
 
     sequences: int
     operations: Counter[str]
@@ -237,7 +237,7 @@ def run_sequences(
     only: Collection[str] = (),
     shown: int = 5,
 ) -> Report:
-    """Runs the sequences ``numbers`` of ``seed``; ``shown`` differences are shrunk and kept."""
+    """Run the sequences ``numbers`` of ``seed``; minimise and keep ``shown`` differences."""
     report = Report(0, Counter(), Counter(), 0, [], 0, Counter())
     for made, answers in _answered(kafka, (drawn(seed, n, length, only) for n in numbers)):
         report.sequences += 1

@@ -1,8 +1,8 @@
-"""The clusters in which sequences begin: settings of the controller, and records as JSON.
+"""Random initial clusters of sequences: settings of the controller, and records as JSON.
 
-Every metadata.version of the pinned Kafka occurs, with and without eligible leader replicas (where
+They have every metadata.version of the pinned Kafka, with and without eligible leader replicas (if
 the level has them); brokers in racks with directories, some fenced, some shutting down; topics with
-partitions in every state that a controller can have brought about.
+partitions in every state that a controller can produce.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from kraft import records
-from kraft.controller.directories import LOST, MIGRATING, UNASSIGNED
+from kraft.controller.brokers.directories import LOST, MIGRATING, UNASSIGNED
 from kraft.image.configs import BROKER, TOPIC
 from kraft.records import Record, Uuid, encode_value
 from kraft.records.versions import LATEST_PRODUCTION, MINIMUM_VERSION, MetadataVersion
@@ -33,7 +33,7 @@ LEVELS = range(MINIMUM_VERSION, LATEST_PRODUCTION + 1)  # those of 4.3.1, for pr
 
 
 def drawn_setup(dice: random.Random) -> Setup:
-    # The newest level and the borders of what a level gates come more often.
+    # The newest level and the levels that gate a feature are drawn more often.
     level = MetadataVersion(dice.choice((*LEVELS, 30, 30, 30, 29, 29, 23, 17, 16, 12, 11)))
     is_elr = level.is_elr_supported and dice.random() < 0.6
     written: list[Record] = [
@@ -85,13 +85,13 @@ def _brokers(dice: random.Random, level: MetadataVersion) -> list[records.Regist
     plain: tuple[tuple[str | None, ...], ...] = ((None,), ("a", "b", "c"), ("a", "b"), ("a", None))
     drawn = rack_names(dice, dice.choice((2, 3, 7, 13, 40)))
     racks = dice.choice((*plain, drawn, drawn))
-    # Ids that meet in one bucket of a Java hash set are among them.
+    # Some ids share one bucket of a Java hash set.
     ids: tuple[int, ...] = dice.choice(
         ((0, 1, 2, 3, 4, 5, 6), (0, 16, 32, 1, 17, 65536, 65538), (101, 301, 201, 501, 4, 117, 20))
     )
     count = dice.randrange(2, 8)
     if dice.random() < 0.1:
-        # Enough for more replicas than a row of the table has room for.
+        # Enough for more replicas than a packed row of the table holds.
         ids, count = tuple(range(30)), dice.randrange(10, 25)
     for id in ids[:count]:
         directories = [drawn_id(dice) for _ in range(dice.choice((1, 1, 2, 3)))]

@@ -1,4 +1,4 @@
-"""A small run of what ``make differential`` runs: Kafka's managers and ours, given the same."""
+"""A small run of ``make differential``: Kafka's managers and ours on equal requests."""
 
 from __future__ import annotations
 

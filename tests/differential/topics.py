@@ -1,4 +1,4 @@
-"""Topics are created, grow and go, as ``kraft.controller.topics`` decides it."""
+"""Operations on topics, decided by ``kraft.controller.topics``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from kraft.controller import NewPartitions, NewTopic, TopicToDelete, operations, requests
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH
+from kraft.controller.runtime import operations, requests
+from kraft.controller.topics.partition_creation import NewPartitions
+from kraft.controller.topics.topic_creation import NewTopic
+from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import KraftError
 from tests.differential.operation import Arguments, Operation, Request
 from tests.differential.world import UNKNOWN_BROKER, View, drawn_id, id_of, text_of
@@ -31,7 +34,9 @@ _BAD_CONFIGS = (
 
 
 def drawn_replicas(dice: random.Random, world: View, factor: int | None = None) -> list[int]:
-    """Brokers for one partition: mostly good ones, at times one twice or unknown, or none."""
+    """Draw brokers for one partition: mostly valid, at times a duplicate, an unknown one, or
+    none.
+    """
     known = world.brokers()
     most = min(len(known), 4 if dice.random() < 0.95 else 20)
     count = dice.randrange(1, most + 1) if factor is None and known else factor or 1
@@ -51,7 +56,7 @@ def _is_too_large(topics: Iterable[dict[str, Any]]) -> bool:
 
 
 class CreateTopics(Request):
-    """One to three topics, placed by the placer or by hand, with configurations."""
+    """Create one to three topics, placed by the placer or manually, with configurations."""
 
     name = "create_topics"
     weight = 20
@@ -61,7 +66,7 @@ class CreateTopics(Request):
         for _ in range(dice.choice((1, 1, 2, 3))):
             name = dice.choice(_NAMES).format(dice.randrange(6))
             if any(name.replace(".", "_") == other.replace(".", "_") for other in topics):
-                # Kafka makes topics that collide with each other: see docs/differential.md.
+                # Kafka creates topics whose names collide in metrics: see docs/differential.md.
                 continue
             if dice.random() < 0.03:
                 name = dice.choice(_BAD_NAMES)
@@ -71,7 +76,7 @@ class CreateTopics(Request):
             "request": {
                 "topics": list(topics.values()),
                 "timeoutMs": 30_000,
-                # More than a batch holds is a metadata transaction here, and refused by Kafka.
+                # A request larger than a batch is a metadata transaction here; Kafka rejects it.
                 "validateOnly": dice.random() < 0.05 or _is_too_large(topics.values()),
             },
         }
@@ -131,7 +136,7 @@ class CreateTopics(Request):
             )
             for topic, id in zip(arguments["request"]["topics"], arguments["ids"], strict=True)
         ]
-        return requests.create(
+        return requests.create_topics(
             topics, world.creation_rules, validate_only=arguments["request"]["validateOnly"]
         )
 
@@ -152,7 +157,7 @@ class CreateTopics(Request):
 
 
 class CreatePartitions(Request):
-    """One or two topics grow, by the placer or by hand."""
+    """Add partitions to one or two topics, placed by the placer or manually."""
 
     name = "create_partitions"
     weight = 8
@@ -174,7 +179,7 @@ class CreatePartitions(Request):
         rows = world.rows(name)
         factors = {len(world.cluster.table.state_of(row)["replicas"]) for row in rows}
         if len(factors) > 1:
-            # Kafka takes that of any partition, by hash: see docs/differential.md.
+            # Kafka uses the replication factor of any partition, by hash: see docs/differential.md.
             return None
         more = dice.choice((1, 1, 2, 3, 3, 0, -1))
         assignments = None
@@ -198,7 +203,9 @@ class CreatePartitions(Request):
             )
             for topic in arguments["request"]["topics"]
         ]
-        return requests.grow(topics, validate_only=arguments["request"]["validateOnly"])
+        return requests.create_partitions(
+            topics, validate_only=arguments["request"]["validateOnly"]
+        )
 
     def answer(self, response: Any) -> Any:
         return {
@@ -211,7 +218,7 @@ class CreatePartitions(Request):
 
 
 class DeleteTopics(Request):
-    """Topics go by their ids, at times one that there is not."""
+    """Delete topics by id, at times one that does not exist."""
 
     name = "delete_topics"
     weight = 4
@@ -221,7 +228,9 @@ class DeleteTopics(Request):
         return {"ids": [text_of(world.topic_id(name)) for name in sorted(names)]}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
-        return requests.delete([TopicToDelete(topic_id=id_of(id)) for id in arguments["ids"]])
+        return requests.delete_topics(
+            [TopicToDelete(topic_id=id_of(id)) for id in arguments["ids"]]
+        )
 
     def answer(self, response: Any) -> Any:
         return {

@@ -1,7 +1,7 @@
-"""This side's cluster in a sequence, and what generators ask of it.
+"""This side's cluster in a sequence, and the view of it for generators.
 
-Owns the setup of a sequence as JSON (``{"op": "reset", ...}``, the same that Kafka's side gets),
-the clock, the broker sessions and the placer.
+Holds the setup of a sequence as JSON (``{"op": "reset", ...}``, the same as on Kafka's side), the
+clock, the broker sessions and the placer.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import base64
 import random
 from typing import Any
 
-from kraft._core.batch import BatchBuilder, assign_offsets
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import BrokerSessions, Decision, LocalFeatures, Records, Settings
-from kraft.controller.configs import AlterConfigPolicy
-from kraft.controller.operations import Tip
-from kraft.controller.topics import CreationRules
-from kraft.image.replay import Cluster
+from kraft._core.bytes.batch import BatchBuilder, assign_offsets
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.brokers.sessions import BrokerSessions
+from kraft.controller.configs.config_changes import AlterConfigPolicy
+from kraft.controller.decision import Decision, Records
+from kraft.controller.features import LocalFeatures
+from kraft.controller.runtime.operations import DecisionContext
+from kraft.controller.state import DecisionSettings
+from kraft.controller.topics.topic_creation import CreationRules
+from kraft.image.replay import MetadataState
 from kraft.records import (
     BrokerRegistrationChange,
     KRaftVersion,
@@ -35,7 +38,7 @@ from kraft.records.versions import (
 CLUSTER_ID = "differential"
 NODE_ID = 3000
 UNKNOWN_BROKER = 99
-#: What 4.3.1 supports: beyond it this side has the levels of 4.4.
+#: The levels of 4.3.1; this side also supports those of 4.4.
 KAFKA_FEATURES = SUPPORTED_FEATURES | {
     METADATA_VERSION: (MINIMUM_VERSION.value, LATEST_PRODUCTION.value),
     "share.version": (0, 1),
@@ -43,7 +46,7 @@ KAFKA_FEATURES = SUPPORTED_FEATURES | {
 
 
 def text_of(id: bytes) -> str:
-    """An id as Kafka writes it (Uuid.toString)."""
+    """Return an id in Kafka's text form (Uuid.toString)."""
     return base64.urlsafe_b64encode(id).rstrip(b"=").decode()
 
 
@@ -52,7 +55,7 @@ def id_of(text: str) -> Uuid:
 
 
 def drawn_id(dice: random.Random) -> Uuid:
-    """An id as java.util.UUID.randomUUID makes it, and as Kafka accepts it."""
+    """Draw an id like java.util.UUID.randomUUID, in a form that Kafka accepts."""
     id = bytearray(dice.randbytes(16))
     id[0] &= 0x7F  # nothing that begins with a dash
     id[6] = id[6] & 0x0F | 0x40
@@ -61,20 +64,20 @@ def drawn_id(dice: random.Random) -> Uuid:
 
 
 class View:
-    """What generators of operations ask of a cluster, whatever keeps it.
+    """The view of a cluster for generators of operations, independent of its implementation.
 
-    ``sessions`` are those of the controller that leads; the clock is in milliseconds.
+    ``sessions`` are those of the active controller; the clock is in milliseconds.
     """
 
-    cluster: Cluster
+    cluster: MetadataState
     sessions: BrokerSessions
-    settings: Settings
+    settings: DecisionSettings
     setup: dict[str, Any]
     now_ms: int
-    #: What new topics and changed configurations are held against.
+    #: Policies for new topics and changed configurations.
     creation_rules: CreationRules | None = None
     config_policy: AlterConfigPolicy | None = None
-    #: Who decides on features.
+    #: This controller, for feature updates.
     local_features = LocalFeatures(NODE_ID, (NODE_ID,), KAFKA_FEATURES)
 
     @property
@@ -88,7 +91,7 @@ class View:
         return sorted(self.cluster.state.brokers)
 
     def some_broker(self, dice: random.Random) -> int:
-        """Mostly one that is registered."""
+        """Draw a broker, mostly a registered one."""
         known = self.brokers()
         return dice.choice(known) if known and dice.random() < 0.97 else UNKNOWN_BROKER
 
@@ -97,7 +100,7 @@ class View:
         return [table.topic_name(number) for number in table.topic_numbers()]
 
     def some_topic(self, dice: random.Random) -> str:
-        """Mostly one that there is."""
+        """Draw a topic name, mostly of an existing topic."""
         names = self.topics()
         return dice.choice(names) if names and dice.random() < 0.95 else "no-such-topic"
 
@@ -106,7 +109,7 @@ class View:
         return Uuid(self.cluster.table.topic_id_of(number)) if number >= 0 else Uuid(b"none" * 4)
 
     def rows(self, name: str) -> list[int]:
-        """The rows of a topic by partition id; none where there is no such topic."""
+        """Return the rows of a topic by partition id; empty without such a topic."""
         number = self.cluster.table.topic_number(name)
         if number < 0:
             return []
@@ -114,7 +117,7 @@ class View:
         return found
 
     def some_partition(self, dice: random.Random) -> tuple[str, int, dict[str, Any] | None]:
-        """A topic's name, a partition id, and the state of the partition if there is one."""
+        """Draw a topic's name, a partition id, and the state of the partition if it exists."""
         name = self.some_topic(dice)
         rows = self.rows(name)
         if not rows or dice.random() < 0.02:
@@ -124,12 +127,12 @@ class View:
 
 
 class World(View):
-    """A ``Cluster`` that decisions are applied to, with what the log does not hold."""
+    """A ``MetadataState`` that decisions are applied to, with the state that is not in the log."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
         static = setup["static_config"]
         self.setup = setup
-        self.settings = Settings(
+        self.settings = DecisionSettings(
             min_insync_replicas=int(static.get("min.insync.replicas", "1")),
             unclean_leader_election_enable=static.get("unclean.leader.election.enable") == "true",
             num_partitions=setup["num_partitions"],
@@ -139,7 +142,7 @@ class World(View):
         self.max_elections: int = setup["max_elections"]
         self.placer = StripedPlacer(JavaRandom(setup["seed"]))
         self.now_ms = 1_000_000
-        self.cluster = Cluster()
+        self.cluster = MetadataState()
         if setup["kraft_version"]:
             self.cluster.apply(
                 encode_control_records(
@@ -163,21 +166,23 @@ class World(View):
         self.cluster.apply(records.batches)
 
     def _tell_sessions(self, written: Records) -> None:
-        """As Kafka's replay does, so that operations may come from elsewhere than heartbeats."""
+        """Update the sessions like Kafka's replay, for operations other than heartbeats."""
         for record in written:
             if isinstance(record, (RegisterBroker, UnregisterBroker)):
-                self.sessions.follow(self.cluster, record.broker_id)
+                self.sessions.reset_broker(self.cluster, record.broker_id)
             elif isinstance(record, BrokerRegistrationChange):
                 self.sessions.note_registration_change(self.cluster, record.broker_id)
 
-    def tip(self, arguments: dict[str, Any]) -> tuple[Tip, list[Uuid]]:
-        """Return what a request is decided on, and the list of the ids that it draws."""
+    def context(self, arguments: dict[str, Any]) -> tuple[DecisionContext, list[Uuid]]:
+        """Return the decision context of a request, and the list of the ids that it draws."""
         dice, drawn = random.Random(arguments.get("seed")), []
 
         def random_uuid() -> Uuid:
             drawn.append(drawn_id(dice))
             return drawn[-1]
 
-        tip = Tip(self.cluster, self.sessions, self.settings, self.placer, random_uuid)
-        tip.now_ms, tip.next_offset = self.now_ms, self.cluster.next_offset
-        return tip, drawn
+        context = DecisionContext(
+            self.cluster, self.sessions, self.settings, self.placer, random_uuid
+        )
+        context.now_ms, context.next_offset = self.now_ms, self.cluster.next_offset
+        return context, drawn

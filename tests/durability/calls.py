@@ -1,10 +1,10 @@
-"""Writers of files, each on its own, for processes that are recorded and disturbed.
+"""Run one writer of files alone, in a process that is recorded and whose system calls may fail.
 
     python -m tests.durability.calls WRITER DIRECTORY
 
-Writes `CONTENT` to ``DIRECTORY/content``, or files of its own, in the way that is named. Where the
-disk refuses, it goes on as a program does that has not understood: what comes then must not reach
-the file. The exit code is 3 where the disk refused and the writer said so.
+Writes `CONTENT` to ``DIRECTORY/content``, or its own files, with the named writer. After a disk
+failure it continues, like a caller that ignores the error: no later write may reach the file. The
+exit code is 3 where the disk failed and the writer reported it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
-from kraft._core.batch import assign_offsets
-from kraft._core.column_checkpoint import save_columns
-from kraft._core.disk import OsDisk, write_atomically
-from kraft._core.group_writer import GroupWriter
-from kraft._core.log import Log
-from kraft._core.snapshot_file import SnapshotWriter
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.log.disk import OsDisk, write_atomically
+from kraft._core.log.group_writer import GroupWriter
+from kraft._core.log.log import Log
+from kraft._core.snapshot.column_checkpoint import save_columns
+from kraft._core.snapshot.snapshot_file import SnapshotWriter
 from kraft.errors import StorageError
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.records.batches import encode_records
 from kraft.records.classes import NoOp
 from kraft.server.disk.snapshot_output import SnapshotOutput
@@ -46,7 +46,7 @@ def refused() -> Iterator[None]:
 
 
 def buffers(directory: Path) -> None:
-    """`OsFile.append`, of more buffers than one call of the kernel takes."""
+    """`OsFile.append`, with more buffers than one system call takes."""
     file = OsDisk().open(str(directory / "content"), create=True)
     for start in range(0, len(PIECES), 100):
         pieces = [memoryview(piece) for piece in PIECES[start : start + 100]]
@@ -79,12 +79,12 @@ def atomic(directory: Path) -> None:
 
 
 def group(directory: Path) -> None:
-    """`GroupWriter`, by its thread and on the loop, with notes."""
+    """`GroupWriter`, in its thread and on the loop, with synced offsets."""
     signal_fd = os.eventfd(0, os.EFD_NONBLOCK)
     disk = OsDisk()
     notes = disk.open(str(directory / "notes"), create=True)
     writer = GroupWriter(signal_fd, notes)
-    writer.aim(disk.open(str(directory / "content"), create=True), 0)
+    writer.set_position(disk.open(str(directory / "content"), create=True), 0)
     thread = threading.Thread(target=writer.run)
     thread.start()
     for number, piece in enumerate(PIECES):
@@ -92,7 +92,7 @@ def group(directory: Path) -> None:
         with refused():
             if number % 3 or _refusals:
                 writer.hand_over()
-                # After a refusal nobody signals any more.
+                # After a failure no thread signals any more.
                 select.select([signal_fd], [], [], 0.1 if _refusals else 30)
             else:
                 writer.write_now()
@@ -119,10 +119,10 @@ def log(directory: Path) -> None:
 
 
 def snapshot(directory: Path) -> None:
-    """`SnapshotWriter`, in small pieces, and the columns beside it."""
+    """`SnapshotWriter`, in small parts, and the column checkpoint."""
     with refused():
         with SnapshotWriter(
-            directory, 5, 1, last_contained_log_timestamp_ms=0, timestamp_ms=0, piece_size=2000
+            directory, 5, 1, last_contained_log_timestamp_ms=0, timestamp_ms=0, chunk_size=2000
         ) as writer:
             writer.append_batches(encode_records([NoOp()] * 5000))
             path = writer.finish()
@@ -130,7 +130,7 @@ def snapshot(directory: Path) -> None:
 
 
 def output(directory: Path) -> None:
-    """`SnapshotOutput`, which goes on with what it is given."""
+    """`SnapshotOutput`, with further writes after a failure."""
     output = SnapshotOutput(OsDisk(), str(directory), OffsetAndEpoch(5, 1))
     ended = threading.Event()
     for piece in PIECES:

@@ -1,4 +1,4 @@
-"""What the proofs of the real disk share: the recorder, compiled once, and a place for files."""
+"""Fixtures of the proofs of the real disk: the compiled recorder, and a directory for files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.durability.recording import compile_recorder, missing_for_recordings,
 
 SHARED_MEMORY = Path("/dev/shm")
 
-#: Runs Python with arguments, recorded; more of the recorder's settings by name.
+#: Runs Python with arguments, recorded; further settings of the recorder by name.
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library to preload; skips where there can be none."""
+    """Return the library to preload; skip where it cannot be built."""
     reason = missing_for_recordings()
     if reason is not None:
         pytest.skip(reason)
@@ -30,7 +30,7 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory in memory where there is one: what a sync waits for proves nothing here."""
+    """Return a directory in memory if possible: waiting for real syncs would prove nothing."""
     base = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="kraft-", dir=base) as path:
         (Path(path) / "node").mkdir()
@@ -39,7 +39,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def run(recorder: Path, place: Path) -> Run:
-    """Runs Python under the recorder: ``place/node`` is recorded to ``place/calls``."""
+    """Return a function that runs Python and records ``place/node`` to ``place/calls``."""
 
     def run_python(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         environment = recorded(recorder, place / "node", place / "calls", **settings)

@@ -1,12 +1,12 @@
-"""What a node has promised by what it sent, and what its disk must hold at that moment.
+"""The promises in a node's messages, and the state that its disk must have at that moment.
 
-Owns reading the messages of a quorum out of the recordings of its nodes. A response says nothing of
-its request, so that the requests of all nodes are read first. A promise counts from the call that
+Reads the messages of a quorum from the recordings of its nodes. A response does not identify its
+request, so the requests of all nodes are read first. A promise counts from the system call that
 sent the end of its message:
 
-- an epoch in any message: ``quorum-state`` names it, or a later one;
-- a vote that is asked for or granted: ``quorum-state`` names that vote;
-- the offset of a Fetch: the log is on the device up to there;
+- an epoch in any message: ``quorum-state`` has it, or a later one;
+- a requested or granted vote: ``quorum-state`` has that vote;
+- the offset of a Fetch: the log is on the device up to that offset;
 - records that a node acknowledged to its clients (its notes): the same.
 """
 
@@ -17,18 +17,18 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kraft.errors import CorruptRecordError
-from kraft.raft.messages import FetchRequest, Request, VoteRequest
-from kraft.server.rpc.requests import Refused, decode_request
-from kraft.server.rpc.responses import decode_response
-from kraft.server.rpc.wire import RAFT_APIS, Api, read_response_header
+from kraft.protocol.common import Rejected
+from kraft.protocol.headers import Api, read_response_header
+from kraft.protocol.raft_rpcs import RAFT_APIS, decode_request, decode_response
+from kraft.raft.rpc import FetchRequest, Request, VoteRequest
 from tests.durability.recording import Call, Kind
 
-#: Of a connection: the port of the sender and that of the receiver.
+#: A connection: the ports of sender and receiver.
 Way = tuple[int, int]
 
 
 class Asked(NamedTuple):
-    """A request as it stands in a recording."""
+    """A request in a recording."""
 
     api: Api
     version: int
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What a message promises; -1 and None where it says nothing of that."""
+    """The promises of a message; -1 and None stand for no promise."""
 
     epoch: int = -1
     voted_id: int | None = None
@@ -44,13 +44,13 @@ class Promise(NamedTuple):
 
 
 class Frames:
-    """Puts the sends of one recording together to frames, connection by connection."""
+    """Assembles the sends of one recording to frames, by connection."""
 
     def __init__(self) -> None:
         self._begun: dict[Way, bytearray] = {}
 
     def take(self, call: Call) -> Iterator[bytes]:
-        """The frames that end with a send."""
+        """Add a send and return the frames that it completes."""
         begun = self._begun.setdefault((call.at, call.of), bytearray())
         begun += call.data
         while len(begun) >= 4:
@@ -62,8 +62,9 @@ class Frames:
 
 
 def requests_in(calls: Iterable[Call], ports: set[int]) -> dict[tuple[Way, int], Asked]:
-    """Every request of one node by its connection and correlation id; ``ports`` are those at which
-    the nodes listen.
+    """Return every request of one node by its connection and correlation id.
+
+    ``ports`` are the listeners of the nodes.
     """
     asked: dict[tuple[Way, int], Asked] = {}
     frames = Frames()
@@ -78,7 +79,7 @@ def requests_in(calls: Iterable[Call], ports: set[int]) -> dict[tuple[Way, int],
 
 
 def request_of(frame: bytes) -> Asked | None:
-    """The raft request in a frame; None for any other."""
+    """Return the raft request in a frame; None for any other API."""
     api = RAFT_APIS.get(int.from_bytes(frame[:2], "big"))
     version = int.from_bytes(frame[2:4], "big")
     if api is None or version not in api:
@@ -86,11 +87,11 @@ def request_of(frame: bytes) -> Asked | None:
     client_size = int.from_bytes(frame[8:10], "big", signed=True)
     body = 10 + max(client_size, 0) + (version >= api.flexible_since)
     request = decode_request(api, version, frame, body)
-    return None if isinstance(request, Refused) else Asked(api, version, request)
+    return None if isinstance(request, Rejected) else Asked(api, version, request)
 
 
 class Promises:
-    """The promises of one node; ``asked`` are the requests of all others, ``port`` its own."""
+    """The promises of one node; ``asked`` are the other nodes' requests, ``port`` is its own."""
 
     def __init__(self, id: int, port: int, asked: dict[tuple[Way, int], Asked]) -> None:
         self._id = id
@@ -99,7 +100,7 @@ class Promises:
         self._frames = Frames()
 
     def of(self, call: Call) -> Iterator[Promise]:
-        """What a send promises."""
+        """Return the promises of a send."""
         for frame in self._frames.take(call):
             if call.at == self._port:
                 yield from self._answered(frame, call)
@@ -133,14 +134,14 @@ class Promises:
 
 
 def noted(data: bytes) -> Iterator[Promise]:
-    """What the notes of `quorum_load_node` promise."""
+    """Return the promises of the notes of `quorum_load_node`."""
     for line in data.split(b"\n"):
         if line.startswith(b"A ") and line.endswith(b";"):
             yield Promise(end_offset=int(line[:-1].split()[3]) + 1)
 
 
 def election_in(content: bytes) -> tuple[int, int]:
-    """Epoch and vote of a ``quorum-state``; (0, -1) without one."""
+    """Return epoch and vote of a ``quorum-state``; (0, -1) without one."""
     if not content:
         return 0, -1
     fields = json.loads(content)

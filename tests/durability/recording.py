@@ -1,8 +1,8 @@
-"""A recording of system calls: how it is made, and how it is read.
+"""Make and read recordings of system calls.
 
-``recorder.c`` is compiled by the tests and preloaded into the process that is to be recorded; see
-there for what it records and for the faults that it can add. A recording is complete where no
-process writes to it any more, or where the process that writes is the one that reads.
+The tests compile ``recorder.c`` and preload it into the recorded process; see there for the
+recorded calls and the possible faults. A recording is complete once no process writes to it, or
+where the reading process is the recorded one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEAD = struct.Struct("<IiqQqq")
 
 
 class Kind(Enum):
-    """What a record says; the values are those of ``recorder.c``."""
+    """The kind of a record; the values are those of ``recorder.c``."""
 
     CREATE = "c"
     WRITE = "w"
@@ -46,7 +46,7 @@ _KINDS = {ord(kind.value): kind for kind in Kind}
 
 
 class Call(NamedTuple):
-    """One record. ``at`` is a position, a size or a result, ``of`` the port of a receiver."""
+    """One record; ``at`` is a position, size or result, ``of`` the port of a receiver."""
 
     kind: Kind
     thread: int
@@ -61,13 +61,13 @@ class Call(NamedTuple):
 
     @property
     def paths(self) -> tuple[str, str]:
-        """The old and the new path of a rename."""
+        """Return the old and the new path of a rename."""
         source, target = os.fsdecode(self.data).split("\0")
         return source, target
 
 
 class Recording:
-    """Reads the file of a recording; `new` goes on where it ended the last time."""
+    """Reads the file of a recording; `new` continues after the last read record."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class Recording:
 
 
 def missing_for_recordings() -> str | None:
-    """Why no recording can be made on this machine; None where it can."""
+    """Return why this machine cannot record; None where it can."""
     if not sys.platform.startswith("linux"):
         return "recordings need LD_PRELOAD and the system calls of Linux"
     if _compiler() is None:
@@ -99,7 +99,7 @@ def missing_for_recordings() -> str | None:
 
 
 def compile_recorder(directory: Path) -> Path:
-    """The library to preload. Raises CalledProcessError where the compiler refuses."""
+    """Return the library to preload. Raises CalledProcessError where the compiler fails."""
     compiler = _compiler()
     assert compiler is not None
     library = directory / "recorder.so"
@@ -115,7 +115,7 @@ def _compiler() -> list[str] | None:
 
 
 def recorded(library: Path, under: Path, to: Path, **more: str) -> dict[str, str]:
-    """The environment of a process whose changes under a directory are recorded."""
+    """Return the environment of a process whose changes under a directory are recorded."""
     return {
         **os.environ,
         "LD_PRELOAD": str(library),

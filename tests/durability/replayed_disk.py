@@ -1,8 +1,8 @@
-"""A recording as a disk that may stop at any moment: `CrashDisk`, fed by system calls.
+"""Replay a recording on a simulated disk (`CrashDisk`) that may stop after any system call.
 
-Invariants: what is durable is what a sync that succeeded had found recorded at its beginning. A
-call that the replay has no rules for is an error, and `differences` finds calls that escaped the
-recorder: at rest, the replayed files are those of the recorded directory, byte for byte.
+Invariants: a successful sync makes the changes durable that were recorded before its start. An
+unknown call is an error. `differences` finds calls that the recorder missed: at rest, the replayed
+files equal those of the recorded directory, byte for byte.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tests.simulation.disk import GONE, CrashDisk, Directory, Inode, put
 
 
 class UnknownCallError(Exception):
-    """The recorded process did what the replay has no rules for."""
+    """A recorded call that the replay does not support."""
 
 
 class ReplayedDisk(CrashDisk):
-    """What the calls so far have made of the directory ``root``.
+    """The directory ``root`` after the calls so far.
 
-    What lies there at the start counts as durable.
+    Its content at the start counts as durable.
     """
 
     def __init__(self, root: str) -> None:
@@ -31,7 +31,7 @@ class ReplayedDisk(CrashDisk):
             directory.sync(len(directory.pending))
         self.inodes: dict[int, Inode] = {}
         self._paths: dict[int, str] = {}
-        #: Syncs under way: by thread, and how many changes they cover.
+        #: Syncs in progress: by thread, with the number of changes they cover.
         self._syncing: dict[tuple[int, int], int] = {}
         self._load()
 
@@ -51,7 +51,7 @@ class ReplayedDisk(CrashDisk):
             directory.pending.clear()
 
     def take(self, call: Call) -> None:
-        """Does what a call has done. Raises UnknownCallError."""
+        """Apply a call. Raises UnknownCallError."""
         kind = call.kind
         if kind is Kind.WRITE:
             self._change(call.inode, call.at, call.data)
@@ -85,13 +85,13 @@ class ReplayedDisk(CrashDisk):
             raise UnknownCallError(f"{kind.name} {call.path}")
 
     def synced_by(self, call: Call) -> Inode | Directory:
-        """The file or directory of a sync."""
+        """Return the file or directory of a sync."""
         if call.inode in self._paths:
             return self.directories[self._paths[call.inode]]
         return self.inodes[call.inode]
 
     def path_of(self, inode: Inode) -> str | None:
-        """Where a file lies; None for one without a name."""
+        """Return the path of a file; None for one without a name."""
         for path, directory in self.directories.items():
             for name, other in directory.names.items():
                 if other is inode:
@@ -99,7 +99,7 @@ class ReplayedDisk(CrashDisk):
         return None
 
     def differences(self) -> list[str]:
-        """The paths of files that are not as the calls say; of the directory at rest."""
+        """Return the paths that differ between the replay and the directory at rest."""
         found = {}
         for path, _, names in os.walk(self.root):
             for name in names:

@@ -1,19 +1,19 @@
-"""What must be durable before what, held against a recording call by call.
+"""The order of durable writes, checked call by call on a recording.
 
 Each rule is named in the `BrokenRuleError` that a call raises:
 
-- *synced before renamed*: a file that gets another name has nothing that is not on the device;
-- *a name is synced next*: the thread that renamed a file, or that made the file of the notes,
-  changes nothing else before it has synced the directory;
-- *removals are synced one by one*: between two segments that go, the directory is synced, so that a
-  crash leaves no hole; that a snapshot goes which is needed is found by the crashes;
-- *noted once synced*: a slot of ``synced-offset-checkpoint`` names no offset that the log does not
-  have on the device, since any write may reach the device at any time;
-- *cut once lowered*: while the log is shorter than a slot that a crash may leave, the file is there
-  in no form;
-- *never tried again*: after a write or a sync failed, nothing is written to the file or synced. The
-  kernel may have dropped what it could not write, and says so once. Index files, and the notes of
-  what is synced, are exempt: they are rebuilt, or say too little.
+- *synced before renamed*: a renamed file has no unsynced bytes;
+- *a name is synced next*: a thread that renamed a file, or created ``synced-offset-checkpoint``,
+  syncs the directory before its next change;
+- *removals are synced one by one*: between the removals of two segments the directory is synced, so
+  that a crash leaves no gap; the crashes find the removal of a needed snapshot;
+- *noted once synced*: the log has the offset in a slot of ``synced-offset-checkpoint`` on the
+  device, since any write may reach the device at any time;
+- *cut once lowered*: while the log is shorter than a slot that a crash may leave, the file does not
+  exist, in no possible state;
+- *never tried again*: after a failed write or sync, the file is neither written nor synced. The
+  kernel may have dropped the data, and reports that once. Index files and
+  ``synced-offset-checkpoint`` are exempt: they are rebuilt, or are a lower bound.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from kraft._core.batch import scan
-from kraft._core.checksum import crc32c
-from kraft._core.partition_directory import LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
+from kraft._core.bytes.batch import scan
+from kraft._core.bytes.checksum import crc32c
+from kraft._core.log.partition_directory import LOG, OFFSET_INDEX, TIME_INDEX, parse_segment_file
 from kraft.server.disk.files import SYNCED_OFFSET_FILE
 from tests.durability.recording import Call, Kind
 from tests.durability.replayed_disk import ReplayedDisk
@@ -35,25 +35,25 @@ _SLOTS = (0, 512)
 
 
 class BrokenRuleError(Exception):
-    """A call that came before what it depends on."""
+    """A call that came before another that it depends on."""
 
 
 class Rules:
-    """Watches a `ReplayedDisk`: `check` before each call is taken, `check_after` behind it."""
+    """Rules on a `ReplayedDisk`: call `check` before each system call, `check_after` after it."""
 
     def __init__(self, disk: ReplayedDisk, log_directory: str) -> None:
         self._disk = disk
         self._log = log_directory
-        #: Directories by the thread that gave a name in them and has not synced them yet.
+        #: Directories with an unsynced name, by the thread that created it.
         self._named: dict[int, str] = {}
         self._removed: str | None = None
         self._failed: set[int] = set()
         self._counts_of_segments: dict[int, tuple[bytes, int]] = {}
-        #: How often each rule was held against a call.
+        #: How often each rule was checked.
         self.counts: dict[str, int] = {}
 
     def check(self, call: Call) -> None:
-        """Raises BrokenRuleError where the call comes too early."""
+        """Raise BrokenRuleError where the call comes too early."""
         kind = call.kind
         if kind in _CHANGES and not self._is_note(call):
             self._hold("a name is synced next", self._named.get(call.thread) is None, call)
@@ -82,7 +82,7 @@ class Rules:
             self._hold("never tried again", call.inode not in self._failed, call)
 
     def check_after(self, call: Call) -> None:
-        """The notes of how far the log is synced, after a call that may have made them untrue."""
+        """Check the synced offsets, after a call that may have made them wrong."""
         inode = self._notes()
         if inode is None:
             return
@@ -119,7 +119,7 @@ class Rules:
         return is_write and self._disk.inodes.get(call.inode) is notes
 
     def _offsets_a_crash_may_leave(self, inode: Inode) -> Iterator[int]:
-        """What the slots say, and what they said before each write that is not synced."""
+        """Return the offsets in the slots, and those before each unsynced write."""
         content = bytearray(inode.durable)
         for change in [None, *inode.pending]:
             if change is not None:
@@ -128,7 +128,7 @@ class Rules:
                 yield _noted(bytes(content[start : start + 512]))
 
     def durable_log_end(self) -> int:
-        """Where the log ends at least, whatever a crash leaves."""
+        """Return the smallest log end after any crash."""
         directory = self._disk.directories[self._log]
         end: int | None = None
         for name in sorted({*directory.names} & {*directory.durable}):
@@ -142,7 +142,7 @@ class Rules:
         return end or 0
 
     def _durable_count(self, inode: Inode) -> int:
-        """How many offsets of a segment no crash takes away."""
+        """Return how many offsets of a segment survive any crash."""
         cuts = [size for size, data in inode.pending if data is None]
         content = inode.durable[: min(cuts, default=len(inode.durable))]
         known = self._counts_of_segments.get(id(inode))
@@ -154,6 +154,6 @@ class Rules:
 
 
 def _noted(slot: bytes) -> int:
-    """The offset in a slot of ``synced-offset-checkpoint``; -1 where it is not whole."""
+    """Return the offset in a slot of ``synced-offset-checkpoint``; -1 for an invalid slot."""
     checked = slot[:56]
     return int(checked[23:43]) if slot[56:65] == b"%08x\n" % crc32c(checked) else -1

@@ -1,4 +1,4 @@
-"""The proof of the real disk at any size: recorded workloads of one seed after the other.
+"""Run the proof of the real disk for many seeds.
 
 python -m tests.durability.run --first 1 --seeds 20 --operations 200
 """
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def prove(library: Path, seed: int, operations: int) -> dict[str, dict[str, int]] | None:
-    """The report of one seed, None where a promise was broken. Odd seeds write in parts."""
+    """Return the report of one seed, None where a promise was broken; odd seeds write in parts."""
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="kraft-", dir=base) as name:
         place = Path(os.path.realpath(name))

@@ -1,10 +1,10 @@
-"""Runs the recorded workload of a node's disk; the recorder is preloaded into this process.
+"""Run the recorded workload of a store; the recorder is preloaded into this process.
 
     python -m tests.durability.store_proof SCRATCH --seed 1 --operations 80
 
-SCRATCH is a directory that holds the recorded one, as `recorded` names it. The report is a line of
-JSON on standard output; what does not hold is an exception, and the exit code 1. ``--plant`` breaks
-the code first, by the name of a fault.
+SCRATCH contains the recorded directory, named as `recorded` expects. The report is a line of JSON
+on standard output; a failed check raises an exception, and the exit code is 1. ``--plant`` first
+plants the named fault in the code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def lower_one_slot(self: SyncedOffset, offset: int, epoch: int) -> None:
 
 
 def acknowledge_first(store: MetadataStore) -> None:
-    """The note of what is synced is written before the sync."""
+    """Write the synced offset before the sync."""
     store._synced_offset.raise_to(store.log.log_end_offset, store.log.last_epoch)
     store.log.sync()
 

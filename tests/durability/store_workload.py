@@ -1,10 +1,10 @@
-"""The workload of a node's disk on the operating system's files, recorded while it runs.
+"""The workload of a node's disk on real files, recorded while it runs.
 
-Owns what `Workload` does in its other form: every write goes through the threads of
-``server.disk.writer``, snapshots are made by each of their writers, columns are saved beside them,
-processes end without closing anything, and Kafka has written the log in between. After each
-operation the calls that it made are replayed one by one, held against `Rules`, and the disk stops
-after each of them in every way of `Loss`: what is left must keep every promise.
+A variant of `Workload`: every write goes through the threads of ``server.disk.writer``, each kind
+of snapshot writer is used, column checkpoints are saved, processes end without closing anything,
+and Kafka writes the log in between. After each operation its system calls are replayed one by one
+and checked by `Rules`, and the disk stops after each call in every way of `Loss`: the remaining
+files must keep every promise.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from concurrent.futures import Future
 from pathlib import Path
 from random import Random
 
-from kraft._core.column_checkpoint import columns_path, save_columns
-from kraft._core.disk import Disk, OsDisk
-from kraft._core.partition_directory import LOG
-from kraft._core.snapshot_file import snapshot_name
-from kraft._core.table import PartitionTable
+from kraft._core.log.disk import Disk, OsDisk
+from kraft._core.log.partition_directory import LOG
+from kraft._core.snapshot.column_checkpoint import columns_path, save_columns
+from kraft._core.snapshot.snapshot_file import snapshot_name
+from kraft._core.table.table import PartitionTable
 from kraft.raft.election_state import FILE_NAME as QUORUM_STATE
-from kraft.raft.messages import OffsetAndEpoch
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     Event,
     SnapshotRefused,
@@ -33,6 +32,7 @@ from kraft.raft.ready import (
     Write,
     Written,
 )
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.records import Record, Uuid, control, control_type, encode_control
 from kraft.records.batches import encode_records
 from kraft.records.classes import NoOp, Partition, Topic
@@ -45,15 +45,15 @@ from tests.simulation.disk import CrashDisk, Loss
 from tests.simulation.disk_workload import NOW_MS, BrokenPromiseError, Snapshot, Workload
 
 PATIENCE_S = 30.0
-#: One crash in so many is laid out as files, and one recovery in so many is crashed itself.
+#: One in this many crashes is written as files, and one in this many recoveries crashes too.
 LAID_OUT = 25
 CRASHED_RESTARTS = 100
-#: After the others a crash can leave nothing else than after the call before.
+#: After any other call a crash leaves the same states as after the previous call.
 CHANGES = (Kind.WRITE, Kind.TRUNCATE, Kind.CREATE, Kind.RENAME, Kind.UNLINK, Kind.MKDIR)
 
 
 class RecordedWorkload(Workload):
-    """``root`` is the recorded directory, ``scratch`` one beside it."""
+    """``root`` is the recorded directory, ``scratch`` another directory."""
 
     def __init__(self, root: Path, recording: Recording, scratch: Path, random: Random) -> None:
         super().__init__(OsDisk(), random, str(root))
@@ -67,12 +67,12 @@ class RecordedWorkload(Workload):
         self._loop = asyncio.new_event_loop()
         self._writer: WriterThread | None = None
         self._sequence = self._written = 0
-        self._told: list[Event] = []
+        self._events: list[Event] = []
         self._failures: list[BaseException] = []
-        #: Files of columns by path, as promised; and of one that comes just now.
+        #: Column checkpoints by path, as promised; and one in progress.
         self._columns: dict[str, bytes] = {}
         self._coming_columns: dict[str, bytes] = {}
-        #: Kafka has written and synced nothing: a crash may leave a log that is refused.
+        #: Kafka has written without a sync: a crash may leave a log that does not open.
         self._is_of_kafka = False
 
     def choices(self) -> list[tuple[Callable[[], None], int]]:
@@ -107,7 +107,7 @@ class RecordedWorkload(Workload):
         if isinstance(event, Written):
             self._written = event.write_sequence
         else:
-            self._told.append(event)
+            self._events.append(event)
 
     def _do(self, write: Write) -> SnapshotStored | SnapshotRefused | None:
         assert self._writer is not None
@@ -118,8 +118,8 @@ class RecordedWorkload(Workload):
             return None
         self._await_sync()
         self._settle()
-        told, self._told = self._told, []
-        stored = [each for each in told if isinstance(each, SnapshotStored | SnapshotRefused)]
+        events, self._events = self._events, []
+        stored = [each for each in events if isinstance(each, SnapshotStored | SnapshotRefused)]
         return stored[0] if stored else None
 
     def _await_sync(self) -> None:
@@ -131,7 +131,7 @@ class RecordedWorkload(Workload):
                 raise self._failures[0]
             await asyncio.sleep(0.0002)
 
-    # -- other ways to come by files
+    # -- other writers of files
 
     def _write_snapshot(self, id: OffsetAndEpoch, snapshot: Snapshot) -> None:
         way = self.random.randrange(3)
@@ -143,7 +143,7 @@ class RecordedWorkload(Workload):
             self._make_own_snapshot(id, snapshot)
 
     def _output_snapshot(self, id: OffsetAndEpoch, snapshot: Snapshot) -> None:
-        """As a controller does, while it goes on."""
+        """Write a snapshot as a controller does, while it runs."""
         output = SnapshotOutput(self.disk, self.directory, id)
         content = memoryview(snapshot.content)
         step = self.random.randint(50, 1500)
@@ -154,7 +154,7 @@ class RecordedWorkload(Workload):
         finished.result(PATIENCE_S)
 
     def _make_own_snapshot(self, id: OffsetAndEpoch, snapshot: Snapshot) -> None:
-        """As the library does, with columns beside it."""
+        """Write a snapshot as the library does, with a column checkpoint."""
         controls: list[Record] = []
         if snapshot.voters is not None:
             controls = [control.KRaftVersion(kraft_version=1), snapshot.voters.to_record()]
@@ -176,8 +176,8 @@ class RecordedWorkload(Workload):
         self._columns[columns] = self._coming_columns.pop(columns)
 
     def _write_as_kafka(self) -> None:
-        """Kafka ran here: it syncs a segment some time after it was rolled, and knows nothing of
-        what this package notes. Then the store is opened again.
+        """Write as Kafka does, which syncs a segment some time after rolling it, and ignores
+        ``synced-offset-checkpoint``. Then reopen the store.
         """
         self._end_writer()
         self.store.close()
@@ -205,7 +205,7 @@ class RecordedWorkload(Workload):
 
     def _settle(self) -> None:
         if not self._is_of_kafka:
-            # What was promised since the last call is so.
+            # Promises made since the last call hold from now on.
             self._crash()
         for call in self._recording.new():
             self.calls[call.kind.name] += 1
@@ -232,7 +232,7 @@ class RecordedWorkload(Workload):
                 ) from violation
 
     def _check_laid_out(self, left: CrashDisk) -> None:
-        """As files, opened by the calls of a real start."""
+        """Write the state after the crash as files, and open it like a real start."""
         root, self.root = self.root, str(self._scratch)
         directory, self.directory = self.directory, self.directory.replace(root, self.root)
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -248,7 +248,7 @@ class RecordedWorkload(Workload):
             self.root, self.directory = root, directory
 
     def _crash_restart(self, disk: CrashDisk) -> None:
-        """Crashes the recovery of a crashed disk at each of its steps."""
+        """Crash the recovery of a crashed disk at each of its steps."""
         stopped = CrashDisk.of(disk.files())
         lefts: list[CrashDisk] = []
         stopped.on_boundary = lambda: lefts.append(
@@ -272,7 +272,7 @@ class RecordedWorkload(Workload):
 
 
 def table_of(random: Random) -> PartitionTable:
-    """A few topics, of a few partitions each."""
+    """Return a table of a few topics with a few partitions each."""
     records: list[Record] = []
     for number in range(random.randint(1, 4)):
         id = Uuid(random.randbytes(16))

@@ -1,4 +1,4 @@
-"""Every writer of files under a kernel that writes less than it is asked, and that refuses."""
+"""Every writer of files under partial writes and failures of system calls."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from kraft._core.column_checkpoint import ColumnsRejected, load_columns
-from kraft._core.log import Log
-from kraft._core.snapshot_file import SnapshotReader
+from kraft._core.log.log import Log
+from kraft._core.snapshot.column_checkpoint import ColumnsRejected, load_columns
+from kraft._core.snapshot.snapshot_file import SnapshotReader
 from tests.durability.calls import CONTENT, WRITERS
 from tests.durability.conftest import Run
 from tests.durability.recording import FAIL, SHORTEN, Kind, Recording
 from tests.durability.replayed_disk import ReplayedDisk
 from tests.durability.rules import Rules
 
-#: The last note of 286 appends that lies whole in each slot.
+#: The last synced offset of 286 appends in each slot.
 NOTES = {0: b"%064d\n" % 284, 512: b"%064d\n" % 285}
 
 
 def write(run: Run, place: Path, writer: str, **settings: str) -> int:
-    """The exit code of a writer; its calls are held against the rules."""
+    """Run a writer, check its calls by the rules, and return its exit code."""
     directory = place / "node"
     replayed = ReplayedDisk(str(directory))
     rules = Rules(replayed, str(directory))
@@ -39,9 +39,7 @@ def written(directory: Path, writer: str) -> bytes:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_the_kernel_writes_in_part_is_written_to_its_end(
-    writer: str, run: Run, place: Path
-) -> None:
+def test_partial_writes_are_completed(writer: str, run: Run, place: Path) -> None:
     assert write(run, place, writer, **{SHORTEN: "7:2"}) == 0
     directory = place / "node"
     if writer == "log":
@@ -60,7 +58,7 @@ def test_what_the_kernel_writes_in_part_is_written_to_its_end(
             assert notes[position : position + len(note)] == note
 
 
-#: A part of the file's name; how many such calls succeed before, where the writer goes on then.
+#: A part of the file's name; the number of calls that succeed first; the writer continues then.
 REFUSED = [
     ("buffers", "w", "content", 3),
     ("buffers", "s", "content", 0),
@@ -78,7 +76,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("writer", "call", "name", "before"), REFUSED)
-def test_after_a_refusal_nothing_more_is_written(
+def test_after_a_failure_nothing_more_is_written(
     writer: str, call: str, name: str, before: int, run: Run, place: Path
 ) -> None:
     assert write(run, place, writer, **{FAIL: f"{call}:{name or '0'}:{before}"}) == 3

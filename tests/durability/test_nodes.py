@@ -1,4 +1,4 @@
-"""Real nodes of a quorum, recorded under load and killed: what they sent was on their disks."""
+"""Real nodes, recorded under load and killed: their disks had what their messages promised."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SETTINGS = {
     "controller.quorum.append.linger.ms": "0",
     "metadata.log.max.record.bytes.between.snapshots": "20000",
 }
-#: Of values without a controller; a controller's batches are larger.
+#: Without a controller; a controller's batches are larger.
 SMALL_SEGMENTS = {"internal.metadata.log.segment.bytes": "30000"}
 #: Changes of a node's disk between two crashes.
 BETWEEN_CRASHES = 40
 
 
 class NodeProof:
-    """Replays the recording of one node, holds it against its promises, and crashes it."""
+    """Replays the recording of one node, checks its promises, and crashes it."""
 
     def __init__(self, node: Controller, replayed: ReplayedDisk, promises: Promises) -> None:
         self._node = node
@@ -51,7 +51,7 @@ class NodeProof:
         self.counts: Counter[str] = Counter()
 
     def run(self, calls: list[Call], best: StoredLog | None) -> None:
-        """``best`` is the log of the quorum in the end, where it holds what was acknowledged."""
+        """``best`` is the quorum's log at the end, with all acknowledged records."""
         changes = 0
         for call in calls:
             self._rules.check(call)
@@ -133,7 +133,7 @@ class RecordedQuorum:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, node: Controller) -> None:
-        # No two lives of any node make the same numbers.
+        # No two processes write the same numbers.
         self._lives += 1
         self.processes[node.id] = subprocess.Popen(
             [sys.executable, "-m", self._program, node.file, node.data / "notes", str(self._lives)],
@@ -146,7 +146,7 @@ class RecordedQuorum:
         return self.place / f"calls-{node.id}"
 
     def notes(self, kind: bytes) -> int:
-        """How many lines of a kind all nodes have noted."""
+        """Return the number of notes of this kind of all nodes."""
         return sum(
             line.startswith(kind)
             for node in self.nodes
@@ -155,7 +155,7 @@ class RecordedQuorum:
         )
 
     def leader(self) -> Controller:
-        """The node that noted the latest epoch as its own."""
+        """Return the node whose note has the latest leader epoch."""
         epochs = {}
         for node in self.nodes:
             lines = (node.data / "notes").read_bytes().splitlines()
@@ -163,7 +163,7 @@ class RecordedQuorum:
         return max(self.nodes, key=lambda node: epochs[node.id])
 
     def kill(self, node: Controller) -> None:
-        """The recorder ends the process at once, and loses no call."""
+        """Kill a node; the recorder ends the process at once and loses no call."""
         with self.processes.pop(node.id) as process:
             process.send_signal(signal.SIGUSR2)
             assert process.wait(PATIENCE_S) == 128 + signal.SIGKILL
@@ -200,7 +200,7 @@ def quorum(place: Path, recorder: Path, program: str, **settings: str) -> Iterat
 
 
 def work(quorum: RecordedQuorum, kind: bytes, count: int) -> None:
-    """Load, the leader killed under it, started again, and load."""
+    """Make load, kill the leader, start it again, and make load."""
     for node in quorum.nodes:
         quorum.start(node)
     eventually(lambda: quorum.notes(kind), until=lambda many: many >= count)
@@ -212,7 +212,7 @@ def work(quorum: RecordedQuorum, kind: bytes, count: int) -> None:
     quorum.end()
 
 
-def test_what_nodes_sent_and_acknowledged_was_on_their_disks(place: Path, recorder: Path) -> None:
+def test_disks_had_what_nodes_sent_and_acknowledged(place: Path, recorder: Path) -> None:
     with quorum(place, recorder, LOAD) as nodes:
         work(nodes, b"A", 200)
         logs = [read_log(node.id, node.metadata_log) for node in nodes.nodes]
@@ -237,9 +237,7 @@ def test_controllers_that_make_snapshots_keep_what_they_sent(place: Path, record
 
 
 @pytest.mark.parametrize("dropped", ["s:.log", "s:quorum-state", "d:quorum-state"])
-def test_the_proof_of_nodes_finds_what_is_left_out(
-    dropped: str, place: Path, recorder: Path
-) -> None:
+def test_the_proof_of_nodes_finds_omitted_syncs(dropped: str, place: Path, recorder: Path) -> None:
     with quorum(place, recorder, LOAD, **{DROP: dropped}) as nodes:
         for node in nodes.nodes:
             nodes.start(node)

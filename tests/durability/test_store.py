@@ -1,6 +1,4 @@
-"""The proof of the real disk at the size of a commit, and faults planted to show that it can
-fail.
-"""
+"""The proof of the real disk at a small size, and planted faults that it must find."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ PROOF = ("-m", "tests.durability.store_proof")
 
 
 @pytest.mark.parametrize("shorten", ["", "1:100"], ids=["whole", "short"])
-def test_a_crash_between_any_two_calls_loses_nothing_that_was_promised(
+def test_a_crash_between_any_two_calls_breaks_no_promise(
     shorten: str, run: Run, place: Path
 ) -> None:
     settings = {SHORTEN: shorten} if shorten else {}
@@ -32,7 +30,7 @@ def test_a_crash_between_any_two_calls_loses_nothing_that_was_promised(
         assert report["rules"][rule] > 10, report
 
 
-#: What the code leaves out, and what finds it; each is a class of calls that do nothing.
+#: Omitted system calls by kind, each with the check that finds it.
 LEFT_OUT = {
     "no sync of any file": "s:",
     "no sync of the log": "s:.log",
@@ -49,7 +47,7 @@ LEFT_OUT = {
 
 
 def finds(run: Run, place: Path, *arguments: str, **settings: str) -> bool:
-    """Whether one of three seeds shows a fault."""
+    """Return whether one of three seeds finds the fault."""
     for seed in ("3", "5", "8"):
         for path in sorted((place / "node").rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
@@ -62,7 +60,7 @@ def finds(run: Run, place: Path, *arguments: str, **settings: str) -> bool:
 
 
 @pytest.mark.parametrize("fault", LEFT_OUT)
-def test_the_proof_finds_what_is_left_out(fault: str, run: Run, place: Path) -> None:
+def test_the_proof_finds_omitted_calls(fault: str, run: Run, place: Path) -> None:
     assert finds(run, place, **{DROP: LEFT_OUT[fault]})
 
 

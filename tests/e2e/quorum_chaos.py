@@ -1,9 +1,9 @@
 """A real quorum under load whose processes are killed, paused and stopped at random.
 
 ``python -m tests.e2e.quorum_chaos [--cycles 30] [--nodes 3] [--seed N] [--controllers]``. Each
-cycle does something to some of the nodes, starts what is dead, and asks for progress: what was
-asked for after that, acknowledged. Every few cycles all are killed at once and `quorum_audit` looks
-at what they left. The seed decides what is done to whom; the rest is up to the machine.
+cycle applies a fault to some of the nodes, starts the stopped ones, and waits for progress: the
+acknowledgement of a later request. Every few cycles all nodes are killed at once and `quorum_audit`
+checks their logs. The seed decides the faults and the nodes; timing depends on the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.e2e.quorum_audit import Audit, Notes
 from tests.e2e.quorum_controller_node import IN_FLIGHT as OPERATIONS_IN_FLIGHT
 from tests.e2e.quorum_load_node import IN_FLIGHT
 
-#: Elections and everything that waits are quick, so that much happens in little time.
+#: Short timeouts, so that many elections happen in little time.
 SETTINGS = {
     "controller.quorum.election.timeout.ms": "200",
     "controller.quorum.fetch.timeout.ms": "400",
@@ -36,20 +36,20 @@ SETTINGS = {
 CYCLES_AN_AUDIT = 10
 LOAD_NODE = "tests.e2e.quorum_load_node"
 CONTROLLER_NODE = "tests.e2e.quorum_controller_node"
-#: Far above what it takes on a busy machine; what is slower is taken for a standstill.
+#: Far above the time on a busy machine; slower progress counts as a standstill.
 PROGRESS_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 0.005
 
 
 class LoadedQuorum(LocalQuorum):
-    """Nodes that make load while they lead, and note what was acknowledged."""
+    """Nodes that make load while they lead, and write notes of the acknowledgements."""
 
     def __init__(self, directory: Path, count: int, *, has_controllers: bool = False) -> None:
-        # A batch of a large topic does not fit into the small segments.
+        # A batch of a large topic does not fit into small segments.
         size = 4 * 1024 * 1024 if has_controllers else 256 * 1024
         settings = SETTINGS | {"internal.metadata.log.segment.bytes": str(size)}
         if has_controllers:
-            # Snapshots are made all the time; the log is kept, as the audit reads all of it.
+            # Snapshots are frequent; the log is retained, as the audit reads all of it.
             settings["metadata.log.max.record.bytes.between.snapshots"] = "300000"
         super().__init__(directory / "nodes", count, settings)
         self.has_controllers = has_controllers
@@ -90,7 +90,7 @@ class LoadedQuorum(LocalQuorum):
             notes.read_on()
 
     def check_alive(self) -> None:
-        """A node that ended by itself is a finding."""
+        """Fail if a node ended by itself."""
         for node in self.nodes:
             if node.process is None or node.id in self.expected_dead or node.is_running:
                 continue
@@ -101,7 +101,7 @@ class LoadedQuorum(LocalQuorum):
 
 
 class Chaos:
-    """One run; ``done`` counts what was done."""
+    """One run; ``done`` counts the applied faults by name."""
 
     def __init__(self, quorum: LoadedQuorum, seed: int) -> None:
         self.quorum = quorum
@@ -150,7 +150,7 @@ class Chaos:
             self.quorum.kill(node)
         self.audit.check()
 
-    # -- what is done to them
+    # -- faults
 
     def kill_one(self) -> None:
         self.quorum.kill(self.any_node())
@@ -170,7 +170,7 @@ class Chaos:
             self.quorum.kill(node)
 
     def kill_while_starting(self) -> None:
-        """Recovery is interrupted, several times."""
+        """Interrupt the recovery of nodes, several times."""
         node = self.any_node()
         self.quorum.kill(node)
         for _ in range(self.draw.randint(1, 3)):
@@ -182,7 +182,7 @@ class Chaos:
         self.pause(self.any_node())
 
     def pause_leader(self) -> None:
-        """It wakes as a leader that others have deposed meanwhile, or is killed asleep."""
+        """Pause the leader: it resumes after another was elected, or is killed while paused."""
         self.pause(self.leader())
 
     def pause_leader_and_kill_another(self) -> None:
@@ -212,13 +212,13 @@ class Chaos:
         else:
             self.quorum.signal(node, signal.SIGCONT)
 
-    # -- what is waited for
+    # -- waiting
 
     def any_node(self) -> LocalNode:
         return self.draw.choice(self.quorum.nodes)
 
     def leader(self) -> LocalNode:
-        """The last that led for good."""
+        """Return the node that led last."""
         self.quorum.read_notes()
         notes = self.quorum.notes
         return max(self.quorum.nodes, key=lambda node: max(notes[node.id].epochs_led, default=-1))
@@ -227,7 +227,7 @@ class Chaos:
         time.sleep(self.draw.random() * at_most_s)
 
     def wait_or_ask_for_progress(self) -> None:
-        """With one node down the others go on."""
+        """With one node stopped the others continue."""
         if self.draw.random() < 0.5 and len(self.quorum.nodes) >= 3:
             self.await_progress()
         else:
@@ -240,7 +240,7 @@ class Chaos:
                 self.wait(0.1)
 
     def await_progress(self) -> None:
-        """Acknowledgements, more than what can have been asked for before now."""
+        """Wait for an acknowledgement of a request sent after this call."""
         in_flight = OPERATIONS_IN_FLIGHT if self.quorum.has_controllers else IN_FLIGHT
         wanted = self.draw.randint(in_flight + 1, 9 * in_flight)
         begin = time.monotonic()
@@ -270,14 +270,14 @@ def run(
     tell: Callable[[str], None],
     has_controllers: bool = False,
 ) -> Chaos:
-    """Raises AssertionError where something does not hold; then the directory has all there is."""
+    """Raises AssertionError for a failed check; the directory then has all files."""
     tell(f"seed {seed}, {nodes} nodes, {cycles} cycles")
     with LoadedQuorum(directory, nodes, has_controllers=has_controllers) as quorum:
         chaos = Chaos(quorum, seed)
         try:
             chaos.run(cycles, tell)
         finally:
-            # A paused process would not end when it is told to.
+            # A paused process does not handle SIGTERM.
             for node in quorum.nodes:
                 quorum.kill(node)
     return chaos
@@ -299,7 +299,7 @@ def main() -> None:
     def tell(line: str) -> None:
         print(f"{time.monotonic() - begin:8.1f} s  {line}", flush=True)
 
-    # It stays where something does not hold.
+    # After a failed check the directory is kept.
     directory = Path(tempfile.mkdtemp(prefix="quorum-chaos-"))
     tell(f"in {directory}")
     chaos = run(

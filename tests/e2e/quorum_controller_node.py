@@ -1,12 +1,11 @@
-"""A node of the quorum that asks its own controller while it is active, and notes the answers.
+"""A node that sends requests to its own controller while it leads, and notes the responses.
 
-``python -m tests.e2e.quorum_controller_node FILE NOTES INCARNATION`` is to `quorum_load_node` what
-a controller is to a log: topics are created and deleted, now and then one of so many partitions
-that it takes a metadata transaction. Brokers that exist only here register and beat. Notes, beside
-those of `quorum_load_node`:
+``python -m tests.e2e.quorum_controller_node FILE NOTES INCARNATION`` is `quorum_load_node` with a
+controller: it creates and deletes topics, some so large that they take a metadata transaction, and
+registers brokers and sends their heartbeats. Notes, beside those of `quorum_load_node`:
 
 ``C NUMBER PARTITIONS;``    topic ``t-NUMBER`` was created, and that was acknowledged
-``E NUMBER;``               its deletion is about to be asked for
+``E NUMBER;``               its deletion will be requested next
 ``D NUMBER;``               its deletion was acknowledged
 """
 
@@ -18,20 +17,22 @@ import random
 import sys
 from typing import Any
 
-from kraft.controller import NewTopic, TopicToDelete, requests
-from kraft.controller.brokers import RegistrationRequest
-from kraft.controller.operations import Operation
-from kraft.controller.sessions import Heartbeat
+from kraft.controller.brokers.broker_lifecycle import RegistrationRequest
+from kraft.controller.brokers.sessions import Heartbeat
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Operation
+from kraft.controller.topics.topic_creation import NewTopic
+from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import KraftError, NotControllerError, RequestTimedOutError
-from kraft.image import Endpoint, VersionRange
+from kraft.image import NodeEndpoint, VersionRange
 from kraft.metadata.identifiers import random_uuid
-from kraft.raft.ready import Role, RoleChange
+from kraft.raft.interface import Role, RoleChange
 from kraft.records import Uuid
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
 from tests.e2e.quorum_load_node import NUMBERS_A_LIFE
 
-#: Operations on their way at once, and how many partitions make a topic that takes many batches.
+#: Concurrent operations, and the partitions of a topic that takes many batches.
 IN_FLIGHT = 8
 LARGE = 12_000
 _PAUSE_S = 0.004
@@ -53,11 +54,11 @@ def topic_name(number: int) -> str:
 
 
 def broker(id: int) -> RegistrationRequest:
-    """Always the same incarnation: a new controller amends what an earlier one registered."""
+    """Return a registration, always of the same incarnation: a new controller updates it."""
     return RegistrationRequest(
         id,
         Uuid(b"incarnation " + id.to_bytes(4, "big")),
-        [Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0)],
+        [NodeEndpoint("PLAINTEXT", "127.0.0.1", 9092, 0)],
         _FEATURES,
         rack=f"rack-{id % 3}",
         log_dirs=[Uuid(b"a directory " + id.to_bytes(4, "big"))],
@@ -65,10 +66,10 @@ def broker(id: int) -> RegistrationRequest:
 
 
 class ControllerLoadNode(QuorumNode):
-    """Asks while it leads."""
+    """A node that sends requests to its controller while it leads."""
 
     def __init__(self, config: ServerConfig, notes_path: str, incarnation: int) -> None:
-        super().__init__(config, on_committed=self._committed, on_role=self._change_role)
+        super().__init__(config, on_committed=self._note_committed, on_role=self._change_role)
         self._notes = os.open(notes_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.write(self._notes, b"\n")
         self._next_number = incarnation * NUMBERS_A_LIFE
@@ -83,7 +84,7 @@ class ControllerLoadNode(QuorumNode):
         written = os.write(self._notes, line)
         assert written == len(line)
 
-    def _committed(self, high_watermark: int) -> None:
+    def _note_committed(self, high_watermark: int) -> None:
         self.note("H", high_watermark)
 
     def _change_role(self, change: RoleChange) -> None:
@@ -99,7 +100,8 @@ class ControllerLoadNode(QuorumNode):
         while not self.controller.controller.is_active:
             await asyncio.sleep(_PAUSE_S)
         epochs = {
-            id: await self.controller.submit(requests.register(broker(id))) for id in _BROKERS
+            id: await self.controller.submit(requests.register_broker(broker(id)))
+            for id in _BROKERS
         }
         beating = asyncio.get_running_loop().create_task(self._beat(epochs))
         try:
@@ -118,7 +120,9 @@ class ControllerLoadNode(QuorumNode):
         while True:
             for id, epoch in epochs.items():
                 beat = Heartbeat(id, epoch, self.controller.controller.committed_offset)
-                answer = self.controller.submit_heartbeat(requests.heartbeat(beat), id, epoch)
+                answer = self.controller.submit_heartbeat(
+                    requests.broker_heartbeat(beat), id, epoch
+                )
                 answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.sleep(_BEAT_EVERY_S if self._mine else 0.02)
 
@@ -137,7 +141,7 @@ class ControllerLoadNode(QuorumNode):
     async def _create(self, number: int, partitions: int) -> None:
         name = topic_name(number)
         topic = NewTopic(name, random_uuid(), partitions, 3)
-        response = await self._answer_of(requests.create([topic]))
+        response = await self._answer_of(requests.create_topics([topic]))
         if response is None:
             return
         created = response[name]
@@ -148,14 +152,16 @@ class ControllerLoadNode(QuorumNode):
 
     async def _delete(self, number: int) -> None:
         self.note("E", number)
-        response = await self._answer_of(requests.delete([TopicToDelete(topic_name(number))]))
+        response = await self._answer_of(
+            requests.delete_topics([TopicToDelete(topic_name(number))])
+        )
         if response is not None:
             (deleted,) = response
             assert deleted.error is None, deleted
             self.note("D", number)
 
     async def _answer_of(self, operation: Operation) -> Any:
-        """None where it cannot be said what became of it."""
+        """Return the response; None where its outcome is unknown."""
         assert self.controller is not None
         try:
             return await self.controller.submit(operation)

@@ -1,4 +1,4 @@
-"""Somebody at a node's port who may send anything: a raw socket, and Kafka's requests by hand."""
+"""A client that can send any bytes to a node's port, and Kafka's requests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from kraft.raft.messages import Request, Response
+from kraft.protocol.headers import Api, read_response_header, request_frame
+from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
+from kraft.raft.rpc import Request, Response
 from kraft.server.local_quorum import LOOPBACK
-from kraft.server.rpc.requests import encode_request
-from kraft.server.rpc.responses import decode_response
-from kraft.server.rpc.wire import API_OF_REQUEST, Api, read_response_header, request_frame
 
 #: Intruders come from another address of loopback than the nodes, so that they have limits of
 #: their own.
@@ -44,7 +43,7 @@ class Intruder:
         self.socket.sendall(data)
 
     def ask(self, request: Request, version: int | None = None) -> Response:
-        """The answer; ConnectionError where there is none."""
+        """Send a request and return the response; raise ConnectionError where there is none."""
         api = API_OF_REQUEST[type(request)]
         version = api.highest if version is None else version
         self.send(frame_of(request, version))
@@ -57,7 +56,7 @@ class Intruder:
         return self._receive(int.from_bytes(self._receive(4), "big"))
 
     def is_closed(self) -> bool:
-        """Waits for the node to close the connection; answers on the way are passed over."""
+        """Wait for the node to close the connection; skip responses before that."""
         try:
             while self.socket.recv(1 << 16):
                 pass

@@ -1,16 +1,16 @@
-"""A node of the quorum that makes its own load while it leads, and notes what it was told.
+"""A node that appends records while it leads, and notes the acknowledgements.
 
-``python -m tests.e2e.quorum_load_node FILE NOTES INCARNATION`` runs the same pieces as ``kraft
-server start FILE``, and ends with its standard input. Every note is one line at the end of NOTES,
-written with one system call before anything else happens, so that a kill leaves whole lines; one
-that was torn all the same has no semicolon at its end, and is none:
+``python -m tests.e2e.quorum_load_node FILE NOTES INCARNATION`` runs the same code as ``kraft server
+start FILE``, and ends when its standard input closes. Every note is one line appended to NOTES with
+one system call at the time of the event, so that a kill leaves whole lines. A torn line has no
+semicolon at its end and does not count:
 
-``L EPOCH;``                        this node leads, and its epoch has begun for good
-``H OFFSET;``                       everything below is committed, as far as this node knows
-``A NUMBER COUNT OFFSET EPOCH;``    so many records from this number on were acknowledged; the last
-                                    lies at this offset
+``L EPOCH;``                        this node leads; a record of its epoch is committed
+``H OFFSET;``                       the node's high watermark
+``A NUMBER COUNT OFFSET EPOCH;``    COUNT records from this number on were acknowledged; the last
+                                    is at this offset
 
-A record's number says everything of it: `record_value`. Numbers are never used twice.
+A record's number determines its value: `record_value`. No number is used twice.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ import random
 import sys
 import time
 
-from kraft._core.batch import BatchBuilder
+from kraft._core.bytes.batch import BatchBuilder
 from kraft.errors import NotControllerError, ThrottlingQuotaExceededError
-from kraft.raft.ready import Role, RoleChange
+from kraft.raft.interface import Role, RoleChange
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
 
-#: Numbers of one life of a node: no life makes as many.
+#: Numbers of one process of a node: no process uses as many.
 NUMBERS_A_LIFE = 1 << 32
-#: Appends on their way at once.
+#: Concurrent appends.
 IN_FLIGHT = 32
 _PAUSE_S = 0.002
 
 
 def record_value(number: int) -> bytes:
-    """The record of this number: short ones, and now and then one of several kilobytes."""
+    """Return the record of this number: most are short, some have several kilobytes."""
     size = 8 + (number * 2654435761 >> 7) % (6000 if number % 61 == 0 else 200)
     return (number.to_bytes(8, "big") * (size // 8 + 1))[:size]
 
 
 class LoadNode(QuorumNode):
-    """Appends while it leads."""
+    """A node that appends while it leads."""
 
     def __init__(self, config: ServerConfig, notes_path: str, incarnation: int) -> None:
         super().__init__(
             config,
-            on_committed=self._committed,
+            on_committed=self._note_committed,
             on_role=self._change_role,
-            # What is written is no metadata.
+            # The records are not metadata.
             has_controller=False,
         )
         self._notes = os.open(notes_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        # What a kill cut off in the middle of a line ends here.
+        # End a line that a kill may have torn.
         os.write(self._notes, b"\n")
         self._next_number = incarnation * NUMBERS_A_LIFE
         self._draw = random.Random(incarnation)
@@ -65,7 +65,7 @@ class LoadNode(QuorumNode):
         written = os.write(self._notes, line)
         assert written == len(line)
 
-    def _committed(self, high_watermark: int) -> None:
+    def _note_committed(self, high_watermark: int) -> None:
         self.note("H", high_watermark)
 
     def _change_role(self, change: RoleChange) -> None:
@@ -83,7 +83,7 @@ class LoadNode(QuorumNode):
             await asyncio.sleep(_PAUSE_S)
 
     def _append(self, epoch: int) -> None:
-        """Some records: as values, or as a finished batch, as a controller makes them."""
+        """Append records, as values or as a finished batch like a controller's."""
         assert self.driver is not None
         number, count = self._next_number, self._draw.choice((1, 1, 1, 2, 5))
         self._next_number += count

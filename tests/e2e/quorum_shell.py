@@ -1,7 +1,7 @@
-"""A quorum as people type it: properties files, ``kraft storage format``, ``kraft server start``.
+"""A quorum run by commands: properties files, ``kraft storage format``, ``kraft server start``.
 
-Owns running commands, and nodes in the foreground whose output is read while they run. Ports, files
-and what a node is called are a `Controller`'s.
+Runs commands, and nodes in the foreground whose output is read while they run. A `Controller` has
+the ports, files and names of a node.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kraft.metadata.identifiers import random_uuid
-from kraft.raft.messages import DescribeQuorumResponse
+from kraft.network.quorum_client import QuorumClient
+from kraft.raft.rpc import DescribeQuorumResponse
 from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, free_ports
-from kraft.server.network.quorum_client import QuorumClient
 from kraft.server.storage.format import FormatRequest, format_storage
 from tests.e2e.signals import heed_interrupts
 
 KRAFT = (sys.executable, "-m", "kraft")
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
-#: Far above what anything takes on a busy machine.
+#: Far above the time of any step on a busy machine.
 PATIENCE_S = 30.0
 
 T = TypeVar("T")
@@ -45,14 +45,14 @@ def kraft(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def printed(*arguments: object) -> str:
-    """What a command prints that does what it is asked."""
+    """Return the output of a command that must succeed."""
     ran = kraft(*arguments)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
 def eventually(look: Callable[[], T], *, until: Callable[[T], object] = bool) -> T:
-    """Looks again and again; what was seen when it was as wanted."""
+    """Repeat ``look`` until its result is true, and return that."""
     deadline = time.monotonic() + PATIENCE_S
     while not until(seen := look()):
         assert time.monotonic() < deadline, seen
@@ -61,7 +61,7 @@ def eventually(look: Callable[[], T], *, until: Callable[[T], object] = bool) ->
 
 
 def is_gone(pid: int) -> bool:
-    """No process of this id, or one that has ended and that nobody has asked after yet."""
+    """Return whether there is no process with this id, or only a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def is_gone(pid: int) -> bool:
 
 
 class Foreground:
-    """A command that runs until it is told to end; its output goes to a file."""
+    """A command that runs until a signal; its output goes to a file."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class Foreground:
         )
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         return self.output.read_text()
 
     def end(self, number: int) -> int:
-        """The exit code with which it answers a signal."""
+        """Send a signal and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
 
@@ -171,7 +171,7 @@ class Controller:
         self.running = Foreground(["server", "start", self.file], self.output)
 
     def start(self) -> None:
-        """Returns once the port is open."""
+        """Start it; return once the port is open."""
         self.launch()
         self.await_port()
 
@@ -180,9 +180,9 @@ class Controller:
         assert running is not None
 
         def is_up() -> bool:
-            told = running.told[self._said :]
-            assert running.process.poll() is None, told
-            return f"node {self.id} of cluster" in told
+            text = running.text[self._said :]
+            assert running.process.poll() is None, text
+            return f"node {self.id} of cluster" in text
 
         eventually(is_up)
 
@@ -195,7 +195,7 @@ class Controller:
 
 
 class Controllers:
-    """Several controllers with files, in one directory; none outlives the block."""
+    """Several controllers with files in one directory; leaving the block ends them."""
 
     def __init__(
         self, directory: Path, count: int, settings: Mapping[str, str] | None = None
@@ -225,7 +225,7 @@ class Controllers:
                     node.running = None
 
     def lay_out(self, nodes: Iterable[Controller]) -> None:
-        """Formats these with each other as the first voters."""
+        """Format these, with each other as the first voters."""
         nodes = list(nodes)
         voters = ",".join(f"{node.id}@{node.address}:{random_uuid()!s}" for node in nodes)
         request = FormatRequest(cluster_id=str(random_uuid()), initial_controllers=voters)
@@ -234,7 +234,7 @@ class Controllers:
             format_storage(config, request, timestamp_ms=time.time_ns() // 1_000_000)
 
     def form(self, nodes: Iterable[Controller]) -> None:
-        """Formats them, and starts them."""
+        """Format and start all."""
         nodes = list(nodes)
         self.lay_out(nodes)
         for node in nodes:
@@ -243,12 +243,12 @@ class Controllers:
             node.await_port()
 
     def described(self) -> DescribeQuorumResponse:
-        """What the leader says, without a command; waits for one."""
+        """Return the leader's description, without a command; wait for a leader."""
         with QuorumClient([(LOOPBACK, node.port) for node in self.all]) as client:
             return client.describe_quorum()
 
     def status(self) -> dict[str, Any]:
-        """``kraft quorum describe --status --json``; waits for a leader."""
+        """Return ``kraft quorum describe --status --json``; wait for a leader."""
         self.described()
         text = printed(
             *("quorum", "describe", "--status", "--json"), "--bootstrap-controller", self.bootstrap

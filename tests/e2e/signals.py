@@ -1,6 +1,6 @@
-"""Signals as a terminal gives them.
+"""Signals as a terminal sends them.
 
-A shell that starts jobs in the background has them ignore Ctrl-C, and what is ignored is inherited.
+A shell starts background jobs with Ctrl-C ignored, and child processes inherit this.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ import signal
 
 
 def heed_interrupts() -> None:
-    """For ``preexec_fn``: SIGINT does in the child what it does by default."""
+    """For ``preexec_fn``: restore SIGINT's default action in the child."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The ``kraft`` command as people start it: real processes, pipes and a terminal."""
+"""The ``kraft`` command in real processes, with pipes and a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kraft(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def on_a_terminal(*arguments: object, **environment: str) -> str:
-    """What the command prints where stdout and stderr are a terminal."""
+    """Return the command's output where stdout and stderr are a terminal."""
     ours, theirs = pty.openpty()
     env = {**PLAIN, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
     command = [*KRAFT, *map(str, arguments)]
@@ -59,7 +59,7 @@ def fingerprint(directory: Path) -> dict[str, tuple[str, int]]:
     }
 
 
-def test_help_lists_the_commands_and_what_exit_codes_mean() -> None:
+def test_help_lists_the_commands_and_exit_codes() -> None:
     ran = kraft("--help")
     assert ran.returncode == 0
     for command in ("open", "log", "topics", "brokers", "snapshot", "storage", "lab"):
@@ -113,7 +113,7 @@ def test_wrong_usage_is_code_2() -> None:
     assert kraft("topics", "describe").returncode == 2
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
+def test_a_closed_pipe_ends_it_without_an_error() -> None:
     command = [*KRAFT, "log", "dump", str(BROKER)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_it_with_130() -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
     ) as process:
         assert process.stdout is not None
-        # The dump is larger than a pipe holds, so it waits for a reader when the signal comes.
+        # The dump is larger than a pipe's buffer, so it waits for a reader when the signal comes.
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_it_with_130() -> None:
         assert errors == b""
 
 
-def test_a_pipe_gets_plain_words() -> None:
+def test_a_pipe_gets_plain_text() -> None:
     ran = kraft("open", CONTROLLER)
     assert "\x1b" not in ran.stdout
     assert "│" not in ran.stdout
@@ -157,12 +157,12 @@ def test_no_color_is_respected() -> None:
         assert "\x1b[3" not in printed
 
 
-def test_a_dumb_terminal_gets_plain_words() -> None:
+def test_a_dumb_terminal_gets_plain_text() -> None:
     printed = on_a_terminal("brokers", "list", "--from", CONTROLLER, TERM="dumb")
     assert printed.split()[:2] == ["ID", "RACK"]
 
 
-def test_json_on_a_terminal_is_json_all_the_same() -> None:
+def test_json_on_a_terminal_is_plain_json() -> None:
     document = json.loads(on_a_terminal("open", CONTROLLER, "--json"))
     described = json.loads(kraft("topics", "describe", "--from", CONTROLLER, "--json").stdout)
     assert document["topics"]["count"] == len(described)

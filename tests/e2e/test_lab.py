@@ -1,4 +1,4 @@
-"""``kraft lab million`` as a command: what it prints, how it ends, what it leaves."""
+"""``kraft lab million`` as a command: its output, exit codes and files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(place: Path, *arguments: str, cwd: Path | None = None) -> subprocess.Com
     )
 
 
-def test_json_holds_the_seed_every_stage_and_the_checks(temporary_place: Path) -> None:
+def test_json_has_the_seed_every_stage_and_the_checks(temporary_place: Path) -> None:
     ended = run(temporary_place, *SMALL, "--json")
     assert (ended.returncode, ended.stderr) == (0, "")
     document = json.loads(ended.stdout)
@@ -79,7 +79,7 @@ def test_json_holds_the_seed_every_stage_and_the_checks(temporary_place: Path) -
     assert list(temporary_place.iterdir()) == []
 
 
-def test_people_get_the_seed_the_table_and_the_verdict(temporary_place: Path) -> None:
+def test_the_text_has_the_seed_the_table_and_the_verdict(temporary_place: Path) -> None:
     ended = run(temporary_place, *SMALL, "--keep")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("Cluster\n")
@@ -109,7 +109,7 @@ def test_without_a_seed_the_error_says_how_to_name_one(temporary_place: Path) ->
         (["--dir", str(Path(__file__).parent)], 1, "is not empty"),
     ],
 )
-def test_what_cannot_be_run_is_told_in_one_line(
+def test_invalid_options_are_one_line_errors(
     arguments: list[str], code: int, words: str, temporary_place: Path
 ) -> None:
     ended = run(temporary_place, *arguments)
@@ -120,7 +120,7 @@ def test_what_cannot_be_run_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_stopped_says_so_in_one_line_and_leaves_nothing(
+def test_an_interrupted_run_prints_one_line_and_leaves_no_files(
     number: signal.Signals, temporary_place: Path
 ) -> None:
     process = subprocess.Popen(
@@ -144,11 +144,11 @@ def test_a_run_that_is_stopped_says_so_in_one_line_and_leaves_nothing(
         process.wait()
     assert process.returncode == 130
     assert out == ""
-    assert err == "interrupted: nothing is left behind\n"
+    assert err == "interrupted: no files are left\n"
     assert list(temporary_place.iterdir()) == []
 
 
-def test_a_trace_is_written_and_summed_up(tmp_path: Path, temporary_place: Path) -> None:
+def test_a_trace_is_written_and_summarised(tmp_path: Path, temporary_place: Path) -> None:
     path = tmp_path / "million.trace"
     ended = run(temporary_place, *SMALL, "--trace", str(path), "--json")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -160,11 +160,11 @@ def test_a_trace_is_written_and_summed_up(tmp_path: Path, temporary_place: Path)
     assert shown["settings"] == json.loads(ended.stdout)["settings"]
     append = next(kind for kind in document["kinds"] if kind["what"] == "append")
     assert 0 < append["p50Seconds"] <= append["p99Seconds"] <= append["worstSeconds"]
-    # A second run does not write over it.
+    # A second run does not overwrite it.
     again = run(temporary_place, *SMALL, "--trace", str(path))
     assert again.returncode == 1
-    assert "is there already" in again.stderr
-    # Cut short it is still read, and the exit code says so.
+    assert "already exists" in again.stderr
+    # A truncated trace is still read, and the exit code reports it.
     data = path.read_bytes()
     path.write_bytes(data[:-5])
     torn = summary(path)
@@ -174,7 +174,7 @@ def test_a_trace_is_written_and_summed_up(tmp_path: Path, temporary_place: Path)
     path.write_bytes(b"nonsense")
     refused = summary(path)
     assert refused.returncode == 1
-    assert refused.stderr.startswith("error: no trace: ")
+    assert refused.stderr.startswith("error: not a trace: ")
 
 
 def summary(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""A quorum by its commands: formatted, started, described, its voters changed, stopped."""
+"""A quorum run by commands: format, start, describe, change voters, stop."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.e2e.quorum_shell import (
 )
 from tests.e2e.signals import heed_interrupts
 
-#: No test lives to see a follower give up its leader: who follows it, was told to.
+#: Longer than any test: a follower changes its leader only when another is elected.
 NEVER = {
     "controller.quorum.fetch.timeout.ms": "600000",
     "controller.quorum.election.timeout.ms": "300",
 }
 
 
-def test_one_node_from_an_empty_directory_to_its_end(tmp_path: Path) -> None:
+def test_one_node_from_an_empty_directory_to_its_stop(tmp_path: Path) -> None:
     with Controllers(tmp_path, 1) as quorum:
         (node,) = quorum.all
         refused = kraft("server", "start", node.file)
@@ -39,8 +39,8 @@ def test_one_node_from_an_empty_directory_to_its_end(tmp_path: Path) -> None:
         assert "kraft storage format" in refused.stderr
 
         cluster_id = printed("storage", "random-uuid").strip()
-        told = node.format(cluster_id, "--standalone")
-        assert told.startswith(f"Formatting dynamic metadata voter directory {node.data}")
+        output = node.format(cluster_id, "--standalone")
+        assert output.startswith(f"Formatting dynamic metadata voter directory {node.data}")
         node.start()
 
         status = quorum.status()
@@ -58,13 +58,13 @@ def test_one_node_from_an_empty_directory_to_its_end(tmp_path: Path) -> None:
 
 
 def quorum_refuses(address: str) -> bool:
-    """Nobody listens there, which is said at once and with the address."""
+    """Check that an unreachable address is an error at once, with the address."""
     ran = kraft("quorum", "describe", "--replication", "--bootstrap-controller", address)
     return ran.returncode == 1 and f"{address}: " in ran.stderr and "refused" in ran.stderr
 
 
 def test_the_node_of_the_readme(tmp_path: Path) -> None:
-    """Its file and its commands as they are typed, but for a port that is free."""
+    """The README's file and commands, with a free port."""
     page = (Path(__file__).parents[2] / "README.md").read_text()
     (properties,) = re.findall(r"^```\n(process\.roles=.*?)^```", page, re.MULTILINE | re.DOTALL)
     (commands,) = re.findall(r"^```sh\n(kraft storage.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -85,8 +85,8 @@ def test_the_node_of_the_readme(tmp_path: Path) -> None:
             while "node 1 of cluster" not in (line := shell.stdout.readline()):
                 assert line, "it ended"
             address = f"localhost:{port}"
-            told = printed("quorum", "describe", "--status", "--bootstrap-controller", address)
-            assert re.search(r"^LeaderId: +1$", told, re.MULTILINE)
+            output = printed("quorum", "describe", "--status", "--bootstrap-controller", address)
+            assert re.search(r"^LeaderId: +1$", output, re.MULTILINE)
             shell.send_signal(signal.SIGTERM)
             assert shell.wait(PATIENCE_S) == 0
         finally:
@@ -106,17 +106,17 @@ def test_a_port_that_is_in_use_is_named(tmp_path: Path) -> None:
         )
 
 
-def test_what_is_not_understood_in_a_file_is_named(tmp_path: Path) -> None:
+def test_unknown_settings_in_a_file_are_reported(tmp_path: Path) -> None:
     settings = {"controller.quorum.fetch.timeout": "5", "log.cleaner.threads": "3", "my.own": "x"}
     with Controllers(tmp_path, 1, settings) as quorum:
         (node,) = quorum.all
         quorum.form([node])
         assert node.running is not None
-        told = node.running.told
-        assert re.search(r"line 7: controller\.quorum\.fetch\.timeout is not understood", told)
-        assert "did you mean controller.quorum.fetch.timeout.ms?" in told
-        assert "my.own is not understood" in told
-        assert "known to Kafka, has no effect here: log.cleaner.threads" in told
+        output = node.running.text
+        assert re.search(r"line 7: controller\.quorum\.fetch\.timeout is unknown", output)
+        assert "did you mean controller.quorum.fetch.timeout.ms?" in output
+        assert "my.own is unknown" in output
+        assert "these settings of Kafka have no effect here: log.cleaner.threads" in output
     refused = kraft("server", "start", node.file, "--override", "node.id=one")
     assert refused.returncode == 1
     assert "node.id" in refused.stderr
@@ -124,7 +124,7 @@ def test_what_is_not_understood_in_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
-    """The leader is stopped, and its successor leads without any timeout to be waited for."""
+    """The leader stops, and its successor leads without an election timeout."""
     with Controllers(tmp_path, 4, NEVER) as quorum:
         voters, newcomer = quorum.all[:3], quorum.all[3]
         quorum.form(voters)
@@ -136,7 +136,7 @@ def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
         following = quorum.described()
         assert following.leader_id not in (-1, leader.id)
         assert following.epoch > status["LeaderEpoch"]
-        # A leader of a moment knows of none before the first record of its epoch is committed.
+        # A new leader knows no observers before the first record of its epoch is committed.
         eventually(lambda: quorum.described().high_watermark >= status["HighWatermark"])
         leader.start()
 
@@ -156,7 +156,7 @@ def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
         twice = kraft("quorum", "add-controller", "-c", newcomer.file, *bootstrap)
         assert twice.returncode == 1
         assert "DUPLICATE_VOTER" in twice.stderr
-        assert "it is this very directory: nothing is left to do" in twice.stderr
+        assert "the voter has the same directory id: it was added before" in twice.stderr
 
         removal = ("quorum", "remove-controller", "-i", "4", "-d", match[1], *bootstrap)
         assert printed(*removal) == f"Removed KRaft controller 4 with directory id {match[1]}\n"
@@ -167,11 +167,11 @@ def test_three_nodes_hand_over_and_change_their_voters(tmp_path: Path) -> None:
 
         for node in quorum.all:
             assert node.running is not None
-            assert "Traceback" not in node.running.told
+            assert "Traceback" not in node.running.text
             assert node.stop(signal.SIGTERM) == 0
 
 
-def test_a_lost_disk_and_a_lost_majority_are_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_lost_disk_and_a_lost_majority_are_reported_with_a_remedy(tmp_path: Path) -> None:
     with Controllers(tmp_path, 3, {"controller.quorum.fetch.timeout.ms": "1000"}) as quorum:
         quorum.form(quorum.all)
         leader = quorum.described().leader_id
@@ -180,7 +180,7 @@ def test_a_lost_disk_and_a_lost_majority_are_told_with_what_to_do(tmp_path: Path
         old = next(v for v in quorum.described().voters if v.key.id == first.id).key.directory_id
         cluster_id = quorum.status()["ClusterId"]
 
-        # The disk of one is lost: its new directory cannot be added before the old one is removed.
+        # One node loses its disk: its new directory cannot be added before the old one is removed.
         assert first.stop(signal.SIGTERM) == 0
         shutil.rmtree(first.data)
         first.format(cluster_id, "--no-initial-controllers")
@@ -196,14 +196,14 @@ def test_a_lost_disk_and_a_lost_majority_are_told_with_what_to_do(tmp_path: Path
 
         for node in (first, second):
             node.stop(signal.SIGKILL)
-        # The leader resigns soon, as nobody fetches.
+        # The leader resigns soon, since no voter fetches.
         describe = ("quorum", "describe", "--status", *bootstrap)
         eventually(lambda: kraft(*describe).returncode == 1)
         began = time.monotonic()
         lost = kraft(*describe)
         assert "1 of 3 controllers answered" in lost.stderr
-        assert "nobody leads" in lost.stderr
-        assert "the time is over" not in lost.stderr
+        assert "no controller leads" in lost.stderr
+        assert "the deadline has passed" not in lost.stderr
         assert time.monotonic() - began < 15
 
 
@@ -211,12 +211,12 @@ def voter_ids(quorum: Controllers) -> list[int]:
     return sorted(voter.key.id for voter in quorum.described().voters)
 
 
-def test_describe_tells_people_and_programs_and_goes_on_when_watching(tmp_path: Path) -> None:
+def test_describe_prints_text_and_json_and_repeats_with_watch(tmp_path: Path) -> None:
     with Controllers(tmp_path, 1) as quorum:
         quorum.form(quorum.all)
         describe = ("quorum", "describe", "--bootstrap-controller", quorum.bootstrap)
-        told = printed(*describe, "--status")
-        assert re.match(r"ClusterId: +\S{22}\nLeaderId: +1\nLeaderEpoch: +1\n", told)
+        output = printed(*describe, "--status")
+        assert re.match(r"ClusterId: +\S{22}\nLeaderId: +1\nLeaderEpoch: +1\n", output)
         rows = printed(*describe, "--replication").splitlines()
         assert rows[0].split() == [
             *("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp"),
@@ -241,7 +241,7 @@ def test_describe_tells_people_and_programs_and_goes_on_when_watching(tmp_path: 
             assert process.wait(10) == 130
 
 
-def test_damage_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_damage_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with Controllers(tmp_path, 1) as quorum:
         (node,) = quorum.all
         quorum.form([node])

@@ -1,4 +1,4 @@
-"""A disk that refuses under a running node: the process ends, says why, and never tries again."""
+"""A disk that fails under a running node: the process ends with a reason, and retries nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from tests.e2e.quorum_audit import Audit, Notes
 from tests.e2e.quorum_shell import PATIENCE_S, PLAIN, Controller, Controllers, eventually
 
-#: A file may grow to this much, as on a disk that is full.
+#: The limit of a file's size, as on a full disk.
 LARGEST_FILE = 256 * 1024
-#: Syncs of the log that succeed.
+#: Syncs of the log that succeed before the first failure.
 GOOD_SYNCS = 100
 
 Loaded = subprocess.Popen[str]
@@ -35,7 +35,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     is_limited: bool = False,
 ) -> Loaded:
-    """A node that makes load, as long as its standard input is open."""
+    """Run a node that makes load until its standard input closes."""
     return Loaded(
         [sys.executable, "-m", "tests.e2e.quorum_load_node", node.file, notes, str(life)],
         stdin=subprocess.PIPE,
@@ -48,7 +48,7 @@ def load(
 
 @pytest.fixture
 def failing_sync(tmp_path: Path) -> dict[str, str]:
-    """The environment in which a sync fails."""
+    """Return the environment in which a sync fails."""
     compiler = os.environ.get("CC") or shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("needs a C compiler and a linker that preloads")
@@ -61,10 +61,10 @@ def failing_sync(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("what", ["write", "sync"])
-def test_what_the_disk_refuses_ends_the_node_and_loses_nothing(
+def test_a_disk_failure_ends_the_node_and_loses_nothing(
     what: str, failing_sync: dict[str, str], tmp_path: Path
 ) -> None:
-    """What was acknowledged until then is there, and the next life goes on from it."""
+    """The acknowledged records are in the log, and the next process continues it."""
     with Controllers(tmp_path, 1, {"controller.quorum.append.linger.ms": "0"}) as quorum:
         (node,) = quorum.all
         quorum.lay_out([node])
@@ -75,12 +75,12 @@ def test_what_the_disk_refuses_ends_the_node_and_loses_nothing(
             process, words = load(node, notes_path, 1, environment=failing_sync), "Input/output"
         with process:
             assert process.stderr is not None
-            code, told = process.wait(PATIENCE_S), process.stderr.read()
-        assert code == 1, told
-        assert told.count("this node stops") == 1
-        assert words in told
-        assert str(node.metadata_log) in told
-        assert "a sync was tried again" not in told
+            code, output = process.wait(PATIENCE_S), process.stderr.read()
+        assert code == 1, output
+        assert output.count("this node stops") == 1
+        assert words in output
+        assert str(node.metadata_log) in output
+        assert "a sync was tried again" not in output
 
         audit = Audit({1: node.metadata_log}, {1: Notes(notes_path)})
         audit.check()

@@ -1,4 +1,4 @@
-"""A running quorum while strangers take all they can get: connections, observers, log lines.
+"""A running quorum under clients that take all they can: connections, observers, log lines.
 
 The nodes run under ``ulimit -n 1024``, as many a shell and container has it.
 """
@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from kraft.raft import messages as m
-from kraft.raft.messages import FetchRequest
+from kraft.network.quorum_client import QuorumClient
+from kraft.raft import rpc as m
+from kraft.raft.rpc import FetchRequest
 from kraft.raft.voters import ReplicaKey
 from kraft.server.descriptors import raise_soft_limit
 from kraft.server.local_quorum import LOOPBACK
-from kraft.server.network.quorum_client import QuorumClient
 from tests.e2e.quorum_intruder import Intruder, frame_of
 from tests.e2e.quorum_shell import Foreground, eventually, is_gone
 from tests.e2e.signals import heed_interrupts
@@ -57,7 +57,7 @@ def described(ports: list[int]) -> m.DescribeQuorumResponse:
 
 
 @pytest.mark.parametrize("what", ["silent", "known"])
-def test_a_crowd_of_connections_neither_ends_nodes_nor_keeps_voters_out(
+def test_many_connections_neither_end_nodes_nor_keep_voters_out(
     what: str, crowded: tuple[Foreground, Any]
 ) -> None:
     quorum, document = crowded
@@ -73,7 +73,7 @@ def test_a_crowd_of_connections_neither_ends_nodes_nor_keeps_voters_out(
                     with contextlib.suppress(ConnectionError):
                         intruder.ask(m.DescribeQuorumRequest())
         for one in document["controllers"]:
-            # It was 1,021: one file more than three ended the node.
+            # It was 1,021: with only three free files the node ended.
             open_now = len(os.listdir(f"/proc/{one['pid']}/fd"))
             assert open_now <= DESCRIPTORS - 256, one
         # A vote writes quorum-state: it opens a file, and a connection to the other voter.
@@ -90,7 +90,7 @@ def test_a_crowd_of_connections_neither_ends_nodes_nor_keeps_voters_out(
         assert not is_gone(one["pid"]), log
         assert "Too many open files" not in log
         assert f"the limit of open files is {DESCRIPTORS}" in log
-        # A line a second, and the counts are of all that were closed.
+        # One line a second; the counts add up to the closed connections.
         path = Path(one["log"])
         eventually(lambda path=path: closed_in(path) >= CROWD - 600)
         assert closed_in(path) <= CROWD
@@ -98,7 +98,7 @@ def test_a_crowd_of_connections_neither_ends_nodes_nor_keeps_voters_out(
 
 
 def closed_in(log: Path) -> int:
-    """How many connections a node closed for others, as it says itself."""
+    """Return the number of connections that a node closed above its limit, from its log."""
     lines = [line for line in log.read_text().splitlines() if "closed one of 127.0.0.2" in line]
     return sum(
         int(line.split("too many connections: ")[1].split()[0]) if " more, " in line else 1
@@ -115,7 +115,7 @@ def test_a_thousand_brokers_of_one_host_connect_five_times_each(tmp_path: Path) 
         (port,) = ports_of(document)
         epoch = document["leaderEpoch"]
         for first in range(1000, 2000, 20):
-            # As many at once as the system's backlog holds.
+            # As many at once as the backlog has room for.
             brokers = [stack.enter_context(Intruder(port)) for _ in range(100)]
             for place, broker in enumerate(brokers):
                 key = ReplicaKey(first + place // 5)
@@ -127,7 +127,7 @@ def test_a_thousand_brokers_of_one_host_connect_five_times_each(tmp_path: Path) 
         assert quorum.end(signal.SIGINT) == 130
 
 
-def test_made_up_observers_take_neither_memory_nor_leadership(
+def test_many_false_observers_cost_neither_memory_nor_the_leadership(
     crowded: tuple[Foreground, Any],
 ) -> None:
     _, document = crowded
@@ -159,11 +159,11 @@ def resident_mib(pid: int) -> float:
     return pages * resource.getpagesize() / (1 << 20)
 
 
-def test_with_next_to_no_descriptors_a_node_says_so_and_does_not_start(tmp_path: Path) -> None:
+def test_without_free_descriptors_a_node_reports_it_and_does_not_start(tmp_path: Path) -> None:
     def hardly_any() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 
     command = ["up", "--controllers", "1"]
     with Foreground(command, tmp_path / "up.err", preexec=hardly_any) as quorum:
         assert quorum.process.wait(30) == 1
-        assert "the limit of open files is 300, and this node needs at least" in quorum.told
+        assert "the limit of open files is 300, and this node needs at least" in quorum.text

@@ -1,5 +1,6 @@
-"""Bad input at the port of a running node: the right error code or a closed connection, and the
-quorum goes on as if nothing had been: the same leader in the same epoch, no process lost.
+"""Bad input at the port of a running node: the right error code or a closed connection.
+
+The quorum is undisturbed: the same leader in the same epoch, no process lost.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from kraft.raft import messages as m
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft import errors
+from kraft.network.quorum_client import QuorumClient
+from kraft.raft import rpc as m
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
 from kraft.server.local_quorum import LOOPBACK, LocalNode, LocalQuorum
-from kraft.server.network.quorum_client import QuorumClient
 from tests.e2e.quorum_intruder import Intruder, frame_of
 from tests.e2e.quorum_shell import eventually
 
@@ -27,17 +29,17 @@ IDLE_MS = 1500
 SETTINGS = {
     "max.connections.per.ip": str(CONNECTIONS),
     "connections.max.idle.ms": str(IDLE_MS),
-    # Nobody is elected while a test takes its time.
+    # No election may happen during a slow test.
     "controller.quorum.fetch.timeout.ms": "10000",
 }
-NOT_LEADER = m.NOT_LEADER_OR_FOLLOWER
+NOT_LEADER = errors.NOT_LEADER_OR_FOLLOWER
 FOREIGN = "AAAAAAAAAAAAAAAAAAAAAQ"
 STRANGER = ReplicaKey(99, Uuid(b"\x63" * 16))
 NOWHERE = (Endpoint("CONTROLLER", LOOPBACK, 1),)
 
 
 class Target:
-    """A quorum of three, its leader, and what must be the same afterwards."""
+    """A quorum of three, with its leader and epoch, which must be the same afterwards."""
 
     def __init__(self, quorum: LocalQuorum) -> None:
         self.quorum = quorum
@@ -75,7 +77,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def eventually_described(quorum: LocalQuorum) -> LocalQuorum:
-    """Once all its nodes listen and it has a leader that the client finds."""
+    """Return the description, once all nodes listen and the client finds a leader."""
 
     def is_up() -> bool:
         with contextlib.suppress(Exception):
@@ -93,7 +95,7 @@ def _undisturbed(target: Target) -> Iterator[None]:
     target.goes_on()
 
 
-def test_another_clusters_requests_are_refused(target: Target) -> None:
+def test_requests_of_another_cluster_are_rejected(target: Target) -> None:
     epoch, leader, follower = target.epoch + 5, target.leader_key, target.follower_key
     requests: list[m.Request] = [
         m.VoteRequest(FOREIGN, epoch, STRANGER, leader, 0, 1 << 40),
@@ -103,29 +105,29 @@ def test_another_clusters_requests_are_refused(target: Target) -> None:
         m.FetchSnapshotRequest(FOREIGN, follower, target.epoch, m.OffsetAndEpoch(0, 0), 0),
         m.AddRaftVoterRequest(FOREIGN, 1000, STRANGER, NOWHERE),
         m.RemoveRaftVoterRequest(FOREIGN, follower),
-        m.UpdateRaftVoterRequest(FOREIGN, target.epoch, follower, NOWHERE, VersionRange(0, 1)),
+        m.UpdateRaftVoterRequest(FOREIGN, target.epoch, follower, NOWHERE, KRaftVersionRange(0, 1)),
     ]
     for request in requests:
         with Intruder(target.leader.port) as intruder:
-            assert intruder.ask(request).error == m.INCONSISTENT_CLUSTER_ID, request
+            assert intruder.ask(request).error == errors.INCONSISTENT_CLUSTER_ID, request
 
 
-def test_epochs_that_are_not_the_present_one_are_refused(target: Target) -> None:
+def test_requests_of_other_epochs_are_rejected(target: Target) -> None:
     cluster, epoch, follower = target.cluster_id, target.epoch, target.follower_key
     snapshot = m.OffsetAndEpoch(0, 0)
     expected: list[tuple[m.Request, int]] = [
-        (m.VoteRequest(cluster, epoch - 1, follower, None, 0, 0), m.INVALID_REQUEST),
-        (m.BeginQuorumEpochRequest(cluster, epoch - 1, 2, None), m.FENCED_LEADER_EPOCH),
-        (m.EndQuorumEpochRequest(cluster, epoch - 1, 2, ()), m.FENCED_LEADER_EPOCH),
-        (m.FetchRequest(cluster, follower, epoch - 1, 0, 0), m.FENCED_LEADER_EPOCH),
-        (m.FetchRequest(cluster, follower, epoch + 1, 0, 0), m.UNKNOWN_LEADER_EPOCH),
+        (m.VoteRequest(cluster, epoch - 1, follower, None, 0, 0), errors.INVALID_REQUEST),
+        (m.BeginQuorumEpochRequest(cluster, epoch - 1, 2, None), errors.FENCED_LEADER_EPOCH),
+        (m.EndQuorumEpochRequest(cluster, epoch - 1, 2, ()), errors.FENCED_LEADER_EPOCH),
+        (m.FetchRequest(cluster, follower, epoch - 1, 0, 0), errors.FENCED_LEADER_EPOCH),
+        (m.FetchRequest(cluster, follower, epoch + 1, 0, 0), errors.UNKNOWN_LEADER_EPOCH),
         (
             m.FetchSnapshotRequest(cluster, follower, epoch - 1, snapshot, 0),
-            m.FENCED_LEADER_EPOCH,
+            errors.FENCED_LEADER_EPOCH,
         ),
         (
             m.FetchSnapshotRequest(cluster, follower, epoch + 1, snapshot, 0),
-            m.UNKNOWN_LEADER_EPOCH,
+            errors.UNKNOWN_LEADER_EPOCH,
         ),
     ]
     for request, error in expected:
@@ -134,41 +136,49 @@ def test_epochs_that_are_not_the_present_one_are_refused(target: Target) -> None
         assert response.error == error, (request, response)
 
 
-def test_strangers_are_no_voters(target: Target) -> None:
+def test_unknown_replicas_are_not_voters(target: Target) -> None:
     cluster, epoch, follower = target.cluster_id, target.epoch, target.follower_key
-    update = m.UpdateRaftVoterRequest(cluster, epoch, STRANGER, NOWHERE, VersionRange(0, 1))
-    # What each answers: first who leads, then who follows.
+    update = m.UpdateRaftVoterRequest(cluster, epoch, STRANGER, NOWHERE, KRaftVersionRange(0, 1))
+    # The errors of the leader, then of a follower.
     expected: list[tuple[m.Request, int, int]] = [
-        (m.RemoveRaftVoterRequest(cluster, STRANGER), m.VOTER_NOT_FOUND, NOT_LEADER),
-        (update, m.VOTER_NOT_FOUND, NOT_LEADER),
-        # Nobody answers at its endpoint, so that what it supports is not known.
-        (m.AddRaftVoterRequest(cluster, 500, STRANGER, NOWHERE), m.REQUEST_TIMED_OUT, NOT_LEADER),
-        (m.AddRaftVoterRequest(cluster, 500, follower, NOWHERE), m.DUPLICATE_VOTER, NOT_LEADER),
+        (m.RemoveRaftVoterRequest(cluster, STRANGER), errors.VOTER_NOT_FOUND, NOT_LEADER),
+        (update, errors.VOTER_NOT_FOUND, NOT_LEADER),
+        # Its endpoint does not answer, so that its supported versions are unknown.
+        (
+            m.AddRaftVoterRequest(cluster, 500, STRANGER, NOWHERE),
+            errors.REQUEST_TIMED_OUT,
+            NOT_LEADER,
+        ),
+        (
+            m.AddRaftVoterRequest(cluster, 500, follower, NOWHERE),
+            errors.DUPLICATE_VOTER,
+            NOT_LEADER,
+        ),
         (
             m.VoteRequest(cluster, epoch, STRANGER, STRANGER, 0, 0),
-            m.INVALID_VOTER_KEY,
-            m.INVALID_VOTER_KEY,
+            errors.INVALID_VOTER_KEY,
+            errors.INVALID_VOTER_KEY,
         ),
-        # Another leader of this very epoch.
+        # Another leader of the same epoch.
         (
             m.BeginQuorumEpochRequest(cluster, epoch, STRANGER.id, None, NOWHERE),
-            m.INVALID_REQUEST,
-            m.INVALID_REQUEST,
+            errors.INVALID_REQUEST,
+            errors.INVALID_REQUEST,
         ),
         (
             m.EndQuorumEpochRequest(cluster, epoch, STRANGER.id, (STRANGER,), NOWHERE),
-            m.INVALID_REQUEST,
-            m.INVALID_REQUEST,
+            errors.INVALID_REQUEST,
+            errors.INVALID_REQUEST,
         ),
     ]
-    for request, *errors in expected:
-        for node, error in zip((target.leader, target.follower), errors, strict=True):
+    for request, *codes in expected:
+        for node, error in zip((target.leader, target.follower), codes, strict=True):
             with Intruder(node.port) as intruder:
                 assert intruder.ask(request).error == error, (request, node)
 
 
-def test_a_vote_for_a_stranger_disturbs_nobody_who_is_led(target: Target) -> None:
-    """It asks for the pre-vote with a log longer than any, in the present epoch."""
+def test_a_vote_request_of_an_unknown_replica_does_not_disturb_followers(target: Target) -> None:
+    """It requests a pre-vote in the present epoch, with a longer log than any node's."""
     for node in target.quorum.nodes:
         request = m.VoteRequest(
             target.cluster_id, target.epoch, STRANGER, None, target.epoch, 1 << 40, True
@@ -176,7 +186,7 @@ def test_a_vote_for_a_stranger_disturbs_nobody_who_is_led(target: Target) -> Non
         with Intruder(node.port) as intruder:
             response = intruder.ask(request)
         assert isinstance(response, m.VoteResponse)
-        assert (response.error, response.is_granted) == (m.NONE, False)
+        assert (response.error, response.is_granted) == (errors.NONE, False)
 
 
 VOTE = frame_of(m.VoteRequest("cluster", 5, STRANGER, None, 4, 100))
@@ -188,7 +198,7 @@ VOTE = frame_of(m.VoteRequest("cluster", 5, STRANGER, None, 4, 100))
         struct.pack(">i", -1),
         struct.pack(">i", (1 << 31) - 1),
         struct.pack(">i", 100 * 1024 * 1024 + 1) + b"\0" * 10,
-        # More than a request to the raft node may have.
+        # Larger than the limit of a request to the raft node.
         struct.pack(">ihh", 1024 * 1024 + 1, 52, 2) + b"\0" * 100,
         struct.pack(">i", 0),
         struct.pack(">ihhih", 10, 52, 2, 1, 9999),
@@ -206,14 +216,14 @@ VOTE = frame_of(m.VoteRequest("cluster", 5, STRANGER, None, 4, 100))
         *("overwritten", "http", "tls"),
     ],
 )
-def test_what_is_no_request_closes_its_connection(data: bytes, target: Target) -> None:
+def test_a_malformed_request_closes_its_connection(data: bytes, target: Target) -> None:
     with Intruder(target.leader.port) as intruder:
         intruder.send(data)
         assert intruder.is_closed()
 
 
-def test_noise_is_answered_or_closes_its_connection(target: Target) -> None:
-    """Requests of which some bytes are others; none is of this cluster, so that none has effect."""
+def test_a_request_with_random_bytes_is_answered_or_closes_its_connection(target: Target) -> None:
+    """Requests with random changed bytes, of another cluster, so that none has an effect."""
     draw = random.Random(853)
     requests = [
         m.VoteRequest(FOREIGN, 9, STRANGER, target.leader_key, 0, 100),
@@ -232,13 +242,13 @@ def test_noise_is_answered_or_closes_its_connection(target: Target) -> None:
             continue
         with Intruder(draw.choice(target.quorum.nodes).port) as intruder:
             intruder.send(bytes(frame))
-            # Nothing more comes, so that a frame that claims more ends here too.
+            # Send nothing more, so that a frame that claims more bytes ends here too.
             intruder.socket.shutdown(socket.SHUT_WR)
             seen.add(intruder.is_closed())
     assert seen == {True}
 
 
-def test_connections_that_say_nothing_or_half_a_request_keep_nobody_waiting(
+def test_silent_connections_and_partial_requests_delay_no_other_client(
     target: Target,
 ) -> None:
     with contextlib.ExitStack() as stack:
@@ -247,12 +257,12 @@ def test_connections_that_say_nothing_or_half_a_request_keep_nobody_waiting(
         for place, intruder in enumerate(begun):
             intruder.send(VOTE[: place + 1])
         target.goes_on()
-        # Those that never began are idle.
+        # Connections without a request are idle.
         assert all(intruder.is_closed() for intruder in silent)
 
 
-def test_whoever_does_not_read_its_answers_costs_its_own_connection(target: Target) -> None:
-    """It asks until nothing more goes in: what the node holds for it has an end."""
+def test_a_client_that_does_not_read_its_responses_loses_its_connection(target: Target) -> None:
+    """It sends until the socket is full: the node's buffers for it are limited."""
     assert target.leader.process is not None
     before = resident_bytes(target.leader.process.pid)
     frame = frame_of(m.DescribeQuorumRequest()) * 100
@@ -273,7 +283,7 @@ def test_whoever_does_not_read_its_answers_costs_its_own_connection(target: Targ
     assert grown < 64 * 1024 * 1024
 
 
-def test_a_flood_of_connections_is_cut_off_and_the_rest_are_served(target: Target) -> None:
+def test_a_flood_of_connections_is_limited_and_others_are_served(target: Target) -> None:
     port = target.leader.port
     with contextlib.ExitStack() as stack:
         intruders = [stack.enter_context(Intruder(port)) for _ in range(3 * CONNECTIONS)]
@@ -282,20 +292,20 @@ def test_a_flood_of_connections_is_cut_off_and_the_rest_are_served(target: Targe
         for intruder in intruders:
             with contextlib.suppress(ConnectionError):
                 response = intruder.ask(m.DescribeQuorumRequest())
-                served += response.error == m.NONE
+                served += response.error == errors.NONE
         assert 0 < served <= CONNECTIONS
-    # Those are gone, and others from there may come.
+    # Their connections are closed, and new ones from there are accepted.
     eventually(lambda: asks_well(port))
 
 
 def asks_well_of_any(port: int) -> bool:
     with Intruder(port) as intruder:
-        return intruder.ask(m.DescribeQuorumRequest()).error in (m.NONE, NOT_LEADER)
+        return intruder.ask(m.DescribeQuorumRequest()).error in (errors.NONE, NOT_LEADER)
 
 
 def asks_well(port: int) -> bool:
     with contextlib.suppress(ConnectionError), Intruder(port) as intruder:
-        return intruder.ask(m.DescribeQuorumRequest()).error == m.NONE
+        return intruder.ask(m.DescribeQuorumRequest()).error == errors.NONE
     return False
 
 
@@ -312,8 +322,8 @@ QUICK = {
 
 
 def test_an_epoch_ahead_costs_elections_and_no_node(tmp_path: Path) -> None:
-    """Whoever may speak to the port may name an epoch. The quorum finds a leader behind it, unless
-    it is one behind which there is no other: that is refused.
+    """Any client may name an epoch. The quorum then elects a leader of a later epoch; the last
+    possible epoch is rejected.
     """
     with LocalQuorum(tmp_path, 3, QUICK) as quorum:
         quorum.start()
@@ -332,16 +342,16 @@ def test_an_epoch_ahead_costs_elections_and_no_node(tmp_path: Path) -> None:
             return m.BeginQuorumEpochRequest(target.cluster_id, epoch, 99, None, NOWHERE)
 
         last = (1 << 31) - 1
-        assert ask_all(last, lie(last)) == {m.INVALID_REQUEST}
-        # Where an election is quicker than the lie, that is stale already.
-        assert ask_all(1000, lie(1001)) <= {m.NONE, m.FENCED_LEADER_EPOCH}
+        assert ask_all(last, lie(last)) == {errors.INVALID_REQUEST}
+        # The false epoch may be stale already, after a quick election.
+        assert ask_all(1000, lie(1001)) <= {errors.NONE, errors.FENCED_LEADER_EPOCH}
         with target.client() as client:
             now = client.describe_quorum()
             assert now.leader_id != 99
             assert now.epoch > 1000
 
             def knows_all_that_was_committed() -> bool:
-                # A leader tells no high watermark before its epoch has begun for good.
+                # A leader reports no high watermark before a record of its epoch is committed.
                 return client.describe_quorum().high_watermark >= target.before.high_watermark
 
             eventually(knows_all_that_was_committed)

@@ -1,6 +1,6 @@
-"""A real quorum whose processes are killed, paused and stopped under load; `quorum_chaos` has it.
+"""A few cycles of `quorum_chaos`: processes are killed, paused and stopped under load.
 
-Here are a few cycles, so that every run of the tests has some; ``make processes`` has thirty.
+``make processes`` runs thirty cycles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``kraft up``: a whole quorum by one command, which leaves nothing behind however it ends."""
+"""``kraft up``: a whole quorum by one command, which leaves no files or processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kraft.server.network.quorum_client import QuorumClient
+from kraft.network.quorum_client import QuorumClient
 from tests.e2e.quorum_shell import (
     PATIENCE_S,
     PLAIN,
@@ -27,7 +27,7 @@ from tests.e2e.quorum_shell import (
 
 @pytest.fixture
 def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Foreground]:
-    """Starts ``kraft up`` with temporary directories in a place of their own."""
+    """Return a function that starts ``kraft up`` with its own temporary directory."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setitem(PLAIN, "TMPDIR", str(place))
@@ -39,7 +39,7 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Foregro
 
 
 def announced(process: subprocess.Popen[str]) -> Any:
-    """What ``--json`` prints, as soon as it is printed."""
+    """Return the ``--json`` document as soon as it is printed."""
     assert process.stdout is not None
     return json.loads(process.stdout.readline())
 
@@ -52,7 +52,7 @@ def all_gone(pids: list[int]) -> bool:
     return all(map(is_gone, pids))
 
 
-def test_people_get_the_endpoints_and_the_next_command(
+def test_the_text_has_the_endpoints_and_the_next_command(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
     with up() as quorum:
@@ -67,11 +67,11 @@ def test_people_get_the_endpoints_and_the_next_command(
         assert command[:3] == ["kraft", "quorum", "describe"]
         leader = next(row[0] for row in rows if row[2] == "Leader")
         assert f"LeaderId:               {leader}\n" in printed(*command[1:])
-        # As a terminal does it: to the whole group of the foreground.
+        # A terminal signals the whole foreground group.
         os.killpg(quorum.process.pid, signal.SIGINT)
         assert quorum.process.wait(PATIENCE_S) == 130
         assert all_gone([int(row[3]) for row in rows])
-    assert quorum.told == ""
+    assert quorum.text == ""
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -98,7 +98,7 @@ def test_a_directory_keeps_its_quorum(up: Callable[..., Foreground], tmp_path: P
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_five_survive_two_that_are_lost_and_one_that_is_lost_ends_it_where_that_is_wanted(
+def test_five_survive_two_frozen_nodes_and_exit_with_node_ends_at_the_first(
     up: Callable[..., Foreground],
 ) -> None:
     setting = "controller.quorum.fetch.timeout.ms=500"
@@ -107,7 +107,7 @@ def test_five_survive_two_that_are_lost_and_one_that_is_lost_ends_it_where_that_
         document = announced(quorum.process)
         assert len(document["controllers"]) == 5
         pids = process_ids(document)
-        # What is frozen is not seen to have ended: the command goes on, and so does the quorum.
+        # A frozen node has not ended: the command continues, and so does the quorum.
         frozen = [one for one in document["controllers"] if one["nodeId"] == document["leaderId"]]
         frozen += [one for one in document["controllers"] if one not in frozen][:1]
         for one in frozen:
@@ -121,15 +121,15 @@ def test_five_survive_two_that_are_lost_and_one_that_is_lost_ends_it_where_that_
                 os.kill(one["pid"], signal.SIGCONT)
         os.kill(pids[2], signal.SIGKILL)
         assert quorum.process.wait(PATIENCE_S) == 1
-        assert "error: controller 3 ended with exit code -9" in quorum.told
+        assert "error: controller 3 ended with exit code -9" in quorum.text
         assert all_gone(pids)
 
 
 QUICK = ("--setting", "controller.quorum.fetch.timeout.ms=500")
 
 
-def told_within_patience(quorum: Foreground, text: str) -> None:
-    eventually(lambda: text in quorum.told)
+def await_text(quorum: Foreground, text: str) -> None:
+    eventually(lambda: text in quorum.text)
 
 
 def typed(quorum: Foreground, line: str) -> None:
@@ -138,7 +138,7 @@ def typed(quorum: Foreground, line: str) -> None:
     quorum.process.stdin.flush()
 
 
-def test_nodes_are_stopped_killed_and_started_by_what_is_typed(
+def test_typed_commands_stop_kill_and_start_nodes(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
     with up(*QUICK, is_typed=True) as quorum:
@@ -153,7 +153,7 @@ def test_nodes_are_stopped_killed_and_started_by_what_is_typed(
                     return seen
             raise AssertionError(seen)
 
-        rows = [line.split() for line in until("Commands that can be typed here: stop N, kill N")]
+        rows = [line.split() for line in until("Commands here: stop N, kill N")]
         pids = {row[0]: int(row[3]) for row in rows[2:5]}
         leader = next(row[0] for row in rows[2:5] if row[2] == "Leader")
         typed(quorum, f"kill {leader}")
@@ -163,7 +163,7 @@ def test_nodes_are_stopped_killed_and_started_by_what_is_typed(
         other = next(id for id in pids if id != leader)
         typed(quorum, f"stop {other}")
         until(f"controller {other} stopped")
-        # The one that is left may lead on until it has missed the others for a while.
+        # The last node may lead until its check-quorum timeout.
         states: list[str] = []
         for _ in range(100):
             typed(quorum, "status")
@@ -171,16 +171,16 @@ def test_nodes_are_stopped_killed_and_started_by_what_is_typed(
             if states == ["Down", "Down", "Running"]:
                 break
             time.sleep(0.1)
-        until("nobody leads: 1 of 3 controllers run")
+        until("no leader: 1 of 3 controllers run")
         for id in (leader, other):
             typed(quorum, f"start {id}")
             until(f"controller {id} started")
         until("leads epoch")
         for wrong in ("stop 7", "start 1", "stop", "explode 1", "status 1"):
             typed(quorum, wrong)
-        told_within_patience(quorum, "there is no controller 7: they are 1 to 3")
-        told_within_patience(quorum, "controller 1 runs")
-        told_within_patience(quorum, "'explode 1' is not understood; commands are stop N, kill N")
+        await_text(quorum, "there is no controller 7; there are 1 to 3")
+        await_text(quorum, "controller 1 is already running")
+        await_text(quorum, "unknown command 'explode 1'; commands are stop N, kill N")
         typed(quorum, "status")
         rows = [line.split() for line in until("  3  ")][-3:]
         assert [row[0] for row in rows] == ["1", "2", "3"]
@@ -189,11 +189,11 @@ def test_nodes_are_stopped_killed_and_started_by_what_is_typed(
         until(f"controller {other} stopped")
         assert quorum.end(signal.SIGINT) == 130
         assert all_gone([*pids.values(), *now])
-    assert "ended with exit code" not in quorum.told
+    assert "ended with exit code" not in quorum.text
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_a_node_that_dies_is_reported_and_the_others_go_on(
+def test_a_node_that_dies_is_reported_and_the_others_continue(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
     with up("--json", *QUICK, is_typed=True) as quorum:
@@ -201,8 +201,8 @@ def test_a_node_that_dies_is_reported_and_the_others_go_on(
         pids = process_ids(document)
         lost = document["leaderId"]
         os.kill(pids[lost - 1], signal.SIGKILL)
-        told_within_patience(quorum, f"error: controller {lost} ended with exit code -9")
-        told_within_patience(quorum, f"To start it again, type: start {lost}")
+        await_text(quorum, f"error: controller {lost} ended with exit code -9")
+        await_text(quorum, f"To start it again, type: start {lost}")
         assert quorum.process.poll() is None
         rest = [
             one["endpoint"].split(":") for one in document["controllers"] if one["nodeId"] != lost
@@ -216,16 +216,16 @@ def test_a_node_that_dies_is_reported_and_the_others_go_on(
             return announced(quorum.process)["controllers"][lost - 1]["pid"] is not None
 
         eventually(is_back)
-        # All are lost: nothing is left to stop, and Ctrl-C still ends the command.
+        # All nodes are lost, and Ctrl-C still ends the command.
         typed(quorum, "status")
         for pid in process_ids(announced(quorum.process)):
             os.kill(pid, signal.SIGKILL)
-        eventually(lambda: quorum.told.count("ended with exit code -9") == 4)
+        eventually(lambda: quorum.text.count("ended with exit code -9") == 4)
         assert quorum.end(signal.SIGINT) == 130
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_ctrl_c_twice_does_not_wait_for_a_node_that_stands_still(
+def test_a_second_ctrl_c_does_not_wait_for_a_node_that_hangs(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
     with up("--json") as quorum:
@@ -238,13 +238,13 @@ def test_ctrl_c_twice_does_not_wait_for_a_node_that_stands_still(
         assert quorum.process.wait(5) == 130
         assert all_gone(pids)
     assert list((tmp_path / "temporary").iterdir()) == []
-    assert "Traceback" not in quorum.told
+    assert "Traceback" not in quorum.text
 
 
 def test_a_running_quorum_is_not_started_again(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
-    """The error comes before any process and any table."""
+    """The error comes before any process starts and any table is printed."""
     home = tmp_path / "home"
     with up("--json", "--dir", home) as quorum:
         pids = process_ids(announced(quorum.process))
@@ -275,22 +275,21 @@ def test_a_killed_command_leaves_no_orphan(up: Callable[..., Foreground]) -> Non
         eventually(lambda: all_gone(pids))
 
 
-def test_ctrl_c_before_anything_is_shown(up: Callable[..., Foreground], tmp_path: Path) -> None:
+def test_ctrl_c_before_any_output(up: Callable[..., Foreground], tmp_path: Path) -> None:
     with up("--json") as quorum:
         pids = eventually(lambda: children_of(quorum.process.pid))
-        # Python ends by the signal itself where that came in the midst of an import; a shell calls
-        # both 130.
+        # Python ends by the signal itself if it came during an import; a shell calls both 130.
         assert quorum.end(signal.SIGINT) in (130, -signal.SIGINT)
         assert all_gone(pids)
     assert list((tmp_path / "temporary").iterdir()) == []
-    assert "Traceback" not in quorum.told
+    assert "Traceback" not in quorum.text
 
 
 def children_of(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_what_up_does_not_understand_is_said(tmp_path: Path) -> None:
+def test_invalid_options_of_up_are_errors(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("not yours")
     refused = kraft("up", "--dir", tmp_path)
     assert refused.returncode == 1
@@ -299,5 +298,5 @@ def test_what_up_does_not_understand_is_said(tmp_path: Path) -> None:
     wrong = kraft("up", "--dir", home, "--setting", "controller.quorum.append.linger.ms=soon")
     assert wrong.returncode == 1
     assert "controller.quorum.append.linger.ms" in wrong.stderr
-    # A directory that was begun would be taken for a quorum of one the next time.
+    # A directory with one node would be taken for a quorum of one the next time.
     assert list(home.iterdir()) == []

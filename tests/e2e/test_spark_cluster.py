@@ -29,8 +29,8 @@ from kraft.spark.java import find_java
 #: each finds, as JSON.
 _ANALYSE = """
 import json, sys
-from kraft.regression.document import as_json
-from kraft.regression.settings import Settings
+from kraft.regression.json_report import as_json
+from kraft.regression.settings import AnalysisSettings
 from kraft.spark.analysis import analyse
 from kraft.spark.session import close_session, open_session
 
@@ -48,7 +48,8 @@ config = {
 results = []
 for master in masters:
     spark = open_session(master=master, memory="512m", config=config)
-    found = analyse(spark.read.parquet(points), Settings(bootstrap_samples=200), kept_runs=80)
+    settings = AnalysisSettings(bootstrap_samples=200)
+    found = analyse(spark.read.parquet(points), settings, kept_runs=80)
     executors = len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1
     histories = {
         each.key.benchmark: each.series.value.tolist() for each in found.series if each.series

@@ -1,9 +1,9 @@
 """One target under atheris: ``python -m tests.fuzz.engine TARGET CORPUS [libFuzzer options]``.
 
-Started by ``run.py`` within the tree that it built with sanitizers. The seeds, and what was found
-before, are laid into the directory CORPUS, which grows by every input that reaches something new.
-What escapes a target, a report of a sanitizer, an input that takes too long and one that takes too
-much memory end the process, and the input is kept in a file.
+``run.py`` starts it within the tree that it built with sanitizers. It writes the seeds and earlier
+findings into the directory CORPUS; libFuzzer adds every input that reaches new code. An exception
+of a target, a sanitizer's report, a timeout or too much memory end the process, and libFuzzer keeps
+the input in a file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def found_once(name: str) -> list[bytes]:
-    """What was found in this target before: some of it only a sanitizer would notice again."""
+    """Return this target's earlier findings; only a sanitizer would detect some of them again."""
     kept = Path(__file__).parent / "regressions"
     return [path.read_bytes() for path in sorted(kept.glob(f"{name}-*.bin"))]
 

@@ -1,13 +1,12 @@
-"""Mutations that know what a record batch is: they get past the CRC and into the records.
+"""Mutations of record batches that get past the CRC and into the records.
 
-A blind mutation of a batch is almost always refused at its CRC or its length. Here an input is, by
-chance,
+A blind mutation of a batch is almost always rejected at its CRC or its length. By chance, an input
+is therefore
 
-- mutated blindly (then what reads lengths and CRCs is tested),
-- mutated blindly and mended: lengths that go past the end are cut to it, magic and CRCs are put
-  right,
-- taken apart into records, of which one is changed, dropped, doubled, moved or replaced by a
-  value that Kafka wrote, and put together again: then what stands in the records is tested.
+- mutated blindly, which tests the reading of lengths and CRCs,
+- mutated blindly and repaired: lengths beyond the end are cut to it, magic and CRCs are corrected,
+- split into records, of which one is changed, dropped, doubled, moved or replaced by a value that
+  Kafka wrote, and joined again, which tests the reading of records.
 
 Pure functions over bytes, a random number generator and the fuzzer's own ``mutate``.
 """
@@ -18,9 +17,9 @@ import random
 import struct
 from collections.abc import Callable
 
-from kraft._core.batch import BatchBuilder
-from kraft._core.batch_records import iterate
-from kraft._core.checksum import crc32c
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.bytes.checksum import crc32c
 from kraft.errors import KraftError
 
 Mutate = Callable[[bytes, int], bytes]
@@ -41,7 +40,7 @@ def mutated(
     prefix: int,
     pool: list[bytes],
 ) -> bytes:
-    """One mutation of an input whose batches begin behind ``prefix`` bytes."""
+    """Return one mutation of an input whose batches begin after ``prefix`` bytes."""
     kind = chance.random()
     if kind < _BLIND or len(data) <= prefix + _HEADER_SIZE:
         return mutate(data, max_size)
@@ -57,7 +56,7 @@ def mutated(
 
 
 def mended(body: bytes, chance: random.Random) -> bytes:
-    """The same bytes with lengths, magic and CRCs put right, batch by batch, as far as they go."""
+    """Return the bytes with correct lengths, magic and CRCs, batch by batch, as far as possible."""
     content = bytearray(body)
     position = 0
     while position + _HEADER_SIZE <= len(content):
@@ -79,7 +78,7 @@ def mended(body: bytes, chance: random.Random) -> bytes:
 def _in_records(
     body: bytes, room: int, chance: random.Random, mutate: Mutate, pool: list[bytes]
 ) -> bytes | None:
-    """The batches with one record, or one batch, changed; None where they cannot be read."""
+    """Return the batches with one record or batch changed, or None if they cannot be read."""
     try:
         batches = [
             (
@@ -125,7 +124,7 @@ def _change(batches: Batches, chance: random.Random, mutate: Mutate, pool: list[
             control = bytes((0, 0, 0, chance.randrange(8)))
             values[:] = [(control, each) for _, each in values]
     elif value is not None and len(value) > 8:
-        # A window of another record: ids that Kafka wrote, in places that do not expect them.
+        # A part of another record: ids that Kafka wrote, in other places.
         donor = chance.choice(pool)
         start = chance.randrange(len(value))
         piece = donor[chance.randrange(max(len(donor), 1)) :][: chance.randrange(1, 20)]

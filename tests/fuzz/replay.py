@@ -1,4 +1,4 @@
-"""Inputs through a target without the fuzzer: ``python -m tests.fuzz.replay TARGET FILE...``."""
+"""Run inputs through a target without a fuzzer: ``python -m tests.fuzz.replay TARGET FILE...``."""
 
 from __future__ import annotations
 

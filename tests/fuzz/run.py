@@ -1,13 +1,11 @@
-"""``make fuzz``: builds the core with sanitizers in a tree of its own, and fuzzes every target in
-turn.
+"""``make fuzz``: build the core with sanitizers in a separate tree, and fuzz every target in turn.
 
-Everything lies below ``build/fuzz``: a virtual environment with atheris, a copy of the sources
-whose extensions clang builds with ``-fsanitize=address,undefined,fuzzer-no-link``, the logs, and
-the findings; the normal build is not touched. Corpora are kept in ``fuzz-corpus/TARGET`` from run
-to run.
+All files are below ``build/fuzz``: a virtual environment with atheris, a copy of the sources whose
+extensions clang builds with ``-fsanitize=address,undefined,fuzzer-no-link``, the logs, and the
+findings; the normal build is not touched. Corpora are kept in ``fuzz-corpus/TARGET`` between runs.
 
-Needs nothing but the standard library, so that it can say what is missing. Exits with 1 where there
-was a finding, with 2 where it could not begin.
+Needs only the standard library, so that it can report a missing tool. Exits with 1 after a finding,
+with 2 if it could not start.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ PYTHON = HOME / "venv" / "bin" / "python"
 CORPORA = ROOT / "fuzz-corpus"
 LOGS = HOME / "logs"
 FINDINGS = HOME / "findings"
-# Targets that write files do it here, where there is such a place.
+# Targets write their files here, if the directory exists.
 MEMORY = Path("/dev/shm")
 
 TARGETS = (
@@ -40,7 +38,7 @@ TARGETS = (
 SANITIZERS = "-fsanitize=address,undefined,fuzzer-no-link"
 MISSING = 2
 
-# What is copied: sources that the extensions and the targets are made of.
+# The sources that are copied for the extensions and the targets.
 COPIED = (
     "setup.py",
     "pyproject.toml",
@@ -65,7 +63,7 @@ LIMITS = (
 
 
 class Outcome(NamedTuple):
-    """One target's run, as libFuzzer told it."""
+    """The result of one target's run, from libFuzzer's output."""
 
     target: str
     seconds: float
@@ -78,7 +76,7 @@ class Outcome(NamedTuple):
 
 
 class NotReadyError(Exception):
-    """Something that the fuzzer needs is not there; the message says what and how to get it."""
+    """A tool that the fuzzer needs is missing; the message names it and how to install it."""
 
 
 def main() -> int:
@@ -115,7 +113,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def check_clang() -> None:
-    """clang is there, and its sanitizers link."""
+    """Check that clang is installed and that its sanitizers link."""
     how = "on Debian: apt-get install clang libclang-rt-14-dev"
     if shutil.which("clang") is None:
         raise NotReadyError(f"clang is not there ({how})")
@@ -135,7 +133,7 @@ def check_clang() -> None:
 
 
 def make_environment() -> None:
-    """A virtual environment with what the package needs, atheris, and what builds extensions."""
+    """Make a virtual environment with the package's dependencies, atheris, and build tools."""
     mark = HOME / "venv" / ".installed"
     declared = (ROOT / "pyproject.toml").read_bytes()
     if mark.exists() and mark.read_bytes() == declared:
@@ -152,7 +150,7 @@ def make_environment() -> None:
 
 
 def copy_sources() -> None:
-    """The sources as they are now, with their times, so that only what changed is built again."""
+    """Copy the sources with their times, so that only changed modules are built again."""
     kept: set[Path] = set()
     for name in COPIED:
         top = ROOT / name
@@ -182,7 +180,7 @@ def build() -> None:
 
 
 def fuzz(target: str, seconds: int) -> Outcome:
-    """Runs one target for so many seconds, or until its first finding."""
+    """Run one target for this many seconds, or until its first finding."""
     LOGS.mkdir(parents=True, exist_ok=True)
     FINDINGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{target}.log"
@@ -205,7 +203,7 @@ def fuzz(target: str, seconds: int) -> Outcome:
         *(*LIMITS, f"-max_total_time={seconds}", f"-artifact_prefix={FINDINGS}/{target}-"),
     ]
     began = time.monotonic()
-    # The fuzzer ends without clearing up behind itself.
+    # The fuzzer does not remove its temporary files.
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as scratch:
         environment["TMPDIR"] = scratch
         with log.open("wb") as out:
@@ -235,7 +233,7 @@ def _stat(told: str, name: str) -> int:
     found = re.findall(rf"stat::{name}:\s+(\d+)", told)
     if found:
         return int(found[-1])
-    # A finding ends the process before it prints its figures: the last line that counts stands in.
+    # A finding ends the process before it prints its figures: use the last status line instead.
     counted = re.findall(r"^#(\d+)\t", told, re.MULTILINE)
     return int(counted[-1]) if counted and name == "number_of_executed_units" else 0
 

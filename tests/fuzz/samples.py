@@ -1,7 +1,7 @@
-"""What Kafka wrote, in pieces small enough to begin fuzzing with: the seeds of every target.
+"""Small inputs that Kafka wrote: the seeds of every target.
 
-Owns the choice from ``tests/data`` and the size of a piece. A fuzzer is fast on small inputs, so
-logs and snapshots are cut at batches into pieces of a few KiB.
+Chooses files from ``tests/data`` and cuts logs and snapshots at batches into runs of a few KiB,
+because a fuzzer is fast on small inputs.
 """
 
 from __future__ import annotations
@@ -12,50 +12,51 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kraft import records
-from kraft._core.batch import scan, split
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch import scan, split
+from kraft._core.bytes.batch_records import iterate
 from kraft.records import Uuid, decode_value
 from kraft.records.batches import encode_records
 from kraft.records.values import encode_value
 from tests.reference.random_tables import batches_of, random_records
 
 DATA = Path(__file__).parents[1] / "data"
-PIECE_SIZE = 6 * 1024
+RUN_SIZE = 6 * 1024
 _ZERO = Uuid(bytes(16))
 
 
 def files(pattern: str) -> list[Path]:
-    """Files of the recorded clusters that are not empty, in the order of their paths."""
+    """Return files of the recorded clusters that are not empty, ordered by path."""
     return sorted(path for path in DATA.glob(f"kafka-*/**/{pattern}") if path.stat().st_size)
 
 
-def pieces(path: Path, size: int = PIECE_SIZE) -> Iterator[bytes]:
-    """The file in runs of whole batches of at most ``size`` bytes, where a batch is not larger."""
-    for piece in split(path.read_bytes(), size):
-        yield bytes(piece)
+def runs(path: Path, size: int = RUN_SIZE) -> Iterator[bytes]:
+    """Cut a file into runs of whole batches of at most ``size`` bytes; a larger batch is a run."""
+    for run in split(path.read_bytes(), size):
+        yield bytes(run)
 
 
-def log_pieces() -> Iterator[bytes]:
-    """The first pieces of every recorded segment and snapshot."""
+def log_runs() -> Iterator[bytes]:
+    """Return the first runs of every recorded segment and snapshot."""
     for path in files("*.log") + files("*.checkpoint"):
-        for number, piece in enumerate(pieces(path)):
+        for number, run in enumerate(runs(path)):
             if number < 3:
-                yield piece
+                yield run
 
 
 def small_logs() -> Iterator[bytes]:
-    """Batches from offset 0: the beginnings of Kafka's logs, and tables of every shape of row."""
+    """Return batches from offset 0: starts of Kafka's logs, and tables of all shapes of rows."""
     for path in files("00000000000000000000.log") + files("*.checkpoint"):
-        yield next(pieces(path, 12 * 1024))
+        yield next(runs(path, 12 * 1024))
     for seed in range(8):
         log = random_records(seed, topics=4)
         yield bytes(batches_of([encode_value(record) for record in log + changes_of(log)]))
 
 
 def clusters() -> Iterator[tuple[int, bytes]]:
-    """The state of every recorded cluster, with SCRAM users and several settings a resource, and
-    records behind it that take things away and put them back: how many batches the state is, and
-    all of them.
+    """Return the state of every recorded cluster as (number of its batches, all batches).
+
+    The state has SCRAM users and several settings a resource; after it come records that remove
+    and restore parts of it.
     """
     for path in files("*-*.checkpoint"):
         content = path.read_bytes()
@@ -98,7 +99,7 @@ def _removals_of(made: list[records.Record]) -> Iterator[records.Record]:
 
 
 def changes_of(log: list[records.Record]) -> list[records.Record]:
-    """A PartitionChange of every kind for the partitions that a list of records makes."""
+    """Return a PartitionChange of every kind for the partitions that the records create."""
     changes: list[records.Record] = []
     made = [record for record in log if isinstance(record, records.Partition)]
     for number, partition in enumerate(made):
@@ -118,7 +119,7 @@ def changes_of(log: list[records.Record]) -> list[records.Record]:
 
 
 def values() -> list[bytes]:
-    """Record values in Kafka's bytes: of each type in each version, and of the recorded logs."""
+    """Return Kafka's record values: of each type in each version, and of the recorded logs."""
     with gzip.open(DATA / "record-corpus-4.3.jsonl.gz", "rt") as lines:
         entries = [json.loads(line) for line in lines]
     found = dict.fromkeys(bytes.fromhex(entry["value"]) for entry in entries if "value" in entry)

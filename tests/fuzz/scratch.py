@@ -1,4 +1,4 @@
-"""Directories that a target writes its input into, below ``TMPDIR`` (``run.py`` says which)."""
+"""Directories for a target's input files, below ``TMPDIR`` (``run.py`` sets it)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _home() -> Path:
 
 
 def scratch(name: str = "input") -> Path:
-    """An empty directory of this name; what lay there from the input before is gone."""
+    """Return an empty directory of this name; the earlier input's files are removed."""
     directory = _home() / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()

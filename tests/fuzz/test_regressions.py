@@ -1,6 +1,4 @@
-"""What the fuzzer found once, and the seeds it begins with, through the targets; no fuzzer is
-needed.
-"""
+"""Earlier findings of the fuzzer, and its seeds, run through the targets without a fuzzer."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ MUTATIONS = 300
 
 
 def flip(data: bytes, max_size: int) -> bytes:
-    """One byte changed: what the fuzzer's own mutations are at their simplest."""
+    """Change one byte: the simplest form of the fuzzer's own mutations."""
     changed = bytearray(data or b"\0")
     changed[len(changed) * 7 // 11] ^= 1 << (len(changed) % 8)
     return bytes(changed[:max_size])
@@ -40,7 +38,7 @@ def test_every_seed_is_answered_as_it_should_be(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if target_named(name).HOLDS_BATCHES])
-def test_the_mutations_reach_behind_the_checksums(name: str) -> None:
+def test_the_mutations_change_bytes_after_the_checksums(name: str) -> None:
     target, pool, chance = target_named(name), samples.values(), random.Random(7)
     seeds = list(target.seeds())
     for number in range(MUTATIONS):

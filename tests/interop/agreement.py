@@ -1,7 +1,7 @@
-"""Does the package say the same as Kafka's tools? Each check compares one text with `Metadata`.
+"""Compare `Metadata` with the output of Kafka's tools; one check for each output.
 
-Used on the kept recordings (`test_kept_metadata.py`, no Java) and on live clusters. A check raises
-AssertionError where they differ.
+Used for the kept recordings (`test_kept_metadata.py`, no Java) and for live clusters. A check
+raises AssertionError where they differ.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _as_described(info: PartitionInfo) -> Described:
 
 
 def _without_unknown(said: Described) -> Described:
-    """Where a tool says that it does not know an ELR (`N/A`), there is none."""
+    """Replace an unknown ELR (`N/A`) by an empty one."""
     return said._replace(elr=said.elr or [], last_known_elr=said.last_known_elr or [])
 
 
@@ -77,7 +77,7 @@ def check_filter(metadata: Metadata, name: str, text: str) -> None:
 def check_tree(metadata: Metadata, text: str) -> None:
     """`kafka-metadata-shell … tree`: the whole state, every partition field by field.
 
-    The shell of 3.9 prints its parts without the heading, so each part is found by what is in it.
+    The shell of 3.9 prints its parts without headings, so each part is found by its content.
     """
     root = tree(text)
     image = root.get("image", root)
@@ -190,7 +190,7 @@ def check_tree_rest(metadata: Metadata, image: dict[str, Any]) -> None:
 
 
 def _resources(configs: dict[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
-    """Kind -> name -> config. The default of a kind hangs without a name under the kind itself."""
+    """Return kind -> name -> config; the default of a kind has no name."""
     kinds: dict[str, dict[str, dict[str, str]]] = {}
     for heading, values in configs.items():
         kind, _, name = heading.partition(":")
@@ -221,7 +221,7 @@ def snake_case(name: str) -> str:
 
 
 def as_dumped(value: Any) -> Any:
-    """A field's value as Kafka's JSON has it."""
+    """Return a field's value as in Kafka's JSON."""
     if isinstance(value, Uuid):
         return str(value)
     if isinstance(value, bytes):

@@ -1,11 +1,11 @@
-"""A real Apache Kafka cluster on loopback, and Kafka's own Admin client to drive it.
+"""Run an Apache Kafka cluster on loopback, and drive it by Kafka's Admin client.
 
-Owns the processes it starts, their configuration files and directories: a node is started, stopped
+Responsible for the processes, their configuration files and directories. A node is stopped
 (SIGTERM, a controlled shutdown for a broker) and killed (SIGKILL) by its process id only. Every
 listener is on 127.0.0.1, on a port that was free a moment before.
 
     cluster directory/
-        <node id>/server.properties     what the node was started with
+        <node id>/server.properties     the node's configuration
         <node id>/log                   its standard output and error
         <node id>/metadata              a controller's metadata.log.dir
         <node id>/data-0, data-1        a broker's log.dirs (the first holds the metadata too)
@@ -28,7 +28,7 @@ from tests.interop.kafka_jars import KAFKA_3, Jars, kafka
 
 HOST = "127.0.0.1"
 T = TypeVar("T")
-# Throwaway names of a cluster that lives for a minute on loopback.
+# Names and passwords of a cluster that runs for a minute on loopback.
 ADMIN_USER, ADMIN_PASSWORD = "admin", "admin-of-a-throwaway-cluster"
 TOKEN_KEY = "key-of-a-throwaway-cluster"
 START_TIMEOUT_S = 60.0
@@ -40,7 +40,7 @@ class ClusterError(RuntimeError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free now; all are held at once, so that they differ."""
+    """Return different ports that are free now."""
     held = [socket.socket() for _ in range(count)]
     try:
         for one in held:
@@ -52,7 +52,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 30.0) -> T:
-    """Asks until the answer is true; a request that fails meanwhile counts as not yet."""
+    """Call ``ask`` until its result is true; a failed request counts as false."""
     deadline = time.monotonic() + timeout_s
     said: object = None
     while time.monotonic() < deadline:
@@ -106,7 +106,7 @@ class Node:
         return next(line for line in lines if line.startswith("directory.id="))[13:]
 
     def start(self) -> None:
-        """Starts the process and returns at once."""
+        """Start the process and return at once."""
         assert self.process is None, f"node {self.id} runs already"
         self.write_properties()
         jvm = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -131,7 +131,7 @@ class Node:
         wait_for(f"node {self.id} to listen", listens, START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """A clean shutdown; a node that does not end in time is killed, and that is an error."""
+        """Shut down cleanly; kill a node that does not end in time, and raise an error."""
         if self.process is None:
             return
         process, self.process = self.process, None
@@ -144,7 +144,7 @@ class Node:
             raise ClusterError(f"node {self.id} did not shut down in time; killed") from None
 
     def kill(self) -> None:
-        """SIGKILL: what a broker leaves behind when its machine fails."""
+        """Send SIGKILL: the node's files are as after a crash."""
         if self.process is not None:
             process, self.process = self.process, None
             process.kill()
@@ -152,7 +152,7 @@ class Node:
 
 
 class Driver:
-    """Kafka's Admin client in one warm JVM (`java/Drive.java`), asked by JSON lines."""
+    """Kafka's Admin client in one JVM (`java/Drive.java`); requests are JSON lines."""
 
     def __init__(self, jars: Jars, bootstrap: dict[str, str], log: Path) -> None:
         command = jars.command("Drive", classes=jars.compiled("Drive"))
@@ -163,12 +163,12 @@ class Driver:
         self.connect("plain", bootstrap)
 
     def connect(self, name: str, config: dict[str, str]) -> None:
-        """Opens the client `name`; requests name it by `client`, "plain" otherwise."""
+        """Open the client `name`; requests select it by `client`, "plain" by default."""
         limits = {"default.api.timeout.ms": "15000", "request.timeout.ms": "8000"}
         self("connect", name=name, config=limits | config)
 
     def __call__(self, verb: str, **fields: Any) -> Any:
-        """One request: the result, or ClusterError with Kafka's own words."""
+        """Send a request; return its result, or raise ClusterError with Kafka's message."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"do": verb, **fields}) + "\n")
@@ -207,7 +207,7 @@ class Cluster:
     drivers: list[Driver] = field(default_factory=list)
 
     def reserve_controllers(self, *ids: int) -> None:
-        """Fixes the controllers' ports: every node's configuration names them."""
+        """Choose the controllers' ports, which every node's configuration contains."""
         self.controller_ports = dict(zip(ids, free_ports(len(ids)), strict=True))
 
     def add_controller(self, node_id: int, **settings: str) -> Node:
@@ -257,7 +257,7 @@ class Cluster:
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:ANONYMOUS;User:{ADMIN_USER}",
             "delegation.token.secret.key": TOKEN_KEY,
-            # Small periods, so that fencing and failover take seconds.
+            # Short timeouts, so that fencing and failover take seconds.
             "broker.heartbeat.interval.ms": "500",
             "broker.session.timeout.ms": "3000",
             "controller.quorum.election.timeout.ms": "1000",
@@ -270,7 +270,7 @@ class Cluster:
         return [] if self.is_static else ["--no-initial-controllers"]
 
     def driver(self, *, to_controllers: bool = False) -> Driver:
-        """Kafka's Admin client on the brokers, or on the controllers where there are none."""
+        """Return Kafka's Admin client for the brokers, or for controllers without brokers."""
         role = "controller" if to_controllers else "broker"
         addresses = ",".join(node.address for node in self.nodes.values() if node.role == role)
         bootstrap = {f"bootstrap.{'controllers' if to_controllers else 'servers'}": addresses}
@@ -281,7 +281,7 @@ class Cluster:
         return self.drivers[-1]
 
     def freeze(self) -> None:
-        """Ends every process so that no metadata follows: the controllers first, then the brokers.
+        """End every process without further metadata records: controllers first, then brokers.
 
         The active controller ends last: without a majority no other is elected, and nothing more is
         committed. A broker cannot shut down cleanly without a controller, so it is killed.
@@ -293,14 +293,14 @@ class Cluster:
         self.kill()
 
     def stop(self) -> None:
-        """Ends every process: brokers cleanly first, while a controller can still hear them."""
+        """End every process; brokers first, while a controller can handle their shutdown."""
         for role in ("broker", "controller"):
             for node in self.nodes.values():
                 if node.role == role:
                     node.stop()
 
     def kill(self) -> None:
-        """Ends what still runs, whatever happened."""
+        """Kill all processes that still run."""
         while self.drivers:
             self.drivers.pop().close()
         for node in self.nodes.values():
@@ -308,7 +308,7 @@ class Cluster:
 
 
 def sasl_client(bootstrap: str, user: str, password: str) -> dict[str, str]:
-    """A client's configuration for the SASL listener."""
+    """Return a client's configuration for the SASL listener."""
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     return {
         "bootstrap.servers": bootstrap,
@@ -336,10 +336,9 @@ def _broker_settings(directory: Path, port: int, sasl_port: int) -> dict[str, st
         "listener.name.sasl.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         ),
-        # Absolute: of a relative directory Kafka 4.3.1 does not tell the controller that it is
-        # cordoned.
+        # Absolute: Kafka 4.3.1 does not report a relative directory as cordoned.
         "log.dirs": f"{directory / 'data-0'},{directory / 'data-1'}",
-        # What a default broker takes for itself is too much for six of them on one machine.
+        # Six brokers with default buffers and threads are too much for one machine.
         "log.cleaner.dedupe.buffer.size": "2097152",
         "num.network.threads": "1",
         "num.io.threads": "2",

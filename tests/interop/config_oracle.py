@@ -1,4 +1,4 @@
-"""Kafka's own reading of configurations and its storage tool, asked in one warm process."""
+"""Ask Kafka's configuration classes and storage tool, in one JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interop.kafka_jars import Jars
 
 
 class RefusedByKafkaError(Exception):
-    """Kafka would not; the message is its own."""
+    """Kafka rejected the request; the message is Kafka's."""
 
 
 class ConfigOracle:

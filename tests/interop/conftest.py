@@ -1,7 +1,7 @@
-"""What `make interop` needs is looked for once, before its first test.
+"""Check for Java, Maven and Kafka's jars once, before the first interop test.
 
-Where Java, Maven or Kafka's jars are missing, the tests are skipped with words that say what is;
-where CI=true is set the run fails, so that nothing passes there by being absent.
+Where one is missing, the tests are skipped with its name. With CI=true the run fails instead, so
+that no test passes there by being skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop import kafka_jars
 
-# So that a difference between the package and Kafka's tools is shown in full.
+# Show differences between the package and Kafka's tools in full.
 pytest.register_assert_rewrite("tests.interop.agreement", "tests.interop.end_agreement")
 
 

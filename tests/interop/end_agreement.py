@@ -1,6 +1,6 @@
-"""Does the package say the same as the tools that were asked at the end of a recording?
+"""Compare the package with the tools' output at the end of a recording.
 
-One check for each text of `text/end` that is not of kafka-topics; each raises AssertionError.
+One check for each file of `text/end`, except those of kafka-topics; each raises AssertionError.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def check_quorum(metadata: Metadata, text: str) -> None:
     said = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     quorum = metadata.quorum
     assert metadata.cluster_id == said["ClusterId"].strip()
-    # A snapshot does not name the leader: it is known where a LeaderChange lies behind it.
+    # A snapshot does not have the leader: only a LeaderChange after it does.
     assert quorum.leader_id in (-1, int(said["LeaderId"]))
     assert quorum.leader_epoch == int(said["LeaderEpoch"])
     voters = json.loads(said["CurrentVoters"])
     # Before 3.9 the tool prints ids only.
     ids = [voter if isinstance(voter, int) else voter["id"] for voter in voters]
-    # A snapshot of kraft.version 0 does not name the voters either.
+    # A snapshot of kraft.version 0 does not have the voters either.
     assert sorted(quorum.voter_ids) == (ids if quorum.voter_ids or quorum.kraft_version else [])
     assert quorum.voter_ids or quorum.leader_id == -1
-    if quorum.kraft_version == 1:  # before it the log holds no directories and endpoints
+    if quorum.kraft_version == 1:  # before that the log has no directories and endpoints
         assert {
             voter.id: (str(voter.directory_id), list(map(str, voter.endpoints)))
             for voter in quorum.voters

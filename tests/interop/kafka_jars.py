@@ -1,10 +1,10 @@
-"""Apache Kafka's released jars, by Maven coordinates, and the Java that runs them.
+"""Resolve Apache Kafka's released jars by Maven, and run their classes by Java.
 
 The jars of a release are resolved once, by Maven, from `pom.xml`, into `.interop/<set>` in the
 project (git-ignored); later runs need no network and no Maven. The few Java classes of
 `tests/interop/java` are compiled against them when their source is newer.
 
-What is missing on a machine is said by `MissingToolError`, in words that name the remedy.
+`MissingToolError` names a missing tool and the remedy.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ CACHE = PROJECT / ".interop"
 KAFKA_4 = "4.3.1"  # the pinned release
 KAFKA_3 = "3.9.2"  # the second set of real metadata
 SCHEMAS_ONLY = "4.4.0"  # no tools at Maven Central; its schemas are compared, its controller runs
-#: The release in mixed quorums that CI runs: static voters, no pre-vote. The others, dynamic voters
-#: among them, are in `make interop-matrix`. 4.1.1 is not in CI: killing a kraft leader failed in
-#: its last run on a busy machine, and the cause is not known yet.
-MIXED_IN_CI = ("3.7.2",)
+#: The releases in mixed quorums that CI runs: static voters and no pre-vote, dynamic voters and
+#: pre-vote. The others are in `make interop-matrix`.
+MIXED_IN_CI = ("3.7.2", "4.1.1")
 MIXED_MATRIX = ("3.7.2", "3.9.2", "4.0.2", "4.1.1", "4.2.0", "4.3.1", "4.4.0")
 
 
@@ -38,7 +37,7 @@ def mixed_releases() -> tuple[str, ...]:
 
 OLDEST_JAVA = 17
 
-# Two cores are shared with everything else: a small heap, the serial collector, no C2.
+# The tests share two cores with other processes: a small heap, the serial collector, no C2.
 SMALL_JVM = (
     "-Xms48m",
     "-Xmx256m",
@@ -51,7 +50,7 @@ SMALL_JVM = (
 
 
 class MissingToolError(RuntimeError):
-    """Java or Maven is not there, or Kafka's jars cannot be had."""
+    """Java or Maven is missing, or Kafka's jars cannot be resolved."""
 
 
 def java() -> Path:
@@ -132,9 +131,9 @@ class Jars:
         check: bool = True,
         log_level: str = "off",
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the class to its end. Where `check`, a failing exit raises with what it said.
+        """Run the class to its end. With `check`, a failing exit raises an error with the output.
 
-        What it logs at `log_level` and above goes to standard error.
+        Log messages of `log_level` and above go to standard error.
         """
         quiet = (f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",)
         result = subprocess.run(
@@ -174,7 +173,7 @@ def _resolve(version: str, name: str, profile: str) -> Jars:
             f"Apache Kafka {version}'s jars are not in {directory.relative_to(PROJECT)} yet, and "
             "fetching them needs Maven: no `mvn` on PATH (Debian: apt-get install maven)."
         )
-    # Maven fills a directory beside it, which is renamed when whole: a broken run leaves nothing.
+    # Maven fills a temporary directory, renamed when complete: a failed run leaves nothing.
     partial = CACHE / f"{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     arguments = [
@@ -182,7 +181,7 @@ def _resolve(version: str, name: str, profile: str) -> Jars:
         *("dependency:copy-dependencies", "-DincludeScope=runtime"),
         *(f"-Dkafka.version={version}", f"-DoutputDirectory={partial}"),
     ]
-    # Offline first: what Maven already keeps needs no network.
+    # Offline first: jars in Maven's cache need no network.
     for attempt in (["-o"], []):
         result = subprocess.run(
             [maven, *attempt, *arguments], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Keeps what a stopped cluster left on disk, and what Kafka's own tools print of it.
+"""Keep the files of a stopped cluster, and the output of Kafka's tools for them.
 
 <set>/controller-101/   a node's metadata directory, its index files cut to their entries
 <set>/text/             what Kafka's tools print; the larger ones with gzip
@@ -20,7 +20,7 @@ COMPRESSED_FROM_SIZE = 4096
 
 
 def keep_node(node: Node, target: Path) -> None:
-    """Copies the metadata directory of a node that is not running."""
+    """Copy the metadata directory of a stopped node."""
     source = node.metadata_directory
     shutil.rmtree(target, ignore_errors=True)
     (target / METADATA_LOG).mkdir(parents=True)
@@ -29,21 +29,21 @@ def keep_node(node: Node, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
     for one in sorted((source / METADATA_LOG).iterdir()):
         if one.name.endswith((".log.deleted", ".index.deleted", ".timeindex.deleted")):
-            continue  # they await deletion; a checkpoint that does is kept, as the small example
+            continue  # they await deletion; one such checkpoint is kept as a small example
         shutil.copyfile(one, target / METADATA_LOG / one.name)
         if one.suffix in INDEX_ENTRY_SIZE:
             _trim_index(target / METADATA_LOG / one.name, INDEX_ENTRY_SIZE[one.suffix])
 
 
 def _trim_index(path: Path, entry_size: int) -> None:
-    """An index that was not closed is 10 MiB of preallocated zeros behind its entries."""
+    """Remove the preallocated zeros of an index that was not closed: up to 10 MiB."""
     held = path.read_bytes()
     used = len(held.rstrip(b"\0"))
     path.write_bytes(held[: -(-used // entry_size) * entry_size])
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes the text, with gzip where it is large; the same text gives the same bytes."""
+    """Write the text, with gzip where it is large; the bytes depend only on the text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = text.encode()
     if len(data) < COMPRESSED_FROM_SIZE:
@@ -63,10 +63,10 @@ def dumpable(directory: Path, names: Iterable[str]) -> list[Path]:
 
 
 def shell_readable(node: Path) -> list[Path]:
-    """What gives the shell a whole state: the newest snapshot; a log of one segment from 0.
+    """Return files with a complete state for the shell: a snapshot, or a log of one segment.
 
-    The shell waits forever for a state to appear in the checkpoint of offset 0, which holds only
-    voters, and in a log that ends within a transaction or with a control record.
+    The shell waits forever for a state in the checkpoint of offset 0, which has only voters, and in
+    a log that ends within a transaction or with a control record.
     """
     log = node / METADATA_LOG
     checkpoints = [one for one in sorted(log.glob("*.checkpoint")) if int(one.stem[:20]) > 0]
@@ -76,6 +76,6 @@ def shell_readable(node: Path) -> list[Path]:
 
 
 def record_types(dumped: str, begin: int, end: int) -> set[str]:
-    """The types of the records of begin <= offset < end in what kafka-dump-log printed."""
+    """Return the types of the records with begin <= offset < end in kafka-dump-log's output."""
     records = re.finditer(r'^\| offset: (\d+) .*? payload: {"type":"(\w+)"', dumped, re.MULTILINE)
     return {one[2] for one in records if begin <= int(one[1]) < end}

@@ -1,8 +1,8 @@
-"""kraft's own nodes beside Apache Kafka's in one cluster.
+"""Run kraft controllers in a cluster with Apache Kafka's.
 
-Owns the process of a kraft controller, which is configured by the very file that a Kafka controller
-would get, formatted by ``kraft storage format`` and run by ``kraft server start`` (or, where it has
-to write something while it leads, by ``quota_writer``).
+A kraft controller has the same configuration file as a Kafka controller. It is formatted by ``kraft
+storage format`` and run by ``kraft server start``, or by ``quota_writer`` where it must write while
+it leads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.interop.cluster import Cluster, ClusterError, Node
 
 @dataclass
 class KraftNode(Node):
-    """A controller that is kraft."""
+    """A kraft controller."""
 
     cluster_id: str = ""
     format_options: tuple[str, ...] = ()
-    #: Whether it appends a quota after the other while it leads, and notes them in `acknowledged`.
+    #: Whether it writes quotas while it leads, and notes them in `acknowledged`.
     is_writer: bool = False
 
     def start(self) -> None:
@@ -49,18 +49,18 @@ class KraftNode(Node):
             raise ClusterError(f"kraft storage format: {done.stderr}")
 
     def wipe(self) -> None:
-        """An empty disk, formatted as it was at first; its directory id is another one."""
+        """Replace the disk by an empty, formatted one, with a new directory id."""
         shutil.rmtree(self.metadata_directory)
         self.format(self.cluster_id, *self.format_options)
 
     def acknowledged(self) -> set[str]:
-        """The users whose quotas the quorum has acknowledged to this node."""
+        """Return the users whose quotas the quorum has acknowledged to this node."""
         notes = self.directory / "acknowledged"
         return set(notes.read_text().split()) if notes.exists() else set()
 
 
 def add_kraft_controller(cluster: Cluster, node_id: int, **settings: str) -> KraftNode:
-    """A controller of the cluster, under one of its reserved ports, run by kraft."""
+    """Add a controller run by kraft to the cluster, at one of its reserved ports."""
     as_kafka = cluster.add_controller(node_id, **settings)
     node = KraftNode(
         as_kafka.jars,

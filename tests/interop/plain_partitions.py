@@ -120,5 +120,5 @@ class PlainPartitions:
 
 
 def _lists(padded: NDArray[np.int32]) -> list[list[int]]:
-    """Rows without their padding of -1."""
+    """Return rows without their padding of -1."""
     return [[one for one in row if one >= 0] for row in padded.tolist()]

@@ -1,9 +1,8 @@
-"""A kraft node that is asked while it leads: metadata that Kafka's controllers take in as it comes.
+"""A kraft node that writes client quotas while it leads, for Kafka's controllers to replicate.
 
-``python -m tests.interop.quota_writer FILE NOTES`` runs the same pieces as ``kraft server start
-FILE``. Some requests to the controller at a time are on their way. Each gives a quota to a user
-``kraft-EPOCH-NUMBER``, of which no other can be made; the name is written into NOTES once the
-quorum has acknowledged it.
+``python -m tests.interop.quota_writer FILE NOTES`` runs the same code as ``kraft server start
+FILE``. It sends several requests to its controller at a time. Each sets a quota of a new user
+``kraft-EPOCH-NUMBER``; the name is appended to NOTES once the quorum has acknowledged it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import contextlib
 import os
 import sys
 
-from kraft.controller import requests
-from kraft.controller.quotas import QuotaAlteration
+from kraft.controller.configs.client_quotas import QuotaAlteration
+from kraft.controller.runtime import requests
 from kraft.errors import KraftError, NotControllerError
 from kraft.image.quotas import QuotaEntity
-from kraft.raft.ready import Role, RoleChange
+from kraft.raft.interface import Role, RoleChange
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
 
@@ -28,7 +27,7 @@ _PAUSE_S = 0.005
 
 
 class QuotaWriter(QuorumNode):
-    """Asks its own controller while that is active."""
+    """A node that sends requests to its controller while it is active."""
 
     def __init__(self, config: ServerConfig, notes_path: str) -> None:
         super().__init__(config, on_role=self._change_role)
@@ -55,7 +54,7 @@ class QuotaWriter(QuorumNode):
         assert self.controller is not None
         name = f"{USER_PREFIX}{epoch}-{number}"
         wanted = QuotaAlteration({"user": name}, [(QUOTA, float(number))])
-        answer = self.controller.submit(requests.limit_clients([wanted]))
+        answer = self.controller.submit(requests.alter_client_quotas([wanted]))
         self._in_flight += 1
 
         def answered(done: asyncio.Future[dict[QuotaEntity, KraftError | None]]) -> None:

@@ -1,16 +1,14 @@
-"""Raft messages out of Kafka's JSON of its own message classes: what Kafka understood, by the
-names that Kafka gives the fields.
-"""
+"""Convert Kafka's JSON of its own message classes to raft messages."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kraft._core.epoch_cache import EpochEndOffset
-from kraft.raft import messages as m
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft._core.codec.fetch import METADATA_TOPIC, METADATA_TOPIC_ID
+from kraft._core.log.epoch_cache import EpochEndOffset
+from kraft.raft import rpc as m
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import ZERO_UUID, Uuid
-from kraft.server.rpc.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 from tests.reference.raft_messages import LISTENER
 
 Json = dict[str, Any]
@@ -34,7 +32,7 @@ def hint_of(body: Json, leader_id: int) -> tuple[Endpoint, ...]:
 
 
 def partition_of(body: Json) -> Json:
-    """The one partition, after a look at the topic around it."""
+    """Return the only partition, after a check of its topic."""
     (topic,) = body["responses"] if "responses" in body else body["topics"]
     if "topicId" in topic:
         assert topic["topicId"] == str(METADATA_TOPIC_ID)
@@ -50,7 +48,7 @@ def partition_of(body: Json) -> Json:
 
 
 def request_of(name: str, body: Json) -> m.Request:
-    """The request of Kafka's message ``name``."""
+    """Return the request of Kafka's message ``name``."""
     cluster_id = body.get("clusterId")
     match name:
         case "Vote":
@@ -132,7 +130,7 @@ def request_of(name: str, body: Json) -> m.Request:
                 body["currentLeaderEpoch"],
                 key_of(body["voterId"], body["voterDirectoryId"]),
                 endpoints_of(body["listeners"]),
-                VersionRange(levels["minSupportedVersion"], levels["maxSupportedVersion"]),
+                KRaftVersionRange(levels["minSupportedVersion"], levels["maxSupportedVersion"]),
             )
         case "UpdateFeatures":
             (update,) = body["featureUpdates"]
@@ -149,7 +147,7 @@ def request_of(name: str, body: Json) -> m.Request:
 
 
 def response_of(name: str, body: Json) -> m.Response:
-    """The response of Kafka's message ``name``; of records, that many zeros."""
+    """Return the response of Kafka's message ``name``; its records are zeros of the same size."""
     match name:
         case "AddRaftVoter":
             return m.AddRaftVoterResponse(body["errorCode"], body["errorMessage"])
@@ -207,8 +205,8 @@ def response_of(name: str, body: Json) -> m.Response:
     raise AssertionError(f"no response is called {name}")
 
 
-def state_of(state: Json) -> m.ReplicaState:
-    return m.ReplicaState(
+def state_of(state: Json) -> m.DescribedReplica:
+    return m.DescribedReplica(
         key_of(state["replicaId"], state.get("replicaDirectoryId")),
         state["logEndOffset"],
         state.get("lastFetchTimestamp", -1),

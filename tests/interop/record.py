@@ -1,16 +1,16 @@
-"""Records real metadata: `python -m tests.interop.record [4.3] [3.9]` fills `tests/data/kafka-…`.
+"""Record real metadata: `python -m tests.interop.record [4.3] [3.9]` fills `tests/data/kafka-…`.
 
 Starts a cluster of that Kafka release, drives it through the chapters of `scenario.py`, lets
-Kafka's tools print what they see, stops it, and keeps the nodes' metadata directories beside that
-text. A run takes two to three minutes. The bytes of two runs differ (ids, times, the order of
-elections), so a new recording is committed as a whole.
+Kafka's tools print the state, stops it, and keeps the nodes' metadata directories with that text. A
+run takes two to three minutes. The bytes of two runs differ (ids, times, the order of elections),
+so a new recording is committed as a whole.
 
     tests/data/kafka-4.3/
         manifest.json       the release, the cluster's id, and each moment: the end offset of the
                             log when the tools were asked; the state is that of all records before
         controller-101/     as kept by `keep.py`
         text/<node>/…       kafka-dump-log of each log and checkpoint, kafka-metadata-shell's tree
-        text/<moment>/…     what the tools said of the running cluster at that moment
+        text/<moment>/…     the tools' output for the running cluster at that moment
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Recording:
             keep.write_text(text / f"topics-{one}.txt", said)
 
     def describe_rest(self, moment: str) -> None:
-        """What else the tools tell of the cluster."""
+        """Keep the output of the other tools."""
         text = self.target / "text" / moment
         tools = "org.apache.kafka.tools"
         quorum = f"{tools}.MetadataQuorumCommand"
@@ -117,7 +117,7 @@ class Recording:
         return re.sub(r"[A-Za-z0-9+/]{86}==", "<HMAC>", said)
 
     def moment(self, name: str, *describe: Callable[[str], None]) -> None:
-        """Asks the tools while nothing but NoOps is written; `check_moments` proves that later."""
+        """Run the tools while only NoOps are written; `check_moments` verifies that later."""
         end: int = self.settle()
         for one in describe:
             one(name)
@@ -125,7 +125,7 @@ class Recording:
         self.moments[f"{name}/after"] = self.stage.ask("quorum")["high_watermark"]
 
     def settle(self) -> int:
-        """The end offset of the log when every broker that runs has fetched all of it."""
+        """Return the log end offset once every running broker has fetched all records."""
         end: int = self.stage.ask("quorum")["high_watermark"]
         running = [
             str(node.id)
@@ -143,7 +143,7 @@ class Recording:
         return end
 
     def keep_nodes(self, nodes: dict[str, int], extra: tuple[str, ...]) -> None:
-        """Keeps the directories and dumps every file; then the moments are checked."""
+        """Keep the directories, dump every file, and check the moments."""
         jars = self.stage.cluster.jars
         for name, node_id in nodes.items():
             keep.keep_node(self.stage.cluster.nodes[node_id], self.target / name)
@@ -184,8 +184,8 @@ def record_4(cluster: Cluster, target: Path) -> Recording:
     cluster.reserve_controllers(*CONTROLLERS)
     cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "50000"
     for node_id in CONTROLLERS:
-        # Several segments; and one controller drops what a snapshot covers, so that its log does
-        # not begin at 0.
+        # Several segments; one controller deletes the log below a snapshot, so that it does not
+        # begin at 0.
         retention = {"internal__metadata__log__segment__bytes": "50000"}
         if node_id == 103:
             retention["metadata__max__retention__bytes"] = "80000"
@@ -250,9 +250,8 @@ def record_small(
 ) -> Recording:
     """Record one controller and three brokers, formatted at release ``first``.
 
-    The features are raised to ``levels`` half-way. Fewer chapters than the sets above: what one
-    release writes differently from its neighbours is in its record versions, its snapshots and the
-    features that its brokers register.
+    The features are raised to ``levels`` half-way. It has fewer chapters than the sets above:
+    releases differ in record versions, snapshots, and the features that brokers register.
     """
     (controller,) = SMALL_CONTROLLERS
     cluster.reserve_controllers(controller)
@@ -278,9 +277,9 @@ def record_small(
 def record_transaction(cluster: Cluster, target: Path) -> Recording:
     """4.3: a lone controller that finds an open transaction in its log, and aborts it.
 
-    What a controller leaves that dies in a transaction is appended to the log of a controller that
-    was stopped; that state is kept as `controller-201-open`. Then the controller starts again and
-    writes AbortTransaction.
+    The records of an unfinished transaction are appended to the log of a stopped controller; that
+    state is kept as `controller-201-open`. Then the controller starts again and writes
+    AbortTransaction.
     """
     cluster.reserve_controllers(201)
     node = cluster.add_controller(201)
@@ -295,7 +294,7 @@ def record_transaction(cluster: Cluster, target: Path) -> Recording:
 
 
 def run_alone(cluster: Cluster, is_there: Callable[[int], bool]) -> None:
-    """Runs the lone controller until it leads in a new epoch, its first records committed."""
+    """Run the only controller until it leads in a new epoch and its first records are committed."""
     node = cluster.nodes[201]
     node.start()
     node.wait_until_listening()
@@ -310,7 +309,7 @@ def run_alone(cluster: Cluster, is_there: Callable[[int], bool]) -> None:
 
 
 def start(cluster: Cluster, *broker_format: str) -> Stage:
-    """Formats and starts the brokers of the three racks, and the controllers added before."""
+    """Format and start the brokers of the three racks, and the controllers added before."""
     for node_id, rack in RACKS.items():
         node = cluster.add_broker(node_id, rack)
         node.format(cluster.cluster_id, *cluster.broker_format(), *broker_format)
@@ -326,7 +325,7 @@ def start(cluster: Cluster, *broker_format: str) -> Stage:
 
 @dataclass(frozen=True)
 class Set:
-    """What `tests/data/kafka-<name>` is made from."""
+    """How to record `tests/data/kafka-<name>`."""
 
     version: str
     cluster_id: str

@@ -1,7 +1,7 @@
-"""What the recorded clusters live through: every metadata record that clients can provoke.
+"""The scenario of the recorded clusters: every metadata record that clients can cause.
 
-Each chapter is a function of a `Stage` and leaves the cluster settled. `record.py` strings them
-together for each Kafka release.
+Each chapter is a function of a `Stage` and leaves the cluster settled. `record.py` calls them in
+order for each Kafka release.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ THROTTLE_BYTES = "1024"
 
 @dataclass
 class Stage:
-    """The running cluster, its Admin client, and what the chapters tell each other."""
+    """The running cluster, its Admin client, and values that later chapters need."""
 
     cluster: Cluster
     ask: Driver
     notes: dict[str, Any] = field(default_factory=dict)
 
     def broker(self, node_id: int) -> None:
-        """Starts the broker and waits until it is unfenced."""
+        """Start the broker and wait until it is unfenced."""
         self.cluster.nodes[node_id].start()
         self.cluster.nodes[node_id].wait_until_listening()
         self.wait_for_brokers(including=node_id)
@@ -129,8 +129,8 @@ def create_partitions(stage: Stage) -> None:
 def delete_topic(stage: Stage) -> None:
     """RemoveTopic, of a topic with configs of its own."""
     stage.config("TOPIC", "scratch", ("SET", "retention.bytes", "1000000"))
-    # A node that learns both in one step keeps the config in its image and in its snapshots, with
-    # no topic to it. Idle brokers learn them one by one.
+    # A node that applies both in one step keeps the config in its image and in its snapshots,
+    # without the topic. Idle brokers apply them one by one.
     time.sleep(2.0)
     stage.ask("delete_topics", topics=["scratch"])
 
@@ -194,7 +194,7 @@ def credentials(stage: Stage) -> None:
 
 
 def admin_credential(stage: Stage) -> None:
-    """The user of the SASL listener, where it could not be given to kafka-storage."""
+    """The user of the SASL listener, where kafka-storage could not create it."""
     scram = {"mechanism": "SCRAM-SHA-256", "iterations": 4096}
     stage.ask("upsert_scram", user=ADMIN_USER, password=ADMIN_PASSWORD, **scram)
 
@@ -221,7 +221,7 @@ def produce(stage: Stage) -> None:
 
 
 def tokens(stage: Stage) -> None:
-    """DelegationToken: made, renewed, expired at once (RemoveDelegationToken)."""
+    """DelegationToken: created, renewed, expired at once (RemoveDelegationToken)."""
     sasl = stage.cluster.nodes[1]
     config = sasl_client(f"{HOST}:{sasl.sasl_port}", ADMIN_USER, ADMIN_PASSWORD)
     stage.ask.connect("sasl", config)
@@ -233,7 +233,7 @@ def tokens(stage: Stage) -> None:
         )
         return made
 
-    # Neither the user nor a token may have reached the broker that is asked next.
+    # The next broker may not have the user or a token yet.
     kept = wait_for("a token", lambda: make(["User:alice", "User:bob"]))
     gone = make([])
     wait_for("the token's renewal", lambda: _renew(stage, kept, day_ms))
@@ -250,7 +250,7 @@ def _expire(stage: Stage, token: str) -> bool:
 
 
 def reassign(stage: Stage) -> None:
-    """PartitionChange: reassignments that complete, one that is cancelled on its way."""
+    """PartitionChange: reassignments that complete, and one that is cancelled."""
     first = stage.partitions("clicks")[0]["replicas"]
     other = ({1, 2, 3} - set(first)).pop()
     stage.ask("reassign", partitions={"clicks": {"0": [other, first[0]]}})
@@ -267,7 +267,7 @@ def reassign(stage: Stage) -> None:
 
 
 def slow_down(stage: Stage, topic: str) -> None:
-    """Throttles the topic's replication to a trickle: what is reassigned now stays in flight."""
+    """Throttle the topic's replication: a reassignment stays in progress."""
     for name in ("leader", "follower"):
         stage.config("TOPIC", topic, ("SET", f"{name}.replication.throttled.replicas", "*"))
         for broker in ("1", "2", "3"):
@@ -331,7 +331,7 @@ def _elect(stage: Stage, kind: str, topic: str, partitions: list[int]) -> None:
 
 
 def unclean_election(stage: Stage) -> None:
-    """A partition elects a replica that is not in sync (leaderRecoveryState)."""
+    """A partition elects an out-of-sync replica (leaderRecoveryState)."""
     stage.ask("create_topics", topics=[{"name": "unclean", "assignment": [[3, 2]]}])
     stage.wait_for_isr("unclean", 2)
     stage.cluster.nodes[2].kill()
@@ -380,15 +380,15 @@ def clear_all_eligible_replicas(stage: Stage) -> None:
 
 
 def return_unclean(stage: Stage) -> None:
-    """Brokers that were killed return, so they leave the ELR for the last known ELR."""
+    """Killed brokers return, so they move from the ELR to the last known ELR."""
     stage.broker(3)
     stage.broker(2)
     stage.wait_for_isr("orders", 3)
 
 
 def cordon(stage: Stage) -> None:
-    """BrokerRegistrationChange.cordonedLogDirs (KIP-1066): no new replicas in there."""
-    # Not one of the two by its name: that would be a path of this machine in the records.
+    """BrokerRegistrationChange.cordonedLogDirs (KIP-1066): no new replicas in that directory."""
+    # Not a directory by its path: the records would contain a path of this machine.
     stage.config("BROKER", "2", ("SET", "cordoned.log.dirs", "*"))
     time.sleep(1.5)  # the next heartbeats carry it
     stage.config("BROKER", "2", ("DELETE", "cordoned.log.dirs", None))
@@ -396,7 +396,7 @@ def cordon(stage: Stage) -> None:
 
 
 def retire_broker(stage: Stage) -> None:
-    """UnregisterBroker: a fourth broker, of no rack, joins, leaves and is struck off."""
+    """UnregisterBroker: a fourth broker, without a rack, joins, leaves and is unregistered."""
     node = stage.cluster.add_broker(4, None)
     node.format(stage.cluster.cluster_id, *stage.cluster.broker_format())
     stage.broker(4)
@@ -410,7 +410,7 @@ def voters(stage: Stage) -> None:
     """KRaftVoters control records: a voter leaves and comes back."""
     stage.ask("remove_voter", **stage.voter(103))
     wait_for("two voters", lambda: len(stage.ask("quorum")["voters"]) == 2)
-    time.sleep(1.0)  # it must have fetched as an observer before it may come back
+    time.sleep(1.0)  # it must have fetched as an observer before it may be added again
     wait_for("103 among the voters again", lambda: _add_voter(stage, 103), 40.0)
 
 
@@ -437,9 +437,9 @@ def upgrade(stage: Stage, feature: str, level: int, kind: str = "UPGRADE") -> No
 
 
 def trouble(stage: Stage) -> None:
-    """The last state, of which the tools' text is kept: much in it is out of order.
+    """The last state, whose tool output is kept: a cluster with many problems.
 
-    A reassignment is throttled in flight, one waits for a dead broker; broker 3 is dead: partitions
+    One reassignment is throttled, one waits for a dead broker; broker 3 is dead: partitions
     are under-replicated, under min ISR, without a leader, and (with ELR) have eligible replicas.
     """
     stage.ask("create_topics", topics=[{"name": "lost", "assignment": [[3], [3]]}])

@@ -1,9 +1,9 @@
-"""What Kafka's releases say of their own metadata: `python -m tests.interop.schemas` keeps it.
+"""Keep the metadata schemas of Kafka's releases: `python -m tests.interop.schemas`.
 
 `java/Schemas.java` prints the record types and the JSON schema of each record, the requests by
-listener, the levels of metadata.version and of the other features. The print of each release lies
+listener, the levels of metadata.version and of the other features. The output for each release is
 in `tests/data/schemas-<release>.json.gz`, so that `make test` compares without Java;
-`test_schemas.py` shows that the kept print is still the jars' own.
+`test_schemas.py` compares it with the jars.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def jars_of(release: str) -> Jars:
 
 
 def printed(release: str) -> dict[str, Any]:
-    """What the release's own classes say now."""
+    """Return the output of the release's classes."""
     jars = jars_of(release)
     said = jars.run("Schemas", classes=jars.compiled("Schemas")).stdout
     schemas: dict[str, Any] = json.loads(said)
@@ -39,7 +39,7 @@ def kept_path(release: str) -> Path:
 
 
 def kept(release: str) -> dict[str, Any]:
-    """What the release's own classes said when it was written down."""
+    """Return the kept output of the release's classes."""
     schemas: dict[str, Any] = json.loads(gzip.decompress(kept_path(release).read_bytes()))
     return schemas
 

@@ -1,4 +1,4 @@
-"""CIDR patterns in ACLs: `kraft.controller.acl_hosts` beside Kafka 4.4's own CidrUtils."""
+"""CIDR patterns in ACLs: `kraft.controller.security.acl_hosts` beside Kafka 4.4's own CidrUtils."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from kraft.controller.acl_hosts import is_cidr
+from kraft.controller.security.acl_hosts import is_cidr
 from tests.interop.kafka_jars import schemas
-from tests.unit.controller.test_acl_hosts import INVALID, VALID
+from tests.unit.controller.security.test_acl_hosts import INVALID, VALID
 
 pytestmark = pytest.mark.interop
 
@@ -17,7 +17,7 @@ GENERATED = 5000
 
 
 def drawn(dice: random.Random) -> str:
-    """An address with a prefix length, most often well-formed, sometimes with a character off."""
+    """Return an address with a prefix length, sometimes with a wrong character."""
     if dice.random() < 0.4:
         octets = [str(dice.choice((0, 1, 10, 127, 255, 256, 999, "007"))) for _ in range(4)]
         text = f"{'.'.join(octets)}/{dice.choice((0, 8, 24, 32, 33, '', '08', 128))}"

@@ -1,7 +1,7 @@
-"""The same logs replayed by Kafka's own MetadataImage: the same records refused, the same snapshot.
+"""Replay random logs here and by Kafka's MetadataImage: the same errors, the same snapshots.
 
-The logs are random, of every record that is no topic or partition. Where Kafka's controllers refuse
-what its images let pass, ``ClusterState`` sides with the controllers; those records are left out.
+The logs have every record type except topics and partitions. Where Kafka's controllers reject a
+record that its images accept, ``ClusterState`` rejects it too; those records are left out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.interop
 METADATA_VERSION = 30
 INT = Struct(">i")
 
-# The controller refuses what the image does not mind: a broker that is not registered, a credential
-# that is not there, a producer id that does not grow.
+# The controller rejects records that the image accepts: of an unregistered broker, of a missing
+# credential, with a producer id that does not increase.
 STRICTER = (records.UnregisterBroker, records.RemoveUserScramCredential, records.ProducerIds)
 
 
@@ -53,7 +53,7 @@ def random_logs(count: int) -> list[list[Record]]:
 
 
 def fit_for_both(log: list[Record]) -> list[Record]:
-    """One metadata.version, which can express all, and no record that one side cannot judge."""
+    """Return a log of one metadata.version, without records that only one side checks."""
     kept: list[Record] = [records.FeatureLevel("metadata.version", METADATA_VERSION)]
     state = ClusterState()
     for record in log:
@@ -62,7 +62,7 @@ def fit_for_both(log: list[Record]) -> list[Record]:
         if isinstance(record, records.FeatureLevel) and (
             record.name == "metadata.version" or record.feature_level < 0
         ):
-            continue  # the range of a feature is the controller's to check
+            continue  # only the controller checks the range of a feature
         try:
             state.apply(record, 0)
         except KraftError:
@@ -82,13 +82,13 @@ def encoded(logs: list[list[Record]]) -> Iterator[bytes]:
 
 
 def comparable(record: Record) -> tuple[int, str]:
-    """A record without the orders that are those of a Java HashMap."""
+    """Return a record without the orders of a Java HashMap."""
     if isinstance(record, records.ClientQuota):
         record = record.replace(entity=sorted(record.entity, key=lambda part: part.entity_type))
     return canonical(record)
 
 
-def test_random_logs_end_in_the_snapshot_that_kafka_makes_of_them(tmp_path: Path) -> None:
+def test_random_logs_give_the_same_snapshots_as_kafkas_image(tmp_path: Path) -> None:
     try:
         jars = kafka()
     except MissingToolError as missing:

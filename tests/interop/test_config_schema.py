@@ -1,4 +1,4 @@
-"""What can be configured at run time, beside Kafka's own definitions and its validator."""
+"""Dynamic configurations compared with Kafka's definitions and validator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.configdef import RefusedError
+from kraft.configdef import ConfigValueError
 from kraft.controller.config_schema import (
     BROKER_LISTS,
     DEFINITIONS,
@@ -17,8 +17,8 @@ from kraft.controller.config_schema import (
     TOPIC_CONFIGS,
     ConfigRules,
 )
-from kraft.controller.config_validation import check_configs
-from kraft.controller.java_pattern import is_java_pattern
+from kraft.controller.configs.config_validation import check_configs
+from kraft.controller.configs.java_pattern import is_java_pattern
 from kraft.errors import KraftError
 from kraft.image.configs import BROKER, CLIENT_METRICS, GROUP, RESOURCE_TYPES, TOPIC
 from tests.interop.config_oracle import ConfigOracle, RefusedByKafkaError
@@ -34,7 +34,7 @@ def oracle() -> Iterator[ConfigOracle]:
         yield asked
 
 
-def told(value: Any) -> Any:
+def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -47,7 +47,7 @@ def test_names_kinds_defaults_and_synonyms_are_kafkas(oracle: ConfigOracle) -> N
             synonyms = [[one.name, str(one.factor)] for one in mine.synonyms]
             assert theirs[name] == {
                 "type": mine.kind.name,
-                "default": told(mine.default),
+                "default": plain(mine.default),
                 "synonyms": synonyms if type == TOPIC else [],
             }, name
     assert {name: ",".join(entries) for name, entries in BROKER_LISTS.items()} == {
@@ -70,7 +70,7 @@ VALUES = (
 )
 
 
-def test_values_are_read_as_kafka_reads_them(oracle: ConfigOracle) -> None:
+def test_values_are_parsed_as_in_kafka(oracle: ConfigOracle) -> None:
     taken = 0
     for type, definitions in DEFINITIONS.items():
         for name, definition in definitions.items():
@@ -81,11 +81,11 @@ def test_values_are_read_as_kafka_reads_them(oracle: ConfigOracle) -> None:
                 except RefusedByKafkaError:
                     theirs = RefusedByKafkaError
                 try:
-                    mine = told(definition.read(text))
+                    mine = plain(definition.read(text))
                     taken += 1
-                except RefusedError:
+                except ConfigValueError:
                     mine = RefusedByKafkaError
-                # JSON has no number for what is none.
+                # JSON has no NaN.
                 assert ("NaN" if mine != mine else mine) == theirs, (name, text)
     assert taken > 500
 
@@ -127,7 +127,7 @@ def static(dice: random.Random) -> dict[str, str]:
     return {name: dice.choice(STATIC[name]) for name in names}
 
 
-def test_defaults_are_what_kafka_takes_from_the_same_properties(oracle: ConfigOracle) -> None:
+def test_defaults_are_kafkas_for_the_same_properties(oracle: ConfigOracle) -> None:
     dice = random.Random(30)
     for _ in range(100):
         properties = static(dice)
@@ -140,7 +140,7 @@ def test_defaults_are_what_kafka_takes_from_the_same_properties(oracle: ConfigOr
             (rules.topic_defaults, theirs["TOPIC"]),
             (rules.group_defaults, theirs["GROUP"]),
         ):
-            assert {name: told(mine[name]) for name in kafkas} == kafkas, properties
+            assert {name: plain(mine[name]) for name in kafkas} == kafkas, properties
         synonyms = {name for name, one in TOPIC_CONFIGS.items() if one.synonyms}
         assert set(theirs["TOPIC"]) == synonyms
         assert set(theirs["GROUP"]) == {name for name, one in GROUP_CONFIGS.items() if one.synonyms}
@@ -153,7 +153,7 @@ def test_limits_of_groups_are_settings_of_brokers_with_these_defaults(oracle: Co
             assert defined[limit[0]]["default"] == limit[1]
 
 
-# What often meets in one resource, so that what holds among them is seen.
+# Settings that are often used together, so that rules between them are tested.
 TOGETHER: dict[int, dict[str, tuple[str, ...]]] = {
     TOPIC: {
         "remote.storage.enable": ("true", "true", "false"),
@@ -219,7 +219,7 @@ def refused(
     return 0
 
 
-def test_resources_may_have_what_they_may_have_in_kafka(oracle: ConfigOracle) -> None:
+def test_resources_accept_the_same_configurations_as_in_kafka(oracle: ConfigOracle) -> None:
     dice = random.Random(31)
     held = 0
     for _ in range(6000):
@@ -239,7 +239,7 @@ def test_resources_may_have_what_they_may_have_in_kafka(oracle: ConfigOracle) ->
                 settings=CONTROLLER | properties,
             )
         except RefusedByKafkaError:
-            continue  # The properties themselves do not hold together.
+            continue  # The properties contradict each other.
         case = (properties, name, configs, existing)
         assert refused(ConfigRules(properties), (type, name), configs, existing) == code, case
         held += code == 0

@@ -1,4 +1,4 @@
-"""Kafka's own reading of configurations beside the package's: definitions, values, whole files."""
+"""Node configurations compared with Kafka's: definitions, values, whole files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kraft.configdef import RefusedError
+from kraft.configdef import ConfigValueError
 from kraft.errors import CorruptRecordError, InvalidConfigError
 from kraft.metadata.properties import parse_properties
-from kraft.server.config.listeners import Listener, read_address, read_voters
+from kraft.server.config.listeners import ListenerConfig, read_address, read_voters
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.names import KAFKA_NAMES
 from kraft.server.config.settings import SETTINGS
@@ -38,7 +38,7 @@ def oracle() -> Iterator[ConfigOracle]:
         yield asked
 
 
-def told(value: Any) -> Any:
+def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -47,7 +47,7 @@ def test_names_kinds_and_defaults_are_kafkas(oracle: ConfigOracle) -> None:
     assert set(defined) == KAFKA_NAMES
     for name, rule in SETTINGS.items():
         required = rule.default is MISSING
-        default = None if required else told(rule.default)
+        default = None if required else plain(rule.default)
         mine = {"type": rule.kind.name, "required": required, "default": default}
         theirs = defined[name]
         if name == "listener.security.protocol.map":
@@ -68,7 +68,7 @@ VALUES = [
 ]
 
 
-def test_values_are_read_as_kafka_reads_them(oracle: ConfigOracle) -> None:
+def test_values_are_parsed_as_in_kafka(oracle: ConfigOracle) -> None:
     for name, rule in SETTINGS.items():
         for text in VALUES:
             try:
@@ -77,29 +77,29 @@ def test_values_are_read_as_kafka_reads_them(oracle: ConfigOracle) -> None:
                 theirs = RefusedByKafkaError
             try:
                 mine = rule.read(text)
-                # Kafka's validators of these two look at every entry; here their reader does.
+                # Kafka validates the entries of these two separately; here the parser does.
                 if name == "controller.quorum.voters":
                     read_voters(mine, "CONTROLLER")
                 if name == "controller.quorum.bootstrap.servers":
                     list(map(read_address, mine))
-                mine = told(mine)
-            except RefusedError:
+                mine = plain(mine)
+            except ConfigValueError:
                 mine = RefusedByKafkaError
             assert mine == theirs, (name, text)
 
 
-# What Kafka takes and cannot work: refused here, and said so in the reference.
-STRICTER = ("stands twice", "NAME://host:port", "config provider")
+# Kafka accepts these, but they cannot work: rejected here, as the reference documents.
+STRICTER = ("appears twice", "NAME://host:port", "config provider")
 
 
 def kraft_reads(path: Path) -> dict[str, Any] | str:
-    """What a configuration says, in the oracle's terms; or why it is refused."""
+    """Return a configuration in the oracle's form, or the error."""
     try:
         config = ServerConfig.load(path)
     except InvalidConfigError as refused:
         return str(refused)
 
-    def endpoints(listeners: tuple[Listener, ...]) -> list[str]:
+    def endpoints(listeners: tuple[ListenerConfig, ...]) -> list[str]:
         return [f"{name} {host or 'null'} {port} {of}" for name, host, port, of in listeners]
 
     return {
@@ -146,7 +146,7 @@ CHANGES: dict[str, list[str | None]] = {
 
 
 def generated(count: int, seed: int) -> Iterator[dict[str, str]]:
-    """Configurations that differ in a few settings from one that holds."""
+    """Generate configurations that differ in a few settings from a valid one."""
     chance = random.Random(seed)
     for _ in range(count):
         base = chance.choice((CONTROLLER, BROKER, COMBINED))
@@ -154,7 +154,9 @@ def generated(count: int, seed: int) -> Iterator[dict[str, str]]:
         yield changed(base, {name: chance.choice(CHANGES[name]) for name in names})
 
 
-def test_configurations_hold_where_kafkas_do(oracle: ConfigOracle, tmp_path: Path) -> None:
+def test_configurations_are_valid_where_they_are_in_kafka(
+    oracle: ConfigOracle, tmp_path: Path
+) -> None:
     given = [changed(base, changes) for base, changes, _ in REFUSALS]
     held = refused = 0
     for settings in (CONTROLLER, BROKER, COMBINED, *given, *generated(1200, seed=20)):
@@ -197,7 +199,7 @@ def test_properties_are_javas(oracle: ConfigOracle) -> None:
                 parse_properties(text)
             continue
         mine = parse_properties(text)
-        # A backslash alone at the very end makes an entry of nothing in Java, and none here.
+        # A single backslash at the very end makes an empty entry in Java, and none here.
         if text.rstrip("\r\n").endswith("\\"):
             mine.pop("", None)
             theirs.pop("", None)

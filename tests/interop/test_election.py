@@ -1,4 +1,4 @@
-"""Kafka's own PartitionChangeBuilder, asked afresh what it makes of an event.
+"""Elections compared with Kafka's PartitionChangeBuilder.
 
 `python -m tests.interop.test_election` writes the corpus that `make test` reads without Java.
 """
@@ -50,14 +50,14 @@ def jars() -> Jars:
         pytest.skip(str(missing))
 
 
-def test_fresh_events_are_answered_as_kafka_answers_them(jars: Jars) -> None:
+def test_new_events_have_kafkas_results(jars: Jars) -> None:
     cases = [case for case in generate(random.randrange(2**32), 6_000) if is_looked_at(case)]
     for case, answer in zip(cases, ask(jars, cases), strict=True):
         assert answer_of_kernel(case) == answer, question(case)
         assert answer_of_twin(case) == answer, question(case)
 
 
-def test_the_kept_corpus_is_what_kafka_answers(jars: Jars) -> None:
+def test_the_kept_corpus_has_kafkas_results(jars: Jars) -> None:
     pairs = read_corpus()
     assert ask(jars, [case for case, _ in pairs]) == [answer for _, answer in pairs]
 

@@ -1,4 +1,4 @@
-"""Kafka's own tools read what this package wrote, without complaint, and see the same state."""
+"""Kafka's tools read this package's files without complaints, and show the same state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import kraft
-from kraft._core.log import Log
-from kraft.controller import fence_broker
-from kraft.metadata.reading import read_records
+from kraft._core.log.log import Log
+from kraft.controller.brokers.broker_lifecycle import fence_broker
+from kraft.metadata.log_records import read_records
 from kraft.records import Config, FeatureLevel, NoOp, ProducerIds
 from tests.interop import agreement, keep, tools
 from tests.interop.kafka_jars import KAFKA_3, KAFKA_4, Jars, kafka
@@ -38,7 +38,7 @@ def check_dumped(jars: Jars, path: Path) -> None:
 
 
 def without_place(said: str) -> dict[str, Any]:
-    """The shell's tree without where it was read from, and without what 3.9 cannot show."""
+    """Return the shell's tree without its source, and without the parts that 3.9 cannot show."""
     image: dict[str, Any] = tree(said)["image"]
     return {
         part: held for part, held in image.items() if part not in ("provenance", "clientQuotas")
@@ -55,13 +55,13 @@ def test_a_snapshot_of_a_real_cluster(name: str, release: str, tmp_path: Path) -
     check_dumped(jars, path)
     said = tools.tree(jars, path)
     agreement.check_tree(metadata, said)
-    # Kafka, reading its own log to the end, shows the same.
+    # Kafka's tools show the same for Kafka's own log.
     of_kafka = read_text(DATA / name / "text" / "broker-1" / f"{WHOLE_LOG}.tree.txt")
     assert without_place(said) == without_place(of_kafka)
 
 
 @pytest.mark.parametrize(("name", "release"), SETS)
-def test_a_log_that_goes_on_where_kafka_stopped(name: str, release: str, tmp_path: Path) -> None:
+def test_a_log_that_continues_kafkas(name: str, release: str, tmp_path: Path) -> None:
     jars, node = kafka(release), DATA / name / "broker-1"
     directory = tmp_path / keep.METADATA_LOG
     directory.mkdir()
@@ -108,7 +108,7 @@ def test_a_log_in_segments_with_a_snapshot_before_it(tmp_path: Path) -> None:
 
 
 def check_indexes(jars: Jars, directory: Path) -> None:
-    """kafka-dump-log of the indexes: sound in themselves, and true of the log beside them."""
+    """Run kafka-dump-log on the indexes: they are valid and match the log."""
     indexes = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
     files = ",".join(path.name for path in indexes)
     main = tools.dump_log_class(jars)

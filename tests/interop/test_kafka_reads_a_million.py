@@ -1,6 +1,6 @@
 """Kafka's tools read the log and the snapshot of a million partitions, and see the same state.
 
-The files are those of `kraft lab million`, the seed being what Kafka 4.3.1 wrote.
+The files are those of `kraft lab million`, with a seed that Kafka 4.3.1 wrote.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 import kraft
 from kraft.lab.million import run
-from kraft.lab.scenario import Settings
+from kraft.lab.scenario import ScenarioSettings
 from kraft.metadata.directory import METADATA_LOG
 from kraft.metadata.facade import Metadata
 from tests.interop.kafka_jars import KAFKA_4, kafka
@@ -37,9 +37,9 @@ def no_bar(description: str, total: float | None) -> Iterator[Callable[[float], 
 
 @pytest.fixture(scope="module")
 def million(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the log and the snapshots that the lab wrote."""
+    """Return the directory of the log and the snapshots that the lab wrote."""
     directory = tmp_path_factory.mktemp("million")
-    report = run(Settings(SEED, partitions=PARTITIONS, directory=directory), no_bar)
+    report = run(ScenarioSettings(SEED, partitions=PARTITIONS, directory=directory), no_bar)
     assert all(check.difference is None for check in report.checks)
     return directory / METADATA_LOG
 
@@ -84,7 +84,7 @@ def test_kafka_metadata_shell_shows_the_snapshots_state(snapshot: Path, state: M
     with MetadataShell(kafka(KAFKA_4), snapshot, LARGE_JVM) as shell:
         topic = key = ""
         for line in shell.ask("tree /image/topics/byName"):
-            # One line in two is a registration: the shell's indent tells what the others are.
+            # Every second line is a registration; the indent of the others gives their kind.
             if line.startswith("    ") and topic and key.isdigit():
                 shown.setdefault(topic, {})[int(key)] = line.lstrip()
             elif line.startswith("  "):
@@ -100,7 +100,7 @@ def test_kafka_metadata_shell_shows_the_snapshots_state(snapshot: Path, state: M
 
 
 def test_kafka_dump_log_reads_the_log(million: Path) -> None:
-    """Every record of every segment: none is missing, none is of a type that was not written."""
+    """Every record of every segment: none is missing, and no other types appear."""
     metadata = kraft.open_metadata(million)
     offset = int(min(million.glob("*.log")).stem)
     types: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Every recording in `tests/data`, read by the package, says what Kafka's own tools said of it.
+"""The package reads every recording in `tests/data` with the same result as Kafka's tools.
 
-Needs no Java: the tools' text lies beside the recordings.
+Needs no Java: the tools' output is kept with the recordings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kraft
-from kraft.metadata.reading import read_records
+from kraft.metadata.log_records import read_records
 from kraft.records import METADATA_VERSION, FeatureLevel, MetadataVersion
 from kraft.records.values import decode_value, encode_value
 from tests.interop import agreement
@@ -42,7 +42,7 @@ def name_of(path: Path) -> str:
 
 
 def moments() -> Iterator[tuple[Path, str, int]]:
-    """Each node that has the whole log, at each moment of its recording."""
+    """Return each node that has the whole log, with each moment of its recording."""
     for one in SETS:
         for moment, end in json.loads((one / "manifest.json").read_text())["moments"].items():
             for node in NODES:
@@ -53,7 +53,7 @@ def moments() -> Iterator[tuple[Path, str, int]]:
 MOMENTS = [pytest.param(*one, id=f"{name_of(one[0])}-{one[1]}") for one in moments()]
 
 
-def test_the_recordings_are_there() -> None:
+def test_all_recordings_exist() -> None:
     names = ["3.7", "3.9", "4.0", "4.1", "4.2", "4.3", "4.3-transaction"]
     assert [one.name for one in SETS] == [f"kafka-{name}" for name in names]
     assert len(MOMENTS) == 10 + len(SMALL_SETS) * 4
@@ -79,7 +79,7 @@ def test_a_small_set_begins_at_one_level_and_ends_at_the_newest_of_its_release(n
     assert levels[0] < levels[1] == newest
     metadata = kraft.open_metadata(node)
     assert metadata.quorum.kraft_version == (0 if name == "3.7" else 1)
-    # A broker registers the newest level that its release knows.
+    # A broker registers the newest level that its release supports.
     assert {one.features[METADATA_VERSION].max for one in metadata.brokers.values()} == {newest}
 
 
@@ -110,7 +110,9 @@ def test_the_topics_are_as_kafka_topics_described_them(node: Path, moment: str, 
 @pytest.mark.parametrize(
     ("node", "moment", "end"), [one for one in MOMENTS if one.values[1] == "end"]
 )
-def test_everything_else_is_as_the_tools_said_at_the_end(node: Path, moment: str, end: int) -> None:
+def test_everything_else_is_as_the_tools_printed_at_the_end(
+    node: Path, moment: str, end: int
+) -> None:
     metadata = kraft.open_metadata(node, at=end)
     text = node.parent / "text" / moment
     is_4 = node.parent.name.startswith("kafka-4")

@@ -1,7 +1,4 @@
-"""A cluster of Apache Kafka, started here and now.
-
-The package reads what it wrote, and Kafka goes on from what the package wrote.
-"""
+"""A running cluster of Apache Kafka: each side reads and continues the other's files."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import kraft
-from kraft._core.log import Log
-from kraft.metadata.reading import read_records
+from kraft._core.log.log import Log
+from kraft.metadata.log_records import read_records
 from kraft.records import Config
 from tests.interop import agreement, keep, scenario
 from tests.interop.cluster import Cluster, wait_for
@@ -28,7 +25,7 @@ NODES = {"controller-101": CONTROLLER, "broker-1": 1}
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
-    """One controller and three brokers that were driven, described and stopped."""
+    """Run one controller and three brokers through the scenario, describe and stop them."""
     directory = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(kafka(KAFKA_4), directory, "bGl2ZSBjbHVzdGVyIG5vdw")
     cluster.reserve_controllers(CONTROLLER)
@@ -66,7 +63,7 @@ def test_the_package_reads_what_kafka_wrote(lived: Recording, name: str) -> None
         agreement.check_tree(kraft.open_metadata(path), read_text(text / f"{where}.tree.txt"))
 
 
-def test_kafka_goes_on_from_what_the_package_wrote(lived: Recording) -> None:
+def test_kafka_continues_from_files_of_the_package(lived: Recording) -> None:
     """The controller's log is replaced by the package's snapshot and log, and Kafka starts."""
     cluster = lived.stage.cluster
     directory = cluster.nodes[CONTROLLER].metadata_directory / keep.METADATA_LOG

@@ -1,4 +1,4 @@
-"""Apache Kafka's controllers, asked and changed by our client and our transport."""
+"""Apache Kafka's controllers, described and changed by kraft's client and transport."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 from typer.testing import CliRunner
 
-from kraft._core.batch import scan
+from kraft import errors
+from kraft._core.bytes.batch import scan
 from kraft.cli import app
 from kraft.cli.quorum import status_fields
-from kraft.raft import messages as m
-from kraft.raft.ready import Event, RequestFailed, ResponseReceived, SendRequest
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
+from kraft.network.transport import Transport, TransportConfig
+from kraft.raft import rpc as m
+from kraft.raft.interface import Event, RequestFailed, ResponseReceived, SendRequest
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
-from kraft.server.network.quorum_client import QuorumClient, QuorumRefusedError
-from kraft.server.network.transport import Transport, TransportConfig
 from tests.interop.cluster import HOST, Cluster, Node, wait_for
 from tests.interop.kafka_jars import KAFKA_4, kafka
 
@@ -29,7 +30,7 @@ LEADER, JOINER = 101, 102
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A controller that is a quorum by itself, and one that only observes."""
+    """Start a controller that is the only voter, and one that only observes."""
     directory = tmp_path_factory.mktemp("quorum")
     cluster = Cluster(kafka(KAFKA_4), directory, "dGhlIHF1b3J1bSB3ZSBhcw")
     cluster.reserve_controllers(LEADER, JOINER)
@@ -54,8 +55,8 @@ def endpoints_of(node: Node) -> tuple[Endpoint, ...]:
     return (Endpoint(LISTENER, HOST, node.port),)
 
 
-def test_voters_come_and_go(cluster: Cluster) -> None:
-    """Asked through the observer, which names the leader."""
+def test_voters_are_removed_and_added(cluster: Cluster) -> None:
+    """By requests to the observer, which names the leader."""
     leader, joiner = cluster.nodes[LEADER], cluster.nodes[JOINER]
     with QuorumClient([(HOST, joiner.port)]) as client:
 
@@ -69,9 +70,9 @@ def test_voters_come_and_go(cluster: Cluster) -> None:
         assert [state.key for state in quorum.voters] == [key_of(leader)]
         assert client.describe_cluster().cluster_id == cluster.cluster_id
         assert status_fields(cluster.cluster_id, quorum)["MaxFollowerLag"] == 0
-        assert client.api_versions().supported["kraft.version"] == VersionRange(0, 1)
+        assert client.api_versions().supported["kraft.version"] == KRaftVersionRange(0, 1)
 
-        # What Kafka does as a voter asks of a configuration is what we read from it.
+        # kraft reads Kafka's configuration file the same way.
         follower = ("--bootstrap-controller", joiner.address)
         words = ("quorum", "add-controller", "-c", str(joiner.properties), *follower)
         added = CliRunner().invoke(app, words)
@@ -92,17 +93,17 @@ def test_voters_come_and_go(cluster: Cluster) -> None:
         assert [state.key for state in client.describe_quorum().voters] == [key_of(leader)]
         with pytest.raises(QuorumRefusedError) as refused:
             client.update_kraft_version(0)
-        assert refused.value.kafka_code == m.INVALID_UPDATE_VERSION
+        assert refused.value.kafka_code == errors.INVALID_UPDATE_VERSION
 
 
 def test_the_log_is_fetched_as_an_observer(cluster: Cluster) -> None:
-    """From offset 0 on, with Kafka's hints and refusals on the way."""
+    """Fetch from offset 0 on, with Kafka's redirects and errors."""
     leader = cluster.nodes[LEADER]
     me = ReplicaKey(999, Uuid(b"\x22" * 16))
-    told: asyncio.Queue[Event] = asyncio.Queue()
+    events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def run() -> None:
-        transport = Transport(TransportConfig(999), told.put_nowait, no_slices)
+        transport = Transport(TransportConfig(999), events.put_nowait, no_slices)
         await transport.start()
         correlation = 0
 
@@ -111,7 +112,7 @@ def test_the_log_is_fetched_as_an_observer(cluster: Cluster) -> None:
             correlation += 1
             (endpoint,) = endpoints_of(node)
             transport.send(SendRequest(node.id, endpoint, request, correlation))
-            event = await told.get()
+            event = await events.get()
             assert isinstance(event, ResponseReceived), event
             assert event.correlation == correlation
             return event.response
@@ -120,30 +121,30 @@ def test_the_log_is_fetched_as_an_observer(cluster: Cluster) -> None:
             return m.FetchRequest(cluster_id, me, epoch, offset, last, max_wait_ms=100)
 
         refused = await ask(fetch("another", 0, 0, 0))
-        assert refused == m.FetchResponse(m.INCONSISTENT_CLUSTER_ID)
+        assert refused == m.FetchResponse(errors.INCONSISTENT_CLUSTER_ID)
         hint = await ask(fetch(cluster.cluster_id, 0, 0, 0))
         assert isinstance(hint, m.FetchResponse)
-        assert hint.error == m.FENCED_LEADER_EPOCH
+        assert hint.error == errors.FENCED_LEADER_EPOCH
         assert (hint.leader_id, hint.leader_endpoints) == (LEADER, endpoints_of(leader))
         elsewhere = await ask(fetch(cluster.cluster_id, hint.epoch, 0, 0), cluster.nodes[JOINER])
         assert isinstance(elsewhere, m.FetchResponse)
-        assert elsewhere.error == m.NOT_LEADER_OR_FOLLOWER
+        assert elsewhere.error == errors.NOT_LEADER_OR_FOLLOWER
         assert elsewhere.leader_id == LEADER
 
         start = await ask(fetch(cluster.cluster_id, hint.epoch, 0, 0))
         assert isinstance(start, m.FetchResponse)
-        assert start.error == m.NONE
+        assert start.error == errors.NONE
         assert start.snapshot_id is not None
         offset, last_epoch = start.snapshot_id
         await read_snapshot(ask, start)
-        # What follows the snapshot is at the latest the record of an idle controller.
+        # The first record after the snapshot is at the latest the NoOp of an idle controller.
         read = start
         while not read.records:
             asked = fetch(cluster.cluster_id, hint.epoch, offset, last_epoch)
             answered = await ask(asked)
             assert isinstance(answered, m.FetchResponse)
             read = answered
-            assert (read.error, read.epoch, read.leader_id) == (m.NONE, hint.epoch, LEADER)
+            assert (read.error, read.epoch, read.leader_id) == (errors.NONE, hint.epoch, LEADER)
         assert read.high_watermark >= offset
         assert not isinstance(read.records, m.LogSlice)
         assert scan(read.records).base_offsets[0] <= offset
@@ -152,11 +153,11 @@ def test_the_log_is_fetched_as_an_observer(cluster: Cluster) -> None:
         assert diverged.diverging_epoch is not None
 
         versions = await ask(m.ApiVersionsRequest())
-        assert versions == m.ApiVersionsResponse(0, VersionRange(0, 1))
+        assert versions == m.ApiVersionsResponse(0, KRaftVersionRange(0, 1))
         vote = m.VoteRequest(cluster.cluster_id, 0, me, key_of(leader), 0, 0, is_pre_vote=True)
         voted = await ask(vote)
         assert isinstance(voted, m.VoteResponse)
-        assert (voted.error, voted.is_granted) == (m.FENCED_LEADER_EPOCH, False)
+        assert (voted.error, voted.is_granted) == (errors.FENCED_LEADER_EPOCH, False)
         assert voted.leader_endpoints == endpoints_of(leader)
         await transport.close()
 
@@ -170,7 +171,7 @@ def test_the_log_is_fetched_as_an_observer(cluster: Cluster) -> None:
             )
             chunk = await ask(asked)
             assert isinstance(chunk, m.FetchSnapshotResponse)
-            assert (chunk.error, chunk.snapshot_id) == (m.NONE, start.snapshot_id)
+            assert (chunk.error, chunk.snapshot_id) == (errors.NONE, start.snapshot_id)
             assert chunk.position == len(found)
             found += chunk.data  # type: ignore[arg-type]
             size = chunk.size
@@ -189,17 +190,17 @@ def no_slices(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
     raise AssertionError("nobody asks this node")
 
 
-def test_a_controller_that_is_down_fails_the_request(cluster: Cluster) -> None:
+def test_a_request_to_a_stopped_controller_fails(cluster: Cluster) -> None:
     joiner = cluster.nodes[JOINER]
     joiner.stop()
-    told: asyncio.Queue[Event] = asyncio.Queue()
+    events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def run() -> None:
-        transport = Transport(TransportConfig(999), told.put_nowait, no_slices)
+        transport = Transport(TransportConfig(999), events.put_nowait, no_slices)
         await transport.start()
         (endpoint,) = endpoints_of(joiner)
         transport.send(SendRequest(JOINER, endpoint, m.DescribeQuorumRequest(), 1))
-        assert await told.get() == RequestFailed(1)
+        assert await events.get() == RequestFailed(1)
         await transport.close()
 
     asyncio.run(run())

@@ -1,5 +1,7 @@
-"""The RPCs of the raft layer against Kafka's own classes: frames that Kafka reads as they were
-meant and writes again to the same bytes, and bodies that Kafka's raft layer builds.
+"""The RPCs of the raft layer compared with Kafka's classes.
+
+Kafka decodes each frame to the same message and encodes it to the same bytes, and the bodies equal
+those that Kafka's raft layer builds.
 """
 
 from __future__ import annotations
@@ -14,29 +16,33 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft._core.epoch_cache import EpochEndOffset
-from kraft.raft import messages as m
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
-from kraft.records import Uuid
-from kraft.server.rpc.api_versions import Features, answer_api_versions, encode_api_versions_request
-from kraft.server.rpc.cluster_description import (
+from kraft import errors
+from kraft._core.log.epoch_cache import EpochEndOffset
+from kraft.protocol.api_versions import (
+    API_VERSIONS,
+    NodeFeatures,
+    answer_api_versions,
+    encode_api_versions_request,
+)
+from kraft.protocol.common import Rejected
+from kraft.protocol.describe_cluster import (
+    DESCRIBE_CLUSTER,
     ClusterDescription,
-    describe_cluster_handler,
     encode_describe_cluster,
 )
-from kraft.server.rpc.requests import Refused, decode_request, encode_request
-from kraft.server.rpc.responses import encode_response
-from kraft.server.rpc.wire import (
+from kraft.protocol.fetch import FETCH
+from kraft.protocol.headers import Api, RequestHeader, request_frame, response_header
+from kraft.protocol.raft_rpcs import (
     API_OF_REQUEST,
-    API_VERSIONS,
-    DESCRIBE_CLUSTER,
-    FETCH,
     RAFT_APIS,
-    Api,
-    RequestHeader,
-    request_frame,
-    response_header,
+    decode_request,
+    encode_request,
+    encode_response,
 )
+from kraft.raft import rpc as m
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
+from kraft.records import Uuid
+from kraft.server.cluster_description import describe_cluster_handler
 from tests.interop.kafka_jars import MissingToolError, kafka
 from tests.interop.raft_json import request_of, response_of
 from tests.reference.raft_messages import (
@@ -63,7 +69,7 @@ SOME = settings(
 
 
 class Oracle:
-    """Kafka's classes, in one process that answers line by line."""
+    """Kafka's classes in one process; one line for a request, one for its response."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -78,7 +84,7 @@ class Oracle:
         return answer
 
     def understood(self, kind: str, api: Api, version: int, frame: bytes) -> dict[str, Any]:
-        """What Kafka read, which it must also write again to the same bytes."""
+        """Return Kafka's decoding of the frame, which it must encode to the same bytes."""
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
         again, _, text = self.ask(kind, api.key, version, frame[4:].hex()).partition(" ")
         assert again == frame[4:].hex(), text
@@ -102,7 +108,7 @@ def oracle() -> Iterator[Oracle]:
 
 
 @pytest.mark.parametrize(("made", "api", "version"), CASES)
-def test_kafka_understands_a_request(oracle: Oracle, made: type, api: Api, version: int) -> None:
+def test_kafka_decodes_a_request(oracle: Oracle, made: type, api: Api, version: int) -> None:
     @SOME
     @given(REQUESTS[made], texts, st.integers(-(2**31), 2**31 - 1))
     def check(request: m.Request, client_id: str, correlation: int) -> None:
@@ -118,7 +124,7 @@ def test_kafka_understands_a_request(oracle: Oracle, made: type, api: Api, versi
 
 
 @pytest.mark.parametrize(("made", "api", "version"), CASES)
-def test_kafka_understands_a_response(oracle: Oracle, made: type, api: Api, version: int) -> None:
+def test_kafka_decodes_a_response(oracle: Oracle, made: type, api: Api, version: int) -> None:
     @SOME
     @given(RESPONSES[made], st.integers(-(2**31), 2**31 - 1))
     def check(response: m.Response, correlation: int) -> None:
@@ -140,7 +146,7 @@ def no_slices(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
 
 
 def refusals() -> Iterator[tuple[Api, int, bytes]]:
-    """The body of a request of a wrong shape, in every version of every API that has a shape."""
+    """Return malformed requests in every version of every API with topics."""
     for api in RAFT_APIS.values():
         for version in range(api.lowest, api.highest + 1):
             if api is FETCH and version >= 13:
@@ -163,28 +169,28 @@ def refusals() -> Iterator[tuple[Api, int, bytes]]:
     ("api", "version", "body"),
     [pytest.param(*case, id=f"{case[0].name}-{case[1]}") for case in refusals()],
 )
-def test_kafka_understands_a_refusal(oracle: Oracle, api: Api, version: int, body: bytes) -> None:
+def test_kafka_decodes_a_rejection(oracle: Oracle, api: Api, version: int, body: bytes) -> None:
     refused = decode_request(api, version, body)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Rejected)
     header = response_header(api, version, 1, len(refused.body))
     read = oracle.understood("response", api, version, header + refused.body)
     if api.name == "DescribeQuorum":
         partition = read["topics"][0]["partitions"][0]
         assert (partition["partitionIndex"], partition["errorCode"]) == (7, 3)
     elif api.name == "UpdateFeatures":
-        assert read["errorCode"] == m.INVALID_UPDATE_VERSION
+        assert read["errorCode"] == errors.INVALID_UPDATE_VERSION
     else:
-        assert read.get("errorCode", m.INVALID_REQUEST) == m.INVALID_REQUEST
+        assert read.get("errorCode", errors.INVALID_REQUEST) == errors.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_kafka_understands_api_versions(oracle: Oracle, version: int) -> None:
+def test_kafka_decodes_api_versions(oracle: Oracle, version: int) -> None:
     asked = encode_api_versions_request(version, "1.0")
     oracle.understood(
         "request", API_VERSIONS, version, request_frame(API_VERSIONS, version, 1, "x", asked)
     )
-    features = Features(
-        {"kraft.version": VersionRange(0, 1), "metadata.version": VersionRange(7, 29)},
+    features = NodeFeatures(
+        {"kraft.version": KRaftVersionRange(0, 1), "metadata.version": KRaftVersionRange(7, 29)},
         {"metadata.version": 29},
         77,
     )
@@ -203,7 +209,7 @@ def test_kafka_understands_api_versions(oracle: Oracle, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_kafka_understands_describe_cluster(oracle: Oracle, version: int) -> None:
+def test_kafka_decodes_describe_cluster(oracle: Oracle, version: int) -> None:
     cluster = ClusterDescription("the-cluster", 2, {1: ("a", 9093), 2: ("b", 70000)})
     handler = describe_cluster_handler(lambda: cluster)
     asked = b"\0\0" if version == 0 else encode_describe_cluster(version)
@@ -216,7 +222,7 @@ def test_kafka_understands_describe_cluster(oracle: Oracle, version: int) -> Non
     frame = response_header(DESCRIBE_CLUSTER, version, 1, len(body)) + body
     read = oracle.understood("response", DESCRIBE_CLUSTER, version, frame)
     if version == 0:
-        # It can only ask for brokers, which no controller lists.
+        # It can only ask for brokers, which a controller does not list.
         assert read["errorCode"] == 114
     else:
         assert (read["clusterId"], read["controllerId"]) == ("the-cluster", 2)
@@ -231,7 +237,7 @@ VOTER = ReplicaKey(1, Uuid((4).to_bytes(8, "big") + (5).to_bytes(8, "big")))
 ENDPOINTS = (Endpoint(LISTENER, "somewhere", 9093),)
 CLUSTER = "the-cluster"
 
-#: What Kafka's RaftUtil is asked to build, in ``MessageOracle.built``.
+#: The messages that Kafka's RaftUtil builds, in ``MessageOracle.built``.
 BUILT: dict[type, tuple[m.Request, m.Response | None]] = {
     m.VoteRequest: (
         m.VoteRequest(CLUSTER, 7, REPLICA, VOTER, 6, 100),
@@ -239,7 +245,7 @@ BUILT: dict[type, tuple[m.Request, m.Response | None]] = {
     ),
     m.BeginQuorumEpochRequest: (
         m.BeginQuorumEpochRequest(CLUSTER, 7, 1, REPLICA, ENDPOINTS),
-        m.BeginQuorumEpochResponse(m.FENCED_LEADER_EPOCH, 7, 1, ENDPOINTS),
+        m.BeginQuorumEpochResponse(errors.FENCED_LEADER_EPOCH, 7, 1, ENDPOINTS),
     ),
     m.EndQuorumEpochRequest: (
         m.EndQuorumEpochRequest(CLUSTER, 7, 1, (REPLICA, VOTER)),
@@ -255,12 +261,12 @@ BUILT: dict[type, tuple[m.Request, m.Response | None]] = {
     m.AddRaftVoterRequest: (m.AddRaftVoterRequest(CLUSTER, 30000, REPLICA, ENDPOINTS), None),
     m.RemoveRaftVoterRequest: (m.RemoveRaftVoterRequest(CLUSTER, REPLICA), None),
     m.UpdateRaftVoterRequest: (
-        m.UpdateRaftVoterRequest(CLUSTER, 7, REPLICA, ENDPOINTS, VersionRange(0, 1)),
+        m.UpdateRaftVoterRequest(CLUSTER, 7, REPLICA, ENDPOINTS, KRaftVersionRange(0, 1)),
         m.UpdateRaftVoterResponse(0, 7, 1, ENDPOINTS),
     ),
 }
 FETCHED = m.FetchResponse(
-    m.NOT_LEADER_OR_FOLLOWER, 7, 1, ENDPOINTS, 95, 3, diverging_epoch=EpochEndOffset(6, 80)
+    errors.NOT_LEADER_OR_FOLLOWER, 7, 1, ENDPOINTS, 95, 3, diverging_epoch=EpochEndOffset(6, 80)
 )
 
 
@@ -268,7 +274,7 @@ FETCHED = m.FetchResponse(
     ("made", "api", "version"),
     [case for case in CASES if case.values[0] in BUILT],
 )
-def test_the_bodies_are_those_that_kafkas_raft_layer_builds(
+def test_the_bodies_equal_those_of_kafkas_raft_layer(
     oracle: Oracle, made: type, api: Api, version: int
 ) -> None:
     request, response = BUILT[made]
@@ -285,6 +291,6 @@ def test_the_bodies_are_those_that_kafkas_raft_layer_builds(
 
 
 @pytest.mark.parametrize("version", range(13, 19))
-def test_a_fetch_response_is_what_kafkas_raft_layer_builds(oracle: Oracle, version: int) -> None:
+def test_a_fetch_response_equals_that_of_kafkas_raft_layer(oracle: Oracle, version: int) -> None:
     pieces = encode_response(FETCHED, version, LISTENER, no_slices)
     assert b"".join(pieces).hex() == oracle.ask("built", "FetchResponse", version)

@@ -1,4 +1,4 @@
-"""Kafka's own StripedReplicaPlacer and java.util.Random, asked afresh.
+"""Placement compared with Kafka's StripedReplicaPlacer and java.util.Random.
 
 `python -m tests.interop.test_placement` writes the corpus that `make test` reads without Java.
 """
@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from kraft._core.placement import (
+from kraft._core.decide.placement import (
     MIGRATING_DIRECTORY,
     UNASSIGNED_DIRECTORY,
     JavaRandom,
@@ -25,7 +25,7 @@ from tests.reference.placement_cases import (
     understand,
     write_corpus,
 )
-from tests.unit._core.test_placement import answer_of_kernel
+from tests.unit._core.decide.test_placement import answer_of_kernel
 
 pytestmark = pytest.mark.interop
 
@@ -56,13 +56,13 @@ def jars() -> Jars:
         pytest.skip(str(missing))
 
 
-def test_fresh_clusters_are_placed_as_kafka_places_them(jars: Jars) -> None:
+def test_new_clusters_are_placed_as_in_kafka(jars: Jars) -> None:
     cases = generate(random.randrange(2**32), 1500, most_partitions=400)
     for case, answer in zip(cases, ask_places(jars, cases), strict=True):
         assert answer_of_kernel(case) == answer, question(case)
 
 
-def test_a_big_topic_is_placed_as_kafka_places_it(jars: Jars) -> None:
+def test_a_big_topic_is_placed_as_in_kafka(jars: Jars) -> None:
     brokers: list[tuple[int, str | None, bool]] = [
         (id, f"rack-{id % 3}", id % 50 == 7) for id in range(300)
     ]
@@ -70,7 +70,7 @@ def test_a_big_topic_is_placed_as_kafka_places_it(jars: Jars) -> None:
     assert answer_of_kernel(case) == ask_places(jars, [case])[0]
 
 
-def test_the_kept_corpus_is_what_kafka_answers(jars: Jars) -> None:
+def test_the_kept_corpus_has_kafkas_results(jars: Jars) -> None:
     pairs = read_corpus()
     assert ask_places(jars, [case for case, _ in pairs]) == [answer for _, answer in pairs]
 
@@ -80,7 +80,7 @@ def test_random_draws_and_shuffles_are_javas(jars: Jars) -> None:
     draws: list[tuple[int, list[int]]] = []
     shuffles: list[tuple[int, int]] = []
     for _ in range(50):
-        # Half of what is drawn below a bound just above 2**30 is drawn again; 0 is a plain nextInt.
+        # With a bound just above 2**30 half of the draws are repeated; 0 stands for nextInt().
         bounds = [
             dice.choice([0, 1, 2, 3, 1 << dice.randrange(31), 2**30 + 1, dice.randrange(1, 2**31)])
             for _ in range(200)

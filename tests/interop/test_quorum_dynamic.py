@@ -1,5 +1,6 @@
-"""Two controllers of Apache Kafka and one of kraft, whose voters come and go (kraft.version 1), by
-Kafka's tool, by ours, and by themselves.
+"""Two controllers of Apache Kafka and one of kraft, with dynamic voters (kraft.version 1).
+
+Kafka's tool, kraft's tool and auto-join change the voters.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
     try:
         for one in KAFKAS:
             cluster.add_controller(one)
-        # What it has of snapshots is what it was sent: it makes none of its own here.
+        # It makes no snapshots of its own here: it has only downloaded ones.
         add_kraft_controller(
             cluster, KRAFT, metadata__log__max__record__bytes__between__snapshots="1000000"
         ).settings.update(VOTING)
@@ -74,18 +75,18 @@ def test_kraft_observes_before_it_votes(quorum: MixedQuorum) -> None:
 
 
 def test_kafkas_tool_adds_kraft(quorum: MixedQuorum) -> None:
-    """Which reads kraft's configuration file and its meta.properties."""
+    """Kafka's tool reads kraft's configuration file and its meta.properties."""
     node = kraft_node(quorum)
     quorum.wait_until_all_have_all()
-    told = quorum.kafka_says(101, "--command-config", str(node.properties), "add-controller")
-    assert f"Added controller {KRAFT} with directory id {node.directory_id()}" in told
+    output = quorum.kafka_says(101, "--command-config", str(node.properties), "add-controller")
+    assert f"Added controller {KRAFT} with directory id {node.directory_id()}" in output
     assert str(voters(quorum)[KRAFT]) == node.directory_id()
     quorum.commit(5)
     said = quorum.wait_until_all_have_all()
     assert not said.observers
 
 
-def test_both_tools_say_the_same_of_whichever_node_is_asked(quorum: MixedQuorum) -> None:
+def test_both_tools_print_the_same_for_every_node(quorum: MixedQuorum) -> None:
     quorum.wait_until_all_have_all()
     rows = [replication_of(quorum.kafka_says(KRAFT, "describe", "--replication"))]
     rows += [
@@ -95,7 +96,7 @@ def test_both_tools_say_the_same_of_whichever_node_is_asked(quorum: MixedQuorum)
     assert {row[1] for row in rows[0]} == {node.directory_id() for node in quorum.nodes.values()}
 
 
-def test_kraft_votes_for_the_kafka_that_is_left(quorum: MixedQuorum) -> None:
+def test_kraft_votes_for_the_remaining_kafka_controller(quorum: MixedQuorum) -> None:
     before = quorum.wait_until_all_have_all()
     old, new = before.leader_id, sum(KAFKAS) - before.leader_id
     quorum.nodes[old].kill()
@@ -107,33 +108,27 @@ def test_kraft_votes_for_the_kafka_that_is_left(quorum: MixedQuorum) -> None:
     quorum.wait_until_all_have_all()
 
 
-def test_kraft_is_removed_and_added_by_both_tools(quorum: MixedQuorum) -> None:
-    """Asked of any node; a voter that was removed observes on."""
+def test_both_tools_remove_and_add_kraft(quorum: MixedQuorum) -> None:
+    """By requests to any node; a removed voter stays an observer."""
     node = kraft_node(quorum)
     whom = ("-i", str(KRAFT), "-d", node.directory_id())
-    quorum.kraft_says(KRAFT, "remove-controller", *whom)
+    quorum.remove_voter(KRAFT, lambda: quorum.kraft_says(KRAFT, "remove-controller", *whom))
     assert set(voters(quorum)) == set(KAFKAS)
     quorum.commit(5)
     said = quorum.wait_until_all_have_all()
     assert [state.key.id for state in said.observers] == [KRAFT]
     quorum.kraft_says(KRAFT, "add-controller", "-c", str(node.properties))
     assert set(voters(quorum)) == {*KAFKAS, KRAFT}
-    quorum.kafka_says(
-        KRAFT,
-        "remove-controller",
-        "--controller-id",
-        str(KRAFT),
-        "--controller-directory-id",
-        node.directory_id(),
-    )
+    ids = ("--controller-id", str(KRAFT), "--controller-directory-id", node.directory_id())
+    quorum.remove_voter(KRAFT, lambda: quorum.kafka_says(KRAFT, "remove-controller", *ids))
     assert set(voters(quorum)) == set(KAFKAS)
     quorum.kraft_says(101, "add-controller", "-c", str(node.properties))
     quorum.commit(5)
     quorum.wait_until_all_have_all()
 
 
-def test_kraft_joins_by_itself_after_it_was_wiped(quorum: MixedQuorum) -> None:
-    """Its old directory goes out of the voters, its new one comes in, by a snapshot of Kafka's."""
+def test_kraft_auto_joins_with_an_empty_disk(quorum: MixedQuorum) -> None:
+    """Its old directory leaves the voters, its new one joins, after a download from Kafka."""
     leader = quorum.wait_until_all_have_all().leader_id
     made = quorum.commit_until_snapshot(leader)
     node = kraft_node(quorum)
@@ -164,10 +159,10 @@ def test_kraft_is_restarted(quorum: MixedQuorum) -> None:
         quorum.wait_until_all_have_all()
 
 
-def test_kraft_leads_and_kafka_goes_and_comes(quorum: MixedQuorum) -> None:
-    """Elected by Kafka's vote; Kafka's tool has it take Kafka's own controller out and in.
+def test_kraft_leads_while_kafka_is_removed_and_added(quorum: MixedQuorum) -> None:
+    """Kafka votes for it; Kafka's tool then removes and adds Kafka's own controller.
 
-    The tool asks kraft: a Kafka controller names only leaders that are registered with it.
+    The tool connects to kraft: a Kafka controller names only registered leaders.
     """
     removed = quorum.wait_until_all_have_all().leader_id
     stays = sum(KAFKAS) - removed

@@ -1,9 +1,10 @@
-"""One controller of Apache Kafka and two of kraft, as far as the raft layer goes: leadership passes
-from Kafka to kraft, from kraft to kraft, and back and forth, by clean ends and by kills.
+"""One controller of Apache Kafka and two of kraft: the raft layer with kraft leaders.
 
-A leader that is kraft is no controller yet: nobody answers what Kafka's controller asks of one. The
-log is replicated all the same. What kraft writes while it leads is metadata, so that Kafka's
-controller has to take it in record by record.
+Leadership passes from Kafka to kraft, from kraft to kraft, and back, by clean stops and by kills.
+
+A kraft leader does not serve the controller's APIs yet, so requests of Kafka's controller get no
+response. The log is replicated. kraft writes metadata while it leads, so that Kafka's controller
+must apply each record.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import kraft
-from kraft.server.network.quorum_client import QuorumClient, QuorumRefusedError
+from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
 from tests.interop.cluster import HOST, Cluster, Node, wait_for
 from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
@@ -30,7 +31,7 @@ KRAFTS = (102, 103)
 
 @pytest.fixture(scope="module")
 def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
-    """Kafka leads at first, as its controller begins the log with what a cluster needs."""
+    """Kafka leads first, so that its controller writes the bootstrap records."""
     directory = tmp_path_factory.mktemp("led-by-kraft")
     cluster = Cluster(kafka(KAFKA_4), directory, "b25lIEthZmthLCB0d28gdXM", is_static=True)
     cluster.reserve_controllers(KAFKA, *KRAFTS)
@@ -58,12 +59,12 @@ def acknowledged(quorum: MixedQuorum) -> set[str]:
 
 
 def wait_for_writes(quorum: MixedQuorum, count: int = 50) -> None:
-    """Until so many more records of kraft's are acknowledged."""
+    """Wait until ``count`` more records of kraft are acknowledged."""
     goal = len(acknowledged(quorum)) + count
     wait_for("records of kraft's", lambda: len(acknowledged(quorum)) >= goal)
 
 
-def test_kraft_follows_kafka_by_a_snapshot_of_its(quorum: MixedQuorum) -> None:
+def test_kraft_follows_kafka_from_a_snapshot(quorum: MixedQuorum) -> None:
     quorum.commit(5)
     made = quorum.commit_until_snapshot(KAFKA)
     for node in kraft_nodes(quorum):
@@ -75,9 +76,9 @@ def test_kraft_follows_kafka_by_a_snapshot_of_its(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_leads_once_kafka_resigns(quorum: MixedQuorum) -> None:
-    """By the vote of the other kraft; Kafka follows when it is back, and takes in what is written.
+    """The other kraft node votes for it; Kafka follows when it is back, and applies the records.
 
-    From now on Kafka is the one that only votes.
+    From now on Kafka only votes.
     """
     for node in kraft_nodes(quorum):
         node.is_writer = True
@@ -98,16 +99,17 @@ def test_kraft_leads_once_kafka_resigns(quorum: MixedQuorum) -> None:
 def test_leadership_passes_from_kraft_to_kraft_by_kafkas_vote(
     quorum: MixedQuorum, end: Callable[[Node], None]
 ) -> None:
-    """The old leader is gone: the new one has its own vote and Kafka's.
+    """The old leader is stopped: the new one has its own vote and Kafka's.
 
-    Both kraft nodes write all the while. Where the old one ends after Kafka has fetched a record
-    and before the new one has, Kafka rightly refuses its vote: then it comes back, and ends again.
+    Both kraft nodes write meanwhile. If the old one stops after Kafka has fetched a record and
+    before the new one has, Kafka rightly rejects the vote request: then it restarts, and stops
+    again.
     """
     for _ in range(5):
         before = quorum.wait_until_all_have_all()
         old, new = before.leader_id, sum(KRAFTS) - before.leader_id
         end(quorum.nodes[old])
-        time.sleep(0.3)  # what it has sent is taken in
+        time.sleep(0.3)  # its records are applied
         if quorum.log_end(new) >= quorum.log_end(KAFKA):
             break
         quorum.start(old)
@@ -120,7 +122,7 @@ def test_leadership_passes_from_kraft_to_kraft_by_kafkas_vote(
 
 
 def test_both_tools_describe_a_quorum_that_kraft_leads(quorum: MixedQuorum) -> None:
-    """Kafka's does not when it asks Kafka, which names only leaders that are registered with it."""
+    """Not Kafka's tool at Kafka's controller, which names only registered leaders."""
     leader = quorum.wait_until_all_have_all().leader_id
     said = [quorum.kafka_says(one, "describe", "--status") for one in KRAFTS]
     said += [quorum.kraft_says(one, "describe", "--status") for one in quorum.nodes]
@@ -133,7 +135,7 @@ def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuoru
     quorum.start(KAFKA)
 
     def fetched() -> list[Path]:
-        """Both make snapshots of their own as well: the first that Kafka has was the leader's."""
+        """Both make their own snapshots too: Kafka's first one is the leader's."""
         served = {path.name for path in quorum.snapshots(leader)}
         return [path for path in sorted(quorum.snapshots(KAFKA)) if path.name in served]
 
@@ -145,7 +147,7 @@ def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuoru
 
 
 def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
-    """Once Kafka has told the leader that it can do it; from here on the voters are dynamic."""
+    """Once Kafka has reported its support to the leader; from here on the voters are dynamic."""
     said = quorum.wait_until_all_have_all()
     assert all(state.key.directory_id is None for state in said.voters)
 
@@ -154,8 +156,8 @@ def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
             try:
                 client.update_kraft_version(1)
             except QuorumRefusedError as refused:
-                # Kafka does so some time after it began to follow.
-                if f"voter {KAFKA} has not said" not in str(refused):
+                # Kafka reports it some time after it began to follow.
+                if f"voter {KAFKA} has not reported" not in str(refused):
                     raise
                 return False
         return True
@@ -167,13 +169,13 @@ def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
     }
 
 
-def test_kraft_gives_up_for_kafka_what_no_majority_had(quorum: MixedQuorum) -> None:
-    """Elected by kraft's vote, Kafka leads as an active controller that has all that was
-    acknowledged; a kraft leader that went on without the others cuts the rest off.
+def test_kraft_truncates_uncommitted_records_for_kafka(quorum: MixedQuorum) -> None:
+    """Kafka, elected by kraft's vote, has all acknowledged records; an isolated kraft leader then
+    truncates its uncommitted ones.
     """
     old = quorum.wait_until_all_have_all().leader_id
     stays = sum(KRAFTS) - old
-    # One after the other, so that it is Kafka that has all that was acknowledged.
+    # One after the other, so that Kafka has all acknowledged records.
     quorum.nodes[stays].kill()
     wait_for_writes(quorum, 10)
     quorum.nodes[KAFKA].kill()
@@ -191,8 +193,8 @@ def test_kraft_gives_up_for_kafka_what_no_majority_had(quorum: MixedQuorum) -> N
     quorum.wait_until_all_have_all()
 
 
-def test_kafka_gives_up_for_kraft_what_no_majority_had(quorum: MixedQuorum) -> None:
-    """An idle controller of Kafka's goes on writing NoOpRecords."""
+def test_kafka_truncates_uncommitted_records_for_kraft(quorum: MixedQuorum) -> None:
+    """An idle Kafka controller writes NoOpRecords."""
     assert quorum.wait_until_all_have_all().leader_id == KAFKA
     for one in KRAFTS:
         quorum.nodes[one].kill()
@@ -209,22 +211,22 @@ def test_kafka_gives_up_for_kraft_what_no_majority_had(quorum: MixedQuorum) -> N
     quorum.wait_until_all_have_all()
 
 
-def test_all_logs_are_equal_and_nothing_acknowledged_is_lost(quorum: MixedQuorum) -> None:
+def test_all_logs_are_equal_and_have_all_acknowledged_records(quorum: MixedQuorum) -> None:
     leader = quorum.wait_until_all_have_all().leader_id
     for one in KRAFTS:
-        # Nobody writes once what was acknowledged is counted.
+        # No node writes after the acknowledged records are counted.
         node = quorum.nodes[one]
         assert isinstance(node, KraftNode)
         node.is_writer = False
     for one in sorted(KRAFTS, key=lambda one: one == leader):
         quorum.restart(one)
-    # A leader that stops names whoever has the most of its log: it may be Kafka that is next.
+    # A stopping leader prefers the voter with the longest log: that may be Kafka.
     quorum.wait_for_leader(KAFKA, *KRAFTS)
-    told = acknowledged(quorum)
-    assert len(told) > 200
+    users = acknowledged(quorum)
+    assert len(users) > 200
     committed = quorum.stop()
     quorum.check_equal_logs(committed)
     for one in quorum.nodes:
         quotas = kraft.open_metadata(quorum.log_of(one), at=committed).client_quotas
         kept = {dict(entity)["user"] for entity, limits in quotas.items() if QUOTA in limits}
-        assert told <= kept, (one, told - kept)
+        assert users <= kept, (one, users - kept)

@@ -1,5 +1,6 @@
-"""Two controllers of Apache Kafka and one of kraft, with static voters: Kafka leads, kraft follows,
-votes, is restarted, is wiped, and falls behind the start of the log.
+"""Two controllers of Apache Kafka and one of kraft, with static voters.
+
+Kafka leads; kraft follows, votes, restarts, loses its disk, and falls behind the start of the log.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
     cluster = Cluster(kafka(KAFKA_4), directory, "dHdvIEthZmthcyBhbmQgdXM", is_static=True)
     cluster.reserve_controllers(*KAFKAS, KRAFT)
     cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "5000"
-    # What is described is not to move between two questions.
+    # The description must not change between two requests.
     cluster.settings["metadata.max.idle.interval.ms"] = "0"
     try:
         for one in KAFKAS:
@@ -60,7 +61,7 @@ def test_kraft_follows(quorum: MixedQuorum) -> None:
     assert {state.key.id for state in said.voters} == {*KAFKAS, KRAFT}
 
 
-def test_both_tools_say_the_same_of_whichever_node_is_asked(quorum: MixedQuorum) -> None:
+def test_both_tools_print_the_same_for_every_node(quorum: MixedQuorum) -> None:
     quorum.wait_until_all_have_all()
     said = [status_of(quorum.kafka_says(one, "describe", "--status")) for one in (101, KRAFT)]
     said += [status_of(quorum.kraft_says(one, "describe", "--status")) for one in quorum.nodes]
@@ -74,14 +75,14 @@ def test_both_tools_say_the_same_of_whichever_node_is_asked(quorum: MixedQuorum)
     assert len(rows[0]) == 3
 
 
-def test_kraft_votes_for_the_kafka_that_is_left(quorum: MixedQuorum) -> None:
+def test_kraft_votes_for_the_remaining_kafka_controller(quorum: MixedQuorum) -> None:
     before = quorum.wait_until_all_have_all()
     old, new = before.leader_id, other_kafka(before.leader_id)
     quorum.nodes[old].kill()
     after = quorum.wait_for_leader(new)
     assert after.epoch > before.epoch
     assert quorum.voted_for(KRAFT) == new
-    # These are committed by the new leader and kraft alone.
+    # The new leader and kraft alone commit these.
     quorum.commit(5)
     quorum.start(old)
     quorum.wait_until_all_have_all()
@@ -115,8 +116,8 @@ def test_kraft_is_wiped_and_catches_up_by_snapshot(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_falls_behind_the_start_of_the_log(quorum: MixedQuorum) -> None:
-    """While it is away the other Kafka begins anew with a snapshot, and then leads: what kraft
-    would fetch next is nowhere any more.
+    """While it is stopped, the other Kafka restarts from a snapshot and then leads: no log has
+    kraft's next offset any more.
     """
     leader = quorum.wait_until_all_have_all().leader_id
     new = other_kafka(leader)

@@ -1,5 +1,6 @@
-"""Kafka's own `kafka-metadata-quorum` at our listener, and `kraft quorum` beside it: Kafka's Admin
-client finds the leader through a follower, and both tools say the same.
+"""Kafka's `kafka-metadata-quorum` and `kraft quorum` at a kraft listener.
+
+Kafka's Admin client finds the leader through a follower, and both tools print the same.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kraft.cli import app
-from kraft.raft import messages as m
+from kraft.raft import rpc as m
 from kraft.raft.voters import ReplicaKey
 from tests.interop.kafka_jars import Jars, MissingToolError, kafka
 from tests.unit.server.running_nodes import DIRECTORIES, RunningNodes
@@ -38,15 +39,15 @@ def kraft_says(nodes: RunningNodes, *words: str) -> str:
     return result.stdout
 
 
-def test_both_tools_tell_the_same_status(jars: Jars) -> None:
+def test_both_tools_print_the_same_status(jars: Jars) -> None:
     with RunningNodes() as nodes:
         said = kafka_says(jars, nodes, "describe", "--status")
         assert kraft_says(nodes, "describe", "--status") == said
     assert "LeaderId:               1\n" in said
 
 
-def test_both_tools_tell_the_same_replication(jars: Jars) -> None:
-    """Kafka's pads its columns with tabs."""
+def test_both_tools_print_the_same_replication(jars: Jars) -> None:
+    """Kafka's tool pads its columns with tabs."""
     with RunningNodes() as nodes:
         said = kafka_says(jars, nodes, "describe", "--replication").split("\n")
         ours = kraft_says(nodes, "describe", "--replication").split("\n")

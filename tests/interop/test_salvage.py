@@ -1,4 +1,4 @@
-"""Directories that were salvaged: Kafka's tools read them, and Kafka's controller starts on one."""
+"""Salvaged directories: Kafka's tools read them, and Kafka's controller starts on one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import kraft
-from kraft._core.batch import scan
-from kraft.metadata.reading import read_records
+from kraft._core.bytes.batch import scan
+from kraft.metadata.log_records import read_records
 from kraft.metadata.salvage import salvage
 from tests.interop import agreement, keep, tools
 from tests.interop.cluster import Cluster, wait_for
@@ -33,8 +33,8 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
     ("node", "release"),
     [("kafka-4.3/broker-1", KAFKA_4), ("kafka-3.9/controller-101", KAFKA_3)],
 )
-def test_kafkas_tools_read_what_was_salvaged(node: str, release: str, tmp_path: Path) -> None:
-    """The log has a gap at offset 1600, which no sound snapshot covers."""
+def test_kafkas_tools_read_a_salvaged_directory(node: str, release: str, tmp_path: Path) -> None:
+    """The log has a gap at offset 1600, which no valid snapshot covers."""
     jars, damaged = kafka(release), tmp_path / "damaged"
     shutil.copytree(DATA / node, damaged)
     directory = damaged / keep.METADATA_LOG
@@ -66,8 +66,8 @@ def test_kafkas_tools_read_what_was_salvaged(node: str, release: str, tmp_path: 
     agreement.check_tree(kraft.open_metadata(snapshot), tools.tree(jars, snapshot))
 
 
-def test_kafkas_controller_starts_on_what_was_salvaged(tmp_path: Path) -> None:
-    """A lone controller whose quorum-state is lost and whose log has one rotten base offset."""
+def test_kafkas_controller_starts_on_a_salvaged_directory(tmp_path: Path) -> None:
+    """A single controller with a lost quorum-state and one corrupted base offset in its log."""
     damaged = tmp_path / "damaged"
     shutil.copytree(DATA / "kafka-4.3-transaction" / "controller-201", damaged)
     (damaged / keep.METADATA_LOG / "quorum-state").write_bytes(b"{")

@@ -1,6 +1,6 @@
-"""The kept print of Kafka's schemas is what the released jars say.
+"""The kept schemas equal those of the released jars.
 
-`tests/unit/test_records_match_kafka.py` holds the package's own tables against that print.
+`tests/unit/test_records_match_kafka.py` compares the package's tables with the kept schemas.
 """
 
 from __future__ import annotations

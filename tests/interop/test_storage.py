@@ -1,7 +1,7 @@
-"""Directories formatted by Kafka's own storage tool and by the package, side by side.
+"""Directories formatted by Kafka's storage tool and by the package, compared.
 
-What is compared are the bytes, with times, random ids and the checksums over them taken out; then
-Kafka's controller starts from what the package formatted.
+The bytes are compared without times, random ids and checksums; then Kafka's controller starts from
+a directory that the package formatted.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def oracle() -> Iterator[ConfigOracle]:
 
 
 def kraft(*arguments: object) -> tuple[int, str]:
-    """The command in this process: its exit code and what it printed."""
+    """Return a function that runs the command in this process: exit code and output."""
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -118,7 +118,7 @@ def kraft(*arguments: object) -> tuple[int, str]:
 
 
 def configuration(root: Path, case: Case) -> Path:
-    """A file for a node with two directories under `root`, or those that the case says."""
+    """Write a configuration with two directories under `root`, or those of the case."""
     root.mkdir()
     settings = changed(case[0] | {"log.dirs": f"{root}/a,{root}/b"}, case[1])
     if "metadata.log.dir" in settings:
@@ -129,7 +129,7 @@ def configuration(root: Path, case: Case) -> Path:
 
 
 def timeless(content: bytes) -> bytes:
-    """Batches without times and checksums; the lengths and all else stay."""
+    """Return batches without times and checksums; all else is unchanged."""
     out = bytearray(content)
     position = 0
     while position < len(out):
@@ -145,7 +145,7 @@ def timeless(content: bytes) -> bytes:
 
 
 def formatted(root: Path) -> dict[str, object]:
-    """Every file under `root` as it can be compared, by its name."""
+    """Return the comparable content of every file under `root`, by name."""
     ids: dict[bytes, bytes] = {}
     found: dict[str, object] = {}
     for path in sorted(root.rglob("meta.properties")):
@@ -167,7 +167,7 @@ def formatted(root: Path) -> dict[str, object]:
 
 
 def opened(root: Path) -> dict[str, object]:
-    """What `kraft open` says of the directory of the metadata, without what is each node's own."""
+    """Return the output of `kraft open` for the metadata directory, without the node's own ids."""
     metadata_log_dir = root / "m" if (root / "m").exists() else root / "a"
     status, printed = kraft("open", metadata_log_dir, "--json")
     assert status == 0
@@ -196,7 +196,7 @@ def test_both_format_alike(oracle: ConfigOracle, tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_both_refuse_alike(oracle: ConfigOracle, tmp_path: Path, name: str) -> None:
+def test_both_reject_the_same(oracle: ConfigOracle, tmp_path: Path, name: str) -> None:
     case = REFUSED[name]
     options = ["-t", CLUSTER_ID, *case[2]]
     theirs = configuration(tmp_path / "kafka", case)
@@ -211,31 +211,31 @@ def test_both_refuse_alike(oracle: ConfigOracle, tmp_path: Path, name: str) -> N
     assert list((tmp_path / "kraft").rglob("*")) == []
 
 
-def test_what_lies_there_is_told_alike(oracle: ConfigOracle, tmp_path: Path) -> None:
+def test_info_prints_the_same(oracle: ConfigOracle, tmp_path: Path) -> None:
     path = configuration(tmp_path / "node", CASES["standalone"])
 
-    def told() -> tuple[int, list[str]]:
-        """What both say, lists in order; and the package's exit code."""
+    def outputs() -> tuple[int, list[str]]:
+        """Return both outputs, with sorted lists, and the package's exit code."""
         status, mine = kraft("storage", "info", "-c", path)
         theirs = oracle("storage", arguments=["info", "-c", str(path)])
         assert sorted(mine.splitlines()) == sorted(theirs["said"].splitlines())
         assert (status != 0) == (theirs["status"] != 0)
         return status, mine.splitlines()
 
-    assert told()[0] == 3
+    assert outputs()[0] == 3
     oracle("storage", arguments=["format", "-t", CLUSTER_ID, "-c", str(path), "-s"])
-    status, lines = told()
+    status, lines = outputs()
     assert status == 0
     assert "Found log directories:" in lines
     (tmp_path / "node" / "b" / "meta.properties").unlink()
-    assert told()[0] == 3
+    assert outputs()[0] == 3
     (tmp_path / "node" / "b" / "meta.properties").write_text(
         "version=1\nnode.id=1\ncluster.id=other\n"
     )
-    assert "  Mismatched cluster IDs between storage directories." in told()[1]
+    assert "  Mismatched cluster IDs between storage directories." in outputs()[1]
 
 
-def test_directories_of_one_are_known_to_the_other(oracle: ConfigOracle, tmp_path: Path) -> None:
+def test_each_recognises_directories_of_the_other(oracle: ConfigOracle, tmp_path: Path) -> None:
     path = configuration(tmp_path / "node", CASES["standalone"])
     again = ["format", "-t", CLUSTER_ID, "-c", str(path), "-s"]
     assert kraft("storage", *again)[0] == 0
@@ -247,7 +247,7 @@ def test_directories_of_one_are_known_to_the_other(oracle: ConfigOracle, tmp_pat
     assert kraft("storage", *again, "-g") == (0, ignored["said"])
 
 
-def test_versions_and_dependencies_are_told_alike(oracle: ConfigOracle) -> None:
+def test_versions_and_dependencies_are_printed_alike(oracle: ConfigOracle) -> None:
     def alike(*arguments: str) -> None:
         status, mine = kraft("storage", *arguments)
         try:
@@ -270,8 +270,8 @@ def test_versions_and_dependencies_are_told_alike(oracle: ConfigOracle) -> None:
 
 @pytest.mark.parametrize("is_static", [False, True], ids=["standalone", "static voters"])
 def test_kafkas_controller_starts_from_it(tmp_path: Path, is_static: bool) -> None:
-    """Kafka's controller, alone, on a directory that the package formatted; then the package reads
-    the log that Kafka wrote behind it.
+    """Kafka's controller runs alone on a directory that the package formatted; then the package
+    reads the log that Kafka wrote.
     """
     cluster = Cluster(kafka(), tmp_path, CLUSTER_ID, is_static=is_static)
     cluster.reserve_controllers(1)

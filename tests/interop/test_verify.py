@@ -1,4 +1,4 @@
-"""``kraft.verify`` on a snapshot of Kafka's that contradicts its log."""
+"""``kraft.verify`` on a Kafka snapshot that contradicts its log."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import kraft
-from kraft._core.log import Log
-from kraft.metadata.findings import Severity
-from kraft.metadata.known_contradictions import KEPT_SETTINGS, KEPT_TRANSACTION
+from kraft._core.log.log import Log
+from kraft.metadata.known_kafka_faults import KEPT_SETTINGS, KEPT_TRANSACTION
+from kraft.metadata.verification_findings import Severity
 from kraft.records import Config, RemoveTopic, Topic, Uuid
 from tests.interop import keep
 from tests.interop.cluster import Cluster, wait_for
@@ -23,9 +23,9 @@ CLUSTER_ID = "Q0vYpQe8T9C3p1dB8mYxXg"
 ORDERS = Uuid(b"orders----------")
 
 
-def test_what_kafkas_snapshot_keeps_against_its_log_is_known(tmp_path: Path) -> None:
-    """A lone controller loads a log that creates, configures and deletes a topic, behind a metadata
-    transaction that was aborted: both stay in the snapshot.
+def test_known_contradictions_of_a_kafka_snapshot_are_recognised(tmp_path: Path) -> None:
+    """A single controller loads a log that creates, configures and deletes a topic, after an
+    aborted metadata transaction: both remain in the snapshot.
     """
     cluster = Cluster(kafka(), tmp_path, CLUSTER_ID)
     cluster.reserve_controllers(201)

@@ -1,7 +1,7 @@
-"""Reads what Kafka's own tools print: kafka-topics, kafka-metadata-shell, kafka-dump-log.
+"""Parse the output of Kafka's tools: kafka-topics, kafka-metadata-shell, kafka-dump-log.
 
-Each function turns a text into plain Python values for a test to compare with; nothing here knows
-this package.
+Each function converts a text to plain Python values for comparisons; the module imports nothing
+from the package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Key = tuple[str, int]
 
 
 def read_text(path: Path) -> str:
-    """A kept text, compressed or not."""
+    """Return a kept text, compressed or not."""
     if path.exists():
         return path.read_text()
     return gzip.decompress(path.with_name(path.name + ".gz").read_bytes()).decode()
@@ -76,13 +76,13 @@ def _ids(text: str) -> list[int]:
 
 
 def _configs(text: str) -> dict[str, str]:
-    """`a=1,b=x,y,c=2`: a comma belongs to a value unless a name and `=` follow it."""
+    """Parse `a=1,b=x,y,c=2`: a comma is part of a value unless a name and `=` follow it."""
     parts = re.split(r",(?=[a-z][a-z.]*=)", text)
     return dict(part.split("=", 1) for part in parts if part)
 
 
 def tree(text: str) -> dict[str, Any]:
-    """What `kafka-metadata-shell … tree` prints, as nested dicts; a leaf is a text."""
+    """Return the output of `kafka-metadata-shell … tree` as nested dicts; leaves are texts."""
     root: dict[str, Any] = {}
     open_nodes: list[tuple[int, dict[str, Any], str]] = []
     inner: dict[str, Any] = root
@@ -104,7 +104,7 @@ def tree(text: str) -> dict[str, Any]:
 
 
 def fields_of(printed: str) -> dict[str, str]:
-    """`Name(a=1, b=[x, y], c={k: v}, d='e')` or `Name[a=1, …]`: the fields of a Java object."""
+    """Return the fields of `Name(a=1, b=[x, y], c={k: v}, d='e')` or `Name[a=1, …]`."""
     inside = printed[min(printed.find(one) for one in "([" if one in printed) + 1 : -1]
     fields, depth, start = [], 0, 0
     for place, one in enumerate(inside):
@@ -118,7 +118,7 @@ def fields_of(printed: str) -> dict[str, str]:
 
 
 def items(printed: str) -> list[str]:
-    """`[a, b]` as a list."""
+    """Return `[a, b]` as a list."""
     inside = printed.strip("[]")
     return inside.split(", ") if inside else []
 
@@ -137,7 +137,7 @@ _DATA_LINE = re.compile(r"^\| offset: (\d+) CreateTime: (\d+) .*? payload: (\{.*
 
 
 def dumped_records(text: str) -> list[Dumped]:
-    """The data records, not the control records, in the order of the file."""
+    """Return the data records, without control records, in file order."""
     found = []
     for line in _DATA_LINE.finditer(text):
         payload = json.loads(line[3])
@@ -157,7 +157,7 @@ _BATCH_LINE = re.compile(
 
 
 def dumped_batches(text: str) -> list[dict[str, int]]:
-    """The batches: offsets, count, epoch, position, size, crc; booleans as 0 and 1."""
+    """Return the batches: offsets, count, epoch, position, size, crc; booleans as 0 and 1."""
     return [
         {
             name: (value == "true") if value in ("true", "false") else int(value)

@@ -1,7 +1,7 @@
-"""Kafka's own reading tools: kafka-dump-log and kafka-metadata-shell, and whether they complain.
+"""Run Kafka's reading tools, kafka-dump-log and kafka-metadata-shell, and check for complaints.
 
-A complaint is anything that they say on standard error, warnings and errors of their log included,
-which they do not say of Kafka's own files as well; it raises ComplaintError.
+A complaint is any text on standard error, with warnings and errors of the log, that they do not
+print for Kafka's own files too; it raises ComplaintError.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Self
 
 from tests.interop.kafka_jars import SMALL_JVM, Jars
 
-# For a million partitions: a compiler that optimizes, and room for the shell's image of them.
+# For a million partitions: an optimizing compiler, and memory for the shell's image.
 LARGE_JVM = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 WARNINGS = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 SHELL_LOAD_TIMEOUT_S = 120.0
-# The shell of 3.9 fails on a quota of a default entity, so there clientQuotas is left out.
+# The shell of 3.9 fails on a quota of a default entity, so clientQuotas is left out.
 PARTS_OF_3 = (
     *("acls", "cluster", "configs", "delegationToken", "features", "producerIds"),
     *("provenance", "scram", "topics"),
 )
-# What they say of Kafka's own files too: of a segment that does not begin at 0, and of control
-# records, which are not for the shell.
+# Messages for Kafka's own files too: for a segment that does not begin at 0, and for control
+# records, which the shell does not read.
 _SAID_OF_KAFKA_TOO = re.compile(
     r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n|"
     r"^.* Ignoring control record with type \w+ at offset \d+\n",
@@ -36,7 +36,7 @@ _SAID_OF_KAFKA_TOO = re.compile(
 
 
 class ComplaintError(RuntimeError):
-    """One of Kafka's tools is not content with a file."""
+    """One of Kafka's tools complains about a file."""
 
 
 def check_for_complaints(tool: str, said: str) -> None:
@@ -51,7 +51,7 @@ def dump_log_class(jars: Jars) -> str:
 
 
 def dump(jars: Jars, directory: Path, files: list[Path]) -> dict[Path, str]:
-    """kafka-dump-log of each file; they are named relative to `directory`, and so is the text."""
+    """Return kafka-dump-log's output for each file; names are relative to `directory`."""
     wanted = ("--cluster-metadata-decoder", "--files", ",".join(map(str, files)))
     said = jars.run(dump_log_class(jars), *wanted, cwd=directory, log_level="warn")
     check_for_complaints("kafka-dump-log", said.stderr)
@@ -63,7 +63,7 @@ def dump(jars: Jars, directory: Path, files: list[Path]) -> dict[Path, str]:
 
 
 def dump_lines(jars: Jars, file: Path) -> Iterator[str]:
-    """kafka-dump-log of one large file, line by line as it comes."""
+    """Yield kafka-dump-log's output for one large file, line by line."""
     command = jars.command(
         dump_log_class(jars),
         *("--cluster-metadata-decoder", "--files", file),
@@ -80,13 +80,13 @@ def dump_lines(jars: Jars, file: Path) -> Iterator[str]:
 class MetadataShell:
     """kafka-metadata-shell on a snapshot, or on a log that begins at offset 0; a context manager.
 
-    Given a command as argument the shell may run it before its first state is published, and print
-    an empty state. So it is asked over its standard input: for the provenance until that names an
-    offset, and only then for more.
+    With a command as argument, the shell may run it before its first state is published, and print
+    an empty state. Commands therefore go to its standard input: first for the provenance, until
+    that has an offset.
     """
 
     _PROMPT = ">> "
-    _END = "no-such-node"  # what the shell says of it marks the end of an answer
+    _END = "no-such-node"  # the shell's error about it marks the end of an answer
 
     def __init__(self, jars: Jars, file: Path, jvm: tuple[str, ...] = SMALL_JVM) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed by __exit__
@@ -106,7 +106,7 @@ class MetadataShell:
         raise ComplaintError("kafka-metadata-shell: no state came of the file")
 
     def ask(self, command: str) -> Iterator[str]:
-        """The lines that the shell prints for the command, as they come; all must be taken."""
+        """Yield the lines that the shell prints for the command; the caller must read all."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\nls {self._END}\n")
@@ -127,7 +127,7 @@ class MetadataShell:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ends the shell; says its complaints where nothing else went wrong."""
+        """End the shell; raise its complaints unless another error was raised."""
         assert self._process.stdin is not None
         if kind is not None:
             self._process.kill()
@@ -140,7 +140,7 @@ class MetadataShell:
 
 
 def tree(jars: Jars, file: Path) -> str:
-    """The whole state as the shell prints it."""
+    """Return the whole state as the shell prints it."""
     with MetadataShell(jars, file) as shell:
         if jars.version.startswith("4"):
             return _joined(shell.ask("tree /"))

@@ -1,7 +1,7 @@
-"""Histories made up, by the thousand: every shape that a benchmark's history takes.
+"""Generated histories, thousands of them, of every shape that a benchmark's history may have.
 
-A history is a level that steps or drifts, times noise, with outliers on top. Suites of 20 histories
-share their runs; half of the suites miss some. The same seed gives the same histories.
+A history is a level with steps or drifts, times noise, with outliers. Suites of 20 histories share
+their runs; half of the suites miss some. The same seed produces the same histories.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tests.otava.suites import Suite
 
 Values = NDArray[np.float64]
 
-#: Histories a suite.
+#: Histories per suite.
 TOGETHER = 20
 
 
 def suites(count: int, seed: int) -> list[Suite]:
-    """``count`` histories in suites, from 2 to 400 runs long."""
+    """Yield ``count`` histories in suites, from 2 to 400 runs long."""
     made: list[Suite] = []
     for first in range(0, count, TOGETHER):
         random = np.random.default_rng([seed, first])
@@ -29,8 +29,8 @@ def suites(count: int, seed: int) -> list[Suite]:
         if number % 2:
             runs = _missing(runs, random)
         together = min(TOGETHER, count - first)
-        # A value that is no number is missing for one benchmark alone, which Otava's CSV cannot
-        # say but by leaving out the row: such a benchmark is a suite of its own there.
+        # If one benchmark misses a value, Otava's CSV can only omit the row: such a benchmark forms
+        # its own suite there.
         made.append(
             Suite(
                 f"generated_{number:03}",
@@ -45,14 +45,14 @@ def suites(count: int, seed: int) -> list[Suite]:
 
 
 def _length(number: int, random: np.random.Generator) -> int:
-    """Mostly around what Otava's window holds; a few tiny, a few long."""
+    """Return a length, mostly around Otava's window; a few tiny, a few long."""
     if number % 10 == 0:
         return int(random.integers(2, 12))
     return int(random.integers(150, 400) if number % 5 == 0 else random.integers(12, 150))
 
 
 def _missing(runs: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """Some runs did not have the suite: here and there, or a whole stretch."""
+    """Return the runs without the suite: single ones, or a whole range."""
     there = random.random(len(runs)) > random.choice([0.02, 0.1, 0.3])
     if random.random() < 0.5:
         start = int(random.integers(0, len(runs)))
@@ -62,7 +62,7 @@ def _missing(runs: NDArray[np.int64], random: np.random.Generator) -> NDArray[np
 
 
 def _history(number: int, count: int, random: np.random.Generator) -> Values:
-    """One history; which kind of noise and level it has goes by its number."""
+    """Return one history; its number determines the kind of noise and level."""
     level = _LEVELS[number % len(_LEVELS)](count, random)
     noise = _NOISES[number // len(_LEVELS) % len(_NOISES)](count, random)
     values = level * noise
@@ -70,7 +70,7 @@ def _history(number: int, count: int, random: np.random.Generator) -> Values:
         where = random.random(count) < random.choice([0.01, 0.05])
         values = np.where(where, values * random.uniform(1.5, 20, count), values)
     scaled: Values = np.abs(values) * 10.0 ** random.uniform(-4, 3)
-    if random.random() < 0.1:  # a timer that is coarse: many values are equal
+    if random.random() < 0.1:  # a coarse timer: many values are equal
         tick = float(np.median(scaled)) / random.choice([4, 20])
         scaled = np.maximum(np.round(scaled / tick), 1) * tick
     if random.random() < 0.03:
@@ -88,7 +88,7 @@ def _step(count: int, random: np.random.Generator) -> Values:
 
 
 def _steps(count: int, random: np.random.Generator) -> Values:
-    """Several, some of them taken back."""
+    """Return several steps, some of them reverted."""
     changes = np.zeros(count)
     for at in random.integers(0, count, int(random.integers(2, 7))):
         changes[at] += random.choice([-1, 1]) * random.choice(_SIZES)
@@ -127,7 +127,7 @@ def _two_modes(count: int, random: np.random.Generator) -> Values:
 
 
 def _remembering(count: int, random: np.random.Generator) -> Values:
-    """Each run like the one before."""
+    """Return autocorrelated noise."""
     steps = random.normal(0, 0.01, count)
     for at in range(1, count):
         steps[at] += 0.8 * steps[at - 1]
@@ -135,12 +135,12 @@ def _remembering(count: int, random: np.random.Generator) -> Values:
 
 
 def _growing(count: int, random: np.random.Generator) -> Values:
-    """The longer, the noisier."""
+    """Return noise that increases with time."""
     return 1 + random.normal(0, 1, count) * np.linspace(0.001, 0.1, count)
 
 
 def _none(count: int, random: np.random.Generator) -> Values:
-    """A counter: it does not vary."""
+    """Return no noise, as for a counter."""
     return np.ones(count)
 
 

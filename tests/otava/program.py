@@ -1,11 +1,11 @@
-"""The ``otava`` program on histories: CSV and a configuration in, change points out.
+"""Run the ``otava`` program on histories: CSV and a configuration in, change points out.
 
-Runs the console script that the wheel installs beside this interpreter, once for all histories, and
-reads its JSON report. Nothing of Otava is imported.
+Runs the console script of the installed wheel, once for all histories, and reads its JSON report.
+Nothing of Otava is imported.
 
-A value that is missing cannot be said in a row of Otava's CSV: an empty cell fails the whole test,
-a NaN blinds every window that holds it. So each set of runs has a CSV of its own, and a run that a
-benchmark has no number for is no row of it.
+A row of Otava's CSV cannot have a missing value: an empty cell fails the whole test, a NaN disables
+every window that contains it. So each set of runs has its own CSV, which omits the runs for which a
+benchmark has no number.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 
 import numpy as np
 
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 from tests.otava.suites import Suite, time_s
 
-#: How long one invocation may take.
+#: Time limit of one invocation.
 _LONGEST_S = 1800
 
 
 @dataclass(frozen=True, order=True)
 class Reported:
-    """One change point as both programs can say it; the numbers as Otava prints them."""
+    """One change point in the form of both programs; numbers as Otava prints them."""
 
     suite: str
     benchmark: str
@@ -43,12 +43,14 @@ class Reported:
 
 
 def printed(value: float) -> str:
-    """A number as Otava's report prints it."""
+    """Return a number as Otava's report prints it."""
     return f"{value:-0f}"
 
 
-def change_points(suites: Iterable[Suite], folder: Path, settings: Settings) -> list[Reported]:
-    """What the program finds in these histories, sorted."""
+def change_points(
+    suites: Iterable[Suite], folder: Path, settings: AnalysisSettings
+) -> list[Reported]:
+    """Return the program's change points of these histories, sorted."""
     folder.mkdir(parents=True, exist_ok=True)
     tests = {}
     for place, suite in enumerate(_without_gaps(suites)):
@@ -91,7 +93,7 @@ def _reported(suite: str, change: dict[str, str]) -> Reported:
 
 
 def _without_gaps(suites: Iterable[Suite]) -> Iterable[Suite]:
-    """The same histories, each suite with those runs alone that all its benchmarks have."""
+    """Yield the same histories, each suite with only the runs that all its benchmarks have."""
     for suite in suites:
         there = {name: ~np.isnan(values) for name, values in suite.values.items()}
         whole = {name: suite.values[name] for name, good in there.items() if good.all()}
@@ -111,8 +113,8 @@ def _write_csv(suite: Suite, path: Path) -> None:
             writer.writerow([time_s(run), *map(repr, row)])
 
 
-def _run(config: Path, tests: Sequence[str], settings: Settings) -> str:
-    """The program's report: a line of JSON for each test."""
+def _run(config: Path, tests: Sequence[str], settings: AnalysisSettings) -> str:
+    """Run the program; return its report: a line of JSON for each test."""
     program = Path(sys.executable).with_name("otava")
     command = [str(program), "analyze", *tests, "--config-file", str(config), "--output", "json"]
     command += ["--since", "1971-01-01", "--window", str(settings.window)]

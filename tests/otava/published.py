@@ -1,9 +1,9 @@
-"""The series that Otava's own source distribution carries: its examples and its tests' data.
+"""The series in Otava's own source distribution: its examples and its tests' data.
 
-Fetched once, by pip and by name, in the version that is installed, into the cache that all proofs
-share (git-ignored); nothing of it is ever part of this project. What counts as a series: every
-numeric column of a CSV file beside the time, and every list of numbers that a test is given. One
-that holds zeros is raised by one for both programs, as no benchmark takes no time.
+Fetched once by pip, in the installed version, into the shared cache (git-ignored); no part of it is
+in this repository. A series is a numeric column of a CSV file other than the time, or a list of
+numbers in a test. A series with zeros is raised by one for both programs, because no benchmark
+takes no time.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tests.otava.suites import Suite
 
 CACHE = Path(__file__).resolve().parents[2] / ".interop" / "otava"
 
-#: A list of fewer numbers is no history.
+#: A shorter list of numbers is not a history.
 _FEWEST = 8
-#: Columns that are when, not what.
+#: Columns that contain times.
 _TIMES = {"time", "timestamp", "Interval_Start"}
 
 
 class NotFetchedError(RuntimeError):
-    """The source distribution is neither in the cache nor to be had."""
+    """The source distribution is neither cached nor available."""
 
 
 def source() -> Path:
-    """The source distribution of the Otava that is installed, fetched if it is not here yet."""
+    """Return the source distribution of the installed Otava; fetch it if it is not cached."""
     wanted = version("apache-otava")
     path = CACHE / f"apache_otava-{wanted}.tar.gz"
     if not path.exists():
@@ -52,7 +52,7 @@ def source() -> Path:
 
 
 def suites() -> list[Suite]:
-    """Each published series as a benchmark, in a suite named after the file that holds it."""
+    """Return each published series as a benchmark, in a suite named after its file."""
     made = []
     with tarfile.open(source()) as archive:
         for member in sorted(archive.getmembers(), key=lambda each: each.name):
@@ -67,7 +67,7 @@ def suites() -> list[Suite]:
 
 
 def _suites(name: str, columns: Sequence[Sequence[float]]) -> Iterable[Suite]:
-    """Columns of the same length are one suite."""
+    """Group columns of the same length into a suite."""
     for length in sorted({len(column) for column in columns}):
         values = {
             f"series_{place}": np.array(column, dtype=np.float64) + (min(column) <= 0)
@@ -78,7 +78,7 @@ def _suites(name: str, columns: Sequence[Sequence[float]]) -> Iterable[Suite]:
 
 
 def _of_csv(text: str) -> list[list[float]]:
-    """The columns that hold nothing but numbers, without the comments between them."""
+    """Return the columns with only numbers; comments between them are skipped."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     header = text.splitlines()[0] if not text.startswith("#") else ""
     delimiter = ";" if ";" in header else ","
@@ -98,14 +98,14 @@ def _of_csv(text: str) -> list[list[float]]:
 
 
 def _of_python(text: str) -> list[list[float]]:
-    """The lists of numbers in a test's source; a series is seen once."""
+    """Return the distinct lists of numbers in a test's source."""
     found: list[list[float]] = []
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.List):
             continue
         cells = [each.value for each in node.elts if isinstance(each, ast.Constant)]
         numbers = [float(cell) for cell in cells if isinstance(cell, int | float)]
-        # Ascending numbers are the indices that a test expects.
+        # Ascending numbers are expected indices.
         is_series = len(numbers) == len(node.elts) >= _FEWEST and numbers != sorted(numbers)
         if is_series and numbers not in found:
             found.append(numbers)

@@ -1,10 +1,10 @@
-"""The proof: change points of histories by way of pytest-benchmark's JSON, a store and Spark, and
-by the ``otava`` program, at equal settings. None may differ.
+"""Compare change points from pytest-benchmark's JSON, a store and Spark with the ``otava``
+program's.
 
     python -m tests.otava.run --series 1000 --seed 1
 
-Compared are the series, the run at which a change begins and its time, and both levels' means and
-standard deviations and the p value as the program prints them.
+At equal settings all must be equal: the series, the first run of a change and its time, and both
+levels' means and standard deviations and the p value as the program prints them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 from tests.otava import generated, program, published
 from tests.otava.program import Reported, printed
 from tests.otava.suites import Suite, write_runs
@@ -25,10 +25,10 @@ from tests.otava.suites import Suite, write_runs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Otava's own defaults, and others: a smaller window, a stricter p value, a least magnitude.
+#: Otava's defaults; a smaller window, a stricter p value, a minimum magnitude.
 SETTINGS = {
-    "Otava's defaults": Settings.of_otava(),
-    "window 20, p 1e-5, magnitude 5 %": Settings.of_otava(
+    "Otava's defaults": AnalysisSettings.of_otava(),
+    "window 20, p 1e-5, magnitude 5 %": AnalysisSettings.of_otava(
         window=20, max_p_value=1e-5, min_magnitude=0.05
     ),
 }
@@ -36,7 +36,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Both answers to the same histories."""
+    """The results of both programs for the same histories."""
 
     series: int
     of_otava: list[Reported]
@@ -44,14 +44,14 @@ class Outcome:
 
     @property
     def differences(self) -> list[Reported]:
-        """What only one of the two says."""
+        """Return the change points of only one of the two."""
         return sorted(set(self.of_otava) ^ set(self.of_kraft))
 
 
 def compare(
-    spark: SparkSession, suites: Sequence[Suite], folder: Path, settings: Settings
+    spark: SparkSession, suites: Sequence[Suite], folder: Path, settings: AnalysisSettings
 ) -> Outcome:
-    """Both programs on these histories; ``folder`` holds their files."""
+    """Run both programs on these histories; ``folder`` holds their files."""
     return Outcome(
         series=sum(len(suite.values) for suite in suites),
         of_otava=program.change_points(suites, folder / "otava", settings),
@@ -60,9 +60,9 @@ def compare(
 
 
 def change_points(
-    spark: SparkSession, suites: Sequence[Suite], folder: Path, settings: Settings
+    spark: SparkSession, suites: Sequence[Suite], folder: Path, settings: AnalysisSettings
 ) -> list[Reported]:
-    """What comes of the whole pipeline, sorted."""
+    """Return the change points of the whole pipeline, sorted."""
     from kraft.spark.analysis import analyse
     from kraft.spark.store import ingest, read_points
 
@@ -70,7 +70,7 @@ def change_points(
     if not store.exists():
         write_runs(suites, folder / "runs")
         ingest(spark, [folder / "runs"], store)
-    # The interval of a ratio is no part of the proof.
+    # The interval of a ratio is not compared.
     found = analyse(read_points(spark, store), replace(settings, bootstrap_samples=100))
     return sorted(
         Reported(

@@ -1,8 +1,8 @@
-"""Benchmarks with their histories, and the files that pytest-benchmark would have written of them.
+"""Benchmarks with their histories, and pytest-benchmark's files of them.
 
-A suite is what is run together: it has one list of runs, and a run that it was not part of is
-missing for all its benchmarks. All suites of a proof share one clock, so that one file holds what
-all of them measured at that time.
+The benchmarks of a suite run together: a suite has one list of runs, and a run without the suite is
+missing for all its benchmarks. All suites share one clock, so that one file contains the
+measurements of all of them at that time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-#: When the first run was, and how far apart they are.
+#: Time of the first run, and the interval between runs.
 FIRST_RUN_S = 1_600_000_000
 RUN_EVERY_S = 3600
 
@@ -30,11 +30,11 @@ _MACHINE = {
 
 @dataclass(frozen=True)
 class Suite:
-    """Benchmarks that are run together."""
+    """Benchmarks that run together."""
 
     name: str
-    runs: NDArray[np.int64]  # which of the clock's ticks it was run at, ascending
-    values: dict[str, NDArray[np.float64]]  # benchmark -> its value at each run; NaN: no number
+    runs: NDArray[np.int64]  # clock ticks of its runs, ascending
+    values: dict[str, NDArray[np.float64]]  # benchmark -> its value at each run; NaN if missing
 
     def __post_init__(self) -> None:
         assert (np.diff(self.runs) > 0).all(), f"{self.name}: a run after itself"
@@ -42,12 +42,12 @@ class Suite:
 
 
 def time_s(run: int) -> int:
-    """When a run was, in seconds since 1970."""
+    """Return the time of a run, in seconds since 1970."""
     return FIRST_RUN_S + run * RUN_EVERY_S
 
 
 def write_runs(suites: Sequence[Suite], folder: Path) -> list[Path]:
-    """pytest-benchmark's file of each run, with one round a benchmark."""
+    """Write pytest-benchmark's file of each run, with one round per benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
     benchmarks: dict[int, list[dict[str, object]]] = {}
     for suite in suites:

@@ -1,4 +1,4 @@
-"""What random requests are made of: brokers and topics that there are, and now and then others."""
+"""Random parts of requests: existing brokers and topics, and sometimes unknown ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from kraft.controller.operations import Operation
+from kraft.controller.runtime.operations import Operation
 from kraft.records import Uuid
 from tests.property.controller_equality import normally
 from tests.property.controller_quorum import RECORDS_OF_BATCH, Quorum
@@ -41,7 +41,7 @@ def ask(
     quorum: Quorum,
     dice: Dice,
     operation: Operation,
-    decide: Callable[[], brokers_twin.Outcome],
+    decide: Callable[[], brokers_twin.TwinDecision],
     normal: Callable[[Any], Any] = normally,
 ) -> None:
     quorum.ask_later(Command(operation, decide, normal, _deadline(quorum, dice)))

@@ -1,16 +1,15 @@
-"""What two clusters, a cluster and the slow twin, or two answers have to agree on."""
+"""Comparisons of two clusters, of a cluster and the slow twin, and of two answers."""
 
 from __future__ import annotations
 
 import tempfile
 from typing import Any
 
-from kraft import controller
-from kraft._core.batch import BatchBuilder
-from kraft.controller import election_context
+from kraft._core.bytes.batch import BatchBuilder
+from kraft.controller.state import election_context, usable_brokers
 from kraft.errors import KraftError
 from kraft.image.publishing import Image
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SnapshotGeneration
 from kraft.metadata.directory import SnapshotFile
 from kraft.metadata.snapshots import load_snapshot, save_snapshot
@@ -21,21 +20,21 @@ from tests.reference.controller_state_twin import RefusedError, State
 BROKERS = range(8)
 
 
-def check_cluster(cluster: Cluster, state: State) -> None:
-    """Everything that the records say."""
+def check_cluster(cluster: MetadataState, state: State) -> None:
+    """Check the whole state that the records make."""
     assert table_twin.plain(cluster.table) == state.table.plain()
     assert cluster_state_twin.plain(cluster.state) == state.rest
     assert cluster.transaction_start == state.transaction_start
 
 
 def check_image(image: Image, state: State) -> None:
-    """The same of what is published."""
+    """Check the same for a published image."""
     assert plain_image(image.table) == state.table.plain()
     assert cluster_state_twin.plain(image.state) == state.rest
 
 
-def check_indexes(cluster: Cluster, state: State) -> None:
-    """The partitions of each broker are found without a look at the others."""
+def check_indexes(cluster: MetadataState, state: State) -> None:
+    """Check that each broker's partitions are found without reading other rows."""
     table = cluster.table
     for broker in BROKERS:
         rows = table.broker_rows(broker).tolist()
@@ -50,9 +49,9 @@ def check_indexes(cluster: Cluster, state: State) -> None:
         assert names == state.table.rows_of_broker(broker)
 
 
-def decided(cluster: Cluster) -> list[object]:
-    """What a cluster decides, in bytes, whatever may come."""
-    found: list[object] = [tuple(controller.usable_brokers(cluster))]
+def decided(cluster: MetadataState) -> list[object]:
+    """Return a cluster's decisions as bytes, for any event."""
+    found: list[object] = [tuple(usable_brokers(cluster))]
     context = election_context(cluster)
     for broker in BROKERS:
         builder = BatchBuilder()
@@ -67,16 +66,16 @@ def decided(cluster: Cluster) -> list[object]:
     return found
 
 
-def decided_anew(cluster: Cluster) -> list[object]:
-    """The same with nothing that was kept from earlier decisions."""
+def decided_anew(cluster: MetadataState) -> list[object]:
+    """Return the same without any state kept from earlier decisions."""
     kept, cluster.state.derived = cluster.state.derived, None
     found = decided(cluster)
     cluster.state.derived = kept
     return found
 
 
-def by_file(cluster: Cluster, *, use_column_cache: bool) -> Cluster:
-    """The cluster by way of a snapshot's file."""
+def by_file(cluster: MetadataState, *, use_column_cache: bool) -> MetadataState:
+    """Return the cluster loaded from a snapshot file."""
     with tempfile.TemporaryDirectory() as directory:
         path = save_snapshot(directory, cluster, last_contained_log_timestamp_ms=7, timestamp_ms=8)
         epoch, size = cluster.state.quorum.leader_epoch, path.stat().st_size
@@ -86,19 +85,19 @@ def by_file(cluster: Cluster, *, use_column_cache: bool) -> Cluster:
         return loaded
 
 
-def by_image(image: Image) -> Cluster:
-    """A cluster from the snapshot of what was published, wherever the tip is by now."""
+def by_image(image: Image) -> MetadataState:
+    """Return a cluster loaded from the snapshot of a published image, whatever came later."""
     made = SnapshotGeneration(image, timestamp_ms=8)
     pieces: list[memoryview] = []
     while (more := made.next_slice()) is not None:
         pieces += more
-    loaded = Cluster(journaling=True)
+    loaded = MetadataState(journaling=True)
     loaded.apply_snapshot(b"".join(pieces), end_offset=image.offset)
     return loaded
 
 
 def plainly(answer: Any) -> Any:
-    """An answer of the twin, its refusals as codes."""
+    """Return an answer of the twin, with its errors as codes."""
     if isinstance(answer, RefusedError):
         return ("refused", answer.code)
     if isinstance(answer, dict):
@@ -107,7 +106,7 @@ def plainly(answer: Any) -> Any:
 
 
 def normally(answer: Any) -> Any:
-    """A real answer in the same words."""
+    """Return a real answer in the twin's form."""
     if isinstance(answer, KraftError):
         return ("refused", answer.kafka_code)
     if isinstance(answer, dict):

@@ -6,16 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kraft import records
-from kraft.controller import acls as acl_duty
-from kraft.controller import requests
-from kraft.controller.configs import ConfigChange
-from kraft.controller.controllers import ControllerRegistrationRequest
+from kraft.controller.brokers.controller_registration import ControllerRegistrationRequest
+from kraft.controller.brokers.listeners import feature_structs, listener_structs
+from kraft.controller.configs.client_quotas import QuotaAlteration
+from kraft.controller.configs.config_changes import ConfigChange
 from kraft.controller.features import FeatureUpdate, LocalFeatures
-from kraft.controller.listeners import feature_structs, listener_structs
-from kraft.controller.operations import Operation
-from kraft.controller.quotas import QuotaAlteration
-from kraft.controller.scram import ScramDeletion, ScramUpsertion, alter_scram_credentials
-from kraft.image import Endpoint, VersionRange
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Operation
+from kraft.controller.security import acls as acl_duty
+from kraft.controller.security.scram import (
+    ScramDeletion,
+    ScramUpsertion,
+    alter_user_scram_credentials,
+)
+from kraft.image import NodeEndpoint, VersionRange
 from kraft.image.security import AccessControl
 from tests.property.controller_dice import (
     CONFIGS,
@@ -59,11 +63,13 @@ def configure(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.configure(
+        requests.incremental_alter_configs(
             [(one, [ConfigChange(*change) for change in some]) for one, some in resources],
             validate_only=validate_only,
         ),
-        lambda: rest_twin.configure(quorum.state, resources, validate_only=validate_only),
+        lambda: rest_twin.incremental_alter_configs(
+            quorum.state, resources, validate_only=validate_only
+        ),
     )
 
 
@@ -80,7 +86,7 @@ def finalize(quorum: Quorum, dice: Dice) -> None:
         updates.append(dice.choice((updates[0], ("unknown", 1, 1))))
 
     def features() -> dict[int, dict[str, tuple[int, int]]]:
-        """What each broker said as it last came."""
+        """The features that each broker registered last."""
         found = {}
         for _, record in quorum.state.log:
             if isinstance(record, records.RegisterBroker):
@@ -93,8 +99,8 @@ def finalize(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.finalize([FeatureUpdate(*each) for each in updates], LocalFeatures(0)),
-        lambda: rest_twin.finalize(quorum.state, updates, features()),
+        requests.update_features([FeatureUpdate(*each) for each in updates], LocalFeatures(0)),
+        lambda: rest_twin.update_features(quorum.state, updates, features()),
         lambda answer: dict(answer.levels),
     )
 
@@ -115,8 +121,8 @@ def limit_clients(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.limit_clients([QuotaAlteration(*each) for each in alterations]),
-        lambda: rest_twin.limit_clients(quorum.state, alterations),
+        requests.alter_client_quotas([QuotaAlteration(*each) for each in alterations]),
+        lambda: rest_twin.alter_client_quotas(quorum.state, alterations),
     )
 
 
@@ -135,13 +141,13 @@ def alter_credentials(quorum: Quorum, dice: Dice) -> None:
         dice,
         Operation(
             "alter credentials",
-            lambda tip: alter_scram_credentials(
-                tip.cluster,
+            lambda context: alter_user_scram_credentials(
+                context.cluster,
                 deletions=[ScramDeletion(*each) for each in deletions],
                 upsertions=[ScramUpsertion(*each) for each in upsertions],
             ),
         ),
-        lambda: rest_twin.alter_credentials(quorum.state, deletions, upsertions),
+        lambda: rest_twin.alter_user_scram_credentials(quorum.state, deletions, upsertions),
     )
 
 
@@ -167,7 +173,9 @@ def create_acls(quorum: Quorum, dice: Dice) -> None:
         dice,
         Operation(
             "create acls",
-            lambda tip: acl_duty.create_acls(tip.cluster, asked, random_uuid=tip.random_uuid),
+            lambda context: acl_duty.create_acls(
+                context.cluster, asked, random_uuid=context.random_uuid
+            ),
         ),
         lambda: rest_twin.create_acls(quorum.state, acls),
     )
@@ -184,7 +192,7 @@ def delete_acls(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        Operation("delete acls", lambda tip: acl_duty.delete_acls(tip.cluster, asked)),
+        Operation("delete acls", lambda context: acl_duty.delete_acls(context.cluster, asked)),
         lambda: rest_twin.delete_acls(quorum.state, filters),
         lambda answer: [
             [(acl.resource_name, acl.principal, acl.operation) for acl in found] for found in answer
@@ -196,7 +204,7 @@ def register_controller(quorum: Quorum, dice: Dice) -> None:
     asked = ControllerRegistrationRequest(
         dice.choice((0, 1, 2)),
         quorum.new_id(),
-        [Endpoint("CONTROLLER", "localhost", 9093, 0)],
+        [NodeEndpoint("CONTROLLER", "localhost", 9093, 0)],
         {name: VersionRange(*levels) for name, levels in SUPPORTED.items()},
     )
     said = records.RegisterController(
@@ -208,6 +216,6 @@ def register_controller(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.register_other_controller(asked),
+        requests.register_controller(asked),
         lambda: rest_twin.register_controller(quorum.state, said),
     )

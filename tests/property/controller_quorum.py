@@ -1,8 +1,8 @@
-"""Three controllers of one log, and beside them the slow twin, which is asked the same.
+"""Three controllers of one log, and the slow twin, which gets the same requests.
 
-Owns what happens around requests: turns, commits, time, transactions that are cut anywhere, loss of
-leadership at any point, standbys that lag, and what must be equal after each of these. What is
-asked is made up in ``controller_requests``.
+Runs everything around requests: turns of the event queue, commits, time, transactions cut anywhere,
+loss of leadership at any point, standbys that lag, and the comparisons after each of these.
+``controller_requests`` makes the requests.
 """
 
 from __future__ import annotations
@@ -15,14 +15,26 @@ from typing import Any
 from unittest.mock import patch
 
 from kraft import records
-from kraft._core.batch_records import iterate
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import Records, deletion, growth, pieces, requests, topics
-from kraft.controller.operations import InPieces, Outcome, Ready, Tip
-from kraft.controller.quorum_controller import QuorumController
-from kraft.controller.settings import ControllerSettings
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.decision import Records
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import (
+    ControllerOutput,
+    DecisionContext,
+    OperationResult,
+    TransactionPlan,
+)
+from kraft.controller.runtime.quorum_controller import QuorumController
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.topics import (
+    chunked_planning,
+    partition_creation,
+    topic_creation,
+    topic_deletion,
+)
 from kraft.image.publishing import ImagePublishing
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid, decode_value
 from kraft.records.batches import encode_control_records
 from tests.property.controller_equality import (
@@ -37,8 +49,7 @@ from tests.property.controller_equality import (
 )
 from tests.property.controller_watch import Command, OpenTransaction, WatchedQueue
 from tests.reference import table_twin
-from tests.reference.controller_brokers_twin import Outcome as TwinOutcome
-from tests.reference.controller_brokers_twin import Placed, fence_stale
+from tests.reference.controller_brokers_twin import Placed, TwinDecision, fence_stale
 from tests.reference.controller_state_twin import (
     BROKER,
     ELR,
@@ -48,11 +59,11 @@ from tests.reference.controller_state_twin import (
     Sessions,
     State,
 )
-from tests.reference.controller_topics_twin import balance, placed_record
+from tests.reference.controller_topics_twin import balance_leaders, placed_record
 from tests.unit.controller.controllers import Log
 
 NODES = range(3)
-#: So few that transactions, and what is partial, come often.
+# So few that transactions and partial states are frequent.
 RECORDS_OF_BATCH = 6
 NOT_CONTROLLER, TIMED_OUT = 41, 7
 MAX_TRANSACTION_MS = 3_000
@@ -66,28 +77,28 @@ PERIODS = {
 
 
 class Quorum(Log):
-    """See the module's docstring. ``log.controller`` is the one that leads, or led last."""
+    """See the module's docstring. ``log.controller`` is the present or the last leader."""
 
     def __init__(self, level: int = 30, *, elr: bool = False) -> None:
         self._patches = ExitStack()
         for module, name in (
-            (topics, "MAX_RECORDS_PER_BATCH"),
-            (growth, "MAX_RECORDS_PER_BATCH"),
+            (topic_creation, "MAX_RECORDS_PER_BATCH"),
+            (partition_creation, "MAX_RECORDS_PER_BATCH"),
             (requests, "MAX_RECORDS_PER_BATCH"),
-            (deletion, "MAX_RECORDS_PER_BATCH"),
-            (pieces, "_COST_OF_PIECE"),
-            (deletion, "_TOPICS_A_PIECE"),
+            (topic_deletion, "MAX_RECORDS_PER_BATCH"),
+            (chunked_planning, "_COST_PER_CHUNK"),
+            (topic_deletion, "_TOPICS_PER_CHUNK"),
         ):
             self._patches.enter_context(patch.object(module, name, RECORDS_OF_BATCH))
         self.bootstrap: list[Record] = [records.FeatureLevel(METADATA_VERSION, level)]
         if elr:
             self.bootstrap.append(records.FeatureLevel(ELR, 1))
-        #: What was decided since the last look, by name or as a `Command`.
+        # Decisions since the last check, by name or as a `Command`.
         self._decided: list[Any] = []
         self._is_exhausted = False
         self._numbers = count(1)
         self.controllers = [self._make() for _ in NODES]
-        #: Where the snapshot ended that a node began with.
+        # The end of the snapshot with which a node began.
         self.snapshots = dict.fromkeys(NODES, 0)
         self.publishings = [ImagePublishing(each.cluster, _fail) for each in self.controllers]
         self.leader: int | None = None
@@ -114,7 +125,7 @@ class Quorum(Log):
 
     def _make(self) -> QuorumController:
         made = QuorumController(
-            Cluster(journaling=True),
+            MetadataState(journaling=True),
             ControllerSettings(
                 max_idle_interval_ms=4_000,
                 leader_imbalance_check_interval_ms=20_000,
@@ -135,7 +146,7 @@ class Quorum(Log):
     # -- leadership
 
     def lead(self, node: int = 0) -> None:
-        """A node leads: all of the log is committed then, and it has taken it up."""
+        """Make a node the leader: all of the log is committed, and the node has applied it."""
         assert self.leader is None
         self.committed = self.end_offset
         self.follow(node, len(self.batches))
@@ -165,7 +176,7 @@ class Quorum(Log):
         return queue
 
     def _reorder(self) -> None:
-        """The twin goes by the order of the leader's rows, which is nobody's business."""
+        """Give the twin's rows the leader's order, which Kafka does not define."""
         order = list(table_twin.plain(self.controller.cluster.table)["partitions"])
         columns = self.controller.cluster.table
         keys = {
@@ -182,7 +193,7 @@ class Quorum(Log):
         return self.controllers.index(self.controller)
 
     def folded(self, offset: int, node: int | None = None) -> State:
-        """The state below ``offset``, for a node that may have begun with a snapshot."""
+        """Return the state below ``offset``, for a node that may have begun with a snapshot."""
         return self.folded_behind(0 if node is None else self.snapshots[node], offset)
 
     def folded_behind(self, snapshot_end: int, offset: int) -> State:
@@ -212,7 +223,7 @@ class Quorum(Log):
         return [*abort, records.BeginTransaction(), *written, records.EndTransaction()]
 
     def lose(self, dice: Random, *, failed_append: bool = False) -> None:
-        """The leader goes; of what is not committed a part may be known to the next one."""
+        """Depose the leader; the next one may know a part of the uncommitted records."""
         assert self.leader is not None
         node, self.leader = self.leader, None
         lost = self.controller
@@ -244,8 +255,9 @@ class Quorum(Log):
         self.state.revert(cut)
 
     def _back(self) -> int:
-        """Where a leader goes back to: what is committed, unless that lies in a transaction that it
-        has taken back itself.
+        """Return the offset to which a leader reverts.
+
+        It is the committed end, unless that is inside of a transaction that it aborted itself.
         """
         start: int | None = None
         for offset, record in self.state.log:
@@ -258,7 +270,7 @@ class Quorum(Log):
         return self.committed
 
     def follow(self, node: int, batches: int) -> None:
-        """A standby takes up some more of what is committed."""
+        """Apply some more committed batches on a standby."""
         standby = self.controllers[node]
         assert not standby.is_active
         start = standby.cluster.next_offset
@@ -279,11 +291,11 @@ class Quorum(Log):
         operation.deadline_ms = command.deadline_ms
         decide = operation.decide
 
-        def noted(tip: Tip) -> Outcome:
+        def noted(context: DecisionContext) -> OperationResult:
             self._decided.append(command)
-            outcome = decide(tip)
-            if isinstance(outcome, InPieces):
-                return InPieces(outcome.name, self._watched(outcome.pieces))
+            outcome = decide(context)
+            if isinstance(outcome, TransactionPlan):
+                return TransactionPlan(outcome.name, self._watched(outcome.chunks))
             return outcome
 
         operation.decide = noted
@@ -305,8 +317,8 @@ class Quorum(Log):
         self.sessions.touch(broker, epoch, self.now_ms)
         self.take(self.controller.submit_heartbeat(command.operation, broker, epoch, self.now_ms))
 
-    def turn(self, *, may_append: bool = True) -> Ready:
-        """One turn of the leader, and of the twin."""
+    def turn(self, *, may_append: bool = True) -> ControllerOutput:
+        """Run one turn of the leader and of the twin."""
         assert self.leader is not None
         self.steps += 1
         for token, command in list(self.queued.items()):
@@ -350,7 +362,7 @@ class Quorum(Log):
             return
         finally:
             self.end_offset = end_offset
-        if outcome.in_pieces:
+        if outcome.in_chunks:
             del self.queued[token]
             self.open = OpenTransaction(what, outcome.response, outcome.records, self.now_ms)
             assert len(self.batches) == before
@@ -364,12 +376,12 @@ class Quorum(Log):
             del self.queued[token]
             self.pending.append((self._seen(), token, outcome.response))
 
-    def _own(self, name: str) -> TwinOutcome:
+    def _own(self, name: str) -> TwinDecision:
         if name == "fence stale brokers":
             return fence_stale(self.state, self.sessions, self.now_ms)
         if name == "write a no-op record":
-            return TwinOutcome([records.NoOp()], False)
-        return balance(self.state, "unclean" if "unclean" in name else "preferred", 1_000)
+            return TwinDecision([records.NoOp()], False)
+        return balance_leaders(self.state, "unclean" if "unclean" in name else "preferred", 1_000)
 
     def _go_on(self, transaction: OpenTransaction, before: int, may_append: bool) -> None:
         written = self._written(before)
@@ -416,7 +428,7 @@ class Quorum(Log):
         ]
 
     def _append(self, wanted: list[Record | Placed], before: int) -> None:
-        """The records are those that the twin wants; they take effect in the twin."""
+        """Check the records against the twin's, and apply them to the twin."""
         written = self._written(before)
         for _, batch in self.batches[before:]:
             self.publishings[self._node()].note_batches(batch)
@@ -427,12 +439,12 @@ class Quorum(Log):
                 assert isinstance(record, records.Partition)
                 want = placed_record(self.state, want, record.replicas, by_placer=True)
             if isinstance(want, records.AccessControlEntry):
-                # Its id is drawn.
+                # Its id is random.
                 assert isinstance(record, records.AccessControlEntry)
                 assert record.id not in self.state.rest["acl"]
                 want.id = record.id
             if isinstance(record, records.BeginTransaction | records.AbortTransaction):
-                # Their texts are for people.
+                # Their texts are for operators.
                 assert type(record) is type(want)
             else:
                 assert record == want, (record, want)
@@ -441,7 +453,7 @@ class Quorum(Log):
             self.state.append(offset, record)
 
     def settle_both(self) -> None:
-        """Until nothing is to be done at this time, and all of it is committed."""
+        """Run until nothing is due at this time and everything is committed."""
         for _ in range(1_000):
             if self.turn().wake_at_ms > self.now_ms:
                 break
@@ -481,7 +493,7 @@ class Quorum(Log):
         assert mine.lowest_active_offset() == self.sessions.lowest_active_offset()
 
     def _stable(self, committed: int) -> int:
-        """Where a transaction begins whose end is not committed, or all that is."""
+        """Return the committed end, or the start of a transaction that is open there."""
         start = None
         for offset, record in self.state.log:
             if offset < committed:
@@ -505,9 +517,9 @@ class Quorum(Log):
         self.answers.clear()
         self.expected.clear()
 
-    def replayed(self, offset: int, snapshot: Cluster | None = None) -> Cluster:
-        """All batches below ``offset`` in a new cluster, or behind a snapshot."""
-        cluster = Cluster(journaling=True) if snapshot is None else snapshot
+    def replayed(self, offset: int, snapshot: MetadataState | None = None) -> MetadataState:
+        """Replay all batches below ``offset`` into a new cluster, or after a snapshot."""
+        cluster = MetadataState(journaling=True) if snapshot is None else snapshot
         for base_offset, batch in self.batches:
             if cluster.next_offset <= base_offset < offset:
                 cluster.apply(batch)
@@ -515,7 +527,7 @@ class Quorum(Log):
         return cluster
 
     def check_no_trace(self, node: int) -> None:
-        """A cluster that was taken back decides as one that never went further."""
+        """Check that a reverted cluster decides like one that never applied more."""
         reverted = self.controllers[node].cluster
         if METADATA_VERSION not in reverted.state.features:
             return
@@ -525,7 +537,7 @@ class Quorum(Log):
             assert decided(reverted) == decided(self.replayed(reverted.next_offset))
 
     def check_ways(self, dice: Random) -> None:
-        """Replay == incremental == a snapshot and what comes behind it."""
+        """Check that a replay, the live state, and a snapshot with the later batches are equal."""
         mine = self.controller.cluster
         state = self.state
         if self.leader is None:
@@ -551,8 +563,8 @@ class Quorum(Log):
         check_indexes(snapshot, wanted)
         assert snapshot.state.quorum.leader_epoch == mine.state.quorum.leader_epoch
 
-    def snapshot(self, dice: Random) -> Cluster | None:
-        """One that ends at some committed offset outside of transactions, written and read."""
+    def snapshot(self, dice: Random) -> MetadataState | None:
+        """Write and read a snapshot at some committed offset outside of transactions."""
         if dice.random() < 0.9:
             publishing = dice.choice(self.publishings)
             image = publishing.image
@@ -568,7 +580,7 @@ class Quorum(Log):
         return by_file(cluster, use_column_cache=dice.random() < 0.5)
 
     def begin_anew(self, node: int, dice: Random) -> None:
-        """A standby that is far behind gets a snapshot in the place of what it has."""
+        """Replace the state of a standby that is far behind by a snapshot."""
         standby = self.controllers[node]
         loaded = self.snapshot(dice)
         if loaded is None or loaded.next_offset <= standby.cluster.next_offset:
@@ -579,7 +591,7 @@ class Quorum(Log):
         check_cluster(loaded, self.folded(loaded.next_offset, node))
 
     def publish(self, node: int) -> None:
-        """A node tells of what is committed, and gives up the way back to before it."""
+        """Publish a node's committed state, and drop the journal before it."""
         publishing = self.publishings[node]
         publishing.publish(self.controllers[node].committed_offset)
         assert publishing.image is not None

@@ -1,6 +1,6 @@
-"""Random requests to a `Quorum`: each is made of dice, and goes to the controllers and the twin.
+"""Random requests to a `Quorum`, each sent to the controllers and the twin.
 
-Most ask for what can be, so that much happens; the rest for what must be refused.
+Most requests are valid, so that the state changes; the others must be rejected.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kraft import records
-from kraft.controller import NewTopic, requests
-from kraft.controller.deletion import DeletedTopic, TopicToDelete
-from kraft.controller.directories import DirectoryAssignment, assign_replicas_to_directories
-from kraft.controller.elections import ElectionType, LeaderElection
-from kraft.controller.growth import NewPartitions
-from kraft.controller.heartbeats import HeartbeatAnswer
-from kraft.controller.listeners import feature_structs, listener_structs
-from kraft.controller.operations import Operation
-from kraft.controller.replication import IsrChange, PartitionAnswer
-from kraft.controller.sessions import Heartbeat
+from kraft.controller.brokers.directories import DirectoryAssignment, assign_replicas_to_dirs
+from kraft.controller.brokers.heartbeats import BrokerHeartbeatReply
+from kraft.controller.brokers.listeners import feature_structs, listener_structs
+from kraft.controller.brokers.sessions import Heartbeat
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Operation
 from kraft.controller.state import is_active
+from kraft.controller.topics.elections import ElectionType, LeaderElection
+from kraft.controller.topics.isr_changes import IsrChange, PartitionAnswer
+from kraft.controller.topics.partition_creation import NewPartitions
+from kraft.controller.topics.topic_creation import NewTopic
+from kraft.controller.topics.topic_deletion import DeletedTopic, TopicToDelete
 from kraft.image import VersionRange
 from kraft.records import Uuid
 from tests.property.controller_dice import (
@@ -56,7 +57,7 @@ from tests.unit.controller.clusters import directory, registration
 
 
 def request(quorum: Quorum, dice: Dice) -> None:
-    """One that comes to the leader."""
+    """Send one request to the leader."""
     dice.choice(KINDS)(quorum, dice)
 
 
@@ -93,8 +94,8 @@ def register(quorum: Quorum, dice: Dice, broker: int | None = None) -> None:
     ask(
         quorum,
         dice,
-        requests.register(asked),
-        lambda: brokers_twin.register(
+        requests.register_broker(asked),
+        lambda: brokers_twin.register_broker(
             quorum.state, quorum.sessions, twin, quorum.now_ms, quorum.end_offset
         ),
     )
@@ -105,8 +106,8 @@ def unregister(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.unregister(broker),
-        lambda: brokers_twin.unregister(quorum.state, quorum.sessions, broker),
+        requests.unregister_broker(broker),
+        lambda: brokers_twin.unregister_broker(quorum.state, quorum.sessions, broker),
     )
 
 
@@ -132,7 +133,7 @@ def beat(
         if dice.random() < 0.15:
             fields["cordoned"] = tuple(each for each in mine if dice.random() < 0.4)
     epoch = epoch_of(quorum, dice, broker)
-    twin = brokers_twin.Beat(broker, epoch, offset, **fields)
+    twin = brokers_twin.TwinHeartbeat(broker, epoch, offset, **fields)
     asked = Heartbeat(
         broker,
         epoch,
@@ -143,14 +144,14 @@ def beat(
         cordoned_log_dirs=twin.cordoned,
     )
     command = Command(
-        requests.heartbeat(asked),
-        lambda: brokers_twin.heartbeat(quorum.state, quorum.sessions, twin),
+        requests.broker_heartbeat(asked),
+        lambda: brokers_twin.broker_heartbeat(quorum.state, quorum.sessions, twin),
         _heartbeat_answer,
     )
     quorum.beat(command, broker, epoch)
 
 
-def _heartbeat_answer(answer: HeartbeatAnswer) -> Any:
+def _heartbeat_answer(answer: BrokerHeartbeatReply) -> Any:
     return (answer.state.name, answer.is_caught_up, answer.changes_registration)
 
 
@@ -166,8 +167,8 @@ def allocate_ids(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.allocate_ids(broker, epoch),
-        lambda: brokers_twin.allocate_ids(quorum.state, broker, epoch),
+        requests.allocate_producer_ids(broker, epoch),
+        lambda: brokers_twin.allocate_producer_ids(quorum.state, broker, epoch),
     )
 
 
@@ -183,15 +184,17 @@ def assign_directories(quorum: Quorum, dice: Dice) -> None:
         dice,
         Operation(
             "assign replicas to directories",
-            lambda tip: assign_replicas_to_directories(
-                tip.cluster,
+            lambda context: assign_replicas_to_dirs(
+                context.cluster,
                 broker,
                 epoch,
                 [DirectoryAssignment(home, topic_id, ids)],
-                tip.settings,
+                context.settings,
             ),
         ),
-        lambda: brokers_twin.assign_directories(quorum.state, broker, epoch, home, topic_id, ids),
+        lambda: brokers_twin.assign_replicas_to_dirs(
+            quorum.state, broker, epoch, home, topic_id, ids
+        ),
         lambda answer: [codes.tolist() for codes in answer],
     )
 
@@ -250,8 +253,10 @@ def create(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.create(asked, validate_only=validate_only),
-        lambda: topics_twin.create(quorum.state, wanted, LIMITS, validate_only=validate_only),
+        requests.create_topics(asked, validate_only=validate_only),
+        lambda: topics_twin.create_topics(
+            quorum.state, wanted, LIMITS, validate_only=validate_only
+        ),
     )
 
 
@@ -268,16 +273,18 @@ def grow(quorum: Quorum, dice: Dice) -> None:
             factor = len(table.state_of(row)["replicas"]) if row >= 0 else 1
             some = max(count - size, 0) + now_and_then(dice)
             assignments = [_assignment(quorum, dice, factor) for _ in range(some)]
-        wanted.append(topics_twin.Growth(name, count, assignments))
+        wanted.append(topics_twin.NewPartitionCount(name, count, assignments))
     validate_only = now_and_then(dice)
     ask(
         quorum,
         dice,
-        requests.grow(
+        requests.create_partitions(
             [NewPartitions(topic.name, topic.count, topic.assignments) for topic in wanted],
             validate_only=validate_only,
         ),
-        lambda: topics_twin.grow(quorum.state, wanted, LIMITS, validate_only=validate_only),
+        lambda: topics_twin.create_partitions(
+            quorum.state, wanted, LIMITS, validate_only=validate_only
+        ),
     )
 
 
@@ -293,8 +300,8 @@ def delete(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.delete([TopicToDelete(*each) for each in wanted]),
-        lambda: _sorted_deletion(topics_twin.delete(quorum.state, wanted, LIMITS)),
+        requests.delete_topics([TopicToDelete(*each) for each in wanted]),
+        lambda: _sorted_deletion(topics_twin.delete_topics(quorum.state, wanted, LIMITS)),
         _deletion_answer,
     )
 
@@ -306,7 +313,7 @@ def _deletion_answer(answer: list[DeletedTopic]) -> Any:
     return sorted(codes, key=repr)
 
 
-def _sorted_deletion(outcome: brokers_twin.Outcome) -> brokers_twin.Outcome:
+def _sorted_deletion(outcome: brokers_twin.TwinDecision) -> brokers_twin.TwinDecision:
     outcome.response = sorted(outcome.response, key=repr)
     return outcome
 
@@ -339,7 +346,7 @@ def change_isrs(quorum: Quorum, dice: Dice) -> None:
             epoch = -1 if registered is None or dice.random() < 0.2 else registered.epoch
             members[each] = epoch + now_and_then(dice)
         wishes.append(
-            topics_twin.IsrWish(
+            topics_twin.WantedIsr(
                 Uuid(table.topic_id_of(int(table.column("topic")[row]))),
                 int(table.column("partition")[row]) + 20 * now_and_then(dice),
                 state["leader_epoch"] + (dice.choice((-1, 1)) if now_and_then(dice) else 0),
@@ -363,8 +370,8 @@ def change_isrs(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.change_isrs(broker, epoch, asked),
-        lambda: topics_twin.change_isrs(quorum.state, broker, epoch, wishes),
+        requests.alter_partition(broker, epoch, asked),
+        lambda: topics_twin.alter_partition(quorum.state, broker, epoch, wishes),
         lambda answer: {key: _partition_answer(each) for key, each in answer.items()},
     )
 
@@ -395,7 +402,9 @@ def elect(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        Operation("elect leaders", lambda tip: election.decide(tip.cluster, tip.settings)),
+        Operation(
+            "elect leaders", lambda context: election.decide(context.cluster, context.settings)
+        ),
         lambda: twin.decide(quorum.state),
         list,
     )
@@ -412,8 +421,12 @@ def reassign(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.reassign(targets, allow_replication_factor_change=may_change_factor),
-        lambda: topics_twin.reassign(quorum.state, targets, may_change_factor=may_change_factor),
+        requests.alter_partition_reassignments(
+            targets, allow_replication_factor_change=may_change_factor
+        ),
+        lambda: topics_twin.alter_partition_reassignments(
+            quorum.state, targets, may_change_factor=may_change_factor
+        ),
     )
 
 
@@ -441,7 +454,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 def restart(quorum: Quorum, dice: Dice) -> None:
-    """A broker stops, in good order or not, and registers when its session is over."""
+    """Stop a broker, cleanly or not, and register it when its session is over."""
     broker = some_broker(quorum, dice)
     if dice.random() < 0.6:
         for _ in range(dice.choice((1, 3))):
@@ -457,7 +470,7 @@ def restart(quorum: Quorum, dice: Dice) -> None:
 
 
 def brokers_come(quorum: Quorum, dice: Dice, brokers: Sequence[int] = BROKERS) -> None:
-    """A cluster to begin with: these are registered and unfenced."""
+    """Register and unfence these brokers, as a first cluster."""
     for broker in brokers:
         register(quorum, dice, broker)
     quorum.settle_both()
@@ -466,7 +479,7 @@ def brokers_come(quorum: Quorum, dice: Dice, brokers: Sequence[int] = BROKERS) -
 
 
 def topics_come(quorum: Quorum, dice: Dice) -> None:
-    """Some topics to begin with, whose partitions lie on any three of the brokers."""
+    """Create some first topics, with partitions on any three of the brokers."""
     known = sorted(quorum.controller.cluster.state.brokers)
     if len(known) < 3:
         return
@@ -486,7 +499,7 @@ def topics_come(quorum: Quorum, dice: Dice) -> None:
     ask(
         quorum,
         dice,
-        requests.create(asked),
-        lambda: topics_twin.create(quorum.state, wanted, LIMITS, validate_only=False),
+        requests.create_topics(asked),
+        lambda: topics_twin.create_topics(quorum.state, wanted, LIMITS, validate_only=False),
     )
     quorum.settle_both()

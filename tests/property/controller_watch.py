@@ -1,4 +1,4 @@
-"""How a controller is watched: which request had its turn, and what it does of its own accord."""
+"""Records of a controller's work: which request had its turn, and its periodic tasks."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kraft.controller.event_queue import EventQueue
-from kraft.controller.operations import Operation, Outcome, Tip
+from kraft.controller.runtime.event_queue import EventQueue
+from kraft.controller.runtime.operations import DecisionContext, Operation, OperationResult
 from kraft.records import Record
-from tests.reference.controller_brokers_twin import Outcome as TwinOutcome
-from tests.reference.controller_brokers_twin import Placed
+from tests.reference.controller_brokers_twin import Placed, TwinDecision
 
 
 @dataclass
 class Command:
-    """One request to both; ``normal`` puts a real response into the twin's words."""
+    """One request to both; ``normal`` converts a real response to the twin's form."""
 
     operation: Operation
-    decide: Callable[[], TwinOutcome]
+    decide: Callable[[], TwinDecision]
     normal: Callable[[Any], Any]
     deadline_ms: float = float("inf")
 
@@ -33,7 +32,7 @@ class OpenTransaction:
 
 
 class WatchedQueue(EventQueue[Operation]):
-    """Notes when what the controller does of its own accord is due, and that it is done."""
+    """An event queue that records when periodic tasks are due and done."""
 
     def __init__(self, decided: list[Any]) -> None:
         super().__init__()
@@ -47,9 +46,9 @@ class WatchedQueue(EventQueue[Operation]):
             operation = make()
             decide = operation.decide
 
-            def noted(tip: Tip) -> Outcome:
+            def noted(context: DecisionContext) -> OperationResult:
                 self._decided.append(tag)
-                return decide(tip)
+                return decide(context)
 
             operation.decide = noted
             return operation

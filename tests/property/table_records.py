@@ -1,4 +1,4 @@
-"""Random logs of topics and partitions, dense enough that records meet what earlier ones made."""
+"""Random logs of topics and partitions, dense enough that records refer to earlier ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from hypothesis import strategies as st
 
 from kraft import records
-from kraft._core.batch import BatchBuilder
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.table.table import PartitionTable
 from kraft.records import Record, Uuid, decode_value
 from kraft.records.values import encode_value
 
@@ -28,7 +28,7 @@ REPLICAS = st.one_of(st.lists(BROKERS, min_size=1, max_size=4, unique=True), FEW
 
 @st.composite
 def members(draw: st.DrawFn, replicas: list[int]) -> list[int]:
-    """Some of the replicas in some order, and now and then a broker that is none of them."""
+    """Return some of the replicas in some order, and sometimes another broker."""
     chosen = list(draw(st.permutations(replicas)))[: draw(st.integers(0, len(replicas)))]
     if draw(st.integers(0, 7)) == 7:
         chosen.append(draw(BROKERS))
@@ -111,7 +111,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(records.ClearElr, topic_name=NAMES | st.just("")),
     st.just(records.NoOp()),
 )
-# Two topics to begin with, so that most records find one.
+# Two topics at first, so that most records find one.
 LOGS: st.SearchStrategy[list[Record]] = st.lists(RECORDS, max_size=40).map(
     lambda log: [
         records.Topic(name="a", topic_id=Uuid(b"\1" * 16)),
@@ -122,7 +122,7 @@ LOGS: st.SearchStrategy[list[Record]] = st.lists(RECORDS, max_size=40).map(
 
 
 def batch_of(log: Iterable[Record], base_offset: int = 0) -> memoryview:
-    """The records in one batch, at consecutive offsets."""
+    """Return the records in one batch, at consecutive offsets."""
     builder = BatchBuilder(base_offset, 1)
     for record in log:
         builder.append(encode_value(record))
@@ -130,7 +130,7 @@ def batch_of(log: Iterable[Record], base_offset: int = 0) -> memoryview:
 
 
 def batches_of(log: list[Record], sizes: Iterable[int]) -> Iterator[tuple[int, memoryview]]:
-    """The log in batches of these sizes (then of one batch of the rest): next offset and bytes."""
+    """Yield the log in batches of these sizes (the rest in one batch): next offset and bytes."""
     first = 0
     for size in [*sizes, len(log)]:
         if first < len(log):
@@ -140,7 +140,7 @@ def batches_of(log: list[Record], sizes: Iterable[int]) -> Iterator[tuple[int, m
 
 
 def apply(table: PartitionTable, batches: memoryview | bytes, *, start_offset: int = 0) -> int:
-    """Applies batches of which the records of other types are ClearElr alone."""
+    """Apply batches whose only records of other types are ClearElr."""
 
     def clear_elr(offset: int, value: bytes) -> None:
         record = decode_value(value)

@@ -1,5 +1,6 @@
-"""AlterPartition from bytes to bytes against the typed form, on clusters in every state, asked what
-is right, what is late and what is nonsense.
+"""AlterPartition as bytes against its typed form, with valid, late and invalid requests.
+
+The clusters are in every state.
 """
 
 from __future__ import annotations
@@ -9,11 +10,18 @@ import struct
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kraft import controller, records
-from kraft._core.batch import assign_offsets
-from kraft.controller import AlterPartitions, IsrChange, PartitionAnswer, Records, Settings
+from kraft import records
+from kraft._core.bytes.batch import assign_offsets
+from kraft.controller.decision import Records
+from kraft.controller.state import DecisionSettings
+from kraft.controller.topics.isr_changes import (
+    EncodedAlterPartition,
+    IsrChange,
+    PartitionAnswer,
+    alter_partition,
+)
 from kraft.errors import KraftError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
 
 TOPICS = (Uuid(b"a" * 16), Uuid(b"b" * 16))
@@ -24,13 +32,13 @@ LOST = Uuid(bytes(15) + b"\x02")
 NO_TAGS, ONE_TAG = b"\0", b"\1\7\2xy"
 
 
-def cluster_of(*written: Record) -> Cluster:
-    cluster = Cluster(journaling=True)
+def cluster_of(*written: Record) -> MetadataState:
+    cluster = MetadataState(journaling=True)
     apply(cluster, Records.of(written, 30))
     return cluster
 
 
-def apply(cluster: Cluster, written: Records) -> None:
+def apply(cluster: MetadataState, written: Records) -> None:
     if len(written):
         batches = memoryview(bytearray(written.batches))
         assign_offsets(batches, cluster.next_offset, 1)
@@ -49,7 +57,7 @@ def partitions(draw: st.DrawFn, topic: Uuid, id: int, level: int) -> records.Par
     adding = [broker for broker in replicas if is_moving and broker not in removing][-1:]
     outside = [broker for broker in replicas if broker not in isr]
     elr = draw(st.sampled_from(([], [], outside[:1])))
-    # Before 3.7-IV2 no record has directories, and nothing would keep them as many as replicas.
+    # Before 3.7-IV2 no record has directories, so a record could not keep one for each replica.
     has_directories = level >= 17
     return records.Partition(
         partition_id=id,
@@ -73,7 +81,7 @@ def partitions(draw: st.DrawFn, topic: Uuid, id: int, level: int) -> records.Par
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
+def clusters(draw: st.DrawFn) -> MetadataState:
     level = draw(st.sampled_from((11, 17, 23, 30)))
     elr = level >= 23 and draw(st.booleans())
     written: list[Record] = [
@@ -111,7 +119,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @st.composite
-def changes(draw: st.DrawFn, cluster: Cluster, broker: int, with_epochs: bool) -> IsrChange:
+def changes(draw: st.DrawFn, cluster: MetadataState, broker: int, with_epochs: bool) -> IsrChange:
     topic = draw(st.sampled_from((*TOPICS * 4, UNKNOWN)))
     partition = draw(st.integers(0, 4))
     number = cluster.table.topic_number_by_id(topic)
@@ -151,7 +159,7 @@ def uvarint(value: int) -> bytes:
 def encoded(
     broker: int, epoch: int, asked: list[IsrChange], version: int, tags: bytes = b"\0"
 ) -> bytes:
-    """The body of a request, each change under a topic of its own."""
+    """Return the body of a request with each change under a separate topic."""
     out = struct.pack(">iq", broker, epoch) + uvarint(len(asked) + 1)
     for change in asked:
         out += bytes(change.topic_id) + uvarint(2)
@@ -184,7 +192,7 @@ def expected(asked: list[IsrChange], answers: list[PartitionAnswer | KraftError]
 
 @settings(max_examples=400)
 @given(data=st.data(), version=st.sampled_from((2, 3)), tags=st.sampled_from((NO_TAGS, ONE_TAG)))
-def test_the_bytes_are_those_of_the_typed_form(
+def test_the_bytes_equal_those_of_the_typed_form(
     data: st.DataObject, version: int, tags: bytes
 ) -> None:
     cluster = data.draw(clusters())
@@ -201,9 +209,9 @@ def test_the_bytes_are_those_of_the_typed_form(
             unique_by=lambda change: (change.topic_id, change.partition),
         )
     )
-    minimum = Settings(min_insync_replicas=data.draw(st.integers(1, 3)))
-    typed = controller.alter_partitions(cluster, broker, epoch, asked, minimum)
-    decision = AlterPartitions(encoded(broker, epoch, asked, version, tags), version).decide(
+    minimum = DecisionSettings(min_insync_replicas=data.draw(st.integers(1, 3)))
+    typed = alter_partition(cluster, broker, epoch, asked, minimum)
+    decision = EncodedAlterPartition(encoded(broker, epoch, asked, version, tags), version).decide(
         cluster, minimum
     )
     assert decision.response == expected(asked, list(typed.response.values()))

@@ -1,6 +1,6 @@
-"""Apply, revert, look back, append and reopen in any order: ``Metadata`` equals its slow twin.
+"""Apply, revert, read the past, append and reopen in any order: ``Metadata`` equals its slow twin.
 
-The twin keeps the list of single batches and replays them from the first one each time it is asked.
+The twin keeps the list of single batches and replays them from the first one for each answer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import kraft
-from kraft._core.batch import BatchBuilder, scan
-from kraft._core.log import Log
+from kraft._core.bytes.batch import BatchBuilder, scan
+from kraft._core.log.log import Log
 from kraft.errors import (
     InvalidRequestError,
     OffsetOutOfRangeError,
     ReplayError,
 )
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.facade import Metadata
 from kraft.records import (
     AbortTransaction,
@@ -71,15 +71,15 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
 
 
 def batches_of(records: list[Record], size: int = 2, timestamp_ms: int = 0) -> memoryview:
-    """Batches of ``size`` records each, as a decision of more than 10,000 records has several."""
+    """Return batches of ``size`` records, like a decision of more than 10,000 records."""
     builder = BatchBuilder(timestamp_ms=timestamp_ms, max_batch_records=size)
     for record in records:
         builder.append(encode_value(record, metadata_version=LEVEL))
     return builder.finish()
 
 
-def meaning(cluster: Cluster) -> tuple[Any, ...]:
-    """All that is in a state, to be compared."""
+def meaning(cluster: MetadataState) -> tuple[Any, ...]:
+    """Return the whole state, to be compared."""
     partitions = Metadata(cluster).partitions
     return (
         cluster.next_offset,
@@ -88,14 +88,14 @@ def meaning(cluster: Cluster) -> tuple[Any, ...]:
     )
 
 
-def same(one: Cluster, other: Cluster) -> None:
+def same(one: MetadataState, other: MetadataState) -> None:
     assert one.next_offset == other.next_offset
     assert one.state == other.state
     assert meaning(one)[2] == meaning(other)[2]
 
 
 class Twin:
-    """Single batches with their base offsets, replayed from the first each time."""
+    """Single batches with their base offsets, replayed from the first for each answer."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []  # first offset, end offset, bytes
@@ -115,19 +115,19 @@ class Twin:
             data[:8] = first.to_bytes(8, "big")
             self.batches.append((first, first + int(deltas) + 1, bytes(data)))
 
-    def tip(self, end_offset: int | None = None) -> Cluster:
-        cluster = Cluster()
+    def tip(self, end_offset: int | None = None) -> MetadataState:
+        cluster = MetadataState()
         for _, _, data in self.batches:
             cluster.apply(data, end_offset=self.next_offset if end_offset is None else end_offset)
         return cluster
 
-    def at(self, offset: int) -> Cluster:
+    def at(self, offset: int) -> MetadataState:
         cluster = self.tip(offset)
         cluster.drop_open_transaction()
         return cluster
 
     def aborted(self) -> list[tuple[int, int]]:
-        """First and last offset of each aborted transaction."""
+        """Return the first and last offset of each aborted transaction."""
         found, start = [], -1
         for record in Metadata().records() if not self.batches else self.records():
             if isinstance(record.record, BeginTransaction):
@@ -137,7 +137,7 @@ class Twin:
         return found
 
     def records(self) -> list[Any]:
-        from kraft.metadata.reading import read_records
+        from kraft.metadata.log_records import read_records
 
         return [each for _, _, data in self.batches for each in read_records(memoryview(data))]
 
@@ -174,7 +174,7 @@ class Journeys(RuleBasedStateMachine):
         ending=st.sampled_from([EndTransaction, AbortTransaction]),
     )
     def step_transaction(self, records: list[Record], size: int, ending: type[Record]) -> None:
-        """Begins a metadata transaction, or ends the one that is open."""
+        """Begin a metadata transaction, or end the open one."""
         step = BeginTransaction() if self.twin.tip().transaction_start is None else ending()
         self.apply([step, *records], size)
 
@@ -188,7 +188,7 @@ class Journeys(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def revert(self, data: st.DataObject) -> None:
-        # Every record speaks of what the first ones made, so those stay.
+        # Every later record refers to the entities of the first ones, so those stay.
         end = self.twin.next_offset
         offset = data.draw(st.integers(max(end - 12, len(START)), end + 1))
         if self.twin.may_revert(offset):
@@ -211,7 +211,7 @@ class Journeys(RuleBasedStateMachine):
         same(past.cluster, self.twin.at(offset))
         past.apply(Config(2, "orders", "c", "1"))
         assert past.configs.topic("orders")["c"] == "1"
-        # A past state that is written out is the same from its log.
+        # A past state that is written to disk is the same when loaded from there.
         if self.twin.written == 0 and past.cluster.dropped_transaction is None:
             with tempfile.TemporaryDirectory() as directory:
                 with Log.open(Path(directory) / "__cluster_metadata-0") as log:
@@ -239,7 +239,7 @@ class Journeys(RuleBasedStateMachine):
         self.twin.written = self.twin.next_offset
         again = kraft.open_metadata(self.directory)
         same(again.cluster, self.twin.at(self.twin.next_offset))
-        # Behind an open transaction the two are not the same: the reopened one leaves it out.
+        # After an open transaction the two differ: the reopened one omits it.
         if reopen and self.twin.tip().transaction_start is None:
             self.metadata = again
 

@@ -1,4 +1,4 @@
-"""Whatever a table holds comes back from a snapshot and from the columns beside it."""
+"""Any table is restored by its snapshot and by its column checkpoint."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import tempfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft._core.column_checkpoint import ColumnCheckpoint, load_columns, save_columns
-from kraft._core.snapshot_file import SnapshotWriter, read_snapshot
-from kraft._core.table import PartitionTable
+from kraft._core.snapshot.column_checkpoint import ColumnCheckpoint, load_columns, save_columns
+from kraft._core.snapshot.snapshot_file import SnapshotWriter, read_snapshot
+from kraft._core.table.table import PartitionTable
 from tests.reference.random_tables import meaning, random_table
 
 
@@ -17,13 +17,13 @@ from tests.reference.random_tables import meaning, random_table
 @given(
     seed=st.integers(0, 2**32),
     topics=st.integers(0, 30),
-    piece_size=st.integers(1, 5000),
+    chunk_size=st.integers(1, 5000),
     batch_records=st.integers(1, 40),
     verify=st.booleans(),
     rest=st.binary(max_size=200),
 )
 def test_a_table_comes_back_both_ways(
-    seed: int, topics: int, piece_size: int, batch_records: int, verify: bool, rest: bytes
+    seed: int, topics: int, chunk_size: int, batch_records: int, verify: bool, rest: bytes
 ) -> None:
     table = random_table(seed, topics)
     expected = meaning(table)
@@ -35,7 +35,7 @@ def test_a_table_comes_back_both_ways(
             last_contained_log_timestamp_ms=seed,
             timestamp_ms=1,
             max_batch_records=batch_records,
-            piece_size=piece_size,
+            chunk_size=chunk_size,
         ) as writer:
             writer.append_table(table, version=2)
             path = writer.finish()

@@ -1,6 +1,4 @@
-"""Any log of records: ``ClusterState`` says what its slow twin says, at every offset to which
-it goes back.
-"""
+"""Any log of records: ``ClusterState`` equals its slow twin at every offset of a revert."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from kraft.image import ClusterState, diff
 from kraft.records import Record, Uuid
 from tests.reference.cluster_state_twin import RefusedError, plain, replayed, step
 
-# Small ranges, so that records meet the things that earlier records made.
+# Small ranges, so that records refer to entities of earlier records.
 IDS = st.integers(1, 3)
 EPOCHS = st.integers(0, 1)
 NAMES = st.sampled_from(["", "a", "b"])
@@ -116,14 +114,14 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(records.RemoveDelegationToken, token_id=NAMES),
 )
 
-# Of these kinds a delta names each setting, a difference the group and the setting.
+# For these kinds a delta names each setting, a difference the group and the setting.
 GROUPED = ("config", "client_quota")
 
 quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def accepted(log: list[Record]) -> tuple[ClusterState, list[tuple[int, Record]]]:
-    """Applies every record to the state and its twin, which must refuse the same ones."""
+    """Apply every record to the state and its twin, which must reject the same ones."""
     state = ClusterState()
     twin = replayed([])
     kept: list[tuple[int, Record]] = []
@@ -144,13 +142,13 @@ def accepted(log: list[Record]) -> tuple[ClusterState, list[tuple[int, Record]]]
 
 @quick
 @given(st.lists(RECORDS, max_size=40))
-def test_the_state_is_what_the_twin_says_after_every_record(log: list[Record]) -> None:
+def test_the_state_equals_the_twins_after_every_record(log: list[Record]) -> None:
     accepted(log)
 
 
 @quick
 @given(st.lists(RECORDS, max_size=40), st.lists(st.integers(0, 40), min_size=1, max_size=4))
-def test_going_back_is_the_same_as_never_having_gone(log: list[Record], offsets: list[int]) -> None:
+def test_a_revert_equals_never_having_applied(log: list[Record], offsets: list[int]) -> None:
     state, kept = accepted(log)
     for offset in sorted(offsets, reverse=True):
         prefix = [(at, record) for at, record in kept if at < offset]
@@ -165,7 +163,7 @@ def test_going_back_is_the_same_as_never_having_gone(log: list[Record], offsets:
         assert state == before_it_was
         assert plain(state) == plain(seen) == plain(before_it_was)
         assert state.delta(offset) == {}
-    # And from there it goes on as a fresh replay would.
+    # From there it continues like a fresh replay.
     for at, record in kept:
         if at >= min(offsets):
             state.apply(record, at)
@@ -190,7 +188,7 @@ def test_a_delta_names_exactly_the_keys_that_differ(log: list[Record], offset: i
 
 @quick
 @given(st.lists(RECORDS, max_size=40))
-def test_a_snapshot_of_the_state_brings_it_back(log: list[Record]) -> None:
+def test_a_snapshot_of_the_state_restores_it(log: list[Record]) -> None:
     newest = records.FeatureLevel(name="metadata.version", feature_level=30)
     state, _ = accepted(log)
     state.apply(newest, len(log))

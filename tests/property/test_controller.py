@@ -1,9 +1,9 @@
-"""The controller against its slow twin: requests in any order, commits, time, transactions that are
-cut, leadership that is lost at any point and taken over by a standby.
+"""The controller against its slow twin: any requests, commits, time and losses of leadership.
 
-After every turn both have the same state, sessions and answers; from time to time the log is
-replayed, with a snapshot before it and without. ``CONTROLLER_MODEL_RUNS`` (how many random runs)
-and ``CONTROLLER_MODEL_SEED`` make it long.
+Transactions are cut, and leadership is lost at any point and taken over by a standby. After every
+turn both have the same state, sessions and answers; from time to time the log is replayed, with a
+snapshot before it and without. ``CONTROLLER_MODEL_RUNS`` (the number of random runs) and
+``CONTROLLER_MODEL_SEED`` make it long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DICE = st.randoms(use_true_random=False)
 
 
 def commit(quorum: Quorum, dice: Random) -> None:
-    """Some of what is not committed, or all of it."""
+    """Commit some or all of the uncommitted batches."""
     ends = [at for at, _ in quorum.batches if at >= quorum.committed] + [quorum.end_offset]
     quorum.commit_both(dice.choice(ends))
 
@@ -60,7 +60,7 @@ def begin_anew(quorum: Quorum, dice: Random) -> None:
 
 
 def step(quorum: Quorum, dice: Random) -> None:
-    """Something happens."""
+    """Run one random step."""
     if quorum.leader is None:
         dice.choice((take_over, take_over, follow, publish))(quorum, dice)
         return
@@ -116,7 +116,7 @@ def test_a_random_run(seed: int) -> None:
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    """The same steps, in the order that hypothesis looks for."""
+    """The same steps, in an order that hypothesis chooses and minimises."""
 
     @initialize(level=st.sampled_from(LEVELS), elr=st.booleans(), dice=DICE)
     def begin(self, level: int, elr: bool, dice: Random) -> None:

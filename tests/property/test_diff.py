@@ -1,4 +1,4 @@
-"""Differences of partitions as columns and as objects, beside a comparison of every field."""
+"""Differences of partitions as columns and as objects, against a comparison of every field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BROKERS = st.lists(st.integers(1, 4), min_size=1, max_size=3, unique=True)
 def partitions(draw: st.DrawFn, topic: Uuid, number: int) -> Partition:
     replicas = draw(BROKERS)
     within = st.lists(st.sampled_from(replicas), max_size=3, unique=True)
-    # Most rows fit into the columns, so that these are compared and not single rows.
+    # Most rows fit into the columns, so that columns are compared and not single rows.
     moving = within if draw(st.integers(0, 5)) == 5 else st.just([])
     return Partition(
         number, topic, replicas,
@@ -40,7 +40,7 @@ def partitions(draw: st.DrawFn, topic: Uuid, number: int) -> Partition:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Metadata:
-    """A few topics, in any order, some of them removed again; partitions of any shape."""
+    """Return a few topics, in any order, some removed again; partitions of any shape."""
     made: list[Record] = [FeatureLevel("metadata.version", 30)]
     for name in draw(st.lists(st.sampled_from(sorted(TOPICS)), unique=True)):
         made.append(Topic(name, TOPICS[name]))
@@ -69,7 +69,7 @@ def check(before: Metadata, after: Metadata) -> None:
         rows = columns.before_rows[columns.where(field)]
         seen = [before.partitions.row(int(row)) for row in rows]
         assert [(each.topic, each.partition) for each in seen] == of_field
-    # A sequence, as the list of its objects is one.
+    # A sequence, like the list of its objects.
     assert len(differences) == len(objects)
     assert differences == objects
     assert [differences[place] for place in range(-len(objects), len(objects))] == objects * 2
@@ -85,7 +85,7 @@ def test_any_two_clusters(before: Metadata, after: Metadata) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=clusters(), data=st.data())
-def test_a_cluster_and_what_became_of_it(before: Metadata, data: st.DataObject) -> None:
+def test_a_cluster_and_its_later_state(before: Metadata, data: st.DataObject) -> None:
     after = before.at(before.next_offset)
     for info in (
         data.draw(st.lists(st.sampled_from(list(before.partitions)), max_size=4))

@@ -1,5 +1,6 @@
-"""Directories of replicas against the slow rules of an election, as any change of a partition is an
-occasion for one.
+"""Directories of replicas against the slow rules of an election.
+
+Any change of a partition may cause an election.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft import records
-from kraft._core.batch import BatchBuilder
-from kraft._core.directory_assignment import assign_directory, leave_isr
-from kraft._core.election import ElectionContext
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.decide.directory_assignment import assign_directory, leave_isr
+from kraft._core.decide.election import ElectionContext
 from kraft.records import Uuid
 from tests.property.test_election import (
     ANY_BROKER,
@@ -42,7 +43,7 @@ ANY_DIRECTORY = st.sampled_from(
 def assigned(
     cluster: Cluster, partition: Partition, broker: int, directory: Uuid
 ) -> records.PartitionChange | None:
-    """What is written of a partition, one of whose replicas has come into a directory."""
+    """Return the record for a partition with one replica assigned to a directory."""
     if broker not in partition.replicas:
         return None
     rules = cluster.rules
@@ -69,7 +70,9 @@ def assigned(
 
 @EXAMPLES
 @given(clusters(), ANY_BROKER, ANY_DIRECTORY)
-def test_replicas_come_into_a_directory(cluster: Cluster, broker: int, directory: Uuid) -> None:
+def test_replicas_are_assigned_to_a_directory(
+    cluster: Cluster, broker: int, directory: Uuid
+) -> None:
     if cluster.rules.metadata_version < 17:
         cluster.rules = replace(cluster.rules, metadata_version=17)
 

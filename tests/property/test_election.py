@@ -1,8 +1,7 @@
-"""The election kernel against its slow twin, on clusters in every state that one can get into and
-some that one cannot.
+"""The election kernel against its slow twin, on clusters in every state, impossible ones included.
 
-For every event: the records are the twin's, deciding has changed nothing, and the table that
-applied the records holds what the twin says.
+For every event: the records are the twin's, deciding has changed nothing, and the table with the
+records applied equals the twin's state.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraft import records
-from kraft._core.batch import BatchBuilder, assign_offsets
-from kraft._core.batch_records import iterate
-from kraft._core.election import ElectionContext
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder, assign_offsets
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.decide.election import ElectionContext
+from kraft._core.table.table import PartitionTable
 from kraft.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError
 from kraft.records import Uuid
 from kraft.records.batches import encode_records
 from tests.reference import election_twin as twin
 from tests.reference.election_twin import Broker, Partition, Rules
 
-# Ids that share buckets of a hash set are among them: 0 with 16, 1 with 17, 2 with 65538.
+# Some ids share buckets of a hash set: 0 with 16, 1 with 17, 2 with 65538.
 BROKER_IDS = (0, 1, 2, 3, 4, 5, 16, 17, 65538)
 UNREGISTERED = 99
 DIRECTORIES = {
@@ -165,7 +164,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     )
     drawn = draw(st.lists(partitions(), min_size=1, max_size=6))
     if level < 23:
-        # No record of such a level can have made an ELR.
+        # No record of such a level can have an ELR.
         drawn = [replace(partition, elr=(), last_known_elr=()) for partition in drawn]
     if level < 17:
         drawn = [
@@ -191,7 +190,7 @@ def check(
     decide: Callable[[ElectionContext, BatchBuilder], object],
     expect: Callable[[Partition], records.PartitionChange | None],
 ) -> None:
-    """The kernel's records and the state behind them are the twin's."""
+    """Check that the kernel's records and the state after them are the twin's."""
     table = cluster.table()
     builder = BatchBuilder()
     decide(cluster.context(table), builder)
@@ -243,7 +242,7 @@ ANY_BROKER = st.sampled_from((*BROKER_IDS, UNREGISTERED))
 
 @EXAMPLES
 @given(clusters(), ANY_BROKER, st.booleans())
-def test_a_broker_leaves(cluster: Cluster, broker: int, and_elr: bool) -> None:
+def test_one_broker_leaves(cluster: Cluster, broker: int, and_elr: bool) -> None:
     check(
         cluster,
         lambda context, builder: context.remove_from_isr(builder, [broker], and_elr=and_elr),
@@ -338,7 +337,7 @@ def test_unclean_elections(cluster: Cluster, names_rows: bool) -> None:
 
 @EXAMPLES
 @given(clusters())
-def test_everyone_catches_up(cluster: Cluster) -> None:
+def test_all_replicas_catch_up(cluster: Cluster) -> None:
     check(
         cluster,
         lambda context, builder: context.expand_isrs(builder),

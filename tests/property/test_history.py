@@ -1,4 +1,4 @@
-"""Any log: an image never moves whatever the tip does, and a delta names what lies between two."""
+"""Any log: an image never changes, and a delta names all changes between two images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft._core.history import TableDelta, TableImage
-from kraft._core.table import PartitionTable
+from kraft._core.table.history import TableDelta, TableImage
+from kraft._core.table.table import PartitionTable
 from kraft.errors import InvalidRequestError
 from kraft.records import Record
 from tests.property.table_records import LOGS, apply, batches_of
@@ -24,7 +24,7 @@ some_logs = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slo
 
 
 def plain_image(image: TableImage) -> Plain:
-    """All of an image in the twin's form, each partition asked for in every way there is."""
+    """Return all of an image in the twin's form, with each partition read in every possible way."""
     partitions = {}
     columns = {
         name: image.column(name)
@@ -52,7 +52,9 @@ def plain_image(image: TableImage) -> Plain:
 
 @some_logs
 @given(log=LOGS, turns=TURNS, stride=st.sampled_from([1, 2, 3, 8]))
-def test_an_image_never_moves(log: list[Record], turns: list[tuple[str, int]], stride: int) -> None:
+def test_an_image_never_changes(
+    log: list[Record], turns: list[tuple[str, int]], stride: int
+) -> None:
     log = accepted(log)
     states = history(log)
     table = PartitionTable(stride=stride)
@@ -86,16 +88,14 @@ def test_an_image_never_moves(log: list[Record], turns: list[tuple[str, int]], s
     for image in images:
         assert image.offset >= table.journal_start_offset
         assert plain_image(image) == states[image.offset]
-        solid = image.solid()
+        solid = PartitionTable.from_image(image)
         assert plain(solid) == states[image.offset]
         assert solid.row_count == solid.partition_count
 
 
 @some_logs
 @given(log=LOGS, sizes=SIZES, data=st.data())
-def test_a_delta_tells_all_that_changed(
-    log: list[Record], sizes: list[int], data: st.DataObject
-) -> None:
+def test_a_delta_has_all_changes(log: list[Record], sizes: list[int], data: st.DataObject) -> None:
     log = accepted(log)
     states = history(log)
     table = PartitionTable()
@@ -122,7 +122,7 @@ def check_delta(delta: TableDelta, before: Plain, after: Plain) -> None:
     added = [row for first, last in delta.rows_added for row in range(first, last)]
     named = {key(row): row for row in changed + added}
     assert len(named) == len(changed) + len(added)
-    # What was removed and made again under its name is new, whether it looks the same or not.
+    # An entity that was removed and created again under its name is new, even if it looks the same.
     gone = {delta.before.topic_name(topic) for topic in delta.topics_removed}
     come = {delta.after.topic_name(topic) for topic in delta.topics_added}
     assert gone - come == before["topics"].keys() - after["topics"].keys()

@@ -1,5 +1,6 @@
-"""The context that a cluster keeps for its decisions decides as one that is made anew, whatever
-came in between: brokers, settings, features, topics, reverts, compactions.
+"""The context that a cluster keeps for its decisions decides like a new one after any changes.
+
+The changes are to brokers, settings, features and topics, and reverts and compactions.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kraft import records
-from kraft._core.batch import BatchBuilder, assign_offsets
-from kraft.controller import Records, Settings, election_context, usable_brokers
-from kraft.image.replay import Cluster
+from kraft._core.bytes.batch import BatchBuilder, assign_offsets
+from kraft.controller.decision import Records
+from kraft.controller.state import DecisionSettings, election_context, usable_brokers
+from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
 
 BROKERS = range(5)
@@ -28,7 +30,7 @@ def directory(broker: int, number: int) -> Uuid:
 class KeptContext(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(journaling=True)
+        self.cluster = MetadataState(journaling=True)
         self.offsets = [0]
         self.made = 0
         self.write(records.FeatureLevel(name="metadata.version", feature_level=30))
@@ -80,7 +82,7 @@ class KeptContext(RuleBasedStateMachine):
         is_set=st.booleans(),
     )
     def configure(self, resource: tuple[int, str], setting: tuple[str, str], is_set: bool) -> None:
-        # Also of topics that there are not, as old logs hold them.
+        # Also of topics that do not exist, as in old logs.
         self.write(
             records.Config(
                 resource_type=resource[0],
@@ -153,7 +155,7 @@ class KeptContext(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
     @invariant()
     def it_decides_as_a_new_one(self) -> None:
@@ -166,7 +168,7 @@ class KeptContext(RuleBasedStateMachine):
         state.derived = kept
 
     def decided(self) -> list[object]:
-        settings = Settings(node_id=1)
+        settings = DecisionSettings(node_id=1)
         context = election_context(self.cluster, settings)
         found: list[object] = [
             tuple(usable_brokers(self.cluster)),
@@ -190,7 +192,7 @@ KeptContext.TestCase.settings = settings(max_examples=120, stateful_step_count=3
 test_the_kept_context = KeptContext.TestCase
 
 
-def test_a_topic_that_comes_behind_its_settings_has_them() -> None:
+def test_a_topic_created_after_its_settings_has_them() -> None:
     machine = KeptContext()
     machine.configure((2, "a"), (UNCLEAN, "true"), True)
     machine.it_decides_as_a_new_one()
@@ -206,7 +208,7 @@ def test_a_topic_that_comes_behind_its_settings_has_them() -> None:
     assert machine.decided() != decided
 
 
-def test_what_is_taken_back_counts_like_any_change() -> None:
+def test_a_revert_counts_like_any_change() -> None:
     machine = KeptContext()
     machine.create("a", [0, 1, 2], 0, None, 0)
     machine.it_decides_as_a_new_one()

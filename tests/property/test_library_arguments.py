@@ -1,6 +1,6 @@
-"""Anything may be passed to any function of the library: it works, or raises a ``KraftError``.
+"""Any value may be passed to any function of the library: it works, or raises a ``KraftError``.
 
-A refused call changes nothing: offsets, columns, every mapping and what is pending stay.
+A rejected call changes nothing: offsets, columns, every mapping and pending records stay.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ JUNK = st.recursive(
     max_leaves=5,
 )
 
-# What may be passed to each function; the other arguments are good ones, one at a time is junk.
+# Valid arguments of each function; a test replaces one at a time by an invalid value.
 _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "open_metadata": (kraft.open_metadata, {"path": CONTROLLER, "at": 1300}),
     "salvage": (
@@ -78,9 +78,9 @@ _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "apply": (METADATA.apply, {"records": Config(2, "a", "b", "c"), "timestamp_ms": 0}),
     "append": (METADATA.append, {"log": None}),
     "write_snapshot": (METADATA.write_snapshot, {"directory": None, "timestamp_ms": 0}),
-    "fence": (METADATA.fence, {"broker_id": 1}),
-    "unfence": (METADATA.unfence, {"broker_id": 1}),
-    "unregister": (METADATA.unregister, {"broker_id": 1}),
+    "fence_broker": (METADATA.fence_broker, {"broker_id": 1}),
+    "unfence_broker": (METADATA.unfence_broker, {"broker_id": 1}),
+    "unregister_broker": (METADATA.unregister_broker, {"broker_id": 1}),
     "create_topic": (
         METADATA.create_topic,
         {"name": "new", "partitions": 2, "replication_factor": 2, "assignments": None,
@@ -95,8 +95,8 @@ _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "delete_topic": (METADATA.delete_topic, {"name": "payments"}),
     "elect_leaders": (METADATA.elect_leaders, {"election": "preferred"}),
-    "reassign": (METADATA.reassign, {"targets": {}}),
-    "alter_configs": (METADATA.alter_configs, {"changes": {}}),
+    "alter_partition_reassignments": (METADATA.alter_partition_reassignments, {"targets": {}}),
+    "incremental_alter_configs": (METADATA.incremental_alter_configs, {"changes": {}}),
     "members": (METADATA.partitions.members, {"column": "isr"}),
     "directory_id": (METADATA.partitions.directory_id, {"number": 0}),
     "row": (METADATA.partitions.row, {"row": 0}),
@@ -117,7 +117,7 @@ _GOOD: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     },
 }  # fmt: skip
 _WITHOUT_ARGUMENTS = {"expand_isrs", "to_arrow", "isr_size", "replica_count", "replica_matrix"}
-# May be anything that is true or false, and a callback, whose errors are the caller's.
+# Arguments whose truth value is used, and a callback, whose errors are the caller's.
 _SWITCHES = {"salvage", "use_column_cache", "columns", "advance"}
 
 
@@ -126,7 +126,7 @@ def everything(metadata: Metadata) -> tuple[Any, ...]:
     return (
         metadata.next_offset,
         metadata.pending,
-        # A copy of each group too, as the mappings show the groups as they are now.
+        # Copies each group too, because the mappings show the groups' present content.
         [
             {
                 key: dict(value) if isinstance(value, Mapping) else value
@@ -172,7 +172,7 @@ def test_nothing_but_a_kraft_error_comes_out_and_nothing_changes(data: st.DataOb
         place = data.draw(st.sampled_from(sorted(good)))
         junk = data.draw(JUNK)
         if place == target and isinstance(junk, (str, bytes, Path)):
-            # Anywhere but here.
+            # Any directory except the metadata's own.
             junk = f"{directory}/{junk!s}"
         arguments[place] = junk
         refusal = "none"
@@ -193,7 +193,7 @@ def test_nothing_but_a_kraft_error_comes_out_and_nothing_changes(data: st.DataOb
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_record_of_junk_is_refused_or_applied(data: st.DataObject) -> None:
+def test_a_record_of_junk_is_rejected_or_applied(data: st.DataObject) -> None:
     made = RECORD_TYPES[data.draw(st.sampled_from(sorted(RECORD_TYPES)))]
     names = made.__match_args__  # type: ignore[attr-defined]
     fields = data.draw(st.lists(st.sampled_from(names), max_size=2)) if names else []
@@ -227,11 +227,11 @@ NUMBER_REFUSALS = [True, 2.0, math.nan, "1", None, 2**40]
 @pytest.mark.parametrize("broker_id", NUMBER_REFUSALS)
 def test_a_broker_id_is_a_whole_number(broker_id: Any) -> None:
     with pytest.raises(errors.InvalidRequestError, match="broker_id must be"):
-        METADATA.fence(broker_id)
+        METADATA.fence_broker(broker_id)
 
 
 def test_a_numpy_integer_is_a_whole_number() -> None:
-    assert len(METADATA.fence(METADATA.partitions.replicas[0, 0])) > 0  # type: ignore[arg-type]
+    assert len(METADATA.fence_broker(METADATA.partitions.replicas[0, 0])) > 0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_numpy_integer_is_a_whole_number() -> None:
         (lambda m: m.create_topic("new", assignments=[[1]]), TypeError, "assignments must be a"),
         (lambda m: m.create_topic("new", 2**40), ValueError, "partitions must be -1 to"),
         (
-            lambda m: m.alter_configs({("topic", "payments"): {"a": "1"}}),
+            lambda m: m.incremental_alter_configs({("topic", "payments"): {"a": "1"}}),
             TypeError,
             r"must be one of 2 \(topic\), 4 \(broker\)",
         ),
@@ -258,10 +258,10 @@ def test_a_numpy_integer_is_a_whole_number() -> None:
         (lambda m: m.topics["none"], KeyError, "there is no topic 'none'"),
         (lambda m: m.brokers[99], KeyError, "there is no broker 99"),
         (lambda m: m.write_snapshot("/dev/null/x"), errors.StorageError, "/dev/null/x"),
-        (lambda m: m.records("NoSuch"), errors.InvalidRequestError, "there is no record type"),
+        (lambda m: m.records("NoSuch"), errors.InvalidRequestError, "unknown record type"),
     ],
 )
-def test_a_refusal_says_what_is_wanted(
+def test_an_error_says_what_is_expected(
     call: Callable[[Metadata], Any], expected: type[Exception], says: str
 ) -> None:
     with pytest.raises(expected, match=says) as raised:

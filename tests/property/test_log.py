@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft._core.disk import OsDisk
-from kraft._core.log import Log
+from kraft._core.log.disk import OsDisk
+from kraft._core.log.log import Log
 from kraft.errors import DamagedLogError, OffsetOutOfRangeError
 from kraft.simulation.memory_disk import MemoryDisk
 from tests.reference.log_twin import LogTwin, TwinBatch
@@ -167,7 +167,7 @@ def test_a_flipped_byte_is_a_torn_tail_at_the_very_end_and_damage_elsewhere(
         key=lambda s: s.base_offset,
     )
     start = segment.log.index(hit.data)
-    # Offset, length and epoch lie outside the CRC; everything from the CRC on is covered.
+    # Offset, length and epoch are outside of the CRC, which covers everything after itself.
     position = start + 17 + int(place * (len(hit.data) - 17))
     content = disk.files[f"part-0/{segment.base_offset:020d}.log"]
     content[position] ^= flip
@@ -194,7 +194,7 @@ def test_a_flipped_byte_is_a_torn_tail_at_the_very_end_and_damage_elsewhere(
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400), st.booleans())
-def test_any_bytes_open_read_only_or_are_refused(content: bytes, salvage: bool) -> None:
+def test_any_bytes_open_read_only_or_are_rejected(content: bytes, salvage: bool) -> None:
     disk = MemoryDisk()
     disk.make_directory("part-0")
     disk.files["part-0/00000000000000000000.log"] = bytearray(content)

@@ -1,6 +1,6 @@
 """The metadata codec against its slow twin, on generated records and on damaged bytes.
 
-The twin reads schemas as Kafka's own classes print them, so that both sides share no table.
+The twin reads schemas as Kafka's own classes print them, so that the two share no table.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ UNKNOWN = st.dictionaries(st.integers(9, (1 << 31) - 1), st.binary(max_size=150)
 
 
 def structs(type: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    """Objects of ``type`` with any value in every field that ``version`` has."""
+    """Return a strategy for ``type`` with any value in every field of ``version``."""
     fields = {}
     for name, spec in type.schema.specs.items():
         if not spec.since <= version <= spec.until:
@@ -71,7 +71,7 @@ def records(draw: st.DrawFn) -> tuple[Record, int]:
 
 
 def as_twin(value: Any, kind: record_twin.Kind) -> Any:
-    """A typed object as the twin's dict: tagged fields at their default are absent."""
+    """Return a typed object as the twin's dict, without tagged fields at their default."""
     if not isinstance(value, Struct):
         if isinstance(value, list) and kind.element is not None:
             return [as_twin(e, kind.element) for e in value]
@@ -107,7 +107,7 @@ def test_codec_and_twin_write_the_same_bytes_and_read_them_back(
 
 
 def check_like_the_twin(value: bytes) -> None:
-    """Codec and twin agree whether these bytes are a record, and on what is in it."""
+    """Check that codec and twin agree whether these bytes are a record, and on its content."""
     try:
         record = decode_value(value)
     except UnsupportedVersionError:
@@ -130,7 +130,7 @@ def check_like_the_twin(value: bytes) -> None:
 
 
 def body_size(value: bytes) -> int:
-    """The size behind the three varints of the frame."""
+    """Return the size after the three varints of the frame."""
     position = 0
     for _ in range(3):
         while value[position] & 0x80:
@@ -140,7 +140,7 @@ def body_size(value: bytes) -> int:
 
 
 def twin_of(kind: record_twin.Kind, type: type[Record], value: bytes) -> None:
-    """Raises TwinError for what the codec refuses and Kafka's schema text alone allows, too."""
+    """Raise TwinError also for bytes that only the codec rejects, not Kafka's schema text."""
     made = record_twin.decode(kind, value[3:])
     known = {spec.tag for spec in type.schema.specs.values()}
     if known & set(made.get("unknown_tagged_fields", ())):
@@ -148,7 +148,7 @@ def twin_of(kind: record_twin.Kind, type: type[Record], value: bytes) -> None:
 
 
 def with_defaults(made: Any, type: type[Struct]) -> Any:
-    """Without the tagged fields that were written though they were at their default."""
+    """Return the object without tagged fields that were encoded at their default."""
     specs = type.schema.specs
     shown = {}
     for name in sorted(made):
@@ -167,7 +167,7 @@ def with_defaults(made: Any, type: type[Struct]) -> Any:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_damaged_records_are_refused_or_read_as_the_twin_reads_them(data: st.DataObject) -> None:
+def test_damaged_records_are_rejected_or_read_as_the_twin_reads_them(data: st.DataObject) -> None:
     value = bytearray(data.draw(st.sampled_from(VALUES)))
     for _ in range(data.draw(st.integers(1, 3))):
         position = data.draw(st.integers(0, len(value) - 1))
@@ -181,7 +181,7 @@ def test_damaged_records_are_refused_or_read_as_the_twin_reads_them(data: st.Dat
     st.integers(0, 4),
     st.lists(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF]) | st.integers(0, 255), max_size=60),
 )
-def test_random_bytes_are_refused_or_read_as_the_twin_reads_them(
+def test_random_bytes_are_rejected_or_read_as_the_twin_reads_them(
     name: str, version: int, body: list[int]
 ) -> None:
     key = RECORD_TYPES[name].schema.api_key

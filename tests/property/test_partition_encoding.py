@@ -1,5 +1,4 @@
-"""Rows of every shape, into batches that are empty, begun, nearly full or far along: the bytes are
-those of the typed records, appended one by one."""
+"""Rows of every shape, encoded into any state of a batch: the same bytes as typed records."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraft import records
-from kraft._core.batch import BatchBuilder
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.table.table import PartitionTable
 from kraft.errors import RecordTooLargeError
 from kraft.records import Uuid
 from kraft.records.values import encode_value
 from tests.property.table_records import apply, batch_of
 
 TOPIC = records.Topic(name="t", topic_id=Uuid(b"t" * 16))
-# What opens another width of an offset delta's varint, and what lies on both sides of it.
+# The bounds of the widths of an offset delta's varint, with a value on each side.
 DELTAS = st.sampled_from([0, 0, 1, 60, 63, 64, 8188, 8191, 8192, 2**20 - 3, 2**27 - 2, 2**27])
 EPOCHS = st.sampled_from([-1, 0, 1, 255, 2**31 - 1])
 many_cases = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -26,7 +25,7 @@ many_cases = settings(max_examples=150, suppress_health_check=[HealthCheck.too_s
 
 @st.composite
 def partitions(draw: st.DrawFn, number: int) -> records.Partition:
-    """Mostly three replicas in sync, else any count from none to ten, in any order."""
+    """Return a partition: mostly three replicas in sync, else none to ten, in any order."""
     count = draw(st.sampled_from([3, 3, 3, 3, *range(11)]))
     first = draw(st.integers(0, 2**31 - 12))
     replicas = list(range(first, first + count))
@@ -60,7 +59,7 @@ def tables(draw: st.DrawFn) -> list[records.Partition]:
 
 
 def as_version(record: records.Partition, version: int) -> bytes:
-    """The value of the record, without what the version cannot say."""
+    """Return the value of the record without the fields that the version does not have."""
     if version < 2:
         record = record.replace(eligible_leader_replicas=None, last_known_elr=None)
     if version < 1:
@@ -80,7 +79,7 @@ def as_version(record: records.Partition, version: int) -> bytes:
     capacity=st.sampled_from([0, 600, 2**20]),
     data=st.data(),
 )
-def test_batches_of_rows_are_those_of_the_typed_records(
+def test_batches_of_rows_equal_those_of_the_typed_records(
     rows: list[records.Partition], stride: int, version: int, delta: int, opened_at: int | None,
     horizon: int, limits: tuple[int, int], capacity: int, data: st.DataObject,
 ) -> None:  # fmt: skip
@@ -96,7 +95,7 @@ def test_batches_of_rows_are_those_of_the_typed_records(
             delete_horizon_ms=horizon, capacity=capacity,
         )  # fmt: skip
         if opened_at is not None:
-            # The open batch has a time of its own, and a gap before what comes next.
+            # The open batch has its own time, and a gap before the next offset.
             builder.append(b"first", timestamp_ms=1_000 + opened_at)
             builder.append(b"second", offset=max(11, 10 + delta))
         if by_value:
@@ -134,7 +133,7 @@ def full_rows(count: int) -> list[Any]:
     ]  # fmt: skip
 
 
-def test_ten_thousand_records_of_a_batch_pass_every_width_of_a_delta() -> None:
+def test_ten_thousand_records_of_a_batch_use_every_width_of_a_delta() -> None:
     rows = full_rows(20)
     table = PartitionTable()
     apply(table, batch_of([TOPIC, *rows]))
@@ -147,7 +146,7 @@ def test_ten_thousand_records_of_a_batch_pass_every_width_of_a_delta() -> None:
     assert builder.batch_count == 2
 
 
-def test_a_record_larger_than_a_batch_is_refused_as_before() -> None:
+def test_a_record_larger_than_a_batch_is_rejected_as_before() -> None:
     table = PartitionTable()
     apply(table, batch_of([TOPIC, *full_rows(20)]))
     builder = BatchBuilder(0, 1, max_batch_size=150)

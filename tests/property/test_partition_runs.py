@@ -1,8 +1,7 @@
-"""Runs of partition records: whatever their form and whatever is broken in them, the short way says
-what the general one says.
+"""Runs of partition records: the fast way equals the general way for any form and any damage.
 
-A table with an index of its brokers takes every record the general way, so that the same bytes go
-into one without and one with: both must come to the same rows, or to the same refusal.
+A table with an index of its brokers applies every record the general way. So the same bytes go into
+a table without an index and one with it: both must have the same rows, or raise the same error.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraft import records
-from kraft._core.batch import BatchBuilder
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.table.table import PartitionTable
 from kraft.errors import KraftError
 from kraft.records import Record, Uuid
 from kraft.records.values import encode_value
@@ -31,7 +30,7 @@ def directory(broker: int) -> Uuid:
 
 
 def partition(number: int, version: int, replicas: list[int], form: str) -> Record:
-    """A partition of one of the forms that a cluster of some age holds."""
+    """Return a partition in one of the forms that are in a cluster of some age."""
     isr = {
         "rotated": replicas[1:] + replicas[:1],
         "short": replicas[:-1],
@@ -62,7 +61,7 @@ FORMS = ("full", "full", "rotated", "short", "empty", "recovering", "foreign", "
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Record]:
-    """Topics of partitions that mostly follow each other in one form; and records in between."""
+    """Return topics of partitions that mostly follow each other in one form, and other records."""
     log: list[Record] = [records.NoOp()] * draw(st.sampled_from([0, 0, 55, 62]))
     log.append(records.Topic(name="a", topic_id=TOPIC))
     number = draw(st.sampled_from([0, 0, 0, 1, 2**31 - 3]))
@@ -89,7 +88,7 @@ def batch_of(log: list[Record]) -> bytearray:
 
 
 def outcome(batch: bytes, stride: int, capacity: int, *, journaling: bool, indexed: bool) -> object:
-    """What a table holds behind the batch, in all its columns, and what it was refused with."""
+    """Return a table's columns after the batch, and the batch's error."""
     table = PartitionTable(stride=stride, capacity=capacity)
     if journaling:
         table.start_journal(50)
@@ -124,7 +123,7 @@ def check(batch: bytes, stride: int, capacity: int = 16, journaling: bool = Fals
     flips=st.lists(st.tuples(st.integers(0, 100_000), st.integers(1, 255)), max_size=2),
     cut=st.integers(0, 300) | st.just(0),
 )
-def test_any_run_says_what_the_general_way_says(
+def test_any_run_equals_the_general_way(
     log: list[Record],
     stride: int,
     capacity: int,
@@ -136,7 +135,7 @@ def test_any_run_says_what_the_general_way_says(
     for place, mask in flips:
         batch[HEADER + place % (len(batch) - HEADER)] ^= mask
     if cut:
-        # The batch ends early, and says so: its last record is cut short.
+        # The last record is cut short, and its length says so.
         del batch[max(len(batch) - cut, HEADER + 8) :]
         batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     check(bytes(batch), stride, capacity, journaling)
@@ -144,12 +143,12 @@ def test_any_run_says_what_the_general_way_says(
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("factor", [0, 1, 2, 3, 4, 5])
-def test_each_byte_of_each_form_is_looked_at(version: int, factor: int) -> None:
-    """Every byte of a record in the middle of a run, changed by a bit at either end and whole."""
+def test_each_byte_of_each_form_is_read(version: int, factor: int) -> None:
+    """Change every byte of a record in the middle of a run: lowest bit, highest bit, all bits."""
     for form in ("full", "short", "empty", "recovering"):
         log: list[Record] = [records.Topic(name="a", topic_id=TOPIC)]
         for number in range(5):
-            # The same brokers in turn: all of their directories are known by the third record.
+            # The same brokers in turn: all of their directories are known from the third record on.
             replicas = [(number + slot) % factor for slot in range(factor)]
             log.append(partition(number, version, replicas, form if number == 2 else "full"))
         batch = bytes(batch_of(log))

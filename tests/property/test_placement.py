@@ -1,15 +1,15 @@
-"""The placement kernel and its twin place the same, draw for draw, on any cluster."""
+"""The placement kernel and its twin place the same replicas, draw for draw, on any cluster."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft._core.java_hash import hash_map_order
-from kraft._core.placement import JavaRandom
+from kraft._core.decide.java_hash import hash_map_order
+from kraft._core.decide.placement import JavaRandom
 from tests.reference import placement_twin as twin
 from tests.reference.placement_cases import Answer, Case, Replicas
-from tests.unit._core.test_placement import answer_of_kernel
+from tests.unit._core.decide.test_placement import answer_of_kernel
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 RACKS = st.none() | st.sampled_from(["a", "q", "A", "Q", "Aa", "BB", ""]) | st.text(max_size=3)
@@ -41,12 +41,12 @@ def cases(draw: st.DrawFn) -> Case:
 
 @given(cases())
 @settings(max_examples=300, deadline=None)
-def test_the_kernel_places_as_its_twin(case: Case) -> None:
+def test_the_kernel_equals_its_twin(case: Case) -> None:
     assert answer_of_kernel(case) == answer_of_twin(case)
 
 
 @given(SEEDS, st.lists(st.integers(0, 2**31 - 1), max_size=50))
-def test_the_draws_are_those_of_the_twin(seed: int, bounds: list[int]) -> None:
+def test_the_draws_equal_those_of_the_twin(seed: int, bounds: list[int]) -> None:
     kernel, slow = JavaRandom(seed), twin.Random(seed)
     for bound in bounds:
         expected = slow.below(bound) if bound else slow.any_int()
@@ -54,7 +54,7 @@ def test_the_draws_are_those_of_the_twin(seed: int, bounds: list[int]) -> None:
 
 
 @given(SEEDS, st.lists(st.integers(), max_size=100))
-def test_shuffles_are_those_of_the_twin(seed: int, values: list[int]) -> None:
+def test_shuffles_equal_those_of_the_twin(seed: int, values: list[int]) -> None:
     shuffled, expected = list(values), list(values)
     JavaRandom(seed).shuffle(shuffled)
     twin.Random(seed).shuffle(expected)

@@ -1,6 +1,4 @@
-"""Any log, whatever happens to the tip between two slices: a snapshot that is made a little at a
-time has the bytes of one that is written of a cluster that stood still.
-"""
+"""A snapshot generated in slices while the log grows has the bytes of one written at once."""
 
 from __future__ import annotations
 
@@ -12,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kraft import records
-from kraft._core.snapshot_file import SnapshotWriter
+from kraft._core.snapshot.snapshot_file import SnapshotWriter
 from kraft.errors import KraftError, OffsetOutOfRangeError
 from kraft.image import diff
 from kraft.image.publishing import ImagePublishing
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
 from kraft.metadata.snapshots import save_snapshot
 from kraft.records import Partition, Record, Uuid, record_version
@@ -29,7 +27,7 @@ NEWEST = records.FeatureLevel(name="metadata.version", feature_level=30)
 TRANSACTIONS: st.SearchStrategy[Record] = st.sampled_from(
     [records.BeginTransaction(), records.EndTransaction(), records.AbortTransaction()]
 )
-# At the newest metadata.version, which can say all of it.
+# At the newest metadata.version, which has all of the fields.
 LOGS = st.lists(
     table_records.RECORDS
     | table_records.RECORDS
@@ -52,23 +50,23 @@ some_logs = settings(max_examples=60, deadline=None, suppress_health_check=[Heal
 
 
 class Growing:
-    """A cluster that a log is applied to one record at a time, and all its batches."""
+    """A cluster that gets a log one record at a time, and the log's batches."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(journaling=True)
+        self.cluster = MetadataState(journaling=True)
         self.publishing = ImagePublishing(self.cluster)
         self.batches: list[memoryview] = []
         for record in (NEWEST, records.Topic(name="a", topic_id=Uuid(b"\1" * 16))):
             self.apply(record)
 
     def apply(self, record: Record) -> None:
-        """Applies a record, unless the state refuses it."""
+        """Apply a record, unless the state rejects it."""
         reached = self.cluster.next_offset
         try:
             batch = batch_of([record], reached)
             self.cluster.apply(batch)
         except KraftError:
-            # Then an open transaction may have been taken back as well, as far as it was aborted.
+            # Then the part of an aborted transaction that was applied may be reverted too.
             assert self.cluster.next_offset <= reached
         else:
             self.publishing.note_batches(batch)
@@ -76,24 +74,26 @@ class Growing:
         del self.batches[self.cluster.next_offset :]
 
     def revert(self, offset: int) -> None:
-        """Where the journal and the images allow it."""
+        """Revert, if the journal and the images allow it."""
         image = self.publishing.image
         if image is not None and offset < image.offset:
             return
-        # An offset inside of an aborted transaction is nowhere to go back to.
+        # A revert cannot end inside of an aborted transaction.
         with contextlib.suppress(OffsetOutOfRangeError):
             self.cluster.revert(offset)
         del self.batches[self.cluster.next_offset :]
 
-    def frozen(self, offset: int) -> Cluster:
-        cluster = Cluster(journaling=True)
+    def frozen(self, offset: int) -> MetadataState:
+        cluster = MetadataState(journaling=True)
         for batch in self.batches[:offset]:
             cluster.apply(batch)
         assert cluster.next_offset == offset
         return cluster
 
 
-def written(cluster: Cluster, path: str, timestamp_ms: int, batch_size: int, piece: int) -> bytes:
+def written(
+    cluster: MetadataState, path: str, timestamp_ms: int, batch_size: int, piece: int
+) -> bytes:
     state, level = cluster.state, cluster.state.metadata_version
     with SnapshotWriter(
         path,
@@ -102,7 +102,7 @@ def written(cluster: Cluster, path: str, timestamp_ms: int, batch_size: int, pie
         last_contained_log_timestamp_ms=0,
         timestamp_ms=timestamp_ms,
         max_batch_records=batch_size,
-        piece_size=piece,
+        chunk_size=piece,
     ) as writer:
         before, after = (
             state.snapshot_records_before_topics(),
@@ -122,7 +122,7 @@ def written(cluster: Cluster, path: str, timestamp_ms: int, batch_size: int, pie
     batch_size=st.sampled_from([1, 3, 1024]),
     piece=st.sampled_from([1, 200, 1 << 20]),
 )
-def test_the_bytes_are_those_of_a_cluster_that_stood_still(
+def test_the_bytes_equal_those_of_an_unchanged_state(
     log: list[Record],
     turns: list[tuple[str, int]],
     size: SliceSize,
@@ -138,7 +138,7 @@ def test_the_bytes_are_those_of_a_cluster_that_stood_still(
     assert image is not None
     still = growing.frozen(image.offset)
     made = SnapshotGeneration(
-        image, timestamp_ms=77, slice_size=size, max_batch_records=batch_size, piece_size=piece
+        image, timestamp_ms=77, slice_size=size, max_batch_records=batch_size, chunk_size=piece
     )
     pieces: list[memoryview] = []
     for turn, number in turns:
@@ -161,7 +161,7 @@ def test_the_bytes_are_those_of_a_cluster_that_stood_still(
                 path, still, last_contained_log_timestamp_ms=0, timestamp_ms=77, columns=False
             )
             assert b"".join(pieces) == saved.read_bytes()
-    loaded = Cluster()
+    loaded = MetadataState()
     loaded.apply_snapshot(b"".join(pieces), end_offset=image.offset)
     assert meaning(loaded.table) == meaning(still.table)
     assert diff(loaded.state, still.state) == []

@@ -1,6 +1,4 @@
-"""Any log: an image of the state never moves whatever the tip does, and what changed between two
-images is what differs.
-"""
+"""Any log: an image of the state never changes, and changes of two are their differences."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ def check_same(image: StateView, then: ClusterState) -> None:
 
 @quick
 @given(log=st.lists(RECORDS, max_size=50), turns=TURNS)
-def test_an_image_never_moves(log: list[Record], turns: list[tuple[str, int]]) -> None:
+def test_an_image_never_changes(log: list[Record], turns: list[tuple[str, int]]) -> None:
     _, kept = accepted(log)
     state = ClusterState()
     reached = start = 0
@@ -90,7 +88,7 @@ def test_an_image_never_moves(log: list[Record], turns: list[tuple[str, int]]) -
 
 @quick
 @given(st.lists(RECORDS, max_size=50), st.integers(0, 50), st.integers(0, 50))
-def test_changes_between_two_images_are_what_differs(
+def test_changes_between_two_images_are_their_differences(
     log: list[Record], first: int, second: int
 ) -> None:
     state, kept = accepted(log)

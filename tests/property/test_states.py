@@ -1,4 +1,4 @@
-"""Any log: the transitions between two images are the difference of the states of both, in full."""
+"""Any log: the transitions between two images are the whole difference of their states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES = st.one_of(
 
 
 def slow_states(image: Image | None) -> tuple[Said, Said]:
-    """Partition states by (row, 0) and replica states by (row, broker), one by one."""
+    """Return partition states by (row, 0) and replica states by (row, broker), one by one."""
     partitions: Said = {}
     replicas: Said = {}
     if image is None:
@@ -70,7 +70,7 @@ def moves(before: Said, after: Said) -> dict[tuple[int, int], tuple[int, int]]:
     places=st.lists(st.integers(0, 60), min_size=20, max_size=20),
     stops=st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8)), max_size=6),
 )
-def test_transitions_are_what_differs(
+def test_transitions_are_the_differences(
     log: list[Record], nodes: list[Record], places: list[int], stops: list[tuple[int, int]]
 ) -> None:
     mixed = list(log)

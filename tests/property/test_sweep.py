@@ -1,9 +1,9 @@
-"""A sweep over outages against the controller itself: every broker of an outage is fenced, one
-decision after another is applied, and the state that comes out is counted by its own lists.
+"""A sweep over outages against the controller itself.
 
-The clusters are in every state that one can get into and in some that one cannot: members of an
-ISR or ELR that are no replica, leaders out of sync, reassignments of all kinds, brokers fenced and
-shutting down, directories offline.
+The test fences every broker of an outage, applies one decision after another, and counts the
+resulting state with its own lists. The clusters are in every state, impossible ones included:
+members of an ISR or ELR that are no replica, leaders out of sync, reassignments of all kinds,
+brokers fenced and shutting down, directories offline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kraft.records import Record, Uuid
 pytest.importorskip("numba")
 
 BROKERS = (0, 1, 2, 3, 4, 5, 7, 65538)
-#: Named by partitions, and not registered.
+# Named by partitions, but not registered.
 GONE = 99
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 ELR = "eligible.leader.replicas.version"
@@ -37,7 +37,7 @@ def directory(broker: int, number: int) -> Uuid:
 
 @dataclass
 class Cluster:
-    """Records that make a cluster; ``log`` holds them in their order."""
+    """Records that make a cluster; ``log`` has them in order."""
 
     log: list[Record]
 
@@ -51,7 +51,7 @@ class Cluster:
 def partition(
     draw: st.DrawFn, topic: Uuid, number: int, level: int, is_elr_enabled: bool
 ) -> Record:
-    # Most are what a cluster holds, some are more than 8 brokers wide or name strangers.
+    # Most partitions are usual, some have more than 8 brokers or unregistered ones.
     everybody = (*BROKERS, GONE)
     replicas = draw(st.permutations(everybody))[: draw(st.sampled_from((1, 2, 3, 3, 3, 4, 5, 9)))]
     some = st.lists(st.sampled_from(replicas), unique=True).map(list)
@@ -59,8 +59,8 @@ def partition(
     isr = draw(st.one_of(st.just(list(replicas)), some, some, strangers))
     is_moving = draw(st.sampled_from((False, False, False, True)))
     if is_elr_enabled and number == 0:
-        # ELRs go by the replication factor of the topic's first partition, which a sweep takes as
-        # it is: no fencing changes it, but of a reassignment that should have been over before.
+        # ELRs depend on the replication factor of the topic's first partition, which a sweep does
+        # not change: fencing changes it only for a reassignment that should have ended before.
         is_moving = False
     has_elr = level >= 23 and draw(st.sampled_from((True, True, False)))
     return records.Partition(
@@ -163,11 +163,11 @@ def partitions_of(metadata: Metadata) -> dict[tuple[str, int], Partition]:
 
 
 def slow_outage(cluster: Cluster, brokers: tuple[int, ...]) -> dict[str, Any]:
-    """The outage through the controller's own decisions, and the words of `Outage`."""
+    """Return the outage's figures as in `Outage`, from the controller's own decisions."""
     metadata = cluster.metadata()
     before = partitions_of(metadata)
     for broker in brokers:
-        metadata.apply(metadata.fence(broker))
+        metadata.apply(metadata.fence_broker(broker))
     after = partitions_of(metadata)
     pairs = [(before[name], after[name]) for name in before]
     alive = [
@@ -205,7 +205,7 @@ def slow_names() -> tuple[str, ...]:
 
 @settings(max_examples=100, deadline=None)
 @given(clusters(), st.permutations(BROKERS), st.integers(2, 8))
-def test_a_sweep_counts_what_the_controller_leaves_behind(
+def test_a_sweep_counts_the_controllers_result(
     cluster: Cluster, order: list[int], lost: int
 ) -> None:
     metadata = cluster.metadata()
@@ -219,8 +219,9 @@ def test_a_sweep_counts_what_the_controller_leaves_behind(
 
 
 def corner(level: int, is_elr_enabled: bool, min_isr: str, **lists: list[int]) -> Cluster:
-    """One partition of brokers 0 to 3, led by the first in sync; with a ``leader`` that is
-    another one unclean elections are allowed.
+    """Return a cluster of one partition of brokers 0 to 3, led by the first in sync.
+
+    With another ``leader``, unclean elections are allowed.
     """
     log: list[Record] = [records.FeatureLevel(name="metadata.version", feature_level=level)]
     if is_elr_enabled:
@@ -301,7 +302,7 @@ CORNERS = {
 
 
 @pytest.mark.parametrize("name", CORNERS)
-def test_corners_that_chance_seldom_meets(name: str) -> None:
+def test_rare_corner_cases(name: str) -> None:
     cluster = CORNERS[name]
     metadata = cluster.metadata()
     groups = [[1, 0], [2, 1, 0], [1, 2], [0, 1, 2]]

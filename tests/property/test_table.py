@@ -1,4 +1,4 @@
-"""Any log of topics and partitions: the table says what its slow twin says, forward and back."""
+"""Any log of topics and partitions: the table equals its slow twin, after applies and reverts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft._core.batch import BatchBuilder
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.table.table import PartitionTable
 from kraft.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
@@ -43,7 +43,7 @@ def check_brokers(table: PartitionTable, twin: TableTwin) -> None:
 
 @some_logs
 @given(log=LOGS, sizes=SIZES, stride=STRIDES, indexed_at=st.integers(0, 20), journal=st.booleans())
-def test_the_table_is_what_the_twin_says_after_every_batch(
+def test_the_table_equals_the_twin_after_every_batch(
     log: list[Record], sizes: list[int], stride: int, indexed_at: int, journal: bool
 ) -> None:
     log = accepted(log)
@@ -69,7 +69,7 @@ def test_the_table_is_what_the_twin_says_after_every_batch(
     turns=st.lists(st.tuples(st.integers(0, 45), st.integers(0, 45)), max_size=6),
     indexed_at=st.integers(0, 6),
 )
-def test_going_back_and_forth_is_the_same_as_going_straight(
+def test_reverts_and_applies_equal_a_single_replay(
     log: list[Record], sizes: list[int], stride: int, turns: list[tuple[int, int]], indexed_at: int
 ) -> None:
     log = accepted(log)
@@ -99,7 +99,7 @@ def test_going_back_and_forth_is_the_same_as_going_straight(
 
 @some_logs
 @given(log=LOGS, sizes=SIZES, forgotten=st.integers(0, 45), back=st.integers(0, 45))
-def test_what_was_forgotten_is_out_of_reach_and_all_else_stays(
+def test_forgotten_offsets_are_unreachable_and_all_else_stays(
     log: list[Record], sizes: list[int], forgotten: int, back: int
 ) -> None:
     log = accepted(log)
@@ -140,7 +140,7 @@ def test_compaction_moves_rows_and_changes_nothing(
 
 @some_logs
 @given(log=LOGS, stride=STRIDES)
-def test_a_snapshot_of_the_table_brings_it_back(log: list[Record], stride: int) -> None:
+def test_a_snapshot_of_the_table_restores_it(log: list[Record], stride: int) -> None:
     table = PartitionTable(stride=stride)
     apply(table, batch_of(accepted(log)))
     builder = BatchBuilder(0, 1)
@@ -178,7 +178,7 @@ def test_encoded_rows_are_the_bytes_of_the_typed_records(log: list[Record], vers
     flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), max_size=3),
     cut=st.none() | st.integers(0, 10_000),
 )
-def test_damage_is_refused_or_makes_another_sound_table(
+def test_damage_is_rejected_or_makes_another_valid_table(
     log: list[Record], flips: list[tuple[int, int]], cut: int | None
 ) -> None:
     log = accepted(log)
@@ -189,7 +189,7 @@ def test_damage_is_refused_or_makes_another_sound_table(
     table.start_journal(half)
     batch = bytearray(batch_of(log[half:], half))
     for place, mask in flips:
-        # Behind the fields that the batch's own tests damage: base offset, length, epoch, magic.
+        # After the fields that the batch's own tests damage: base offset, length, epoch, magic.
         if len(batch) > 21:
             batch[21 + place % (len(batch) - 21)] ^= mask
     if cut is not None:

@@ -1,5 +1,6 @@
-"""Every raft message in every version: what is read is what was said, and `kio`, an independent
-codec generated from Kafka's schemas, reads and writes the same bytes. Damaged bytes are refused.
+"""Every raft message in every version is decoded as encoded, and `kio` has the same bytes.
+
+`kio` is an independent codec generated from Kafka's schemas. Damaged bytes are rejected.
 """
 
 from __future__ import annotations
@@ -13,11 +14,20 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from kraft import errors
 from kraft.errors import CorruptRecordError, InvalidRequestError, UnsupportedVersionError
-from kraft.raft import messages as m
-from kraft.server.rpc.requests import Refused, decode_request, encode_request
-from kraft.server.rpc.responses import decode_response, encode_response
-from kraft.server.rpc.wire import API_OF_REQUEST, API_VERSIONS, FETCH, Api
+from kraft.protocol.api_versions import API_VERSIONS
+from kraft.protocol.common import Rejected
+from kraft.protocol.fetch import FETCH
+from kraft.protocol.headers import Api
+from kraft.protocol.raft_rpcs import (
+    API_OF_REQUEST,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from kraft.raft import rpc as m
 from tests.reference.raft_messages import (
     LISTENER,
     REQUESTS,
@@ -41,7 +51,7 @@ def unresolved(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
 
 
 def through_kio(schema: type, body: bytes) -> bytes:
-    """The bytes read by kio, and written again."""
+    """Decode the bytes with kio, and encode them again."""
     entity, size = entity_reader(schema)(body, 0)
     assert size == len(body)
     with io.BytesIO() as buffer:
@@ -100,7 +110,7 @@ def _refusal(made: type, error: int) -> m.Response:
 
 
 @pytest.mark.parametrize(("made", "api", "version"), CASES)
-def test_damaged_requests_are_refused_and_nothing_else_happens(
+def test_damaged_requests_are_rejected_and_nothing_else_happens(
     made: type, api: Api, version: int
 ) -> None:
     @FEW
@@ -113,14 +123,14 @@ def test_damaged_requests_are_refused_and_nothing_else_happens(
             read: object = decode_request(api, version, body)
         except CorruptRecordError as error:
             read = error
-        assert isinstance(read, made | Refused | CorruptRecordError)
+        assert isinstance(read, made | Rejected | CorruptRecordError)
         assert not isinstance(read, CorruptRecordError) or 0 <= read.position <= len(body)
 
     check()
 
 
 @pytest.mark.parametrize(("made", "api", "version"), CASES)
-def test_damaged_responses_are_refused_and_nothing_else_happens(
+def test_damaged_responses_are_rejected_and_nothing_else_happens(
     made: type, api: Api, version: int
 ) -> None:
     @FEW
@@ -139,7 +149,7 @@ def test_damaged_responses_are_refused_and_nothing_else_happens(
 
 
 def _damaged(body: bytes, data: st.DataObject) -> bytes:
-    """Cut short, lengthened, or with some bytes changed to what claims much."""
+    """Return the body cut short, lengthened, or with some bytes changed to large claims."""
     changed = bytearray(body)
     for _ in range(data.draw(st.integers(0, 3))):
         if changed:
@@ -156,7 +166,7 @@ def _damaged(body: bytes, data: st.DataObject) -> bytes:
 def test_a_fetch_of_anything_but_the_metadata_log_is_invalid(
     request: m.FetchRequest, version: int, data: st.DataObject
 ) -> None:
-    """Whatever shape a request has, it is read as kio reads it, and answered at the top."""
+    """A request of any shape is decoded like kio does, and answered with a top-level error."""
     schema = load_request_schema(1, version)
     entity, _ = entity_reader(schema)(encode_request(request, version), 0)
     topic = entity.topics[0]
@@ -177,7 +187,7 @@ def test_a_fetch_of_anything_but_the_metadata_log_is_invalid(
         entity_writer(schema)(buffer, replace(entity, topics=topics))
         body = buffer.getvalue()
     refused = decode_request(FETCH, version, body)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Rejected)
     answer, _ = entity_reader(load_response_schema(1, version))(refused.body, 0)
-    assert answer.error_code == m.INVALID_REQUEST
+    assert answer.error_code == errors.INVALID_REQUEST
     assert answer.responses == ()

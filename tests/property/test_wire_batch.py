@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft._core import batch_columns, batch_records
-from kraft._core.batch import BatchBuilder, assign_offsets, deflate, inflate, scan, split
-from kraft._core.batch_check import validate
-from kraft._core.wire import Reader, Writer, uuid_from_text, uuid_to_text
+from kraft._core.bytes import batch_columns, batch_records
+from kraft._core.bytes.batch import BatchBuilder, assign_offsets, deflate, inflate, scan, split
+from kraft._core.bytes.batch_check import validate
+from kraft._core.bytes.wire import Reader, Writer, uuid_from_text, uuid_to_text
 from kraft.errors import CorruptRecordError
 from tests.reference import batch_twin
 from tests.reference.batch_twin import TwinBatch, TwinError, TwinRecord
@@ -26,7 +26,7 @@ TIMESTAMPS = st.integers(0, 2**45)
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[TwinBatch]:
-    """Batches one behind the other, with gaps, headers, any flags but the codec's."""
+    """Return batches one after the other, with gaps, headers, and any flags except the codec's."""
     made = []
     next_offset = draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(0, 3))):
@@ -167,7 +167,7 @@ def outcome(read: object, data: bytes) -> object:
 
 
 def reseal(data: bytearray) -> None:
-    """Make the CRC of the first batch fit its bytes again, where there is a batch to speak of."""
+    """Correct the CRC of the first batch, if there is one."""
     if len(data) >= 61:
         (length,) = struct.unpack_from(">i", data, 8)
         if 49 <= length <= len(data) - 12:
@@ -176,7 +176,7 @@ def reseal(data: bytearray) -> None:
 
 @settings(max_examples=120)
 @given(batches(), st.data())
-def test_damage_is_refused_or_means_what_the_twin_says(
+def test_damage_is_rejected_or_means_what_the_twin_says(
     made: list[TwinBatch], data: st.DataObject
 ) -> None:
     damaged = bytearray(b"".join(map(batch_twin.encode, made)))
@@ -206,7 +206,7 @@ def test_damage_is_refused_or_means_what_the_twin_says(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(raw: bytes) -> None:
     for read in (one_by_one, by_columns, validate, inflate, lambda data: split(data, 100)):
         outcome(read, raw)
 

@@ -1,7 +1,7 @@
-"""Record batches v2 the slow, obvious way: lists of dataclasses, one value at a time.
+"""Slow reference implementation of record batches v2: dataclasses, one value at a time.
 
-The twin of ``kraft._core.batch``, ``batch_records`` and ``batch_columns`` for the property tests.
-It takes nothing from them; the CRC is worked out byte by byte.
+For the property tests of ``kraft._core.bytes.batch``, ``batch_records`` and ``batch_columns``, with
+which it shares no code; the CRC is computed byte by byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ assert HEADER.size == 61
 
 
 class TwinError(Exception):
-    """What the twin says of bytes that are no sound batch."""
+    """The bytes are not a valid batch."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class TwinReader:
 
 
 def wrapped(value: int) -> int:
-    """An integer as 64 bits in two's complement hold it."""
+    """Wrap an integer to signed 64 bits (two's complement)."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

@@ -1,7 +1,6 @@
-"""A slow twin of ``kraft.image.ClusterState``: plain dictionaries, rebuilt from the first record
-every time.
+"""A slow twin of ``kraft.image.ClusterState``: plain dictionaries, rebuilt from the first record.
 
-Each rule is one branch, written down as the protocol facts say it. ``RefusedError`` stands for
+Each rule is one branch, written from the specification of the records. ``RefusedError`` stands for
 every error on which Kafka's nodes stop.
 """
 
@@ -25,7 +24,7 @@ KINDS = ("broker", "controller", "feature", "config", "quota", "acl", "scram", "
 
 
 def replayed(log: Iterable[tuple[int, Record]]) -> Plain:
-    """The state after these (offset, record) pairs."""
+    """Return the state after these (offset, record) pairs."""
     state: Plain = {kind: {} for kind in KINDS}
     for offset, record in log:
         step(state, record, offset)
@@ -114,7 +113,7 @@ def step(state: Plain, record: Record, offset: int) -> None:
 
 
 def plain(state: StateView) -> Plain:
-    """The same shape, read out of a ``ClusterState``."""
+    """Return a ``ClusterState`` in the same form."""
     return {
         "broker": {
             broker.id: {

@@ -1,8 +1,8 @@
-"""The slow twin of what brokers do to a controller: they register, are heard, fall silent, stop.
+"""A slow twin of the controller's decisions about brokers: registration, sessions, fencing.
 
-Each function decides one request against a `State` and changes nothing; what it gives takes effect
-when its records are appended to the state and ``applied`` is called. Written from the facts of
-ClusterControlManager, BrokerHeartbeatManager and ReplicationControlManager (Kafka 4.3.1).
+Each function decides one request against a `State` and changes nothing. The caller appends the
+records to the state and calls ``applied``. Written from the behaviour of ClusterControlManager,
+BrokerHeartbeatManager and ReplicationControlManager (Kafka 4.3.1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.reference.election_twin import LOST, MIGRATING, UNASSIGNED, Partition
 
 
 class Placed(NamedTuple):
-    """A Partition record whose replicas a placer chooses."""
+    """A Partition record whose replicas the placer has not chosen yet."""
 
     topic_id: Uuid
     partition: int
@@ -38,17 +38,17 @@ def _nothing(end_offset: int) -> None:
 
 
 @dataclass
-class Outcome:
-    """``applied`` is told the last offset once the records have taken effect."""
+class TwinDecision:
+    """Records and response; ``applied`` takes the last offset after the records are applied."""
 
     records: list[Record | Placed]
     response: Any
     applied: Callable[[int], None] = _nothing
-    in_pieces: bool = False
+    in_chunks: bool = False
     is_partial: bool = False
 
 
-# -- partitions, when something happens to a broker
+# -- partitions, after an event of a broker
 
 
 def leave_isrs(
@@ -98,7 +98,7 @@ def _directory_gone(state: State, broker: int, directory: Uuid) -> list[Record |
 def _changed(
     state: State, change: Callable[[Key, Partition], records.PartitionChange | None]
 ) -> list[Record | Placed]:
-    """All are decided against the same state."""
+    """Decide all changes against the same state."""
     made = (change(key, partition) for key, partition in state.partitions())
     return [record for record in made if record is not None]
 
@@ -116,15 +116,15 @@ def fence(state: State, broker: int) -> list[Record | Placed]:
 
 @dataclass(frozen=True)
 class Registration:
-    """What a broker says of itself; ``record`` holds what is noted as it comes."""
+    """The registration of a broker; ``record`` is its record."""
 
     record: records.RegisterBroker
     previous_epoch: int = -1
 
 
-def register(
+def register_broker(
     state: State, sessions: Sessions, asked: Registration, now_ms: float, next_offset: int
-) -> Outcome:
+) -> TwinDecision:
     said = asked.record
     known = state.brokers.get(said.broker_id)
     is_amended = known is not None and known["incarnation"] == said.incarnation_id
@@ -159,7 +159,7 @@ def register(
         record.fenced = True
         record.in_controlled_shutdown = False
     is_fenced = record.fenced
-    return Outcome(
+    return TwinDecision(
         [*made, record],
         record.broker_epoch,
         lambda end_offset: sessions.begin(said.broker_id, is_fenced),
@@ -188,7 +188,7 @@ def _check_directories(state: State, said: records.RegisterBroker) -> None:
             raise RefusedError(119)
 
 
-def unregister(state: State, sessions: Sessions, broker: int) -> Outcome:
+def unregister_broker(state: State, sessions: Sessions, broker: int) -> TwinDecision:
     if broker not in state.brokers:
         raise RefusedError(102)
     made = leave_isrs(state, broker, and_elr=True)
@@ -197,7 +197,7 @@ def unregister(state: State, sessions: Sessions, broker: int) -> Outcome:
         sessions.brokers.pop(broker, None)
 
     epoch = state.brokers[broker]["epoch"]
-    return Outcome(
+    return TwinDecision(
         [*made, records.UnregisterBroker(broker_id=broker, broker_epoch=epoch)],
         None,
         applied,
@@ -208,7 +208,7 @@ def unregister(state: State, sessions: Sessions, broker: int) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Beat:
+class TwinHeartbeat:
     broker: int
     epoch: int
     offset: int
@@ -218,7 +218,7 @@ class Beat:
     cordoned: tuple[Uuid, ...] | None = None
 
 
-def next_state(state: State, sessions: Sessions, beat: Beat) -> tuple[str, str]:
+def next_state(state: State, sessions: Sessions, beat: TwinHeartbeat) -> tuple[str, str]:
     broker = sessions.brokers[beat.broker]
     leads = any(partition.leader == beat.broker for _, partition in state.partitions())
     if broker["shutdown"] >= 0:
@@ -237,11 +237,11 @@ def next_state(state: State, sessions: Sessions, beat: Beat) -> tuple[str, str]:
     return "UNFENCED", "UNFENCED"
 
 
-def is_caught_up(state: State, beat: Beat) -> bool:
+def is_caught_up(state: State, beat: TwinHeartbeat) -> bool:
     return bool(beat.offset >= state.brokers[beat.broker]["offset"])
 
 
-def heartbeat(state: State, sessions: Sessions, beat: Beat) -> Outcome:
+def broker_heartbeat(state: State, sessions: Sessions, beat: TwinHeartbeat) -> TwinDecision:
     registered = state.broker(beat.broker, beat.epoch)
     current, following = next_state(state, sessions, beat)
     made: list[Record | Placed] = []
@@ -275,57 +275,57 @@ def heartbeat(state: State, sessions: Sessions, beat: Beat) -> Outcome:
         is_fenced = following in ("FENCED", "SHUTDOWN_NOW")
         sessions.tell(beat.broker, fenced=is_fenced, offset=beat.offset)
         if is_change:
-            # Every change of a registration makes the broker tell its offset anew, unless it is
-            # this one that fences or unfences it, of which the heartbeat has already told.
+            # Every change of a registration makes the broker report its offset again, except the
+            # change of its fencing by this heartbeat, which has reported it.
             sessions.tell(beat.broker, fenced=is_fenced, offset=-1)
         broker = sessions.brokers[beat.broker]
         if following == "CONTROLLED_SHUTDOWN" and broker["shutdown"] < 0:
             broker["shutdown"] = end_offset
 
-    return Outcome(made, (following, is_caught_up(state, beat), is_change), applied)
+    return TwinDecision(made, (following, is_caught_up(state, beat), is_change), applied)
 
 
-def _change(beat: Beat, **fields: Any) -> records.BrokerRegistrationChange:
+def _change(beat: TwinHeartbeat, **fields: Any) -> records.BrokerRegistrationChange:
     return records.BrokerRegistrationChange(
         broker_id=beat.broker, broker_epoch=beat.epoch, **fields
     )
 
 
-def fence_stale(state: State, sessions: Sessions, now_ms: float) -> Outcome:
+def fence_stale(state: State, sessions: Sessions, now_ms: float) -> TwinDecision:
     contact = sessions.expired(now_ms)
     if contact is None:
-        return Outcome([], False)
+        return TwinDecision([], False)
     del sessions.contacts[contact]
     broker, epoch = contact
     if broker not in state.brokers or state.brokers[broker]["epoch"] != epoch:
-        return Outcome([], True)
+        return TwinDecision([], True)
     made = fence(state, broker)
     sessions.tell(broker, fenced=True, offset=-1)
-    return Outcome(made, True)
+    return TwinDecision(made, True)
 
 
-# -- what else brokers ask for
+# -- other requests of brokers
 
 
-def allocate_ids(state: State, broker: int, epoch: int) -> Outcome:
+def allocate_producer_ids(state: State, broker: int, epoch: int) -> TwinDecision:
     state.broker(broker, epoch)
     first = max(state.rest["producer"].get("next", 0), 0)
     record = records.ProducerIds(
         broker_id=broker, broker_epoch=epoch, next_producer_id=first + 1000
     )
-    return Outcome([record], (first, 1000))
+    return TwinDecision([record], (first, 1000))
 
 
-def assign_directories(
+def assign_replicas_to_dirs(
     state: State, broker: int, epoch: int, directory: Uuid, topic_id: Uuid, ids: list[int]
-) -> Outcome:
-    """Replicas of one topic have come into a directory of their broker."""
+) -> TwinDecision:
+    """Assign replicas of one topic to a directory of their broker."""
     if state.level < 17:
         raise RefusedError(35)
     registered = state.broker(broker, epoch)
     name = state.topic_named(topic_id)
     if name is None:
-        return Outcome([], [[100] * len(ids)])
+        return TwinDecision([], [[100] * len(ids)])
     is_online = directory in (MIGRATING, UNASSIGNED) or (
         directory != LOST and (not registered["log_dirs"] or directory in registered["log_dirs"])
     )
@@ -356,11 +356,11 @@ def assign_directories(
             change = rules.change(partition, targets, may_lead, state.min_isr(key))
             if change is not None:
                 made.append(change)
-    return Outcome(made, [codes])
+    return TwinDecision(made, [codes])
 
 
 def _homed(state: State, key: Key, broker: int, directory: Uuid) -> records.PartitionChange | None:
-    """Any change of a partition is an occasion for an election."""
+    """Any change of a partition triggers a due election."""
     partition, rules = state.partition(key), state.rules()
     record = rules.change(partition, Targets(), rules.may_lead(partition), state.min_isr(key))
     if record is None:

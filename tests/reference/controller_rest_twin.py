@@ -1,6 +1,6 @@
-"""The slow twin of configurations, features, quotas, credentials and registered controllers.
+"""A slow twin of configurations, features, quotas, credentials, ACLs and registered controllers.
 
-Only settings whose rule is written down here may be asked of it. Written from the facts of
+It knows only the configurations whose rules are written here. Written from the behaviour of
 ConfigurationControlManager, FeatureControlManager, ClientQuotaControlManager and
 ScramControlManager (Kafka 4.3.1).
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from kraft import records
 from kraft.records import Record, Uuid
-from tests.reference.controller_brokers_twin import Outcome, Placed
+from tests.reference.controller_brokers_twin import Placed, TwinDecision
 from tests.reference.controller_state_twin import (
     BROKER,
     ELR,
@@ -28,14 +28,14 @@ from tests.reference.controller_state_twin import (
 
 RETENTION, CLEANUP = "retention.ms", "cleanup.policy"
 SET, DELETE, APPEND, SUBTRACT = range(4)
-# metadata.versions whose loss would lose metadata.
+# metadata.versions that a downgrade cannot cross without losing metadata.
 LOSSY = (1, 3, 5, 6, 7, 8, 11, 13, 14, 15, 17, 23, 30)
 NEWEST = 30
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 
 
 def check_topic_value(name: str, value: str | None) -> None:
-    """Raises where a topic may not be configured so."""
+    """Raise for an invalid value of a topic configuration."""
     assert value is not None
     if name == MIN_ISR:
         is_right = value.isdigit() and int(value) >= 1
@@ -44,7 +44,7 @@ def check_topic_value(name: str, value: str | None) -> None:
     elif name == RETENTION:
         is_right = value.lstrip("-").isdigit() and int(value) >= -1
     elif name == CLEANUP:
-        # Nothing at all is allowed: the log is kept for ever.
+        # An empty list is allowed: the log is kept for ever.
         is_right = all(each in ("", "delete", "compact") for each in value.split(","))
     else:
         is_right = False
@@ -56,9 +56,9 @@ Change = tuple[str, str | None, int]
 Resource = tuple[int, str]
 
 
-def configure(
+def incremental_alter_configs(
     state: State, resources: Sequence[tuple[Resource, Sequence[Change]]], *, validate_only: bool
-) -> Outcome:
+) -> TwinDecision:
     named = [resource for resource, _ in resources]
     response: dict[Resource, Any] = {}
     made: list[records.Config] = []
@@ -79,7 +79,7 @@ def configure(
             for each in made
             if each.name == MIN_ISR
         ]
-    return Outcome([] if validate_only else written, response)
+    return TwinDecision([] if validate_only else written, response)
 
 
 def _configured(
@@ -131,12 +131,12 @@ def _configured(
 # -- features
 
 
-def finalize(
+def update_features(
     state: State,
     updates: Sequence[tuple[str, int, int]],
     broker_features: Mapping[int, Mapping[str, tuple[int, int]]],
-) -> Outcome:
-    """``updates`` are (name, level, upgrade type: 1 up, 2 safely down, 3 unsafely down)."""
+) -> TwinDecision:
+    """``updates`` are (name, level, upgrade type: 1 upgrade, 2 safe, 3 unsafe downgrade)."""
     finalized = state.rest["feature"]
     proposed = finalized | {name: level for name, level, _ in updates}
     if len({name for name, _, _ in updates}) < len(updates):
@@ -168,15 +168,15 @@ def finalize(
         ]
         first += [records.Config(BROKER, owner, MIN_ISR, None) for owner in sorted(owners, key=int)]
         made = first + made
-    return Outcome(made, levels)
+    return TwinDecision(made, levels)
 
 
 # -- quotas and credentials
 
 
-def limit_clients(
+def alter_client_quotas(
     state: State, alterations: Sequence[tuple[Mapping[str, str | None], Sequence[Any]]]
-) -> Outcome:
+) -> TwinDecision:
     made: list[Record | Placed] = []
     response: dict[Any, Any] = {}
     for parts, quotas in alterations:
@@ -206,17 +206,17 @@ def limit_clients(
                     remove=value is None,
                 )
             )
-    return Outcome(made, response)
+    return TwinDecision(made, response)
 
 
-def alter_credentials(
+def alter_user_scram_credentials(
     state: State,
     deletions: Sequence[tuple[str, int]],
     upsertions: Sequence[tuple[str, int, int, bytes, bytes]],
-) -> Outcome:
+) -> TwinDecision:
     """Upsertions are (user, mechanism, iterations, salt, salted password)."""
     if state.level < 11:
-        return Outcome([], {user: RefusedError(35) for user, *_ in (*deletions, *upsertions)})
+        return TwinDecision([], {user: RefusedError(35) for user, *_ in (*deletions, *upsertions)})
     users = [user for user, *_ in (*deletions, *upsertions)]
     made: list[Record | Placed] = []
     response: dict[str, Any] = {}
@@ -237,13 +237,13 @@ def alter_credentials(
             response[user] = RefusedError(91)
         else:
             made.append(records.RemoveUserScramCredential(name=user, mechanism=mechanism))
-    return Outcome(made, response)
+    return TwinDecision(made, response)
 
 
 def _credential(
     user: str, mechanism: int, iterations: int, salt: bytes, salted: bytes
 ) -> records.UserScramCredential:
-    """RFC 5802, section 3."""
+    """Derive the keys by RFC 5802, section 3."""
     digest = "sha256" if mechanism == 1 else "sha512"
     client_key = hmac.digest(salted, b"Client Key", digest)
     return records.UserScramCredential(
@@ -258,12 +258,12 @@ def _credential(
 
 # -- access control
 
-#: All that differs between the ACLs that are asked about: name, principal and operation.
+#: The fields in which the ACLs of a test differ: name, principal and operation.
 Acl = tuple[str, str, int]
 
 
-def create_acls(state: State, acls: Sequence[Acl]) -> Outcome:
-    """Of topics, literal, from everywhere, allowed."""
+def create_acls(state: State, acls: Sequence[Acl]) -> TwinDecision:
+    """Create literal topic ACLs that allow all hosts."""
     made: list[Record | Placed] = []
     response: list[Any] = []
     known = set(state.rest["acl"].values())
@@ -286,11 +286,11 @@ def create_acls(state: State, acls: Sequence[Acl]) -> Outcome:
                     permission_type=3,
                 )
             )
-    return Outcome(made, response)
+    return TwinDecision(made, response)
 
 
-def delete_acls(state: State, filters: Sequence[tuple[str | None, str | None]]) -> Outcome:
-    """By name and principal, None for any."""
+def delete_acls(state: State, filters: Sequence[tuple[str | None, str | None]]) -> TwinDecision:
+    """Filters are (name, principal), None for any."""
     gone: set[Uuid] = set()
     response = []
     for name, principal in filters:
@@ -301,12 +301,12 @@ def delete_acls(state: State, filters: Sequence[tuple[str | None, str | None]]) 
         }
         gone |= set(matching)
         response.append(sorted(matching.values()))
-    return Outcome(
+    return TwinDecision(
         [records.RemoveAccessControlEntry(id=acl_id) for acl_id in sorted(gone)], response
     )
 
 
-def register_controller(state: State, asked: records.RegisterController) -> Outcome:
+def register_controller(state: State, asked: records.RegisterController) -> TwinDecision:
     if state.level < 15:
         raise RefusedError(35)
-    return Outcome([asked], None)
+    return TwinDecision([asked], None)

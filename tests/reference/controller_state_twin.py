@@ -1,9 +1,8 @@
-"""What the slow twin of the controller looks at: the log, folded from its first record whenever it
-is taken back, and the brokers' sessions.
+"""The state of the slow controller twin: the log, replayed from its first record after each revert.
 
-Partitions and everything else are the plain twins of replay (``table_twin``,
-``cluster_state_twin``); here stand the fold over a whole log with its metadata transactions, and
-what a configuration resolves to. Nothing here is taken from ``kraft.controller``.
+Partitions and the other state are the plain twins of replay (``table_twin``,
+``cluster_state_twin``). This module adds metadata transactions, the resolution of configurations,
+and the broker sessions. It uses nothing of ``kraft.controller``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Key = tuple[str, int]
 
 
 class RefusedError(Exception):
-    """What is answered with this error code."""
+    """A rejection with this error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -34,9 +33,9 @@ class RefusedError(Exception):
 
 
 class State:
-    """The state after a log: ``log`` holds (offset, record), control records left out.
+    """The state after a log: ``log`` holds (offset, record), without control records.
 
-    A node that began with a snapshot, up to ``snapshot_end``, knows of no earlier offset.
+    A node that began with a snapshot up to ``snapshot_end`` has no earlier offset.
     """
 
     def __init__(self, snapshot_end: int = 0) -> None:
@@ -55,7 +54,7 @@ class State:
         self._replay(offset, record)
 
     def revert(self, offset: int) -> None:
-        """Only what lies below ``offset`` has been."""
+        """Drop all records from ``offset`` on."""
         log = [entry for entry in self.log if entry[0] < offset]
         self.log = []
         self._begin()
@@ -93,7 +92,7 @@ class State:
             case _:
                 cluster_state_twin.step(self.rest, record, max(offset, self._first_offset))
 
-    # -- what is asked of it
+    # -- queries
 
     @property
     def level(self) -> int:
@@ -121,7 +120,7 @@ class State:
         )
 
     def usable(self) -> list[int]:
-        """The brokers that may be given new replicas."""
+        """Return the brokers that may get new replicas."""
         found = []
         for broker_id, registered in self.brokers.items():
             is_leaving = registered["in_controlled_shutdown"] and not registered["fenced"]
@@ -162,7 +161,7 @@ class State:
         )
 
     def partitions(self) -> Iterator[tuple[Key, Partition]]:
-        """In the order in which they came."""
+        """Yield partitions in the order of their creation."""
         for key in self.table.partitions:
             yield key, self.partition(key)
 
@@ -176,7 +175,7 @@ class State:
         return None
 
     def config(self, topic: str, name: str, static: str) -> str:
-        """The topic's own value, else the cluster's, else the one of the controller's file."""
+        """Return the topic's own value, else the cluster's, else that of the properties file."""
         configs = self.rest["config"]
         for key in ((TOPIC, topic, name), (BROKER, "", name)):
             if key in configs:
@@ -184,7 +183,9 @@ class State:
         return static
 
     def min_isr(self, key: Key) -> int:
-        """No more are asked for than the topic's first partition has replicas."""
+        """Return min.insync.replicas, at most the replication factor of the topic's first
+        partition.
+        """
         wanted = int(self.config(key[0], MIN_ISR, "1"))
         return min(wanted, len(self.table.partitions[key[0], 0]["replicas"]))
 
@@ -193,7 +194,7 @@ class State:
 
 
 def in_java_order(directories: Any) -> tuple[Uuid, ...]:
-    """As java.util.UUID-like ids compare: two signed halves."""
+    """Sort like java.util.UUID: as two signed halves."""
 
     def halves(directory: bytes) -> tuple[int, int]:
         return (
@@ -205,7 +206,7 @@ def in_java_order(directories: Any) -> tuple[Uuid, ...]:
 
 
 class Sessions:
-    """Who was heard when, and what brokers have told; only the active controller has any."""
+    """Last contacts and reported offsets of brokers; only the active controller has them."""
 
     def __init__(self, timeout_ms: float) -> None:
         self.timeout_ms = timeout_ms
@@ -235,7 +236,7 @@ class Sessions:
         return heard_ms is not None and now_ms <= heard_ms + self.timeout_ms
 
     def expired(self, now_ms: float) -> tuple[int, int] | None:
-        """The one that has been silent for longest."""
+        """Return the longest silent expired session."""
         for contact, heard_ms in sorted(self.contacts.items(), key=lambda item: item[1]):
             if heard_ms + self.timeout_ms < now_ms:
                 return contact

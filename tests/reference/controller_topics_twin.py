@@ -1,8 +1,8 @@
-"""The slow twin of what clients and leaders ask a controller about topics and partitions.
+"""A slow twin of the controller's decisions about topics and partitions.
 
-Where a placer chooses replicas the twin leaves them open (``Placed``) and says, once they are
-known, whether they may be so and what record they make. Written from the facts of
-ReplicationControlManager and ControllerApis (Kafka 4.3.1).
+Where a placer chooses replicas, the twin leaves them open (``Placed``); once they are known, it
+checks them and returns their record. Written from the behaviour of ReplicationControlManager and
+ControllerApis (Kafka 4.3.1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft import records
 from kraft.records import Record, Uuid
 from tests.reference import controller_rest_twin as rest
 from tests.reference import election_twin
-from tests.reference.controller_brokers_twin import Outcome, Placed
+from tests.reference.controller_brokers_twin import Placed, TwinDecision
 from tests.reference.controller_state_twin import MIN_ISR, TOPIC, Key, RefusedError, State
 
 NO_ID = Uuid(bytes(16))
@@ -24,7 +24,7 @@ NO_ID = Uuid(bytes(16))
 
 @dataclass(frozen=True)
 class Wanted:
-    """A topic that is to be created."""
+    """A topic to create."""
 
     name: str
     topic_id: Uuid
@@ -36,7 +36,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many records a batch may have; beyond it a transaction begins, where there are any."""
+    """The most records of a batch; larger requests are transactions, if the metadata.version has
+    them.
+    """
 
     records: int
     max_name: int = 249
@@ -45,7 +47,9 @@ class Limits:
 def placed_record(
     state: State, placed: Placed, replicas: Sequence[int], *, by_placer: bool
 ) -> records.Partition:
-    """The record of a new partition with these replicas; fails where they may not be so."""
+    """Return the record of a new partition with these replicas; raises for an invalid
+    assignment.
+    """
     if by_placer:
         usable = state.usable()
         assert len(set(replicas)) == len(replicas) == placed.factor
@@ -70,10 +74,12 @@ def placed_record(
 # -- creation
 
 
-def create(
+def create_topics(
     state: State, wanted: Sequence[Wanted], limits: Limits, *, validate_only: bool
-) -> Outcome:
-    in_pieces = _asked(wanted) > limits.records and state.level >= 13 and not validate_only
+) -> TwinDecision:
+    in_chunks = (
+        _partition_count(wanted) > limits.records and state.level >= 13 and not validate_only
+    )
     names = [topic.name for topic in wanted]
     response: dict[str, Any] = {}
     admitted = []
@@ -82,7 +88,7 @@ def create(
             response[topic.name] = RefusedError(42)
         else:
             admitted.append(topic)
-    if _asked(admitted) > limits.records and not in_pieces:
+    if _partition_count(admitted) > limits.records and not in_chunks:
         raise RefusedError(44)
     made: list[Record | Placed] = []
     seen: list[str] = []
@@ -96,12 +102,12 @@ def create(
         count = sum(isinstance(each, Placed | records.Partition) for each in records_of_topic)
         response[topic.name] = (topic.name, topic.topic_id, count, factor)
         made += records_of_topic
-    if len(made) > limits.records and not in_pieces:
+    if len(made) > limits.records and not in_chunks:
         raise RefusedError(44)
-    return Outcome([] if validate_only else made, response, in_pieces=in_pieces)
+    return TwinDecision([] if validate_only else made, response, in_chunks=in_chunks)
 
 
-def _asked(wanted: Sequence[Wanted]) -> int:
+def _partition_count(wanted: Sequence[Wanted]) -> int:
     total = 0
     for topic in wanted:
         if topic.assignments:
@@ -123,7 +129,7 @@ def _created(
         raise RefusedError(17)
     if not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
         raise RefusedError(17)
-    # The twin is as strict within one request as against the topics that there are.
+    # The twin is as strict within one request as against existing topics.
     for other in (*state.table.topics, *seen):
         if other.replace(".", "_") == name.replace(".", "_"):
             raise RefusedError(17)
@@ -136,7 +142,7 @@ def _created(
     if MIN_ISR in topic.configs and state.is_elr_enabled:
         made.append(records.ClearElr(topic_name=name))
     if topic.assignments:
-        return made + _by_hand(state, topic), len(next(iter(topic.assignments.values())))
+        return made + _assigned(state, topic), len(next(iter(topic.assignments.values())))
     if topic.factor < -1 or topic.factor == 0:
         raise RefusedError(38)
     if topic.count < -1 or topic.count == 0:
@@ -152,7 +158,7 @@ def _check_factor(state: State, factor: int) -> None:
         raise RefusedError(38)
 
 
-def _by_hand(state: State, topic: Wanted) -> list[Record | Placed]:
+def _assigned(state: State, topic: Wanted) -> list[Record | Placed]:
     if topic.factor != -1 or topic.count != -1:
         raise RefusedError(42)
     factor = None
@@ -180,19 +186,21 @@ def check_assignment(state: State, replicas: Sequence[int], factor: int | None =
         raise RefusedError(39)
 
 
-# -- growth
+# -- new partitions
 
 
 @dataclass(frozen=True)
-class Growth:
+class NewPartitionCount:
     name: str
     count: int
     assignments: Sequence[Sequence[int]] | None = None
 
 
-def grow(state: State, wanted: Sequence[Growth], limits: Limits, *, validate_only: bool) -> Outcome:
+def create_partitions(
+    state: State, wanted: Sequence[NewPartitionCount], limits: Limits, *, validate_only: bool
+) -> TwinDecision:
     asked = sum(topic.count for topic in wanted if topic.count > 0)
-    in_pieces = asked > limits.records and state.level >= 13 and not validate_only
+    in_chunks = asked > limits.records and state.level >= 13 and not validate_only
     names = [topic.name for topic in wanted]
     response: dict[str, Any] = {}
     made: list[Record | Placed] = []
@@ -201,18 +209,18 @@ def grow(state: State, wanted: Sequence[Growth], limits: Limits, *, validate_onl
             response[topic.name] = RefusedError(42)
             continue
         try:
-            grown = _grown(state, topic)
+            grown = _new_partitions(state, topic)
         except RefusedError as error:
             response[topic.name] = error
             continue
         response[topic.name] = len(grown)
         made += grown
-        if len(made) > limits.records and not in_pieces:
+        if len(made) > limits.records and not in_chunks:
             raise RefusedError(44)
-    return Outcome([] if validate_only else made, response, in_pieces=in_pieces)
+    return TwinDecision([] if validate_only else made, response, in_chunks=in_chunks)
 
 
-def _grown(state: State, topic: Growth) -> list[Record | Placed]:
+def _new_partitions(state: State, topic: NewPartitionCount) -> list[Record | Placed]:
     if topic.name not in state.table.topics:
         raise RefusedError(3)
     topic_id = Uuid(state.table.topics[topic.name])
@@ -239,15 +247,17 @@ def _grown(state: State, topic: Growth) -> list[Record | Placed]:
 # -- deletion
 
 
-def delete(
+def delete_topics(
     state: State, wanted: Sequence[tuple[str | None, Uuid | None]], limits: Limits
-) -> Outcome:
-    """The response is a set of (name, id, error), as their order is nobody's business."""
+) -> TwinDecision:
+    """Delete topics; the response is a set of (name, id, error), because its order has no
+    meaning.
+    """
     asked = len(wanted)
     for name, topic_id in wanted:
         found = name if name is not None else state.topic_named(topic_id or NO_ID)
         asked += state.size(found) if found in state.table.topics else 0
-    in_pieces = asked > limits.records and state.level >= 13
+    in_chunks = asked > limits.records and state.level >= 13
     response: list[Any] = []
     ids = [topic_id for name, topic_id in wanted if name is None and topic_id]
     names = [name for name, topic_id in wanted if name is not None and not topic_id]
@@ -273,20 +283,20 @@ def delete(
             response.append((name, Uuid(state.table.topics[name]), 42))
         else:
             chosen[name] = Uuid(state.table.topics[name])
-    if len(chosen) > limits.records and not in_pieces:
+    if len(chosen) > limits.records and not in_chunks:
         raise RefusedError(44)
     response += [(name, topic_id, 0) for name, topic_id in chosen.items()]
     made: list[Record | Placed] = [
         records.RemoveTopic(topic_id=topic_id) for topic_id in chosen.values()
     ]
-    return Outcome(made, response, in_pieces=in_pieces)
+    return TwinDecision(made, response, in_chunks=in_chunks)
 
 
 # -- ISRs
 
 
 @dataclass(frozen=True)
-class IsrWish:
+class WantedIsr:
     topic_id: Uuid
     partition: int
     leader_epoch: int
@@ -295,7 +305,9 @@ class IsrWish:
     recovering: bool = False
 
 
-def change_isrs(state: State, broker: int, epoch: int, wishes: Sequence[IsrWish]) -> Outcome:
+def alter_partition(
+    state: State, broker: int, epoch: int, wishes: Sequence[WantedIsr]
+) -> TwinDecision:
     state.broker(broker, epoch)
     made: list[Record | Placed] = []
     response: dict[tuple[Uuid, int], Any] = {}
@@ -308,11 +320,11 @@ def change_isrs(state: State, broker: int, epoch: int, wishes: Sequence[IsrWish]
         response[wish.topic_id, wish.partition] = answer
         if record is not None:
             made.append(record)
-    return Outcome(made, response)
+    return TwinDecision(made, response)
 
 
 def _isr_changed(
-    state: State, broker: int, wish: IsrWish
+    state: State, broker: int, wish: WantedIsr
 ) -> tuple[records.PartitionChange | None, Any]:
     name = state.topic_named(wish.topic_id)
     if name is None:
@@ -378,7 +390,7 @@ class Election:
             return partition.leader != partition.replicas[0]
         return partition.leader == -1
 
-    def decide(self, state: State) -> Outcome:
+    def decide(self, state: State) -> TwinDecision:
         is_first = self.waiting is None
         if self.waiting is None:
             keys = list(state.table.partitions)
@@ -399,7 +411,8 @@ class Election:
         made: list[Record | Placed] = []
         for topic_id, key in now:
             if not is_first:
-                # Topics have gone, and come again by the same name; leaders have come.
+                # Topics may be deleted and created again with the same name; leaders may be
+                # elected.
                 is_there = state.table.topics.get(key[0]) == topic_id
                 if not is_there or not self._is_needed(state, key):
                     self.results[key] = 84
@@ -413,11 +426,11 @@ class Election:
                 made.append(record)
         is_partial = bool(self.waiting)
         response = None if is_partial else [(*key, code) for key, code in self.results.items()]
-        return Outcome(made, response, is_partial=is_partial)
+        return TwinDecision(made, response, is_partial=is_partial)
 
 
-def balance(state: State, kind: str, limit: int) -> Outcome:
-    """What the controller elects of its own accord."""
+def balance_leaders(state: State, kind: str, limit: int) -> TwinDecision:
+    """The controller's periodic elections."""
     made: list[Record | Placed] = []
     for key, partition in state.partitions():
         if len(made) == limit:
@@ -427,15 +440,15 @@ def balance(state: State, kind: str, limit: int) -> Outcome:
         record = election_twin.election_wanted(state.rules(), partition, kind, state.min_isr(key))
         if record is not None:
             made.append(record)
-    return Outcome(made, len(made) >= limit)
+    return TwinDecision(made, len(made) >= limit)
 
 
 # -- reassignments
 
 
-def reassign(
+def alter_partition_reassignments(
     state: State, targets: Mapping[Key, Sequence[int] | None], *, may_change_factor: bool
-) -> Outcome:
+) -> TwinDecision:
     made: list[Record | Placed] = []
     response: dict[Key, Any] = {}
     for key, target in targets.items():
@@ -447,7 +460,7 @@ def reassign(
             continue
         if record is not None:
             made.append(record)
-    return Outcome(made, response)
+    return TwinDecision(made, response)
 
 
 def _reassigned(

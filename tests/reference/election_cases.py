@@ -1,7 +1,7 @@
-"""Generated partitions and events, how Kafka is asked what it makes of them, and how the kernel is.
+"""Generated election cases, and how to get the answers of Kafka and of the kernel.
 
 A case is one partition in a cluster, and one event. The answer is the value of the PartitionChange
-record, in hex, or "none", or "refused". The corpus keeps what Kafka 4.3.1 answered.
+record, in hex, or "none", or "refused". The corpus holds Kafka 4.3.1's answers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from kraft import records
-from kraft._core.batch import BatchBuilder
-from kraft._core.batch_records import iterate
-from kraft._core.election import ElectionContext
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.decide.election import ElectionContext
+from kraft._core.table.table import PartitionTable
 from kraft.errors import InvalidReplicaAssignmentError, NoReassignmentInProgressError
 from kraft.records import Uuid, encode_value
 from kraft.records.batches import encode_records
@@ -27,7 +27,7 @@ from tests.reference.election_twin import Broker, Partition, Rules
 CORPUS = Path(__file__).resolve().parent.parent / "data" / "election-oracle.json.gz"
 TOPIC_ID = Uuid(b"a" * 16)
 
-# Ids that meet in one bucket of a Java hash set are among them.
+# Some of these ids share a bucket of a Java hash set.
 BROKER_IDS = (0, 1, 2, 3, 4, 16, 17, 65538)
 UNREGISTERED = 99
 
@@ -118,7 +118,7 @@ def _case(dice: random.Random) -> Case:
 
 
 def is_looked_at(case: Case) -> bool:
-    """Whether the event makes a controller look at the partition at all; the oracle always does."""
+    """Return whether the event makes a controller visit the partition; the oracle always does."""
     partition = case.partition
     if case.event == "leaves":
         return case.argument in partition.isr
@@ -263,7 +263,7 @@ def answer_of_kernel(case: Case) -> str:
 
 
 def read_corpus() -> list[tuple[Case, str]]:
-    """What is kept: the seed and the count that make the cases, and Kafka's answers."""
+    """Return the seed and the count that generate the cases, and Kafka's answers."""
     kept = json.loads(gzip.decompress(CORPUS.read_bytes()))
     cases = [case for case in generate(kept["seed"], kept["count"]) if is_looked_at(case)]
     assert [question(case) for case in cases] == [line["question"] for line in kept["answers"]]

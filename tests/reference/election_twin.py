@@ -1,9 +1,9 @@
-"""The slow twin of ``kraft._core.election``: Kafka's rules for the change of one partition, one
-step a function.
+"""Slow reference implementation of ``kraft._core.decide.election``: Kafka's rules for one
+partition.
 
-Written from the rules (facts of PartitionChangeBuilder and ReplicationControlManager, Kafka
-4.3.1), with plain lists, and without a look at the kernel. It gives typed PartitionChange
-records, and says what a partition is after one.
+Written from the rules of PartitionChangeBuilder and ReplicationControlManager, Kafka 4.3.1, with
+plain lists, one step a function, independently of the kernel. Returns typed PartitionChange
+records, and the partition after one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Partition:
     partition_id: int = 0
 
     def after(self, change: records.PartitionChange) -> Partition:
-        """What a replica of the log makes of the change (PartitionRegistration.merge)."""
+        """Return the partition with the change applied (PartitionRegistration.merge)."""
 
         def now(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
             return old if new is None else tuple(new)
@@ -86,7 +86,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Targets:
-    """What an operation wants to make of a partition; what is None stays."""
+    """The target values of an operation on a partition; None: unchanged."""
 
     isr: Sequence[int] | None = None
     replicas: Sequence[int] | None = None
@@ -99,7 +99,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Rules:
-    """The cluster around a partition: who is alive, and the switches."""
+    """The inputs beside the partition: brokers and settings."""
 
     brokers: dict[int, Broker]
     metadata_version: int
@@ -127,7 +127,7 @@ class Rules:
     def change(
         self, partition: Partition, targets: Targets, may_lead: Callable[[int], bool], min_isr: int
     ) -> records.PartitionChange | None:
-        """The record that Kafka would write, or None."""
+        """Return the record that Kafka would write, or None."""
 
         def wanted(new: Sequence[int] | None, old: Sequence[int]) -> list[int]:
             return list(old if new is None else new)
@@ -141,8 +141,8 @@ class Rules:
             partition_id=partition.partition_id, topic_id=partition.topic_id
         )
 
-        # A reassignment ends once all that it adds is in sync; one that leaves the partition with
-        # fewer replicas, once all of them are.
+        # A reassignment ends once all added replicas are in sync; one that leaves the partition
+        # with fewer replicas, once all of them are.
         staying = [replica for replica in replicas if replica not in removing]
         in_sync = [replica for replica in isr if replica not in removing]
         if (
@@ -215,7 +215,7 @@ class Rules:
         election: str,
         may_lead: Callable[[int], bool],
     ) -> tuple[int, bool]:
-        """The leader to be, -1 for none, and whether choosing it is unclean."""
+        """Return the new leader, -1 for none, and whether its election is unclean."""
         valid = [replica for replica in (isr or elr) if may_lead(replica)]
         if election == "preferred" and replicas[0] in valid:
             return replicas[0], False
@@ -253,10 +253,10 @@ def eligible(
 
 
 def hash_set_order(first: Sequence[int], added: Sequence[int]) -> list[int]:
-    """The order of a java.util.HashSet made from ``first`` to which ``added`` is added.
+    """Return the order of a java.util.HashSet created from ``first`` to which ``added`` is added.
 
-    A hash map doubles its buckets once three quarters of them are outgrown, or where a bucket of a
-    small map would hold a ninth entry.
+    A hash map doubles its buckets when it has more entries than three quarters of them, or when a
+    bucket of a small map would hold a ninth entry.
     """
 
     def bucket(member: int) -> int:
@@ -277,7 +277,7 @@ def hash_set_order(first: Sequence[int], added: Sequence[int]) -> list[int]:
     return sorted(members, key=bucket)
 
 
-# -- the events that make a controller look at a partition
+# -- the events at which a controller decides about a partition
 
 
 def broker_leaves(
@@ -398,7 +398,7 @@ def reassigned(
 def reassignment_cancelled(
     rules: Rules, partition: Partition, *, allows_unclean: bool, min_isr: int
 ) -> records.PartitionChange | None:
-    """Raises ValueError where Kafka refuses."""
+    """Raise ValueError where Kafka rejects the request."""
     if not partition.removing and not partition.adding:
         raise ValueError("no reassignment is in progress")
     replicas = [replica for replica in partition.replicas if replica not in partition.adding]

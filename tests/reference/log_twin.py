@@ -1,7 +1,7 @@
-"""A slow, obvious log: what `kraft._core.log` must do, over lists of batches in memory.
+"""Slow reference implementation of `kraft._core.log`, over lists of batches in memory.
 
-The rules are those of Kafka's LogSegment and LocalLog; the bytes of every file are made from
-scratch, so that a test can compare directories byte by byte.
+The rules are those of Kafka's LogSegment and LocalLog. It computes the bytes of every file from the
+batches, so that a test can compare directories byte by byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TwinBatch:
 
     @property
     def data(self) -> bytes:
-        """A sealed v2 batch; its payload stands for the records, which a log never looks into."""
+        """A sealed v2 batch with an arbitrary payload: a log never reads the records."""
         body = struct.pack(
             ">hiqqqhii",
             *(0, self.count - 1, self.timestamp, self.timestamp, -1, -1, -1, self.count),
@@ -50,7 +50,7 @@ class TwinSegment:
         return b"".join(batch.data for batch in self.batches)
 
     def max_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp, and the last offset of the first batch that has it."""
+        """Return the largest timestamp, and the last offset of the first batch with it."""
         best = max((batch.timestamp for batch in self.batches), default=-1)
         for batch in self.batches:
             if batch.timestamp == best:
@@ -201,7 +201,7 @@ class LogTwin:
         self.segments[-1].add_time_entry()
 
     def reopen(self) -> None:
-        """What an open makes of the batches alone: indexes and epochs anew, as Kafka recovers."""
+        """Rebuild indexes and epochs from the batches alone, as Kafka's recovery does."""
         self.log_start_offset = self.segments[0].base_offset
         self.epochs = []
         rebuilt = []
@@ -215,7 +215,7 @@ class LogTwin:
         self.segments = rebuilt
 
     def files(self) -> dict[str, bytes]:
-        """What the directory holds once the log is closed, the producers' snapshots apart."""
+        """Return the files of the closed log's directory, without producer snapshots."""
         lines = ["0", str(len(self.epochs)), *(f"{epoch} {start}" for epoch, start in self.epochs)]
         files = {
             "leader-epoch-checkpoint": ("\n".join(lines) + "\n").encode(),

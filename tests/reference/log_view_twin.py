@@ -1,7 +1,7 @@
-"""A slow, obvious log as a raft node sees it: the epoch of every record, and what was said when.
+"""Slow reference implementation of `kraft.raft.log_view.LogView`: one entry for each record.
 
-What `kraft.raft.log_view.LogView` keeps in a few numbers is here one entry a record, so that each
-question is answered by looking at all of them.
+``LogView`` keeps a few numbers; this twin keeps the epoch of every record and scans all of them for
+each query.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class LogViewTwin:
     start_offset: int = 0
     #: The epochs of the records from ``start_offset`` on.
     epochs: list[int] = field(default_factory=list)
-    #: The epoch of the record before the first one that is left.
+    #: The epoch of the record before ``start_offset``.
     epoch_before: int = 0
     high_watermark: int = -1
     #: Snapshots: end offset and epoch.
     snapshots: list[tuple[int, int]] = field(default_factory=list)
-    #: (offset, voters) of every record that named them; -1: from a snapshot.
+    #: (offset, voters) of every record with a voter set; offset -1: from a snapshot.
     voters_said: list[tuple[int, frozenset[int]]] = field(default_factory=list)
 
     @property
@@ -46,7 +46,7 @@ class LogViewTwin:
         self.voters_said = [said for said in self.voters_said if said[0] < end_offset]
 
     def snapshot(self) -> tuple[int, int]:
-        """As of the high watermark, with the epoch of the last record below it."""
+        """Add a snapshot at the high watermark, with the epoch of the last record below it."""
         before = self.high_watermark - self.start_offset - 1
         epoch = self.epochs[before] if before >= 0 else self.epoch_before
         self.snapshots = sorted({*self.snapshots, (self.high_watermark, epoch)})
@@ -66,14 +66,14 @@ class LogViewTwin:
         self.high_watermark = max(self.high_watermark, offset)
 
     def epoch_starts(self) -> list[tuple[int, int]]:
-        """(epoch, offset of its first record that is there)."""
+        """Return (epoch, offset of its first present record) of each epoch."""
         starts: dict[int, int] = {}
         for index, epoch in enumerate(self.epochs):
             starts.setdefault(epoch, self.start_offset + index)
         return sorted(starts.items())
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch at or below that has records, and the offset behind its last one."""
+        """Return the largest epoch at or below with records, and the offset after its last one."""
         if epoch > max(self.epochs, default=-1):
             return self.last_epoch, self.end_offset
         below = [e for e in self.epochs if e <= epoch]

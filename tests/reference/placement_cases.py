@@ -1,8 +1,8 @@
-"""Generated clusters and placement requests, and how Kafka is asked about them.
+"""Generated clusters and placement requests, and the protocol of Kafka's oracle for them.
 
 A case is a seed, the brokers as (id, rack, fenced), and the requests (partition count, replication
 factor) that share one generator of that seed. The answer has the replicas of each request, or None
-where it is refused, and the next int of the generator.
+if it was rejected, and the next int of the generator.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Replicas = list[list[int]] | None
 
 CORPUS = Path(__file__).resolve().parent.parent / "data" / "placement-oracle.json.gz"
 
-# Names that share a hash code ("Aa" and "BB"), that meet in one bucket, that only differ beyond the
-# Basic Multilingual Plane (where UTF-16 sorts otherwise than code points do), and plain ones.
+# Names that share a hash code ("Aa" and "BB"), that share a bucket, that only differ beyond the
+# Basic Multilingual Plane (where UTF-16 sorts differently from code points), and plain ones.
 COLLIDING = ["AaAa", "AaBB", "BBAa", "BBBB", "AaAaAa", "BBBBBB", "AaBBAa", "BBAaBB"]
 ASTRAL = ["\U0001f600", "\uff21", "rack-\U00010000", "rack-\ue000", "é", "東京"]
 
 
-# Names whose hash codes differ and meet in one bucket of up to 1,024: enough for a bucket that
+# Names with different hash codes that share one bucket of up to 1,024: enough for a bucket that
 # becomes a tree.
 MEETING = [chr(0x100) + chr(0x400 * block + 0x0FF) for block in range(1, 33)]
 
@@ -43,7 +43,7 @@ def rack_names(dice: random.Random, count: int) -> list[str | None]:
     """Return up to ``count`` distinct racks of one of many kinds, None (no rack) among them."""
     shape = dice.randrange(7)
     if shape == 4:
-        # Many of these meet in a bucket: only their last digits differ.
+        # Many of these share a bucket: only their last digits differ.
         return [f"hall-{dice.randrange(1, 4)}-rack-{number}" for number in range(count)]
     if shape == 5:
         return [*(chr(0x4E00 + dice.randrange(2_000)) * 2 + str(at) for at in range(count))]
@@ -60,7 +60,7 @@ def rack_names(dice: random.Random, count: int) -> list[str | None]:
 
 
 def generate(seed: int, count: int, most_partitions: int) -> list[Case]:
-    """Clusters of 0 to 120 brokers in 1 to 60 racks, from all up to all fenced."""
+    """Generate clusters of 0 to 120 brokers in 1 to 60 racks, from none to all fenced."""
     dice = random.Random(seed)
     cases = []
     for _ in range(count):
@@ -69,7 +69,7 @@ def generate(seed: int, count: int, most_partitions: int) -> list[Case]:
         fenced_share = dice.choice([0, 0, 0, 0.1, 0.1, 0.3, 0.3, 0.6, 0.9, 1])
         ids = dice.sample(range(dice.choice([size, 3 * size, 2**31 - 1])), size)
         brokers = [(id, dice.choice(racks), dice.random() < fenced_share) for id in ids]
-        # Mostly what the cluster can hold, at times one too many or too few.
+        # Mostly a valid replication factor, at times one too many or too few.
         wished = [1, *(min(factor, size) for factor in (2, 3, 3, 3, 4, 5, 7)), size, size + 1, 0]
         requests = [
             (dice.randrange(most_partitions), dice.choice(wished))
@@ -80,7 +80,7 @@ def generate(seed: int, count: int, most_partitions: int) -> list[Case]:
 
 
 def question(case: Case) -> str:
-    """The line that PlacementOracle.java reads."""
+    """Return the input line for PlacementOracle.java."""
     brokers = [
         f"{id}:{'-' if rack is None else '=' + rack.encode('utf-16-be').hex()}:{int(fenced)}"
         for id, rack, fenced in case.brokers
@@ -90,7 +90,7 @@ def question(case: Case) -> str:
 
 
 def understand(case: Case, line: str) -> Answer:
-    """The line that PlacementOracle.java answers with."""
+    """Parse an output line of PlacementOracle.java."""
     *placed, next_int = line.split(";")
     replicas: list[Replicas] = []
     for (_, factor), text in zip(case.requests, placed, strict=True):
@@ -101,7 +101,7 @@ def understand(case: Case, line: str) -> Answer:
 
 
 def read_corpus() -> list[tuple[Case, Answer]]:
-    """What Kafka's StripedReplicaPlacer answered, as kept in the tree."""
+    """Return the recorded answers of Kafka's StripedReplicaPlacer."""
     kept = json.loads(gzip.decompress(CORPUS.read_bytes()))
     pairs = []
     for seed, brokers, requests, placed, next_int in kept["cases"]:
@@ -111,7 +111,7 @@ def read_corpus() -> list[tuple[Case, Answer]]:
 
 
 def write_corpus(release: str, pairs: list[tuple[Case, Answer]]) -> None:
-    """Keeps the answers of the Kafka `release`; the same pairs give the same bytes."""
+    """Write the answers of the Kafka `release`; equal pairs give equal bytes."""
     kept = {"kafka": release, "cases": [[*case, *answer] for case, answer in pairs]}
     text = json.dumps(kept, separators=(",", ":")).encode()
     CORPUS.parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""Kafka's striped placement in slow, obvious Python: the twin of `kraft._core.placement`.
+"""Slow reference implementation of `kraft._core.decide.placement`: Kafka's striped placement.
 
-One list a rack and side, `%` where the kernel multiplies or wraps, and a HashMap that is really
-kept in buckets.
+One list for each rack and side, `%` where the kernel multiplies or wraps, and a HashMap with real
+buckets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Random:
         self.state = (seed ^ 0x5DEECE66D) % 2**48
 
     def bits(self, count: int) -> int:
-        """The upper `count` bits of the next state, as an unsigned number."""
+        """Return the upper `count` bits of the next state, as an unsigned number."""
         self.state = (self.state * 0x5DEECE66D + 11) % 2**48
         return self.state >> (48 - count)
 
@@ -40,7 +40,7 @@ class Random:
 
 
 class HashMap:
-    """java.util.HashMap as far as the order of its keys goes: buckets, and when they double."""
+    """The key order of java.util.HashMap: buckets, and when they double."""
 
     def __init__(self) -> None:
         self.buckets: list[list[str | None]] = [[] for _ in range(16)]
@@ -71,12 +71,12 @@ class HashMap:
 
 
 def utf_16(text: str) -> bytes:
-    """Bytes that sort as Java's strings do."""
+    """Return bytes that sort as Java's strings do."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 class RoundRobin:
-    """The brokers of a rack that are fenced, or that are not; each stripe starts one further."""
+    """The fenced, or the unfenced, brokers of a rack; each stripe starts at the next one."""
 
     def __init__(self, brokers: list[int], random: Random) -> None:
         self.brokers = sorted(brokers)
@@ -90,12 +90,12 @@ class RoundRobin:
         if self.given >= len(self.brokers):
             return None
         self.given += 1
-        # The start only ever grows; a shuffle keeps it, so it is taken modulo the size here.
+        # The start only grows; a shuffle keeps it, so it is used modulo the size.
         return self.brokers[(self.start + self.given - 1) % len(self.brokers)]
 
 
 class RefusedError(Exception):
-    """The request cannot be met; the draws were made all the same."""
+    """The request was rejected, after its draws were made."""
 
 
 def place(
@@ -104,7 +104,7 @@ def place(
     partition_count: int,
     replication_factor: int,
 ) -> list[list[int]]:
-    """The replicas of each partition; `brokers` are (id, rack, fenced)."""
+    """Return the replicas of each partition; `brokers` are (id, rack, fenced)."""
     by_hash = HashMap()
     for rack in dict.fromkeys(rack for _, rack, _ in brokers):
         by_hash.add(rack)

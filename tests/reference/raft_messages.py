@@ -1,4 +1,4 @@
-"""Strategies for the messages of the raft layer, and what of each a version on the wire carries."""
+"""Strategies for the messages of the raft layer, and the fields that each wire version has."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from kraft._core.epoch_cache import EpochEndOffset
-from kraft.raft import messages as m
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft._core.log.epoch_cache import EpochEndOffset
+from kraft.raft import rpc as m
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
 
 LISTENER = "CONTROLLER"
@@ -55,7 +55,7 @@ REQUESTS: dict[type, st.SearchStrategy[m.Request]] = {
     m.RemoveRaftVoterRequest: st.builds(m.RemoveRaftVoterRequest, cluster_ids, replicas),
     m.UpdateRaftVoterRequest: st.builds(
         m.UpdateRaftVoterRequest,
-        *(cluster_ids, int32s, replicas, endpoints, st.builds(VersionRange, int16s, int16s)),
+        *(cluster_ids, int32s, replicas, endpoints, st.builds(KRaftVersionRange, int16s, int16s)),
     ),
     m.UpdateKRaftVersionRequest: st.builds(
         m.UpdateKRaftVersionRequest, int16s, st.booleans(), st.booleans()
@@ -64,11 +64,13 @@ REQUESTS: dict[type, st.SearchStrategy[m.Request]] = {
 
 
 def quorum_response(made: type, *more: st.SearchStrategy[object]) -> st.SearchStrategy[m.Response]:
-    """A response of an error, an epoch, a leader and its endpoints, and of what else it has."""
+    """Draw a response with an error, an epoch, a leader, its endpoints, and its other fields."""
     return st.builds(made, partition_errors, int32s, st.just(-1) | ids, hints, *more)
 
 
-replica_states = st.lists(st.builds(m.ReplicaState, replicas, int64s, int64s, int64s), max_size=3)
+replica_states = st.lists(
+    st.builds(m.DescribedReplica, replicas, int64s, int64s, int64s), max_size=3
+)
 
 RESPONSES: dict[type, st.SearchStrategy[m.Response]] = {
     m.VoteRequest: quorum_response(m.VoteResponse, st.booleans()),
@@ -98,7 +100,7 @@ RESPONSES: dict[type, st.SearchStrategy[m.Response]] = {
 
 
 def can_say(request: m.Request, version: int) -> bool:
-    """Whether the version has what the request cannot do without."""
+    """Return whether the version has all required fields of the request."""
     match request:
         case m.VoteRequest(is_pre_vote=True):
             return version >= 2
@@ -110,7 +112,7 @@ def can_say(request: m.Request, version: int) -> bool:
 
 
 def request_as_seen(request: m.Request, version: int) -> m.Request:
-    """The request as its receiver reads it in this version."""
+    """Return the request as its receiver decodes it in this version."""
     match request:
         case m.VoteRequest() if version == 0:
             return replace(request, voter=None, candidate=ReplicaKey(request.candidate.id))
@@ -130,7 +132,7 @@ def request_as_seen(request: m.Request, version: int) -> m.Request:
 
 
 def response_as_seen(response: m.Response, version: int) -> m.Response:
-    """The response as its receiver reads it in this version."""
+    """Return the response as its receiver decodes it in this version."""
     match response:
         case m.FetchResponse():
             if version < 17 or response.leader_id < 0:
@@ -151,7 +153,7 @@ def response_as_seen(response: m.Response, version: int) -> m.Response:
 
 
 def described_as_seen(response: m.DescribeQuorumResponse, version: int) -> m.DescribeQuorumResponse:
-    def state(at: m.ReplicaState) -> m.ReplicaState:
+    def state(at: m.DescribedReplica) -> m.DescribedReplica:
         if version < 2:
             at = at._replace(key=ReplicaKey(at.key.id))
         if version < 1:

@@ -1,8 +1,8 @@
-"""Random partition tables with everything that a row can be, and what such a table says.
+"""Random partition tables with every kind of row, and their contents as plain objects.
 
-`random_table` builds one from a seed by applying records: regular and irregular rows, topics
-removed, partitions that came out of order or behind gaps, names in every script. `meaning` spreads
-a table out into plain objects, so that two tables compare however their rows lie.
+`random_table` builds one from a seed by applying records: regular and irregular rows, removed
+topics, partitions out of order or after gaps, names in every script. `meaning` returns a table as
+plain objects, so that tables with different row numbers compare equal.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import random
 from typing import Any
 
 from kraft import records
-from kraft._core.batch import BatchBuilder
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.table.table import PartitionTable
 from kraft.records import Record, Uuid
 from kraft.records.values import encode_value
 
@@ -20,9 +20,7 @@ NAMES = ("orders", "zahlungen-ä", "доставка", "注文", "🚚", "a.b_c-
 
 
 def random_records(seed: int, topics: int = 12, first: int = 0) -> list[Record]:
-    """Topics, numbered from `first`, with their partitions; with an odd seed in orders that leave
-    rows scattered.
-    """
+    """Return topics, numbered from `first`, with partitions; an odd seed leaves rows scattered."""
     chance = random.Random(seed)
     ids = [Uuid(chance.randbytes(16)) for _ in range(topics)]
     log: list[Record] = []
@@ -66,7 +64,7 @@ def _partition(chance: random.Random, partition: int, topic_id: Uuid) -> Record:
 
 
 def batches_of(values: list[bytes]) -> memoryview:
-    """The values as data batches of at most 50 records, from offset 0."""
+    """Return the values as data batches of at most 50 records, from offset 0."""
     builder = BatchBuilder(0, 1, max_batch_records=50)
     for value in values:
         builder.append(value)
@@ -80,7 +78,7 @@ def random_table(seed: int, topics: int = 12) -> PartitionTable:
 
 
 def meaning(table: PartitionTable) -> dict[str, tuple[bytes, dict[int, Any]]]:
-    """Topic name -> (id, partition -> state), the directories as ids."""
+    """Return topic name -> (id, partition -> state), the directories as ids."""
     said = {}
     for topic in table.topic_numbers():
         partitions = {}

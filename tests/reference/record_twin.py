@@ -1,8 +1,8 @@
-"""A slow, obvious twin of the metadata codec: bytes <-> plain dicts, told by a schema as text.
+"""Slow reference implementation of the metadata codec: bytes <-> plain dicts, by a schema text.
 
-The text is what Kafka's own Schema objects say of a record in one version (see
+The text comes from Kafka's own Schema objects for a record in one version (see
 ``tests/interop/java/RecordCorpus.java``): ``{name:type,...,tag=name:type,...}`` with ``[]`` before
-an array and ``?`` behind what may be null. So this twin shares nothing with the tables under test.
+an array and ``?`` after a nullable type. So it shares nothing with the schemas under test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIXED = {
 
 
 class TwinError(Exception):
-    """The bytes are not such a struct."""
+    """The bytes are not a struct of the schema."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ def parse(text: str) -> Kind:
 def _parse_kind(text: str) -> tuple[Kind, str]:
     if text.startswith("[]"):
         element, text = _parse_kind(text[2:])
-        # The mark behind an array's element speaks of the array.
+        # The mark after an array's element applies to the array.
         nullable, element.nullable = element.nullable, False
         return Kind(element=element, nullable=nullable), text
     if text.startswith("{"):
@@ -90,7 +90,7 @@ def take_uvarint(data: io.BytesIO) -> int:
 
 
 def decode(kind: Kind, data: bytes) -> dict[str, Any]:
-    """The struct that is all of ``data``; tagged fields that are absent are absent here too."""
+    """Decode all of ``data`` as a struct; absent tagged fields are absent from the result."""
     stream = io.BytesIO(data)
     made = _decode(kind, stream)
     if stream.read():
@@ -163,7 +163,7 @@ def uvarint(value: int) -> bytes:
 
 
 def encode(kind: Kind, value: Any) -> bytes:
-    """The bytes of ``value``; a tagged field is written if, and only if, ``value`` has it."""
+    """Encode ``value``; a tagged field is written if and only if ``value`` has it."""
     if kind.fields is not None:
         regular = [encode(field, value[name]) for tag, name, field in kind.fields if tag is None]
         tagged = {

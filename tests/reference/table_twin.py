@@ -1,9 +1,8 @@
-"""The slow, obvious partition table: a dict of partitions that replays typed records.
+"""Slow reference implementation of the partition table: a dict that replays typed records.
 
-Rules from the records' own descriptions (KIP-455, KIP-858, KIP-966) and from what Kafka's
-``PartitionRegistration`` does with them: a change merges into a partition and adds one to its
-partition epoch, and one to its leader epoch where it names a leader; a partition whose directories
-are all unknown goes on having unknown ones whatever its replicas become.
+Rules of KIP-455, KIP-858, KIP-966 and of Kafka's ``PartitionRegistration``: a change merges into a
+partition and increments its partition epoch, and its leader epoch if it names a leader; a partition
+whose directories are all unknown keeps unknown ones for any new replicas.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from kraft import records
-from kraft._core.history import TableImage
-from kraft._core.table import PartitionTable
+from kraft._core.table.history import TableImage
+from kraft._core.table.table import PartitionTable
 from kraft.records import Record, Uuid
 
 MIGRATING = bytes(16)
@@ -28,7 +27,7 @@ class RefusedError(Exception):
 
 
 class TableTwin:
-    """``topics``: name -> id; ``partitions``: (name, partition id) -> state, as ``plain`` gives."""
+    """``topics``: name -> id; ``partitions``: (name, partition id) -> state, in plain form."""
 
     def __init__(self) -> None:
         self.topics: dict[str, bytes] = {}
@@ -112,7 +111,7 @@ class TableTwin:
         raise RefusedError(topic_id)
 
     def rows_of_broker(self, broker: int) -> set[tuple[str, int]]:
-        """The partitions in which a broker is a replica or in the ISR or ELR."""
+        """Return the partitions in which a broker is a replica or in the ISR or ELR."""
         return {
             key
             for key, state in self.partitions.items()
@@ -121,12 +120,12 @@ class TableTwin:
 
 
 def fits(directories: list[Uuid] | None, replicas: list[int] | None) -> bool:
-    """Whether a record that names both names as many directories as replicas, or none."""
+    """Return whether a record with both names as many directories as replicas, or none."""
     return not directories or replicas is None or len(directories) == len(replicas)
 
 
 def spread(directories: Iterable[bytes], replicas: list[int]) -> list[bytes]:
-    """One directory a replica; unknown ones stand in where none is known."""
+    """Return one directory for each replica, unknown ones if none is known."""
     ids = [bytes(directory) for directory in directories]
     if all(directory == MIGRATING for directory in ids):
         return [MIGRATING] * len(replicas)
@@ -136,7 +135,7 @@ def spread(directories: Iterable[bytes], replicas: list[int]) -> list[bytes]:
 
 
 def accepted(log: Iterable[Record]) -> list[Record]:
-    """The records of ``log`` that a table takes, each after those before it."""
+    """Return the records of ``log`` that a table accepts after those before them."""
     twin, taken = TableTwin(), []
     for record in log:
         try:
@@ -148,7 +147,7 @@ def accepted(log: Iterable[Record]) -> list[Record]:
 
 
 def history(log: list[Record]) -> list[Plain]:
-    """The state before each record of ``log``, and behind them the state after all."""
+    """Return the state before each record of ``log``, and the state after the last."""
     twin = TableTwin()
     states = [twin.plain()]
     for record in log:
@@ -158,12 +157,12 @@ def history(log: list[Record]) -> list[Plain]:
 
 
 def plain_state(table: PartitionTable | TableImage, state: State) -> State:
-    """What ``state_of`` gives, with the directories' ids in the place of their numbers."""
+    """Return the result of ``state_of`` with directory ids in the place of numbers."""
     return state | {"directories": [table.directory_id(n) for n in state["directories"]]}
 
 
 def plain(table: PartitionTable) -> Plain:
-    """All of a table, in the twin's form."""
+    """Return all of a table in the twin's form."""
     partitions = {}
     for topic in table.topic_numbers():
         name = table.topic_name(topic)
@@ -183,7 +182,7 @@ def plain(table: PartitionTable) -> Plain:
 def partition_record(
     topic_id: bytes, partition_id: int, state: State, version: int
 ) -> records.Partition:
-    """The record that a snapshot holds of a partition; what the version cannot say is left out."""
+    """Return the snapshot's record of a partition, without fields that the version lacks."""
     return records.Partition(
         partition_id=partition_id,
         topic_id=Uuid(topic_id),

@@ -1,1 +1,1 @@
-"""Scenarios of the quorum, as text that a person can read and review; `script` has the language."""
+"""Scenarios of the quorum as text scripts; `script` defines their language."""

@@ -1,9 +1,8 @@
-"""The nodes of a scenario, their network and disks, in virtual time.
+"""The cluster of a scenario: nodes, network and disks in virtual time.
 
-A message takes 1 ms, a sync 1 ms; records do not linger, and the backoff of 100 ms instead of
-Kafka's 20 keeps the traces short, unless a script says otherwise. Everything that happens becomes a
-line of the trace. What is committed is compared between the nodes as it is committed, and two
-leaders of one epoch are noticed, whatever a scenario asks for.
+A message takes 1 ms, a sync 1 ms. By default records do not linger, and the backoff is 100 ms
+instead of Kafka's 20, which keeps the traces short. Every event becomes a line of the trace. In
+every scenario, the committed records of all nodes are compared, and two leaders of one epoch fail.
 """
 
 from __future__ import annotations
@@ -16,23 +15,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from kraft.raft.config import RaftConfig
-from kraft.raft.messages import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FetchResponse,
-    FetchSnapshotResponse,
-    LogSlice,
-    OffsetAndEpoch,
-    Request,
-    SnapshotSlice,
-    VoteRequest,
-)
-from kraft.raft.node import Node
-from kraft.raft.ready import (
+from kraft.raft.config import RaftSettings
+from kraft.raft.interface import (
     Append,
     Event,
-    Ready,
+    RaftReady,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
@@ -43,7 +30,19 @@ from kraft.raft.ready import (
     SnapshotStored,
     Written,
 )
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.node import Node
+from kraft.raft.rpc import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchResponse,
+    FetchSnapshotResponse,
+    LogSlice,
+    OffsetAndEpoch,
+    Request,
+    SnapshotSlice,
+    VoteRequest,
+)
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid
 from tests.scenarios import wording
 from tests.scenarios.disk import Disk, RefusedStartError, Snapshot, is_sound, sealed
@@ -61,32 +60,32 @@ def endpoint_of(id: int) -> Endpoint:
     return Endpoint(LISTENER, f"host{id}", 9000 + id)
 
 
-def voter_of(id: int, *, is_static: bool = False) -> Voter:
+def voter_of(id: int, *, is_static: bool = False) -> VoterNode:
     key = ReplicaKey(id) if is_static else ReplicaKey(id, directory_of(id))
-    return Voter(key, (endpoint_of(id),), VersionRange(0, 0 if is_static else 1))
+    return VoterNode(key, (endpoint_of(id),), KRaftVersionRange(0, 0 if is_static else 1))
 
 
 @dataclass
 class Member:
-    """A node of the scenario, running or not."""
+    """A node of the scenario, which may be stopped."""
 
     id: int
     disk: Disk = field(default_factory=Disk)
     settings: dict[str, Any] = field(default_factory=dict)
     directory: str = "a"
     node: Node | None = None
-    #: What its timeouts and choices are drawn from: one number, again and again.
+    #: The result of all its random draws.
     draw: float = 0.5
-    #: Counts its starts: events of an earlier life are dropped.
+    #: The number of its starts: events of an earlier process are dropped.
     life: int = 0
     wake_at_ms: float = float("inf")
-    #: RPCs that it does not know: names of requests, ``PreVote`` for Vote below version 2.
+    #: Unsupported RPCs: names of requests, ``PreVote`` for Vote below version 2.
     unknown: set[str] = field(default_factory=set)
     is_syncing: bool = False
 
 
 class Cluster:
-    """See the module's docstring."""
+    """The nodes of one scenario."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
@@ -95,9 +94,9 @@ class Cluster:
         self.members: dict[int, Member] = {}
         self.static_voters = VoterSet()
         self.settings: dict[str, Any] = {"append_linger_ms": 0, "retry_backoff_ms": 100}
-        #: Pairs of nodes between which nothing gets through, by direction.
+        #: Pairs of nodes whose messages are lost, by direction.
         self.cut: set[tuple[int, int]] = set()
-        #: Texts of messages that are lost on the way.
+        #: Patterns of messages that are lost.
         self.lost: list[str] = []
         self.failures: list[str] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -105,7 +104,7 @@ class Cluster:
         self._calls: dict[int, tuple[int | str, int]] = {}
         self._leaders: dict[int, int] = {}
         self._committed: dict[int, bytes] = {}
-        #: Every snapshot that was made: what a download of it must come to.
+        #: The content of every snapshot, for comparison with downloads.
         self._made: dict[OffsetAndEpoch, Snapshot] = {}
 
     # -- the trace
@@ -119,7 +118,7 @@ class Cluster:
         heapq.heappush(self._queue, (self.now_ms + delay_ms, next(self._order), act))
 
     def run(self, until_ms: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
-        """Lets time go by; True as soon as ``is_enough``, False at ``until_ms``."""
+        """Run until ``is_enough`` (return True) or until ``until_ms`` (return False)."""
         while not is_enough():
             if not self._queue or self._queue[0][0] > until_ms:
                 self.now_ms = until_ms
@@ -129,7 +128,7 @@ class Cluster:
             act()
         return True
 
-    # -- lives
+    # -- processes
 
     def start(self, id: int) -> None:
         member = self.members[id]
@@ -144,7 +143,7 @@ class Cluster:
             return
         settings = {**self.settings, **member.settings}
         servers = settings.pop("bootstrap", None)
-        config = RaftConfig(
+        config = RaftSettings(
             node_id=id,
             directory_id=directory_of(id, member.directory),
             cluster_id="cluster",
@@ -167,8 +166,8 @@ class Cluster:
 
     # -- steps
 
-    def step(self, member: Member, event: Event) -> Ready | None:
-        """One step of a node and what its driver does with it; None where the node died of it."""
+    def step(self, member: Member, event: Event) -> RaftReady | None:
+        """Step a node and carry out the result; return None if the node died."""
         node = member.node
         assert node is not None, f"{member.id} does not run"
         try:
@@ -209,7 +208,7 @@ class Cluster:
 
         self.after(wake_at_ms - self.now_ms, wake)
 
-    def _note_role(self, id: int, ready: Ready) -> None:
+    def _note_role(self, id: int, ready: RaftReady) -> None:
         change = ready.role_change
         assert change is not None
         self.say(id, wording.role(change))
@@ -255,7 +254,7 @@ class Cluster:
             self.step(member, Written(sequence))
 
     def forget_committed(self) -> None:
-        """So many disks were wiped that what was committed is lost: it is no longer compared."""
+        """Stop comparing committed records: a majority of the disks was wiped."""
         self._committed.clear()
 
     # -- the network
@@ -310,7 +309,7 @@ class Cluster:
 
     def _receive(self, target: Member, request: Request, reply_to: int) -> None:
         if isinstance(request, ApiVersionsRequest):
-            # Answered by the server around the node.
+            # The server answers it, not the node.
             assert target.node is not None
             versions = target.node.config.kraft_versions
             self._send_response(target, reply_to, ApiVersionsResponse(0, versions))
@@ -318,7 +317,7 @@ class Cluster:
         self.step(target, RequestReceived(request, reply_to))
 
     def ask(self, target_id: int, request: Request) -> None:
-        """A request that comes from outside: of a client, or of a peer that is played."""
+        """Send a request of a client, or of a peer that is not simulated."""
         reply_to = next(self._order)
         self._calls[reply_to] = (CLIENT, 0)
         self.trace.append(f"{CLIENT} > {target_id} {wording.request(request)}")
@@ -346,7 +345,7 @@ class Cluster:
 
         self.after(LATENCY_MS, arrive)
 
-    # -- the controller beside a node
+    # -- the controller of a node
 
     def append(self, id: int, append: Append) -> None:
         ready = self.step(self.members[id], append)
@@ -357,7 +356,7 @@ class Cluster:
         self.say(id, f"append gives {error}")
 
     def snapshot(self, id: int, offset: int, size: int) -> None:
-        """Makes a snapshot that ends at ``offset`` and tells the node; a batch must end there."""
+        """Make a snapshot that ends at ``offset``, where a batch must end."""
         member = self.members[id]
         assert member.node is not None
         log = member.node.log
@@ -375,10 +374,10 @@ class Cluster:
         if self.step(member, SnapshotsCleaned(log_start_offset, earliest)) is not None:
             member.disk.clean(log_start_offset, earliest)
 
-    # -- what must hold whatever happens
+    # -- invariants
 
     def _check_committed(self, member: Member, high_watermark: int) -> None:
-        """What one node has committed is what every other has; batches end where it ends."""
+        """Check that all nodes commit the same records, and whole batches."""
         node = member.node
         assert node is not None
         pending = Disk()

@@ -1,8 +1,7 @@
-"""The disk of one node of a scenario: what is durable, what is only written, and how it starts.
+"""The disk of one node of a scenario: durable and unsynced writes, and recovery.
 
-Writes wait until they are synced; a crash loses what is not. A start goes through the house's own
-log: the batches are laid down as a segment file and `Log.open` recovers them, so that a torn tail
-is cut and damage is refused as they would be in a real directory.
+A crash loses unsynced writes. A start uses kraft's real log: the batches become a segment file and
+`Log.open` recovers them, so that it removes a torn tail and rejects damage as in a real directory.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from kraft._core.epoch_cache import EpochCache
-from kraft._core.log import Log
+from kraft._core.log.epoch_cache import EpochCache
+from kraft._core.log.log import Log
 from kraft.raft.election_state import ElectionState
-from kraft.raft.log_view import LogView
-from kraft.raft.messages import LogSlice, OffsetAndEpoch, SnapshotSlice
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
@@ -25,6 +22,8 @@ from kraft.raft.ready import (
     Write,
     WriteElectionState,
 )
+from kraft.raft.log_view import LogView
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch, SnapshotSlice
 from kraft.raft.voters import ReplicaKey, VoterSet
 
 
@@ -36,7 +35,7 @@ class Batch(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A snapshot's bytes, and what its control records would say."""
+    """A snapshot's bytes, and the voters and kraft.version of its control records."""
 
     data: bytes
     voters: VoterSet | None
@@ -44,7 +43,7 @@ class Snapshot(NamedTuple):
 
 
 def sealed(data: bytes) -> bytes:
-    """The bytes of a sound snapshot: the last four are a checksum of those before."""
+    """Return the bytes of a valid snapshot; the last four are a checksum of the others."""
     return data[:-4] + crc32(data[:-4]).to_bytes(4, "big")
 
 
@@ -53,11 +52,11 @@ def is_sound(data: bytes | bytearray) -> bool:
 
 
 class RefusedStartError(Exception):
-    """The node does not come up on what its disk holds."""
+    """The node cannot start from its disk."""
 
 
 class Disk:
-    """What lies on it: ``batches`` from ``start_offset`` on, ``snapshots``, ``election``."""
+    """The files of a node: ``batches`` from ``start_offset`` on, ``snapshots``, ``election``."""
 
     def __init__(self) -> None:
         self.start_offset = 0
@@ -78,8 +77,9 @@ class Disk:
     # -- writing
 
     def sync(self, voter_ids: frozenset[int]) -> tuple[int, list[OffsetAndEpoch]]:
-        """Makes durable what is written; the last sequence of it and the snapshots that were to
-        be installed, whose downloads are still there.
+        """Sync all writes; return the last sequence and the snapshots to install.
+
+        Their downloads still exist.
         """
         sequence = self.written[-1][0] if self.written else 0
         installed = []
@@ -125,7 +125,7 @@ class Disk:
         self.start_offset = log_start_offset
 
     def crash(self, *, is_torn: bool) -> None:
-        """Loses what is not synced; a torn write leaves half of its first batch."""
+        """Lose unsynced writes; a torn write leaves half of its first batch."""
         if is_torn:
             appends = [
                 write
@@ -140,7 +140,7 @@ class Disk:
     # -- reading
 
     def read(self, at: LogSlice) -> bytes:
-        """The batches of a slice; all of them must be durable."""
+        """Return the batches of a slice, which must be durable."""
         assert at.end_offset <= self.end_offset, "a leader shows what it has not synced"
         found: list[Batch] = []
         size = 0
@@ -159,7 +159,7 @@ class Disk:
     # -- starting
 
     def load(self, directory: Path, static_voters: VoterSet) -> tuple[LogView, ElectionState, str]:
-        """What a node starts with, and what recovery did. Raises `RefusedStartError`."""
+        """Recover the disk for a start; report the recovery. Raises `RefusedStartError`."""
         latest = max(self.snapshots) if self.snapshots else None
         earliest = min(self.snapshots) if self.snapshots else None
         if self.start_offset and (
@@ -204,7 +204,7 @@ class Disk:
 
 
 def split_batches(data: bytes) -> list[Batch]:
-    """Whole batches, as their headers say."""
+    """Split bytes into whole batches."""
     batches = []
     while data:
         base_offset = int.from_bytes(data[:8], "big")

@@ -1,41 +1,41 @@
 """The language of the scenarios, one command a line; ``#`` begins a comment.
 
-Who there is
+Nodes
     voters 1 2 3            static voters (kraft.version 0)
     voters 1 2 3 dynamic    the same in a bootstrap snapshot (kraft.version 1)
     observers 4 5           nodes with the controller role that do not vote
     brokers 6               nodes that never vote
-    set NAME VALUE          a setting of every node (`RaftConfig`); set 4 NAME VALUE: of one
-    draw 1 0.0              what node 1's random choices are, from [0, 1): an election timeout of
-                            1000 ms + that part of it; else 0.1 * its place in the list
-    unknown 3 PreVote       an RPC that node 3 does not know
+    set NAME VALUE          a setting of every node (`RaftSettings`); set 4 NAME VALUE: of one
+    draw 1 0.0              the result of node 1's random draws, in [0, 1): an election timeout of
+                            1000 ms * (1 + result); default 0.1 * its position in the list
+    unknown 3 PreVote       an RPC that node 3 does not support
     disk 1 KEY VALUE...     before its start: `quorum-state JSON`, `log EPOCH:COUNT...` (batches
                             of that many records), `snapshot OFFSET-EPOCH`, `forget-snapshots`
 
-What happens (nodes run by themselves as time goes by)
+Events (nodes also act by themselves as time passes)
     start [1 2]             nodes start, all by default
-    run 500                 time goes by, in ms
+    run 500                 let 500 ms pass
     run until PATTERN       until such a line is in the trace, 20 s at most
-    append 1 a b            the controller of node 1 appends records that stay together
+    append 1 a b            the controller of node 1 appends records in one batch
     batch 1 a b             the same as a finished batch
-    crash 1 [torn]          loses what is not synced; torn: half of a batch is left
-    restart 1 [wiped]       the node comes up on what its disk holds; wiped: on an empty disk
-    stall 1 | unstall 1     its disk does not sync; it does again
-    forget                  a majority was wiped: what was committed is no longer compared
-    cut 1 > 2 | cut 1 2|3   nothing gets through, one way or both ways; heal: everything does
-    lose PATTERN            messages that are lost; deliver: no more of them are
-    resign 1 | shutdown 1   the controller of node 1 gives up; the node leaves
-    snapshot 1 [OFFSET] [size N]   makes a snapshot that ends at OFFSET, or the high watermark
-    clean 1 START OFFSET-EPOCH     removes snapshots before that one, and the log before START
-    damage 1 OFFSET         one bit of that batch flips on its disk
-    rot 1 OFFSET-EPOCH      one bit of that snapshot flips on its disk
-    ask 1 REQUEST           a request from outside (see `Asking`)
+    crash 1 [torn]          lose unsynced writes; torn: half of a batch is left
+    restart 1 [wiped]       start the node from its disk; wiped: from an empty disk
+    stall 1 | unstall 1     its disk stops syncing; it syncs again
+    forget                  a majority was wiped: stop comparing committed records
+    cut 1 > 2 | cut 1 2|3   lose messages, one way or both ways; heal: deliver them again
+    lose PATTERN            lose these messages; deliver: deliver them again
+    resign 1 | shutdown 1   the controller of node 1 resigns; the node shuts down
+    snapshot 1 [OFFSET] [size N]   make a snapshot that ends at OFFSET, or the high watermark
+    clean 1 START OFFSET-EPOCH     remove snapshots before that one, and the log before START
+    damage 1 OFFSET         flip one bit of that batch on its disk
+    rot 1 OFFSET-EPOCH      flip one bit of that snapshot on its disk
+    ask 1 REQUEST           send a request of a client (see `asked`)
 
-What is expected
-    see PATTERN             such a line is in the trace, behind the line that was seen last
-    never PATTERN           no such line is in the trace since the last `mark`, up to here
-    mark                    looking starts here
-    expect 1 is Leader, epoch 1, hw 4     what the node says of itself now
+Expectations
+    see PATTERN             the trace has such a line after the line that was seen last
+    never PATTERN           the trace has no such line since the last `mark`
+    mark                    the next `see` and `never` start here
+    expect 1 is Leader, epoch 1, hw 4     the present state of the node
 
 Patterns are globs over whole trace lines.
 """
@@ -47,9 +47,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from kraft._core.batch import BatchBuilder
-from kraft.raft.config import RaftConfig
-from kraft.raft.messages import (
+from kraft._core.bytes.batch import BatchBuilder
+from kraft.raft.config import RaftSettings
+from kraft.raft.interface import Append, Resign, Shutdown
+from kraft.raft.rpc import (
     AddRaftVoterRequest,
     BeginQuorumEpochRequest,
     DescribeQuorumRequest,
@@ -63,15 +64,14 @@ from kraft.raft.messages import (
     UpdateRaftVoterRequest,
     VoteRequest,
 )
-from kraft.raft.ready import Append, Resign, Shutdown
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, VoterSet
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterSet
 from tests.scenarios import wording
 from tests.scenarios.cluster import LISTENER, Cluster, Member, directory_of, endpoint_of, voter_of
 from tests.scenarios.disk import Disk, Snapshot, split_batches
 
 
 class ScenarioFailedError(AssertionError):
-    """An expectation did not hold; the message ends with the whole trace."""
+    """An expectation failed; the message ends with the whole trace."""
 
 
 class Scenario:
@@ -111,7 +111,7 @@ class Scenario:
         trace = "\n".join(f"  {line}" for line in without_repetitions(self.cluster.trace))
         raise ScenarioFailedError(f"{self.path.name}:{self.line_number}: {why}\ntrace:\n{trace}")
 
-    # -- who there is
+    # -- nodes
 
     def do_voters(self, *words: str) -> None:
         is_dynamic = words[-1] == "dynamic"
@@ -145,9 +145,9 @@ class Scenario:
         if words[0].isdigit():
             settings, words = self.cluster.members[int(words[0])].settings, words[1:]
         name, value = words
-        kind = get_type_hints(RaftConfig)[name]
-        if kind is VersionRange:
-            settings[name] = VersionRange(*map(int, value.split("-")))
+        kind = get_type_hints(RaftSettings)[name]
+        if kind is KRaftVersionRange:
+            settings[name] = KRaftVersionRange(*map(int, value.split("-")))
         elif name == "endpoints":
             host, _, port = value.partition(":")
             settings[name] = (Endpoint(LISTENER, host, int(port)),)
@@ -176,7 +176,7 @@ class Scenario:
                     builder.append(b"%d/%d" % (disk.end_offset + number, epoch))
                 disk.batches += split_batches(bytes(builder.finish()))
 
-    # -- what happens
+    # -- events
 
     def do_start(self, *ids: str) -> None:
         for id in map(int, ids) if ids else list(self.cluster.members):
@@ -295,7 +295,7 @@ class Scenario:
     def do_ask(self, id: str, *words: str) -> None:
         self.cluster.ask(int(id), asked(int(id), words))
 
-    # -- what is expected
+    # -- expectations
 
     def do_mark(self) -> None:
         self._seen = self._mark = len(self.cluster.trace)
@@ -348,7 +348,7 @@ class Scenario:
 
 
 def without_repetitions(trace: list[str]) -> list[str]:
-    """The trace to be read: of what is said again and again, the first and how often."""
+    """Return the trace with repeated lines collapsed to the first and their number."""
     lines: list[str] = []
     skipped = 0
     for at, line in enumerate(trace):
@@ -362,11 +362,11 @@ def without_repetitions(trace: list[str]) -> list[str]:
     return lines
 
 
-# -- requests from outside
+# -- requests of clients
 
 
 def asked(target: int, words: tuple[str, ...]) -> Request:
-    """A request in words: its name, then what it says as pairs.
+    """Parse a request: its name, then pairs of field and value.
 
     Vote [pre] from 9 epoch 3 log 4/2 [voter 1] | BeginQuorumEpoch epoch 2 leader 3
     EndQuorumEpoch epoch 2 leader 3 successors 1,2 | DescribeQuorum
@@ -435,7 +435,7 @@ def asked(target: int, words: tuple[str, ...]) -> Request:
     if name == "UpdateRaftVoter":
         low, high = map(int, given.get("versions", "0-1").split("-"))
         return UpdateRaftVoterRequest(
-            cluster_id, epoch, key(first), endpoints(int(first)), VersionRange(low, high)
+            cluster_id, epoch, key(first), endpoints(int(first)), KRaftVersionRange(low, high)
         )
     assert name == "UpdateKRaftVersion", name
     return UpdateKRaftVersionRequest(int(first), validate_only="validate" in given)

@@ -1,8 +1,8 @@
-"""The bugs of KRaft's history that are the controller's, as stories; the quorum's are scripts here.
+"""Known bugs of Kafka's controller, one test each; those of the quorum are scripts in this folder.
 
-Each test is named after the row of the list of known bugs that `docs/simulation.md` shows. Where a
-bug needs a quorum that fails over, real controllers, simulated brokers and machines play it in
-virtual time; else one controller over a log does.
+Each test is named after its row in the list of known bugs in `docs/simulation.md`. A bug that needs
+a failover of the quorum runs in a simulated whole cluster; the others use one controller over a
+log.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from kraft import records
-from kraft._core.batch import assign_offsets
-from kraft.controller import IsrChange, NewTopic, requests
+from kraft._core.bytes.batch import assign_offsets
 from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
-from kraft.controller.operations import Operation
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Operation
+from kraft.controller.topics.isr_changes import IsrChange
+from kraft.controller.topics.topic_creation import NewTopic
 from kraft.errors import (
     DuplicateBrokerRegistrationError,
     IneligibleReplicaError,
@@ -26,12 +28,12 @@ from kraft.errors import (
     PolicyViolationError,
 )
 from kraft.image.publishing import ImagePublishing
-from kraft.raft.ready import Role
+from kraft.raft.interface import Role
 from kraft.records import Uuid
 from kraft.records.batches import encode_control_records
 from kraft.simulation.scenario import CALM
 from kraft.simulation.whole_cluster import WholeCluster
-from kraft.simulation.whole_scenario import build, small_pieces
+from kraft.simulation.whole_scenario import build, small_chunks
 from tests.unit.controller.clusters import LEVEL, registration
 from tests.unit.controller.controllers import Log, replayed
 
@@ -39,7 +41,7 @@ SESSION_MS = 9_000.0
 
 
 class Story:
-    """A whole cluster in good weather, with three voters and at least three brokers."""
+    """Return a whole cluster without faults, with three voters and at least three brokers."""
 
     def __init__(self) -> None:
         seed = 0
@@ -48,7 +50,7 @@ class Story:
             seed += 1
             self.cluster, self.faults = build(seed)
         cluster = self.cluster
-        cluster.weather, cluster.run_cost_ms = CALM, 0.1
+        cluster.conditions, cluster.run_cost_ms = CALM, 0.1
         for machine in cluster.machines.values():
             machine.clock_rate = 1.0
             cluster.at(0.0, cluster.start, machine)
@@ -85,7 +87,7 @@ class Story:
                 cluster.at(cluster.now + 1.0, look)
 
         look()
-        with small_pieces():
+        with small_chunks():
             cluster.run()
 
     def ask(self, operation: Operation) -> None:
@@ -98,7 +100,7 @@ class Story:
 
     def create(self, name: str, partitions: int) -> None:
         topic = NewTopic(name, Uuid(name.encode().ljust(16, b".")), partitions, 3)
-        self.ask(requests.create([topic]))
+        self.ask(requests.create_topics([topic]))
 
     def leader(self) -> int:
         active = self.cluster.active_controller()
@@ -113,10 +115,10 @@ def log_with(brokers: int, **fields: Any) -> Log:
 
 
 def place(log: Log, name: str, *assignments: list[int]) -> Uuid:
-    """A topic whose partitions are placed by hand."""
+    """Create a topic with the given placement of its partitions."""
     topic_id = Uuid(name.encode().ljust(16, b"."))
     topic = NewTopic(name, topic_id, assignments=dict(enumerate(assignments)))
-    token = log.submit(requests.create([topic]))
+    token = log.submit(requests.create_topics([topic]))
     log.settle()
     assert not isinstance(log.response(token)[name], KraftError)
     return topic_id
@@ -132,7 +134,7 @@ def epoch(log: Log, broker: int) -> int:
 
 
 def let_expire(log: Log, *silent: int, beating: tuple[int, ...]) -> None:
-    """Time goes by in which some brokers beat and others do not, until these are fenced."""
+    """Send heartbeats of some brokers until the others are fenced."""
     for _ in range(8):
         log.now_ms += SESSION_MS / 6
         for broker in beating:
@@ -146,7 +148,7 @@ def let_expire(log: Log, *silent: int, beating: tuple[int, ...]) -> None:
 
 
 def test_row_13_kafka_13104_raft_resigns_with_the_controller() -> None:
-    """The controller gave up, and Raft stayed leader: nobody decided anything any more."""
+    """The controller gave up, and Raft stayed leader: there was no controller."""
     story = Story()
     old = story.cluster.active_controller()
     assert old is not None
@@ -165,7 +167,7 @@ def test_row_13_kafka_13104_raft_resigns_with_the_controller() -> None:
 
 
 def test_row_14_kafka_17608_a_control_batch_moves_no_stable_offset() -> None:
-    """It moved it into an open transaction, and the way back was gone."""
+    """It moved the stable offset into an open transaction, which could not be reverted then."""
     log = log_with(2)
     log.create("huge", 50_000)
     while log.controller.cluster.table.partition_count < 20_000:
@@ -193,8 +195,8 @@ def test_row_14_kafka_17608_a_control_batch_moves_no_stable_offset() -> None:
     assert log.controller.stable_offset == log.end_offset
 
 
-def test_row_15_kafka_14204_what_is_too_large_for_a_batch_ends_no_leadership() -> None:
-    """One request of many records made the controller fail over."""
+def test_row_15_kafka_14204_too_large_a_batch_ends_no_leadership() -> None:
+    """One request with many records made the controller fail over."""
     log = log_with(2)
 
     def too_much(tip: Any) -> Decision[None]:
@@ -221,7 +223,7 @@ def test_row_15_kafka_14204_what_is_too_large_for_a_batch_ends_no_leadership() -
 
 
 def test_row_16_kafka_13173_brokers_that_expire_together() -> None:
-    """Both were decided about against the same state, and the ISR named the dead."""
+    """Both decisions used the same state, and the ISR contained dead brokers."""
     log = log_with(3)
     topic_id = place(log, "orders", [1, 2, 3], [2, 1, 3])
     of_the_dead = place(log, "pairs", [1, 2])
@@ -251,12 +253,12 @@ def test_row_17_kafka_18138_a_broker_that_dies_during_a_failover_is_fenced() -> 
 
 
 def test_row_18_kafka_14617_a_replica_of_an_old_broker_epoch_joins_no_isr() -> None:
-    """KIP-903: it lost its disk meanwhile, and the leader's request was on its way."""
+    """KIP-903: it had lost its disk while the leader's request was under way."""
     log = log_with(2)
     topic_id = place(log, "orders", [1, 2])
     old_epoch = epoch(log, 2)
     let_expire(log, 2, beating=(1,))
-    log.submit(requests.register(registration(2, incarnation=2)))
+    log.submit(requests.register_broker(registration(2, incarnation=2)))
     log.settle()
     log.heartbeat(2)
     log.settle()
@@ -266,7 +268,7 @@ def test_row_18_kafka_14617_a_replica_of_an_old_broker_epoch_joins_no_isr() -> N
     def join(broker_epoch: int) -> Any:
         isr = {1: epoch(log, 1), 2: broker_epoch}
         change = IsrChange(topic_id, 0, state["leader_epoch"], state["partition_epoch"], isr)
-        token = log.submit(requests.change_isrs(1, epoch(log, 1), [change]))
+        token = log.submit(requests.alter_partition(1, epoch(log, 1), [change]))
         log.settle()
         return log.response(token)[topic_id, 0]
 
@@ -320,17 +322,17 @@ def test_row_19_kafka_14208_the_next_controller_aborts_the_transaction() -> None
 def test_row_20_kafka_18106_a_broker_that_is_back_uncleanly_leads_nothing(
     is_fenced_before: bool,
 ) -> None:
-    """Its new incarnation has perhaps lost what the old one had: leader and ISRs change."""
+    """Its new incarnation may have lost records: leaders and ISRs change."""
     log = log_with(2)
     topic_id = place(log, "orders", [1, 2], [2, 1])
     if is_fenced_before:
         let_expire(log, 1, beating=(2,))
     else:
-        back_at_once = log.submit(requests.register(registration(1, incarnation=2)))
+        back_at_once = log.submit(requests.register_broker(registration(1, incarnation=2)))
         log.settle()
         assert isinstance(log.answers[back_at_once].error, DuplicateBrokerRegistrationError)
         log.controller.sessions._contacts.clear()
-    token = log.submit(requests.register(registration(1, incarnation=2)))
+    token = log.submit(requests.register_broker(registration(1, incarnation=2)))
     log.settle()
     assert log.answers[token].error is None
     for number in (0, 1):
@@ -371,17 +373,17 @@ def test_row_23_kafka_16952_the_same_incarnation_keeps_its_epoch() -> None:
     assert not log.response(stays).is_fenced
 
 
-# -- elections: row 24 (KAFKA-19522) is in tests/unit/controller/test_elections.py
+# -- elections: row 24 (KAFKA-19522) is in tests/unit/controller/topics/test_elections.py
 
 
 def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
-    """The thread was busy for longer than a session, and healthy brokers were fenced."""
+    """The thread was busy longer than a session, and healthy brokers were fenced."""
     log = log_with(3)
     for number in range(400):
         log.create(f"topic-{number}", 2, 3)
     turns = 0
     while len(log.controller.queue):
-        # So slow a machine that the queue takes longer than two sessions.
+        # So slow that the queue takes longer than two sessions.
         log.now_ms += 50.0
         turns += 1
         if turns % 40 == 0:
@@ -398,7 +400,7 @@ def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
 
 
 def test_row_28_kafka_14735_an_update_of_the_image_names_what_changed_only() -> None:
-    """Each update went over all topics of the cluster."""
+    """Each update used to iterate over all topics of the cluster."""
     log = log_with(2)
     images = ImagePublishing(log.controller.cluster)
     for number in range(300):
@@ -427,8 +429,8 @@ def test_row_28_kafka_14735_an_update_of_the_image_names_what_changed_only() -> 
 def test_kafka_20839_the_next_controller_finishes_a_bootstrap_that_was_lost(kept: int) -> None:
     """The first active controller dies; ``kept`` records of its bootstrap are in the log.
 
-    Kafka takes an open transaction with a FeatureLevel in it for a log that has begun, aborts it,
-    and the metadata.version stays at the lowest level for ever.
+    Kafka treats a log that is only an open transaction with a FeatureLevel as bootstrapped. It
+    aborts the transaction, and metadata.version stays at the lowest level for ever.
     """
     first = Log()
     first.take(first.controller.claim(1, first.now_ms, first.end_offset))

@@ -1,4 +1,4 @@
-"""Every script in this folder, run."""
+"""Run every script of this folder."""
 
 from pathlib import Path
 
@@ -32,9 +32,7 @@ def run(text: str, tmp_path: Path) -> None:
         ("clean 1 1 9-9", "a node died"),
     ],
 )
-def test_an_expectation_that_fails_shows_the_whole_trace(
-    lines: str, why: str, tmp_path: Path
-) -> None:
+def test_a_failed_expectation_prints_the_trace(lines: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioFailedError, match=why) as failure:
         run(f"voters 1\nstart\nrun 100\n{lines}\n", tmp_path)
     assert "1 is Leader epoch 1" in str(failure.value)

@@ -1,10 +1,20 @@
-"""How what happens in a scenario is said in its trace: one line an event, no brackets."""
+"""Trace lines of scenarios: one line an event, without brackets."""
 
 from __future__ import annotations
 
-from kraft._core.batch_records import iterate
-from kraft.raft import messages
-from kraft.raft.messages import (
+from kraft import errors
+from kraft._core.bytes.batch_records import iterate
+from kraft.raft.interface import (
+    AppendBatches,
+    DropSnapshotDownload,
+    InstallSnapshot,
+    RoleChange,
+    StoreSnapshotChunk,
+    TruncateLog,
+    Write,
+    WriteElectionState,
+)
+from kraft.raft.rpc import (
     AddRaftVoterRequest,
     ApiVersionsRequest,
     BeginQuorumEpochRequest,
@@ -26,26 +36,12 @@ from kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from kraft.raft.ready import (
-    AppendBatches,
-    DropSnapshotDownload,
-    InstallSnapshot,
-    RoleChange,
-    StoreSnapshotChunk,
-    TruncateLog,
-    Write,
-    WriteElectionState,
-)
 from kraft.raft.voters import VoterSet
 from kraft.records import control
 from tests.scenarios.disk import split_batches
 
 ERRORS = {
-    value: name
-    for name, value in vars(messages).items()
-    if name.isupper()
-    and type(value) is int
-    and name not in ("UNKNOWN_OFFSET", "ANY_HIGH_WATERMARK")
+    value: name for name, value in vars(errors).items() if name.isupper() and type(value) is int
 }
 
 
@@ -154,7 +150,7 @@ def write(what: Write) -> str:
 
 
 def records_of(batches: bytes) -> list[str]:
-    """The records, a batch between bars: values as text, control records by name."""
+    """Format records with bars between batches: values as text, control records by name."""
     words = []
     for batch in iterate(batches):
         words.append("|")

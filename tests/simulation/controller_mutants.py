@@ -10,24 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kraft.controller import (
-    brokers,
-    heartbeats,
-    producer_ids,
-    quorum_controller,
-    replication,
-    requests,
-    state,
-)
+from kraft.controller import state
+from kraft.controller.brokers import broker_lifecycle, heartbeats, producer_ids
+from kraft.controller.brokers.sessions import BrokerSessions
 from kraft.controller.decision import Decision, Records
-from kraft.controller.event_queue import EventQueue
-from kraft.controller.operations import Answer
-from kraft.controller.quorum_controller import QuorumController
-from kraft.controller.sessions import BrokerSessions
-from kraft.controller.topics import CreatedTopic
-from kraft.controller.transactions import Transaction
+from kraft.controller.runtime import quorum_controller
+from kraft.controller.runtime.event_queue import EventQueue
+from kraft.controller.runtime.operations import Answer
+from kraft.controller.runtime.quorum_controller import QuorumController
+from kraft.controller.runtime.transactions import Transaction
+from kraft.controller.topics import isr_changes
+from kraft.controller.topics.topic_creation import CreatedTopic
 from kraft.errors import KraftError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.simulation.controllers import SimulatedController
 
 CONTROLLER_MUTANTS: dict[str, Callable[[], None]] = {}
@@ -38,21 +33,21 @@ def mutant(plant: Callable[[], None]) -> Callable[[], None]:
     return plant
 
 
-# -- answers
+# -- responses
 
 
 @mutant
 def a_controller_answers_before_the_commit() -> None:
     def release(self: QuorumController) -> None:
         while self._pending:
-            self._ready.answers.append(self._pending.popleft().answer)
+            self._output.answers.append(self._pending.popleft().answer)
 
-    QuorumController._release = release  # type: ignore[method-assign]
+    QuorumController._release_answers = release  # type: ignore[method-assign]
 
 
 @mutant
 def a_controller_answers_before_its_transaction_ends() -> None:
-    """What an operation without records has seen is the tip, transaction or not."""
+    """An operation without records is answered from uncommitted state, transaction or not."""
     end = QuorumController._end_transaction
 
     def eager(self: QuorumController, transaction: Transaction, error: Any = None) -> None:
@@ -82,7 +77,7 @@ def the_same_is_answered_twice() -> None:
     def twice(self: QuorumController) -> None:
         waiting = [pending.answer.token for pending in self._pending]
         step_down(self)
-        self._ready.answers += [
+        self._output.answers += [
             Answer(token, error=quorum_controller._not_controller()) for token in waiting
         ]
 
@@ -107,19 +102,19 @@ def the_tip_is_not_reverted() -> None:
 
 @mutant
 def raft_goes_on_when_the_controller_gives_up() -> None:
-    """KAFKA-13104: nobody is the controller as long as Raft leads on."""
+    """KAFKA-13104: there is no controller as long as Raft does not resign."""
 
     def quiet(self: QuorumController, now_ms: float) -> Any:
         if self.is_active:
             self._step_down()
-        return self._take_ready(now_ms)
+        return self._take_output(now_ms)
 
     QuorumController.append_failed = quiet  # type: ignore[method-assign]
 
 
 @mutant
 def a_controller_begins_before_it_has_caught_up() -> None:
-    """The driver's rule: what is committed is applied first."""
+    """It breaks the rule of the driver to apply committed batches first."""
     changed = SimulatedController.role_changed
 
     def hasty(self: SimulatedController, change: Any) -> None:
@@ -143,10 +138,10 @@ def control_batches_of_raft_are_not_applied() -> None:
 
 @mutant
 def the_transaction_of_a_dead_controller_goes_on() -> None:
-    """KAFKA-15441: nothing ends what the controller before had begun."""
+    """KAFKA-15441: the next controller does not abort an open transaction."""
     activation = quorum_controller.activation_records
 
-    def lenient(cluster: Cluster, bootstrap: Any, settings: Any) -> Records:
+    def lenient(cluster: MetadataState, bootstrap: Any, settings: Any) -> Records:
         if cluster.transaction_start is not None and len(cluster.state.brokers):
             return Records(memoryview(b""), 0)
         return activation(cluster, bootstrap, settings)
@@ -156,12 +151,12 @@ def the_transaction_of_a_dead_controller_goes_on() -> None:
 
 @mutant
 def large_operations_are_no_transaction() -> None:
-    """Before KIP-868: a controller that dies leaves a part of a topic."""
+    """As before KIP-868: a controller that dies leaves a part of a topic."""
 
     def bare(self: Transaction, metadata_version: int) -> Records | None:
-        return next(self._pieces, None)
+        return next(self._chunks, None)
 
-    Transaction.next_piece = bare  # type: ignore[method-assign]
+    Transaction.next_chunk = bare  # type: ignore[method-assign]
 
 
 @mutant
@@ -176,7 +171,7 @@ def others_write_between_the_pieces() -> None:
 
 @mutant
 def snapshots_are_made_inside_of_transactions() -> None:
-    Cluster.stable_at = lambda self, committed_offset: committed_offset  # type: ignore[method-assign]
+    MetadataState.stable_at = lambda self, committed_offset: committed_offset  # type: ignore[method-assign]
 
 
 @mutant
@@ -201,7 +196,7 @@ class _Done(CreatedTopic):
 
 
 class _WhateverIsAsked(dict[Any, Any]):
-    """A response that says of everything that it was done."""
+    """Return a response that reports success for everything."""
 
     def __missing__(self, key: Any) -> Any:
         return _Done(str(key), b"", 0, 0)  # type: ignore[arg-type]
@@ -214,17 +209,17 @@ class _WhateverIsAsked(dict[Any, Any]):
 def sessions_begin_without_contacts() -> None:
     """KAFKA-18138: a broker that died during a failover was never fenced."""
 
-    def untouched(self: BrokerSessions, cluster: Cluster, now_ms: float) -> None:
+    def untouched(self: BrokerSessions, cluster: MetadataState, now_ms: float) -> None:
         self.clear()
         for registration in cluster.state.brokers.values():
-            self._begin(registration)
+            self._add(registration)
 
     BrokerSessions.activate = untouched  # type: ignore[method-assign]
 
 
 @mutant
 def sessions_of_the_last_leadership_are_kept() -> None:
-    """The times of contacts from when this node led before count on."""
+    """The contact times of an earlier leadership of this node still count."""
     kept: dict[int, dict[Any, float]] = {}
     clear, activate = BrokerSessions.clear, BrokerSessions.activate
 
@@ -233,7 +228,7 @@ def sessions_of_the_last_leadership_are_kept() -> None:
             kept[id(self)] = dict(self._contacts)
         clear(self)
 
-    def go_on(self: BrokerSessions, cluster: Cluster, now_ms: float) -> None:
+    def go_on(self: BrokerSessions, cluster: MetadataState, now_ms: float) -> None:
         activate(self, cluster, now_ms)
         self._contacts.update(kept.get(id(self), {}))
 
@@ -243,13 +238,13 @@ def sessions_of_the_last_leadership_are_kept() -> None:
 
 @mutant
 def heartbeats_wait_behind_others() -> None:
-    """KAFKA-15019: the queue was long, and healthy brokers were fenced."""
+    """KAFKA-15019: with a long queue, healthy brokers were fenced."""
     EventQueue.append_heartbeat = EventQueue.append  # type: ignore[method-assign, assignment]
 
 
 @mutant
 def a_heartbeat_counts_when_its_turn_has_come() -> None:
-    """That the broker was heard is noted late, or never where the heartbeat expired."""
+    """The contact time is recorded late, or never for an expired heartbeat."""
     touch = BrokerSessions.touch
 
     def submit(
@@ -262,9 +257,9 @@ def a_heartbeat_counts_when_its_turn_has_come() -> None:
             applied(tip, response)
 
         operation.applied = late
-        if self._is_taken_up(operation):
+        if self._accepts(operation):
             self.queue.append_heartbeat(operation, now_ms, deadline_ms=operation.deadline_ms)
-        return self._take_ready(now_ms)
+        return self._take_output(now_ms)
 
     QuorumController.submit_heartbeat = submit  # type: ignore[method-assign]
 
@@ -283,15 +278,15 @@ def stale_broker_epochs_are_accepted() -> None:
         registration = cluster.state.brokers.get(broker_id)
         return registration if registration is not None else check(cluster, broker_id, epoch)
 
-    check = brokers.check_broker_epoch
-    for module in (brokers, heartbeats, producer_ids, replication):
+    check = broker_lifecycle.check_broker_epoch
+    for module in (broker_lifecycle, heartbeats, producer_ids, isr_changes):
         module.check_broker_epoch = lenient  # type: ignore[attr-defined]
 
 
 @mutant
 def a_replica_of_an_old_broker_epoch_joins_the_isr() -> None:
-    """KAFKA-14617: its log may be that of a disk that is gone."""
-    alter = requests.alter_partitions
+    """KAFKA-14617: its log may have been on a lost disk."""
+    alter = isr_changes.alter_partition
 
     def lenient(
         cluster: Any, broker_id: int, broker_epoch: int, changes: Sequence[Any], settings: Any
@@ -299,12 +294,12 @@ def a_replica_of_an_old_broker_epoch_joins_the_isr() -> None:
         unknown = [replace(change, isr=dict.fromkeys(change.isr, -1)) for change in changes]
         return alter(cluster, broker_id, broker_epoch, unknown, settings)
 
-    requests.alter_partitions = lenient  # type: ignore[attr-defined]
+    isr_changes.alter_partition = lenient  # type: ignore[attr-defined]
 
 
 @mutant
 def leader_and_partition_epochs_are_not_looked_at() -> None:
-    alter = requests.alter_partitions
+    alter = isr_changes.alter_partition
 
     def lenient(
         cluster: Any, broker_id: int, broker_epoch: int, changes: Sequence[Any], settings: Any
@@ -323,13 +318,13 @@ def leader_and_partition_epochs_are_not_looked_at() -> None:
             current.append(change)
         return alter(cluster, broker_id, broker_epoch, current, settings)
 
-    requests.alter_partitions = lenient  # type: ignore[attr-defined]
+    isr_changes.alter_partition = lenient  # type: ignore[attr-defined]
 
 
 @mutant
 def a_registration_again_gets_another_epoch() -> None:
-    """KAFKA-16952: the same incarnation, taken for another one."""
-    register = requests.register_broker
+    """KAFKA-16952: the same incarnation counts as another one."""
+    register = broker_lifecycle.register_broker
 
     def forgetful(cluster: Any, request: Any, *, next_offset: int, **given: Any) -> Any:
         decision = register(cluster, request, next_offset=next_offset, **given)
@@ -344,13 +339,13 @@ def a_registration_again_gets_another_epoch() -> None:
         record.broker_epoch = epoch
         return record
 
-    requests.register_broker = forgetful  # type: ignore[attr-defined]
+    broker_lifecycle.register_broker = forgetful  # type: ignore[attr-defined]
 
 
 @mutant
 def a_producer_id_block_is_given_out_twice() -> None:
-    """Every fifth block is answered without a record of it."""
-    allocate, counted = requests.allocate_producer_ids, [0]
+    """Every fifth block is allocated without a record."""
+    allocate, counted = producer_ids.allocate_producer_ids, [0]
 
     def forgetful(cluster: Any, broker_id: int, broker_epoch: int) -> Any:
         decision = allocate(cluster, broker_id, broker_epoch)
@@ -359,7 +354,7 @@ def a_producer_id_block_is_given_out_twice() -> None:
             return decision
         return Decision(Records(memoryview(b""), 0), decision.response)
 
-    requests.allocate_producer_ids = forgetful  # type: ignore[attr-defined]
+    producer_ids.allocate_producer_ids = forgetful  # type: ignore[attr-defined]
 
 
 # -- elections
@@ -370,7 +365,7 @@ def _unfenced(registration: Any) -> Any:
 
 
 class _Believing(state.ElectionContext):
-    """An election that takes every broker for one that is up."""
+    """An election counts every broker as live."""
 
     def __new__(cls, table: Any, registered: Any, **given: Any) -> Any:
         return super().__new__(cls, table, [_unfenced(each) for each in registered], **given)
@@ -391,7 +386,7 @@ def a_fenced_broker_is_elected() -> None:
 
 
 class _Nostalgic(state.ElectionContext):
-    """The last known leader leads again, alive or not."""
+    """The last known leader leads again, live or not."""
 
     def elect_leaderless(self, builder: Any, unfenced: int | None = None) -> int:
         table = self.table
@@ -411,24 +406,24 @@ def the_last_known_leader_is_elected_though_it_is_dead() -> None:
 
 @mutant
 def a_fenced_broker_stays_leader() -> None:
-    """Its session is over, and only its registration says so."""
+    """Its session has expired, and only its registration changes."""
 
     def bare(builder: Any, cluster: Any, registration: Any, settings: Any) -> None:
-        record = brokers._fencing(cluster.state, registration, True)
-        brokers.append_records(builder, [record], brokers._level(cluster))
+        record = broker_lifecycle._fencing(cluster.state, registration, True)
+        broker_lifecycle.append_records(builder, [record], broker_lifecycle._level(cluster))
 
-    for module in (brokers, heartbeats):
+    for module in (broker_lifecycle, heartbeats):
         module.append_fencing = bare  # type: ignore[attr-defined]
 
 
 @mutant
 def brokers_that_expire_together_are_decided_against_one_state() -> None:
-    """KAFKA-13173: each decision went by the state before the other."""
-    fence = brokers.append_fencing
+    """KAFKA-13173: each decision used the state before the other one."""
+    fence = broker_lifecycle.append_fencing
     seen: dict[int, Any] = {}
 
     def blind(builder: Any, cluster: Any, registration: Any, settings: Any) -> None:
-        # The context of the election is told of a fencing only when the next one comes.
+        # The context of the election sees a fencing only at the next one.
         context = state.election_context(cluster, settings)
         before = seen.get(id(cluster))
         if before is not None and before.id in cluster.state.brokers:
@@ -436,5 +431,5 @@ def brokers_that_expire_together_are_decided_against_one_state() -> None:
         fence(builder, cluster, registration, settings)
         seen[id(cluster)] = registration
 
-    for module in (brokers, heartbeats):
+    for module in (broker_lifecycle, heartbeats):
         module.append_fencing = blind  # type: ignore[attr-defined]

@@ -1,17 +1,16 @@
-"""A file system in memory that may stop at any moment, and what it then has left.
+"""Crash disk: a file system in memory that can stop at any moment and lose unsynced work.
 
-Implements the port of ``kraft._core.disk`` with the guarantees that a file system gives and no
-more:
+It implements the port ``kraft._core.log.disk`` with the guarantees of a file system and no more:
 
-- what was written to a file is lost, kept, or kept in part, down to any byte or sector, in any
-  order of the sectors, until the file is synced; so are its truncations;
-- a name that was made, renamed or removed may be as it was before until its directory is synced,
-  and independently of the file's content;
-- files do not wait for each other: what is synced last may be all that is left of unsynced work.
+- until a file is synced, its writes are lost, kept, or kept in part, down to any byte or sector, in
+  any order of the sectors; so are its truncations;
+- until a directory is synced, a created, renamed or removed name may have its old state,
+  independently of the file's content;
+- files are independent: the last unsynced work may be kept although earlier work is lost.
 
-``on_boundary`` is called at every step that a crash can fall before or behind: when a write, a
-truncation or a change of a name is under way, and before each sync. `after_crash` then gives the
-disk that a restarted node would find, in one of the `Loss` ways.
+The disk calls ``on_boundary`` at every step before or after which a crash can happen: during a
+write, a truncation or a change of a name, and before each sync. `after_crash` returns the disk that
+a restarted node would find, in one of the `Loss` ways.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ SECTOR = 512
 
 
 class Loss(Enum):
-    """What becomes of work that was not synced."""
+    """The fate of unsynced work in a crash."""
 
-    #: None of it is left.
+    #: All of it is lost.
     ALL = "all"
-    #: All of it is there, as if it had been synced.
+    #: All of it is kept, as if it were synced.
     NOTHING = "nothing"
-    #: Each file ends its work somewhere, at any byte of any write; all names are as they should be.
+    #: Each file keeps its work up to any byte of any write; all changes of names are kept.
     TORN = "torn"
-    #: Each sector is as it was after any of its writes, whatever became of the others; files have
-    #: grown or not; each change of a name is there or not. One sector that is overwritten in place
-    #: may be torn, of a small file.
+    #: Each sector has its state after any of its writes, independently of the others; files have
+    #: grown or not; each change of a name is kept or not. In a small file, one sector that is
+    #: overwritten in place may be torn.
     SECTORS = "sectors"
-    #: Each file and each directory fares in a way of its own.
+    #: Each file and each directory in one of the other ways.
     MIXED = "mixed"
 
 
 @dataclass(slots=True)
 class Inode:
-    """A file's bytes: as they are read, and as they are on the device with what came since."""
+    """The bytes of a file as reads see them, its synced bytes, and the pending changes."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
@@ -79,7 +78,7 @@ class Inode:
                     put(left, position, data[: random.randrange(len(data) + 1)])
             return left
         stale: set[int] = set()
-        # The device was in the middle of one sector at most; logs take each as written or not.
+        # At most one sector is torn; a log detects it as written or not.
         is_in_place = len(self.content) == len(self.durable) <= 2 * SECTOR
         torn = random.randrange(2 * len(self.pending)) if is_in_place else -1
         for index, (position, data) in enumerate(self.pending):
@@ -88,7 +87,7 @@ class Inode:
                     put(left, position, None)
                 continue
             if random.random() < 0.5:
-                # The size is on the device before the bytes are.
+                # The size may be durable before the bytes.
                 put(left, max(len(left), position + len(data)), None)
             for start in range(position - position % SECTOR, position + len(data), SECTOR):
                 if start in stale or random.random() < 0.5:
@@ -103,7 +102,7 @@ class Inode:
 
 
 def put(content: bytearray, position: int, data: bytes | None) -> None:
-    """Writes ``data``, or truncates to ``position`` where it is None; gaps are zeros."""
+    """Write ``data``, or truncate to ``position`` if it is None; gaps are zeros."""
     if data is None:
         del content[position:]
         content.extend(bytes(position - len(content)))
@@ -138,7 +137,7 @@ class CrashFile:
             self._change(size, None)
 
     def begin_sync(self, position: int, size: int, /) -> None:
-        # Any of what is not synced may be on the device at any time; nothing more is said by this.
+        # Unsynced work may reach the device at any time: this promises nothing.
         self._disk.on_boundary()
 
     def sync(self) -> None:
@@ -198,14 +197,14 @@ def apply(names: Names, change: dict[str, Inode | bool | None]) -> None:
 
 
 class CrashDisk:
-    """See the module's docstring. Paths are absolute; "/" is there."""
+    """A disk that can crash. Paths are absolute; the directory "/" exists."""
 
     def __init__(self) -> None:
         self.directories: dict[str, Directory] = {"/": Directory()}
         self.on_boundary: Callable[[], None] = lambda: None
 
     def after_crash(self, loss: Loss, random: Random) -> CrashDisk:
-        """What is left of the disk if it stops now; this one is not changed."""
+        """Return what is left of the disk if it stops now; this disk is unchanged."""
         left = CrashDisk()
         inodes: dict[int, Inode] = {}
         for path in sorted(self.directories):
@@ -228,7 +227,7 @@ class CrashDisk:
         return left
 
     def files(self) -> dict[str, bytes]:
-        """Every file by its path, as it is read."""
+        """Return the contents of all files by path."""
         return {
             join(path, name): bytes(inode.content)
             for path, directory in self.directories.items()
@@ -238,7 +237,7 @@ class CrashDisk:
 
     @classmethod
     def of(cls, files: dict[str, bytes]) -> CrashDisk:
-        """A disk that holds these files, durably."""
+        """Return a disk with these files, all durable."""
         disk = cls()
         for path, content in files.items():
             parent, name = os.path.split(path)
@@ -254,14 +253,14 @@ class CrashDisk:
         inode = directory.names.get(name)
         if inode is None:
             if not create:
-                raise StorageError(f"cannot open {path}: it is not there")
+                raise StorageError(f"cannot open {path}: no such file")
             inode = Inode()
             self._rename(directory, {name: inode})
         return CrashFile(self, path, inode, read_only)
 
     def list(self, path: str, /) -> list[str]:
         if path not in self.directories:
-            raise StorageError(f"cannot list {path}: it is not there")
+            raise StorageError(f"cannot list {path}: no such file")
         return sorted(self.directories[path].names)
 
     def rename(self, source: str, target: str, /) -> None:
@@ -269,13 +268,13 @@ class CrashDisk:
         other, new_name = self._find(target)
         assert directory is other, "renames stay in their directory"
         if name not in directory.names:
-            raise StorageError(f"cannot rename {source}: it is not there")
+            raise StorageError(f"cannot rename {source}: no such file")
         self._rename(directory, {name: GONE, new_name: directory.names[name]})
 
     def remove(self, path: str, /) -> None:
         directory, name = self._find(path)
         if name not in directory.names:
-            raise StorageError(f"cannot remove {path}: it is not there")
+            raise StorageError(f"cannot remove {path}: no such file")
         self._rename(directory, {name: GONE})
 
     def sync_directory(self, path: str, /) -> None:

@@ -1,11 +1,11 @@
-"""The proof of the disk: a workload crashed at every boundary, and bits flipped in what it left.
+"""Disk proof: crash a workload at every boundary, and flip bits in the files that it leaves.
 
     python -m tests.simulation.disk_proof --operations 500 --variants 5 --flips 10000 --seed 1
 
 At each write, sync and rename of the workload, the disk stops in each of the five ways of `Loss`,
-and what is left is opened as a restarted node would: no acknowledged record may be lost, the
-election state may not go back, the store must open. Some restarts are themselves crashed. A flipped
-bit must be refused by an error of the family, or change nothing of what the node starts with.
+and a restarted node opens what is left: no acknowledged record may be lost, the election state may
+not go back, the store must open. Some restarts crash too. A flipped bit must cause an error of the
+exception family, or change nothing that the node starts with.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from random import Random
 
 from kraft.errors import KraftError
-from kraft.raft.messages import LogSlice
+from kraft.raft.rpc import LogSlice
 from tests.simulation.disk import CrashDisk, Loss
 from tests.simulation.disk_workload import BrokenPromiseError, Workload
 
-#: One restart in so many is crashed too, at each of its boundaries.
+#: One restart in so many crashes too, at each of its boundaries.
 CRASHED_RESTARTS = 50
 
 
@@ -33,7 +33,7 @@ class CrashReport:
 
 
 def prove_crashes(seed: int, operations: int, variants: int = len(Loss)) -> CrashReport:
-    """Crashes one workload at every boundary; a `BrokenPromiseError` names the place."""
+    """Crash a workload at every boundary; a `BrokenPromiseError` names the boundary."""
     random, report = Random(seed), CrashReport()
     disk = CrashDisk()
     workload = Workload(disk, Random(seed + 1))
@@ -59,7 +59,7 @@ def prove_crashes(seed: int, operations: int, variants: int = len(Loss)) -> Cras
 
 
 def _crash_restart(workload: Workload, disk: CrashDisk, random: Random) -> int:
-    """Crashes the recovery of a crashed disk at each boundary; how often."""
+    """Crash the recovery of a crashed disk at each boundary; return their number."""
     stopped = CrashDisk.of(disk.files())
     lefts: list[CrashDisk] = []
     stopped.on_boundary = lambda: lefts.append(
@@ -86,7 +86,7 @@ def prove_flips(seed: int, flips: int, operations: int = 60) -> FlipReport:
         disk = CrashDisk()
         workload = Workload(disk, Random(random.random()))
         workload.run(operations)
-        # Killed rather than closed: what is written is there, and no more.
+        # Killed, not closed: exactly the written bytes are there.
         files = disk.files()
         expected = start_of(workload, CrashDisk.of(files))
         paths = sorted(
@@ -113,7 +113,7 @@ def prove_flips(seed: int, flips: int, operations: int = 60) -> FlipReport:
 
 
 def start_of(workload: Workload, disk: CrashDisk) -> object:
-    """All that a node starts with, and all that it would serve."""
+    """Return all that a node starts with, and all that it would serve."""
     store = workload.open(disk)
     view = store.view
     batches, offset = [], view.start_offset

@@ -1,4 +1,4 @@
-"""A node's disk at work, and what a restart may find of it.
+"""Disk workload: the operations of a node's disk, and what a restart may find.
 
 Owns a random workload over a `MetadataStore` (appends in several epochs, election states,
 truncations, snapshots made and downloaded, cleaning), and beside it a model of what was promised:
@@ -12,13 +12,12 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from kraft._core.batch import assign_offsets
-from kraft._core.disk import Disk
-from kraft._core.snapshot_file import snapshot_name
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.log.disk import Disk
+from kraft._core.snapshot.snapshot_file import snapshot_name
 from kraft.metadata.directory import METADATA_LOG
 from kraft.raft.election_state import ElectionState
-from kraft.raft.messages import LogSlice, OffsetAndEpoch
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
@@ -29,7 +28,8 @@ from kraft.raft.ready import (
     Write,
     WriteElectionState,
 )
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Record, Uuid, control
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
@@ -42,7 +42,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class BrokenPromiseError(Exception):
-    """A promise that the disk did not keep."""
+    """The disk broke a promise."""
 
 
 class Batch(NamedTuple):
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
     end_offset: int
     epoch: int
     data: bytes
-    #: The voters that a control batch names, if it does.
+    #: The voters of a control batch; None without any.
     voters: VoterSet | None = None
 
 
@@ -60,7 +60,7 @@ class Snapshot(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a log may hold: batches without a gap, from the first one's base on."""
+    """A possible content of the log: batches without gaps, from the base of the first."""
 
     start_offset: int
     batches: list[Batch]
@@ -69,10 +69,10 @@ class Held(NamedTuple):
 def voter_set(random: Random) -> VoterSet:
     ids = random.sample(range(1, 9), random.randint(1, 4))
     return VoterSet(
-        Voter(
+        VoterNode(
             ReplicaKey(id, Uuid(bytes([id]) * 16)),
             (Endpoint("CONTROLLER", f"host-{id}", 9000 + id),),
-            VersionRange(0, 1),
+            KRaftVersionRange(0, 1),
         )
         for id in sorted(ids)
     )
@@ -93,7 +93,7 @@ def snapshot_content(id: OffsetAndEpoch, voters: VoterSet | None, random: Random
 
 
 class Workload:
-    """``run`` does ``count`` operations; `check` holds a disk against what was promised."""
+    """`run` performs ``count`` operations; `check` compares a disk with the promises made."""
 
     def __init__(self, disk: Disk, random: Random, root: str = ROOT) -> None:
         self.disk = disk
@@ -102,23 +102,23 @@ class Workload:
         self.random = random
         self.static_voters = VoterSet.parse("1@localhost:9001,2@localhost:9002", "CONTROLLER")
         self.log = Held(0, [])
-        #: What the log may hold instead, while a truncation or an installation is under way.
+        #: The other possible log while a truncation or an installation is under way.
         self.other_log: Held | None = None
-        #: Records before it were acknowledged and not given up.
+        #: Records before it were acknowledged and not truncated.
         self.acknowledged = 0
         self.high_watermark = 0
         self.election = ElectionState()
         self.other_election: ElectionState | None = None
         self.snapshots: dict[OffsetAndEpoch, Snapshot] = {}
-        #: Snapshots that come or go just now.
+        #: Snapshots that are being created or removed.
         self.unsure: dict[OffsetAndEpoch, Snapshot] = {}
         self.voters: VoterSet | None = None
-        #: What `synced-offset-checkpoint` says at least: without it damage is not told from
-        #: interruption.
+        #: The least value of `synced-offset-checkpoint`: it distinguishes damage from interrupted
+        #: writes.
         self.known_synced = -1
         self.counts: dict[str, int] = {}
 
-    # -- the work
+    # -- operations
 
     def run(self, count: int) -> None:
         self._start()
@@ -130,7 +130,7 @@ class Workload:
         self._stop()
 
     def choices(self) -> list[tuple[Callable[[], None], int]]:
-        """What a node's disk does, and how often."""
+        """Return the operations of a node's disk with their weights."""
         return [
             (self._append, 55),
             (self._elect, 15),
@@ -148,7 +148,7 @@ class Workload:
         )
 
     def _start(self) -> None:
-        """Opens the store as a new process does; one before it was killed, and closed nothing."""
+        """Open the store as a new process after one that was killed."""
         self.store = self.open(self.disk)
         self._settle()
         self.known_synced = self.end_offset
@@ -157,7 +157,7 @@ class Workload:
         self.store.close()
 
     def _settle(self) -> None:
-        """Called once an operation is done, before its promises are made or given up."""
+        """Called after an operation, before its promises change."""
 
     @property
     def end_offset(self) -> int:
@@ -170,7 +170,7 @@ class Workload:
         return max((id.epoch for id in self.snapshots), default=0)
 
     def _append(self) -> None:
-        """A few appends, then one sync: group commit."""
+        """Append a few batches, then sync once (group commit)."""
         for _ in range(self.random.randint(1, 3)):
             batches = self._new_batches()
             data = b"".join(batch.data for batch in batches)
@@ -184,7 +184,7 @@ class Workload:
         offset, epoch = self.end_offset, self.last_epoch
         for _ in range(random.randint(1, 3)):
             voters = None
-            # A batch of another epoch than the one before begins it, with a LeaderChange.
+            # The first batch of an epoch is a LeaderChange.
             if epoch == 0 or epoch < self.election.epoch:
                 epoch = self.election.epoch or 1
                 records: list[Record] = [control.LeaderChange(leader_id=epoch % 3)]
@@ -223,7 +223,7 @@ class Workload:
         self.election, self.other_election = state, None
 
     def _truncate(self) -> None:
-        """Cuts at a batch above the high watermark; a new epoch comes behind it."""
+        """Truncate at a batch above the high watermark; a new epoch follows."""
         ends = [batch.base_offset for batch in self.log.batches]
         ends = [end for end in ends if end >= max(self.high_watermark, self.log.start_offset)]
         if not ends:
@@ -267,7 +267,7 @@ class Workload:
         return Snapshot(snapshot_content(id, voters, self.random), voters)
 
     def _install(self) -> None:
-        """The leader's snapshot takes the place of everything."""
+        """Replace everything by the leader's snapshot."""
         epoch = max(self.last_epoch, self.election.epoch) + 1
         id = OffsetAndEpoch(
             self.random.randint(self.high_watermark + 1, self.end_offset + 50), epoch
@@ -276,7 +276,7 @@ class Workload:
         self._download(id, snapshot)
         self.other_log = Held(id.offset, [])
         self.unsure[id] = snapshot
-        # What is not committed may go, and what is, is in the snapshot.
+        # Uncommitted records may go; the snapshot covers the committed ones.
         self.acknowledged = min(self.acknowledged, self.high_watermark)
         self.known_synced = -1
         self.unsure.update(self.snapshots)
@@ -333,7 +333,7 @@ class Workload:
         return self.store.perform(write)
 
     def _voters_at(self, log: Held, end_offset: int) -> VoterSet | None:
-        """Who votes by the log and its snapshots, as of ``end_offset``."""
+        """Return the voters of the log and its snapshots, as of ``end_offset``."""
         known = {**self.snapshots, **self.unsure}
         before = [id for id in known if id.offset <= end_offset]
         latest = max(before, default=OffsetAndEpoch(0, 0))
@@ -343,10 +343,10 @@ class Workload:
                 voters = batch.voters
         return voters
 
-    # -- the proof
+    # -- checks
 
     def check(self, disk: Disk) -> None:
-        """Opens the disk as a restarted node does. Raises `BrokenPromiseError`."""
+        """Open the disk as a restarted node does. Raises `BrokenPromiseError`."""
         known = -1
         if disk.exists(self.directory):
             known = SyncedOffset(disk, self.directory).offset
@@ -355,7 +355,7 @@ class Workload:
         except Exception as error:
             raise BrokenPromiseError(f"the store does not open: {error!r}") from error
         view = store.view
-        # An empty log behind a snapshot begins anew at each start.
+        # An empty log after a snapshot is created again at each start.
         if known < self.known_synced and view.end_offset > view.start_offset:
             raise BrokenPromiseError(f"{known} is known as synced, and {self.known_synced} was")
         found: list[bytes] = []
@@ -384,7 +384,7 @@ class Workload:
         store.close()
 
     def _held_by(self, found: list[bytes], start_offset: int) -> Held:
-        """The log of the model that the found batches are a beginning of."""
+        """Return the possible log that begins with the batches found."""
         for log in (self.log, self.other_log):
             if log is None:
                 continue

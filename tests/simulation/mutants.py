@@ -1,9 +1,9 @@
-"""``make mutants``: faults planted into the state machine and its driver, each to be caught.
+"""``make mutants``: plant faults into the state machine and its driver; the simulation finds each.
 
-Owns the list of the quorum's faults; those of the controller are in `controller_mutants`. Each is a
-small change of one rule, made in a process of its own by replacing a method; then seeds are run
-until an invariant is violated. A fault that no seed within the bound shows means that the
-simulation is blind there: the run fails.
+Here are faults of the quorum; `quorum_mutants` has more, `controller_mutants` those of the
+controller. Each changes one rule by replacing a method, in its own process; then seeds run until an
+invariant is violated. If no seed within the limit finds a fault, the simulation is blind there, and
+the command fails.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from kraft._core.epoch_cache import EpochEndOffset
+from kraft._core.log.epoch_cache import EpochEndOffset
+from kraft.raft import epoch_requests
 from kraft.raft import node as node_module
+from kraft.raft.candidate import CandidateState, ProspectiveState
+from kraft.raft.connections import Connections
 from kraft.raft.election_state import ElectionState
-from kraft.raft.elections import Elections
-from kraft.raft.following import Following
-from kraft.raft.leadership import Leading
+from kraft.raft.follower import FollowerState
+from kraft.raft.interface import Role, SnapshotRefused, Write
+from kraft.raft.leader import LeaderState
 from kraft.raft.log_view import LogView
-from kraft.raft.messages import FetchResponse, VoteRequest
 from kraft.raft.node import Node
-from kraft.raft.ready import Role, SnapshotRefused, Write
-from kraft.raft.reconfiguration import Reconfiguration
-from kraft.raft.roles import Candidacy
+from kraft.raft.outbox import Outbox
+from kraft.raft.reconfiguration import VoterChanges
+from kraft.raft.rpc import FetchResponse, VoteRequest
 from kraft.raft.state import NodeState
 from kraft.raft.voters import VoterSet
 from kraft.simulation.log_storage import CrashingFile
@@ -46,7 +48,7 @@ from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
 from tests.simulation.quorum_mutants import QUORUM_MUTANTS, SHOWN_BY_SCENARIOS
 
 SEED_LIMIT = 300
-#: A seed of a whole cluster goes through more.
+#: A seed of a whole cluster covers more.
 WHOLE_SEED_LIMIT = 60
 EVENT_LIMIT = 3000
 
@@ -58,43 +60,43 @@ def mutant(plant: Callable[[], None]) -> Callable[[], None]:
     return plant
 
 
-# -- what is durable
+# -- durability
 
 
 @mutant
 def answers_before_the_disk_has_it() -> None:
-    """KAFKA-10533: nothing waits for the sync."""
-    NodeState._send = lambda self, send, is_leaders: self._ready.to_send.append(send)  # type: ignore
+    """KAFKA-10533: no message waits for the sync."""
+    Outbox.send = lambda self, send, is_epoch_only: self.ready.to_send.append(send)  # type: ignore
 
 
 @mutant
 def fetches_reach_beyond_what_is_durable() -> None:
-    """What was handed to the disk counts as being on it, for others as well."""
-    write_append = NodeState.write_append
+    """Unsynced records count as durable."""
+    write_append = Outbox.write_append
 
-    def eager(self: NodeState, base_offset: int, end_offset: int, batches: Any) -> None:
+    def eager(self: Outbox, base_offset: int, end_offset: int, batches: Any) -> None:
         write_append(self, base_offset, end_offset, batches)
-        self.log.durable_end_offset = end_offset
+        self._log.durable_end_offset = end_offset
 
-    NodeState.write_append = eager  # type: ignore[method-assign]
+    Outbox.write_append = eager  # type: ignore[method-assign]
 
 
 @mutant
 def votes_leave_before_quorum_state_is_written() -> None:
-    send = NodeState._send
+    send = Outbox.send
 
-    def eager(self: NodeState, message: Any, is_leaders: bool) -> None:
+    def eager(self: Outbox, message: Any, is_epoch_only: bool) -> None:
         if type(message).__name__ == "SendResponse" and hasattr(message.response, "is_granted"):
-            self._ready.to_send.append(message)
+            self.ready.to_send.append(message)
         else:
-            send(self, message, is_leaders)
+            send(self, message, is_epoch_only)
 
-    NodeState._send = eager  # type: ignore[method-assign]
+    Outbox.send = eager  # type: ignore[method-assign]
 
 
 @mutant
 def the_sync_is_skipped() -> None:
-    """The driver says that all is durable, and a crash takes the last batches."""
+    """The driver reports writes as durable, and a crash removes the last batches."""
     crash = Storage.crash
 
     def losing(self: Storage, writes: list[Write], random: Random) -> None:
@@ -106,13 +108,13 @@ def the_sync_is_skipped() -> None:
 
 @mutant
 def the_disk_does_not_sync() -> None:
-    """The real log asks for a sync, and gets none (the seeds that have it)."""
+    """The sync of the real log does nothing (in the seeds that use it)."""
     CrashingFile.sync = lambda self: None  # type: ignore[method-assign]
 
 
 @mutant
 def a_torn_tail_takes_more_than_the_tail() -> None:
-    """Recovery cuts at the first batch of the last epoch (the hazard of KAFKA's row 26)."""
+    """Recovery truncates at the first batch of the last epoch."""
     crash = Storage.crash
 
     def cutting(self: Storage, writes: list[Write], random: Random) -> None:
@@ -132,30 +134,23 @@ def a_torn_tail_takes_more_than_the_tail() -> None:
 
 
 def advance_to(
-    choose: Callable[[Node, list[int]], int], *, has_own: bool = False
-) -> Callable[[Node], None]:
-    """``advance_high_watermark`` with another choice among the sorted ends of the voters."""
+    choose: Callable[[NodeState, list[int]], int], *, has_own: bool = False
+) -> Callable[[LeaderState], None]:
+    """Return an ``advance_high_watermark`` with another choice among the sorted voters' ends."""
 
-    def advance(self: Node) -> None:
-        leadership = self.leadership
-        if leadership is None:
-            return
-        ends = []
-        for voter in self.voters:
-            if voter.id == self.config.node_id:
-                continue
-            progress = leadership.replicas.get(voter.key)
-            ends.append(-1 if progress is None else progress.end_offset)
-        if self.is_voter or has_own:
+    def advance(self: LeaderState) -> None:
+        node, replicas = self.node, self.replicas
+        ends = [
+            replicas.end_offset_of(voter.key)
+            for voter in node.voters
+            if voter.id != self.config.node_id
+        ]
+        if node.is_voter or has_own:
             ends.append(self.log.durable_end_offset)
         ends.sort(reverse=True)
-        candidate = min(choose(self, ends), self.log.durable_end_offset)
-        if candidate > max(leadership.epoch_start_offset, leadership.high_watermark):
-            leadership.high_watermark = candidate
-            leadership.is_active = True
-            self.commit(candidate)
-            self.answer_waiting(is_moved=True)
-            self.note_committed(candidate)
+        candidate = min(choose(node, ends), self.log.durable_end_offset)
+        if candidate > max(self.epoch_start_offset, replicas.high_watermark):
+            self.raise_high_watermark(candidate)
 
     return advance
 
@@ -172,37 +167,36 @@ def the_high_watermark_is_one_too_high() -> None:
 
 @mutant
 def the_leader_commits_before_a_majority_has_it() -> None:
-    Leading.advance_high_watermark = advance_to(  # type: ignore[method-assign, assignment]
+    LeaderState.advance_high_watermark = advance_to(  # type: ignore[method-assign]
         lambda node, ends: ends[0]
     )
 
 
 @mutant
 def half_of_the_voters_are_enough_to_commit() -> None:
-    """Of four voters two are no majority."""
-    Leading.advance_high_watermark = advance_to(  # type: ignore[method-assign, assignment]
+    """Two of four voters are no majority."""
+    LeaderState.advance_high_watermark = advance_to(  # type: ignore[method-assign]
         lambda node, ends: ends[(len(ends) - 1) // 2]
     )
 
 
 @mutant
 def a_removed_leader_counts_itself() -> None:
-    Leading.advance_high_watermark = advance_to(  # type: ignore[method-assign, assignment]
+    LeaderState.advance_high_watermark = advance_to(  # type: ignore[method-assign]
         lambda node, ends: ends[len(node.voters) // 2], has_own=True
     )
 
 
 @mutant
 def the_high_watermark_moves_before_the_epochs_own_record() -> None:
-    """KAFKA-12619, and the reason for it: Raft's figure 8."""
-    become_leader = Leading.become_leader
+    """KAFKA-12619; the reason is figure 8 of the Raft paper."""
+    begin = LeaderState.begin
 
-    def forgetful(self: Leading, candidacy: Candidacy) -> None:
-        become_leader(self, candidacy)
-        assert self.leadership is not None
-        self.leadership.epoch_start_offset = -1
+    def forgetful(self: LeaderState) -> None:
+        begin(self)
+        self.epoch_start_offset = -1
 
-    Leading.become_leader = forgetful  # type: ignore[method-assign]
+    LeaderState.begin = forgetful  # type: ignore[method-assign]
 
 
 # -- elections
@@ -210,18 +204,18 @@ def the_high_watermark_moves_before_the_epochs_own_record() -> None:
 
 @mutant
 def votes_twice_in_an_epoch() -> None:
-    def may_grant(self: Elections, request: VoteRequest) -> bool:
-        mine = (self.log.last_epoch, self.log.end_offset)
-        return self.role is not Role.LEADER and (request.last_epoch, request.last_offset) >= mine
+    def may_grant(node: NodeState, request: VoteRequest) -> bool:
+        mine = (node.log.last_epoch, node.log.end_offset)
+        return node.role is not Role.LEADER and (request.last_epoch, request.last_offset) >= mine
 
-    Elections._may_grant = may_grant  # type: ignore[method-assign]
+    epoch_requests._may_grant = may_grant
 
 
 @mutant
 def votes_for_a_shorter_log() -> None:
-    may_grant = Elections._may_grant
+    may_grant = epoch_requests._may_grant
 
-    def lenient(self: Elections, request: VoteRequest) -> bool:
+    def lenient(node: NodeState, request: VoteRequest) -> bool:
         longest = VoteRequest(
             request.cluster_id,
             request.epoch,
@@ -231,25 +225,24 @@ def votes_for_a_shorter_log() -> None:
             1 << 60,
             request.is_pre_vote,
         )
-        return may_grant(self, longest)
+        return may_grant(node, longest)
 
-    Elections._may_grant = lenient  # type: ignore[method-assign]
+    epoch_requests._may_grant = lenient
 
 
 @mutant
 def pre_votes_count_as_votes() -> None:
-    become_candidate = Elections.become_candidate
+    win = ProspectiveState.win
 
-    def hasty(self: Elections) -> None:
-        granted = set(self.candidacy.granted) if self.candidacy is not None else set()
-        become_candidate(self)
-        if self.role is Role.CANDIDATE and self.candidacy is not None:
-            for id in sorted(granted):
-                self.candidacy.record(id, True)
-            if self.candidacy.is_won():
-                self.become_leader(self.candidacy)
+    def hasty(self: ProspectiveState) -> None:
+        win(self)
+        candidate = self.node.role_state
+        if isinstance(candidate, CandidateState):
+            for id in sorted(self.election.granted):
+                candidate.election.record(id, True)
+            candidate.begin()
 
-    Elections.become_candidate = hasty  # type: ignore[method-assign]
+    ProspectiveState.win = hasty  # type: ignore[method-assign]
 
 
 @mutant
@@ -258,7 +251,7 @@ def half_of_the_voters_are_enough_to_elect() -> None:
 
 
 def start_with(change: Callable[[ElectionState, LogView], ElectionState]) -> None:
-    """Nodes begin with something else than what their disk says."""
+    """Start nodes with another election state than that of their disk."""
     begin = Node.__init__
 
     def forgetful(
@@ -287,8 +280,9 @@ def a_restarted_leader_leads_on() -> None:
     def resume(self: Node, election: ElectionState) -> None:
         start(self, election)
         if self.role is Role.RESIGNED:
-            self.role = Role.CANDIDATE
-            self.become_leader(Candidacy(self.voters, is_pre_vote=False))
+            self.start_role(Role.CANDIDATE)
+            assert isinstance(self.role_state, CandidateState)
+            self.role_state.win()
 
     Node._start = resume  # type: ignore[method-assign]
 
@@ -296,29 +290,28 @@ def a_restarted_leader_leads_on() -> None:
 @mutant
 def an_isolated_leader_leads_on() -> None:
     """KAFKA-15489."""
-    poll = node_module._POLLS[Role.LEADER]
+    poll = LeaderState.poll
 
-    def for_ever(self: Node) -> None:
-        assert self.leadership is not None
-        self.leadership.check_quorum_deadline_ms = self.now_ms + 1e9
+    def for_ever(self: LeaderState) -> None:
+        self.replicas.check_quorum_deadline_ms = self.node.now_ms + 1e9
         poll(self)
 
-    node_module._POLLS[Role.LEADER] = for_ever
+    LeaderState.poll = for_ever  # type: ignore[method-assign]
 
 
 @mutant
 def a_lost_election_is_never_tried_again() -> None:
-    node_module._POLLS[Role.CANDIDATE] = Node.send_vote_requests
+    CandidateState.poll = CandidateState.send_vote_requests  # type: ignore[method-assign]
 
 
 @mutant
 def a_lost_request_is_waited_for_for_ever() -> None:
-    NodeState.give_up_late_requests = lambda self: None  # type: ignore[method-assign]
+    Connections.give_up_late = lambda self, now_ms: None  # type: ignore[method-assign]
 
 
 @mutant
 def a_refused_snapshot_is_waited_for_for_ever() -> None:
-    """As if the disk were still at it: nothing is fetched any more."""
+    """The node waits for the installation and fetches nothing."""
     node_module._HANDLERS[SnapshotRefused] = lambda self, event: None
 
 
@@ -342,7 +335,7 @@ def the_epoch_cache_is_not_truncated() -> None:
 
 @mutant
 def truncation_goes_below_the_high_watermark() -> None:
-    """KAFKA-12460: the whole last epoch goes instead of what diverges."""
+    """KAFKA-12460: a truncation removes the whole last epoch."""
 
     def truncate_log(self: NodeState, end_offset: int) -> None:
         log = self.log
@@ -357,7 +350,7 @@ def truncation_goes_below_the_high_watermark() -> None:
 
 @mutant
 def divergence_is_not_noticed() -> None:
-    """A leader answers with what comes next, whatever the fetcher's last epoch was."""
+    """A leader ignores the last epoch of the fetch."""
     LogView.end_offset_for_epoch = (  # type: ignore[method-assign]
         lambda self, epoch: EpochEndOffset(epoch, 1 << 60)
     )
@@ -365,7 +358,7 @@ def divergence_is_not_noticed() -> None:
 
 @mutant
 def a_follower_does_not_truncate() -> None:
-    Following._truncate_to_common_end = (  # type: ignore[method-assign]
+    FollowerState._truncate_to_common_end = (  # type: ignore[method-assign]
         lambda self, diverging: True
     )
 
@@ -400,15 +393,16 @@ def the_voters_of_a_snapshot_are_not_taken_over() -> None:
 
 @mutant
 def a_download_takes_chunks_in_any_order() -> None:
-    take = Following.handle_fetch_snapshot_response
+    take = FollowerState.handle_fetch_snapshot_response
 
-    def lax(self: Following, source: int, request: Any, response: Any) -> None:
-        if self.download is not None and len(response.data):
-            self.download.position = response.position = request.position + 1
+    def lax(self: FollowerState, source: int, request: Any, response: Any) -> None:
+        download = self.node.download
+        if download is not None and len(response.data):
+            download.position = response.position = request.position + 1
             request.position = response.position
         take(self, source, request, response)
 
-    Following.handle_fetch_snapshot_response = lax  # type: ignore[method-assign]
+    FollowerState.handle_fetch_snapshot_response = lax  # type: ignore[method-assign]
 
 
 @mutant
@@ -430,15 +424,11 @@ def the_log_start_goes_past_the_snapshot() -> None:
 
 @mutant
 def two_voter_changes_at_once() -> None:
-    Reconfiguration._begin_change = (  # type: ignore[method-assign]
-        lambda self, change: setattr(self.leadership, "change", change)
+    VoterChanges._begin_change = (  # type: ignore[method-assign]
+        lambda self, change: setattr(self, "change", change)
     )
-    Reconfiguration._change_gate = (  # type: ignore[method-assign]
-        lambda self, level: (
-            (0, None)
-            if self.leadership is not None and self.log.kraft_version >= level
-            else (6, None)
-        )
+    VoterChanges._change_gate = (  # type: ignore[method-assign]
+        lambda self, level: (0, None) if self._log.kraft_version >= level else (6, None)
     )
 
 
@@ -456,7 +446,7 @@ def truncated_voters_stay_in_force() -> None:
 
 @mutant
 def new_voters_count_once_they_are_committed() -> None:
-    """KIP-853: a voter set holds from the moment that it is in the log."""
+    """KIP-853: a voter set is in force from the moment it is in the log."""
 
     def voters(self: LogView) -> VoterSet:
         for at in reversed(self._voters):
@@ -469,16 +459,16 @@ def new_voters_count_once_they_are_committed() -> None:
 
 @mutant
 def any_candidate_is_told_what_is_not_committed() -> None:
-    """The high watermark that a leader tells is its log's end."""
-    answer = Leading._answer_fetch
+    """A leader sends its log end as the high watermark."""
+    answer = LeaderState._answer_fetch
 
-    def boasting(self: Leading, *given: Any, **named: Any) -> FetchResponse:
+    def boasting(self: LeaderState, *given: Any, **named: Any) -> FetchResponse:
         response = answer(self, *given, **named)
         if response.error == 0:
             response.high_watermark = self.log.durable_end_offset
         return response
 
-    Leading._answer_fetch = boasting  # type: ignore[method-assign]
+    LeaderState._answer_fetch = boasting  # type: ignore[method-assign]
 
 
 MUTANTS |= QUORUM_MUTANTS
@@ -491,7 +481,7 @@ SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 
 
 def scenario_that_fails() -> str | None:
-    """Run every script of `tests/scenarios`; return the name of the first that fails."""
+    """Run the scripts of `tests/scenarios`; return the name of the first that fails."""
     for path in sorted(SCENARIOS.glob("*.txt")):
         with TemporaryDirectory() as workspace:
             try:
@@ -502,19 +492,19 @@ def scenario_that_fails() -> str | None:
 
 
 class Caught(NamedTuple):
-    """How a mutant was found out; ``invariant`` is None where it was not."""
+    """How the simulation found a mutant; ``invariant`` is None if it did not."""
 
     name: str
     invariant: str | None
     seed: int
     event: int
     seconds: float
-    #: What the seed shrinks to, where that was asked for.
+    #: The minimised seed, if requested.
     shrunk: Shrunk | None = None
 
     @property
     def how(self) -> str | None:
-        """The invariant, and where it was violated unless a scenario showed it."""
+        """The invariant, with seed and event unless a scenario found the mutant."""
         if self.invariant is None or not self.event:
             return self.invariant
         return f"{self.invariant} (seed {self.seed}, event {self.event})"
@@ -536,7 +526,7 @@ class Caught(NamedTuple):
 def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
     """Plant the fault in this process, and run seeds until an invariant is violated.
 
-    What no seed is likely to show in this time is shown by a scenario.
+    A scenario finds a mutant that no seed is likely to find in this time.
     """
     is_of_the_quorum = name in MUTANTS
     kind = QUORUM if is_of_the_quorum else CONTROLLERS
@@ -551,7 +541,7 @@ def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
         if outcome.violation is not None:
             invariant: str | None = outcome.violation.invariant
             if invariant == "no_exception_escapes":
-                # The mutant no longer fits the code that it changes: that proves nothing.
+                # The mutant does not fit the code that it changes: that proves nothing.
                 print(f"{name}: {outcome.violation}", file=sys.stderr)
                 invariant = None
             seconds = perf_counter() - start
@@ -563,14 +553,14 @@ def hunt(name: str, is_shrunk: bool = False, first: int = 0) -> Caught:
 def main() -> int:
     every = [*MUTANTS, *CONTROLLER_MUTANTS]
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=every, help="these alone")
+    parser.add_argument("--only", nargs="*", choices=every, help="run these mutants only")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--shrink", action="store_true", help="the seeds that show them, too")
+    parser.add_argument("--shrink", action="store_true", help="minimise the seeds that find them")
     given = parser.parse_args()
     names = given.only or every
     start = perf_counter()
-    # One process a mutant: what is planted is never taken back.
+    # One process a mutant: a planted fault is never removed.
     context = multiprocessing.get_context("fork")
     with context.Pool(min(given.jobs, len(names)), maxtasksperchild=1) as pool:
         caught = pool.map(partial(hunt, is_shrunk=given.shrink), names, chunksize=1)

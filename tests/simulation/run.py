@@ -1,10 +1,8 @@
-"""``make simulate``, ``make simulate-controllers``: many seeds over all cores, one line that sums
-them up.
+"""``make simulate``, ``make simulate-controllers``: run many seeds on all cores, print their sum.
 
-Owns what a run of a certain size must have gone through, and the command of the Makefile around the
-sweep that the package has (``kraft.simulation.seeds``). Exits with 1 where an invariant was
-violated, or where something that must happen in a run of this size never did: a simulation in which
-no leader crashes proves nothing about leaders that crash.
+The command adds to the sweeps of ``kraft.simulation.seeds`` the events that must occur in a run of
+a certain size. The exit code is 1 if an invariant was violated, or if such an event never occurred:
+a simulation in which no leader crashes proves nothing about crashes of leaders.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ from time import perf_counter
 from typing import NamedTuple
 
 from kraft.cli.output import progress
-from kraft.simulation.replays import CONTROLLERS, QUORUM, Kind, Replay
-from kraft.simulation.scenario import Outcome
-from kraft.simulation.seeds import LAST_LINES, MOST_OF_A_LINE, Summary, run_locally
+from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay, SimulationKind
+from kraft.simulation.scenario import RunOutcome
+from kraft.simulation.seeds import LAST_LINES, MAX_LINE_LENGTH, SeedSummary, run_locally
 
-#: What must have happened; the names are those of `Cluster.counts`.
+#: Events that must occur; the names are those of `SimulatedCluster.counts`.
 MUST_HAPPEN = (
     "elections",
     "became_prospective",
@@ -73,7 +71,7 @@ MUST_HAPPEN = (
     "resign_requests",
     "check_quorum_resignations",
 )
-#: The same of whole clusters, with controllers, brokers and clients.
+#: The same for whole clusters, with controllers, brokers and clients.
 MUST_HAPPEN_WITH_CONTROLLERS = (
     "elections",
     "commits",
@@ -130,15 +128,15 @@ MUST_HAPPEN_WITH_CONTROLLERS = (
 
 
 class Mode(NamedTuple):
-    """What the Makefile calls a kind of simulation, and what it has to go through."""
+    """A kind of simulation, its make target, and the events that must occur."""
 
     target: str
-    kind: Kind
+    kind: SimulationKind
     must_happen: tuple[str, ...]
-    #: Below this many events in all, some of it may not have happened yet.
+    #: In runs with fewer events, some of them may not occur.
     enough_events: int
 
-    def never_happened(self, summary: Summary) -> list[str]:
+    def never_happened(self, summary: SeedSummary) -> list[str]:
         if summary.events < self.enough_events:
             return []
         return [name for name in self.must_happen if not summary.counts[name]]
@@ -148,10 +146,10 @@ ALONE = Mode("simulate", QUORUM, MUST_HAPPEN, 2_000_000)
 WHOLE = Mode("simulate-controllers", CONTROLLERS, MUST_HAPPEN_WITH_CONTROLLERS, 700_000)
 
 
-def explain(outcome: Outcome, event_limit: int, mode: Mode = ALONE) -> str:
-    """A violation with the last lines before it, and how to see it again."""
+def explain(outcome: RunOutcome, event_limit: int, mode: Mode = ALONE) -> str:
+    """Format a violation with the last lines of its trace and the command that replays it."""
     lines = [f"the last {LAST_LINES} of {len(outcome.lines)} lines:"]
-    lines += [line[:MOST_OF_A_LINE] for line in outcome.lines[-LAST_LINES:]]
+    lines += [line[:MAX_LINE_LENGTH] for line in outcome.lines[-LAST_LINES:]]
     lines.append(f"seed {outcome.seed}, event {outcome.events}: {outcome.violation}")
     lines.append(f"again: make {mode.target} SEED={outcome.seed} EVENTS={event_limit}")
     again = f"{mode.kind.name}:{outcome.seed}:{event_limit}"
@@ -162,7 +160,7 @@ def explain(outcome: Outcome, event_limit: int, mode: Mode = ALONE) -> str:
 def run_many(
     seeds: range, event_limit: int, jobs: int, *, as_json: bool, mode: Mode = ALONE
 ) -> int:
-    summary = Summary(mode.kind)
+    summary = SeedSummary(mode.kind)
     start = perf_counter()
     with progress("simulating", len(seeds), shown=not as_json) as advance:
         try:
@@ -206,15 +204,19 @@ def run_one(seed: int, event_limit: int, *, is_whole: bool, mode: Mode = ALONE) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--events", type=int, default=10_000, help="at least, of each seed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", action="store_true", help="figures and all counts as JSON")
-    parser.add_argument("--seed", type=int, help="replay this one, with its trace")
-    parser.add_argument("--whole", action="store_true", help="with --seed: every line of the trace")
+    parser.add_argument("--seeds", type=int, default=2000, help="number of seeds (default 2000)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (default 0)")
     parser.add_argument(
-        "--controllers", action="store_true", help="whole clusters: controllers, brokers, clients"
+        "--events", type=int, default=10_000, help="events of a seed at least (default 10000)"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", action="store_true", help="print figures and all counts as JSON")
+    parser.add_argument("--seed", type=int, help="replay this seed, with its trace")
+    parser.add_argument("--whole", action="store_true", help="with --seed: print the whole trace")
+    parser.add_argument(
+        "--controllers",
+        action="store_true",
+        help="simulate whole clusters: controllers, brokers, clients",
     )
     given = parser.parse_args()
     mode = WHOLE if given.controllers else ALONE

@@ -1,4 +1,4 @@
-"""The proof of the disk at the size of a commit, and faults planted to show that it can fail."""
+"""The disk proof in the size of CI, and planted faults that it must find."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def nothing(*arguments: Any) -> None:
 
 
 def acknowledge_without_sync(store: MetadataStore) -> None:
-    """The store says that it synced, and did not."""
+    """The store reports a sync that it did not do."""
 
 
 def cut_before_it_has_a_name(store: MetadataStore, id: Any) -> Any:
-    """The log is emptied first, and the snapshot that replaces it is put in place then."""
+    """The log is emptied before the snapshot that replaces it is renamed."""
     store._synced_offset.lower_to(0, -1)
     store.log.truncate_fully_and_start_at(id.offset)
     snapshot = store._snapshots.finish_download(id)
@@ -64,7 +64,7 @@ def lower_one_slot(self: SyncedOffset, offset: int, epoch: int) -> None:
 
 
 def rename_without_sync(self: SnapshotFiles, id: Any) -> Any:
-    """The download has its name, and a crash may take that back."""
+    """The rename of the download is not synced, and a crash may undo it."""
     sync_directory = self._disk.sync_directory
     self._disk.sync_directory = nothing  # type: ignore[method-assign]
     try:
@@ -101,7 +101,8 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 
 
 def prove_crashes_of_some_seeds() -> None:
-    for seed in range(1, 6):
+    # Seed 3 finds every planted fault within seconds; the others take 10 s where they find none.
+    for seed in (3, 1, 2, 4, 5):
         prove_crashes(seed, operations=150)
 
 
@@ -124,7 +125,7 @@ def test_the_proof_finds_epochs_that_are_not_checked(monkeypatch: pytest.MonkeyP
         prove_flips_of_some_seeds()
 
 
-def test_the_proof_finds_a_damaged_end_that_is_taken_for_torn(
+def test_the_proof_finds_a_damaged_end_that_is_treated_as_torn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(SyncedOffset, "_read_slot", nothing)

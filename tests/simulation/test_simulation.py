@@ -1,4 +1,4 @@
-"""The simulator itself: it replays, it goes through what it says, and its checks can fail."""
+"""The simulator: replays are exact, seeds cover the main events, and each check can fail."""
 
 import hashlib
 import json
@@ -11,10 +11,9 @@ from random import Random
 
 import pytest
 
-from kraft._core.batch import BatchBuilder
+from kraft._core.bytes.batch import BatchBuilder
 from kraft.raft.election_state import ElectionState
-from kraft.raft.messages import FetchRequest, LogSlice, OffsetAndEpoch, VoteRequest
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     InstallSnapshot,
     Role,
@@ -23,16 +22,17 @@ from kraft.raft.ready import (
     TruncateLog,
     WriteElectionState,
 )
-from kraft.raft.voters import ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.rpc import FetchRequest, LogSlice, OffsetAndEpoch, VoteRequest
+from kraft.raft.voters import KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid
 from kraft.records.batches import encode_control_records
-from kraft.simulation.cluster import Cluster
-from kraft.simulation.history import Entry, History, Violation
+from kraft.simulation.batch_tree import BatchTree, Entry, Violation
+from kraft.simulation.cluster import SimulatedCluster
 from kraft.simulation.log_storage import LogStorage
 from kraft.simulation.machine import Machine
 from kraft.simulation.replays import QUORUM
 from kraft.simulation.scenario import Phases, build, run_seed
-from kraft.simulation.seeds import Summary
+from kraft.simulation.seeds import SeedSummary
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
 from tests.simulation import mutants, run
 
@@ -53,13 +53,13 @@ def test_a_seed_replays_to_the_same_trace(seed: int) -> None:
     assert trace_digest(seed, 600) != trace_digest(seed + 1, 600)
 
 
-def test_a_trace_does_not_change_what_happens() -> None:
-    told, untold = run_seed(5, 800, is_traced=True), run_seed(5, 800)
-    assert told.digest == untold.digest
-    assert len(told.lines) >= told.events
+def test_tracing_does_not_change_the_run() -> None:
+    traced, untraced = run_seed(5, 800, is_traced=True), run_seed(5, 800)
+    assert traced.digest == untraced.digest
+    assert len(traced.lines) >= traced.events
 
 
-def test_the_hash_seed_of_the_process_does_not_show() -> None:
+def test_the_hash_seed_of_the_process_has_no_effect() -> None:
     script = (
         "from tests.simulation.test_simulation import trace_digest;"
         "print([trace_digest(seed, 600) for seed in (3, 11)])"
@@ -79,7 +79,7 @@ def test_the_hash_seed_of_the_process_does_not_show() -> None:
     assert len(printed) == 1
 
 
-def test_a_few_seeds_pass_and_go_through_much() -> None:
+def test_a_few_seeds_pass_and_cover_the_main_events() -> None:
     counts: Counter[str] = Counter()
     for seed in range(20):
         outcome = run_seed(seed, 3000)
@@ -90,8 +90,8 @@ def test_a_few_seeds_pass_and_go_through_much() -> None:
         assert counts[name], name
 
 
-def test_replaying_a_violation_tells_how_it_came_about() -> None:
-    """The command shows the last lines, the invariant, and how to see it again."""
+def test_a_replayed_violation_prints_its_trace() -> None:
+    """The command prints the last lines, the invariant, and the replay."""
     outcome = run_seed(5, 300, is_traced=True)
     outcome.violation = Violation("logs_match", "they do not")
     text = run.explain(outcome, 300)
@@ -100,15 +100,15 @@ def test_replaying_a_violation_tells_how_it_came_about() -> None:
     assert outcome.lines[-1][:100] in text
 
 
-def test_what_never_happened_fails_a_run_that_is_large_enough() -> None:
+def test_a_large_run_fails_if_an_event_never_happens() -> None:
     counts = Counter({name: 1 for name in run.MUST_HAPPEN if name != "leader_crashes"})
-    summary = Summary(QUORUM, seeds=1, events=run.ALONE.enough_events, counts=counts)
+    summary = SeedSummary(QUORUM, seeds=1, events=run.ALONE.enough_events, counts=counts)
     assert run.ALONE.never_happened(summary) == ["leader_crashes"]
     summary.events -= 1
     assert run.ALONE.never_happened(summary) == []
 
 
-def test_a_run_of_many_seeds_tells_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_many_seeds_prints_its_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.run_many(range(3, 7), 400, 1, as_json=True) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (figures["seeds"], figures["violations"]) == (4, [])
@@ -131,7 +131,7 @@ def test_a_run_of_many_seeds_tells_its_figures(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_a_planted_fault_is_caught(name: str) -> None:
-    """In a process of its own, as what is planted is never taken back."""
+    """In its own process, as a planted fault is never removed."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation.mutants", "--only", name, "--jobs", "1"],
         cwd=ROOT,
@@ -147,7 +147,7 @@ def test_there_are_enough_planted_faults() -> None:
     assert len(mutants.MUTANTS) >= 12
 
 
-# -- violations made by hand
+# -- violations by hand
 
 
 def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
@@ -158,8 +158,8 @@ def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    """Three voters and more, all up, with something committed and nothing on its way."""
+def cluster() -> SimulatedCluster:
+    """Return a cluster of at least three voters, all up, with committed batches and idle."""
     cluster, faults = build(next(seed for seed in range(99) if voter_count(seed) == 3))
     Phases(cluster, faults, 1).start()
     cluster.run()
@@ -172,13 +172,13 @@ def voter_count(seed: int) -> int:
     return len(static) if static.ids and len(machines) == 3 else 0
 
 
-def leader_of(cluster: Cluster) -> Machine:
+def leader_of(cluster: SimulatedCluster) -> Machine:
     leader = cluster.leader()
     assert leader is not None
     return leader
 
 
-def follower_of(cluster: Cluster) -> Machine:
+def follower_of(cluster: SimulatedCluster) -> Machine:
     return next(it for it in cluster.machines.values() if it.role is Role.FOLLOWER)
 
 
@@ -186,7 +186,7 @@ def violated(error: pytest.ExceptionInfo[Violation]) -> str:
     return error.value.invariant
 
 
-def test_two_leaders_of_an_epoch_are_noticed(cluster: Cluster) -> None:
+def test_two_leaders_of_an_epoch_are_noticed(cluster: SimulatedCluster) -> None:
     leader, follower = leader_of(cluster), follower_of(cluster)
     change = RoleChange(Role.LEADER, leader.epoch, follower.id)
     with pytest.raises(Violation) as error:
@@ -194,7 +194,7 @@ def test_two_leaders_of_an_epoch_are_noticed(cluster: Cluster) -> None:
     assert violated(error) == "at_most_one_leader_per_epoch"
 
 
-def test_an_epoch_that_goes_back_is_noticed(cluster: Cluster) -> None:
+def test_an_epoch_that_goes_back_is_noticed(cluster: SimulatedCluster) -> None:
     follower = follower_of(cluster)
     with pytest.raises(Violation) as error:
         cluster.checks.role_changed(follower, RoleChange(Role.UNATTACHED, follower.epoch - 1, -1))
@@ -204,7 +204,7 @@ def test_an_epoch_that_goes_back_is_noticed(cluster: Cluster) -> None:
     assert violated(error) == "epoch_never_goes_back"
 
 
-def test_a_leader_without_what_is_committed_is_noticed(cluster: Cluster) -> None:
+def test_a_leader_without_what_is_committed_is_noticed(cluster: SimulatedCluster) -> None:
     follower = follower_of(cluster)
     follower.storage._keep(len(follower.storage.entries) - 1)
     with pytest.raises(Violation) as error:
@@ -214,7 +214,7 @@ def test_a_leader_without_what_is_committed_is_noticed(cluster: Cluster) -> None
     assert violated(error) == "leader_has_all_committed"
 
 
-def test_a_high_watermark_that_goes_back_is_noticed(cluster: Cluster) -> None:
+def test_a_high_watermark_that_goes_back_is_noticed(cluster: SimulatedCluster) -> None:
     leader = leader_of(cluster)
     with pytest.raises(Violation) as error:
         cluster.checks.committed(leader, leader.high_watermark - 1)
@@ -222,7 +222,7 @@ def test_a_high_watermark_that_goes_back_is_noticed(cluster: Cluster) -> None:
 
 
 def append(machine: Machine, *values: bytes, epoch: int | None = None) -> Entry:
-    """Puts a batch on the machine's disk, behind the node's back."""
+    """Append a batch to the machine's disk without its node."""
     storage = machine.storage
     base_offset = storage.end_offset
     data = batch(base_offset, machine.epoch if epoch is None else epoch, *values)
@@ -231,7 +231,7 @@ def append(machine: Machine, *values: bytes, epoch: int | None = None) -> Entry:
     return storage.last
 
 
-def test_a_commit_without_a_majority_is_noticed(cluster: Cluster) -> None:
+def test_a_commit_without_a_majority_is_noticed(cluster: SimulatedCluster) -> None:
     leader = leader_of(cluster)
     entry = append(leader, b"alone")
     with pytest.raises(Violation) as error:
@@ -239,7 +239,9 @@ def test_a_commit_without_a_majority_is_noticed(cluster: Cluster) -> None:
     assert violated(error) == "majority_holds_committed"
 
 
-def test_a_majority_that_has_not_heard_of_the_epoch_does_not_count(cluster: Cluster) -> None:
+def test_a_majority_that_does_not_know_the_epoch_does_not_count(
+    cluster: SimulatedCluster,
+) -> None:
     leader = leader_of(cluster)
     entry = append(leader, b"x")
     for other in cluster.machines.values():
@@ -251,7 +253,7 @@ def test_a_majority_that_has_not_heard_of_the_epoch_does_not_count(cluster: Clus
     assert violated(error) == "majority_holds_committed"
 
 
-def test_a_follower_that_commits_first_is_noticed(cluster: Cluster) -> None:
+def test_a_follower_that_commits_first_is_noticed(cluster: SimulatedCluster) -> None:
     follower = follower_of(cluster)
     entry = append(follower, b"x")
     with pytest.raises(Violation) as error:
@@ -259,7 +261,7 @@ def test_a_follower_that_commits_first_is_noticed(cluster: Cluster) -> None:
     assert violated(error) == "majority_holds_committed"
 
 
-def test_a_commit_of_an_earlier_epoch_alone_is_noticed(cluster: Cluster) -> None:
+def test_a_commit_of_an_earlier_epoch_alone_is_noticed(cluster: SimulatedCluster) -> None:
     leader = leader_of(cluster)
     for machine in cluster.machines.values():
         entry = append(machine, b"x", epoch=leader.epoch)
@@ -269,7 +271,7 @@ def test_a_commit_of_an_earlier_epoch_alone_is_noticed(cluster: Cluster) -> None
     assert violated(error) == "high_watermark_waits_for_the_epoch"
 
 
-def test_a_high_watermark_within_a_batch_is_noticed(cluster: Cluster) -> None:
+def test_a_high_watermark_within_a_batch_is_noticed(cluster: SimulatedCluster) -> None:
     leader = leader_of(cluster)
     entry = append(leader, b"x", b"y")
     with pytest.raises(Violation) as error:
@@ -277,7 +279,7 @@ def test_a_high_watermark_within_a_batch_is_noticed(cluster: Cluster) -> None:
     assert violated(error) == "high_watermark_at_batch_end"
 
 
-def test_what_is_said_before_it_is_on_disk_is_noticed(cluster: Cluster) -> None:
+def test_messages_before_their_write_are_noticed(cluster: SimulatedCluster) -> None:
     leader, follower = leader_of(cluster), follower_of(cluster)
     checks, end_offset = cluster.checks, follower.storage.end_offset
     replica, epoch = follower.config.replica, follower.epoch
@@ -295,7 +297,7 @@ def test_what_is_said_before_it_is_on_disk_is_noticed(cluster: Cluster) -> None:
     assert violated(error) == "durable_before_visible"
 
 
-def test_a_second_vote_is_noticed(cluster: Cluster) -> None:
+def test_a_second_vote_is_noticed(cluster: SimulatedCluster) -> None:
     follower, epoch = follower_of(cluster), 99
     first, second = (it.config.replica for it in list(cluster.machines.values())[:2])
     request = VoteRequest("c", epoch, first, None, 1, 1)
@@ -316,22 +318,22 @@ def test_a_vote_that_is_forgotten_on_disk_is_noticed() -> None:
     assert violated(error) == "vote_once_per_epoch"
 
 
-def test_a_leader_that_loads_a_snapshot_is_noticed(cluster: Cluster) -> None:
+def test_a_leader_that_loads_a_snapshot_is_noticed(cluster: SimulatedCluster) -> None:
     with pytest.raises(Violation) as error:
         cluster.checks.writes(leader_of(cluster), [InstallSnapshot(OffsetAndEpoch(3, 1))])
     assert violated(error) == "leader_never_loads_a_snapshot"
 
 
-def test_a_leader_that_nobody_hears_and_that_leads_on_is_noticed(cluster: Cluster) -> None:
+def test_an_isolated_leader_that_does_not_resign_is_noticed(cluster: SimulatedCluster) -> None:
     leader = leader_of(cluster)
-    cluster.checks.is_heard(leader, cluster.now)
-    cluster.checks.is_heard(leader, cluster.now + 5000.0)
+    cluster.checks.check_quorum(leader, cluster.now)
+    cluster.checks.check_quorum(leader, cluster.now + 5000.0)
     with pytest.raises(Violation) as error:
-        cluster.checks.is_heard(leader, cluster.now + 7000.0)
+        cluster.checks.check_quorum(leader, cluster.now + 7000.0)
     assert violated(error) == "an_isolated_leader_resigns"
 
 
-def test_no_commit_after_the_faults_have_stopped_is_noticed(cluster: Cluster) -> None:
+def test_no_commit_after_the_faults_have_stopped_is_noticed(cluster: SimulatedCluster) -> None:
     for one in cluster.machines:
         cluster.blocked |= {(one, other) for other in cluster.machines if other != one}
     cluster.is_over = False
@@ -341,7 +343,7 @@ def test_no_commit_after_the_faults_have_stopped_is_noticed(cluster: Cluster) ->
     assert violated(error) == "commit_within_10_seconds"
 
 
-def test_a_node_that_stays_behind_is_noticed(cluster: Cluster) -> None:
+def test_a_node_that_stays_behind_is_noticed(cluster: SimulatedCluster) -> None:
     straggler = follower_of(cluster)
     cluster.blocked |= {(other, straggler.id) for other in cluster.machines}
     cluster.is_over = False
@@ -356,12 +358,12 @@ def test_a_node_that_stays_behind_is_noticed(cluster: Cluster) -> None:
 
 
 def empty_storage() -> Storage:
-    return Storage(1, History(None, 0), VoterSet())
+    return Storage(1, BatchTree(None, 0), VoterSet())
 
 
 def test_logs_that_do_not_match_are_noticed() -> None:
-    history = History(None, 0)
-    one, other = Storage(1, history, VoterSet()), Storage(2, history, VoterSet())
+    tree = BatchTree(None, 0)
+    one, other = Storage(1, tree, VoterSet()), Storage(2, tree, VoterSet())
     one.perform(AppendBatches(0, 1, batch(0, 1, b"a")))
     with pytest.raises(Violation) as error:
         other.perform(AppendBatches(0, 1, batch(0, 1, b"b")))
@@ -381,10 +383,10 @@ def test_a_gap_is_noticed() -> None:
     assert violated(error) == "logs_match"
 
 
-def test_a_truncated_commit_is_noticed_where_its_epoch_is_known() -> None:
+def test_a_truncated_commit_is_noticed_if_the_node_knows_its_epoch() -> None:
     storage = empty_storage()
     storage.perform(AppendBatches(0, 1, batch(0, 1)))
-    storage.history.commit(storage.last, 2)
+    storage.tree.commit(storage.last, 2)
     storage.perform(WriteElectionState(2, 2, -1, None, 0))
     with pytest.raises(Violation) as error:
         storage.perform(TruncateLog(0))
@@ -394,26 +396,27 @@ def test_a_truncated_commit_is_noticed_where_its_epoch_is_known() -> None:
 def test_a_follower_of_an_older_leader_may_truncate_what_it_never_acknowledged() -> None:
     storage = empty_storage()
     storage.perform(AppendBatches(0, 1, batch(0, 1)))
-    storage.history.commit(storage.last, 3)
+    storage.tree.commit(storage.last, 3)
     storage.perform(WriteElectionState(2, 2, -1, None, 0))
     storage.perform(TruncateLog(0))
     assert storage.end_offset == 0
 
 
 def test_another_commit_at_the_same_offset_is_noticed() -> None:
-    history = History(None, 0)
-    one, other = Storage(1, history, VoterSet()), Storage(2, history, VoterSet())
+    tree = BatchTree(None, 0)
+    one, other = Storage(1, tree, VoterSet()), Storage(2, tree, VoterSet())
     one.perform(AppendBatches(0, 1, batch(0, 1)))
     other.perform(AppendBatches(0, 1, batch(0, 2)))
-    history.commit(one.last, 1)
+    tree.commit(one.last, 1)
     with pytest.raises(Violation) as error:
-        history.commit(other.last, 2)
+        tree.commit(other.last, 2)
     assert violated(error) == "committed_never_lost_or_changed"
 
 
 def voters(*ids: int) -> VoterSet:
     return VoterSet(
-        Voter(ReplicaKey(id, Uuid(bytes([1, *[0] * 14, id]))), (), VersionRange(0, 1)) for id in ids
+        VoterNode(ReplicaKey(id, Uuid(bytes([1, *[0] * 14, id]))), (), KRaftVersionRange(0, 1))
+        for id in ids
     )
 
 
@@ -424,30 +427,30 @@ def change_voters(storage: Storage, *ids: int) -> None:
 
 
 def test_two_voter_changes_at_once_are_noticed() -> None:
-    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    storage = Storage(1, BatchTree(voters(1, 2, 3), 1), VoterSet())
     with pytest.raises(Violation) as error:
         change_voters(storage, 1)
     assert violated(error) == "one_voter_change_at_a_time"
 
 
 def test_a_voter_change_before_the_last_is_committed_is_noticed() -> None:
-    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    storage = Storage(1, BatchTree(voters(1, 2, 3), 1), VoterSet())
     change_voters(storage, 1, 2)
     with pytest.raises(Violation) as error:
         change_voters(storage, 1, 2, 4)
     assert violated(error) == "one_voter_change_at_a_time"
 
-    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    storage = Storage(1, BatchTree(voters(1, 2, 3), 1), VoterSet())
     change_voters(storage, 1, 2)
-    storage.history.commit(storage.last, 1)
+    storage.tree.commit(storage.last, 1)
     change_voters(storage, 1, 2, 4)
     assert storage.last.voters == voters(1, 2, 4)
 
 
 def test_a_voter_that_does_not_support_the_level_is_noticed() -> None:
-    storage = Storage(1, History(voters(1, 2, 3), 1), VoterSet())
+    storage = Storage(1, BatchTree(voters(1, 2, 3), 1), VoterSet())
     too_old = voters(1, 2, 3).with_voter(
-        Voter(ReplicaKey(3, Uuid(bytes([1, *[0] * 14, 3]))), (), VersionRange(0, 0))
+        VoterNode(ReplicaKey(3, Uuid(bytes([1, *[0] * 14, 3]))), (), KRaftVersionRange(0, 0))
     )
     record = encode_control_records([too_old.to_record()], base_offset=0, epoch=1)
     with pytest.raises(Violation) as error:
@@ -455,7 +458,7 @@ def test_a_voter_that_does_not_support_the_level_is_noticed() -> None:
     assert violated(error) == "voters_say_what_they_support"
 
 
-def test_a_crash_leaves_a_prefix_of_what_was_not_synced() -> None:
+def test_a_crash_keeps_a_prefix_of_the_unsynced_batches() -> None:
     ends = Counter()
     for seed in range(60):
         storage = empty_storage()
@@ -467,10 +470,10 @@ def test_a_crash_leaves_a_prefix_of_what_was_not_synced() -> None:
     assert set(ends) == {1, 2, 3, 4}
 
 
-def test_the_real_log_leaves_a_prefix_too_and_never_less_than_was_synced() -> None:
+def test_the_real_log_keeps_all_synced_batches_and_a_prefix_of_the_others() -> None:
     ends = Counter()
     for seed in range(40):
-        storage = LogStorage(1, History(None, 0), VoterSet())
+        storage = LogStorage(1, BatchTree(None, 0), VoterSet())
         storage.perform(AppendBatches(0, 1, batch(0, 1)))
         storage.sync()
         more = [AppendBatches(at, at + 1, batch(at, 1, b"%d" % at)) for at in range(1, 4)]
@@ -479,8 +482,8 @@ def test_the_real_log_leaves_a_prefix_too_and_never_less_than_was_synced() -> No
     assert {1, 2, 3} <= set(ends) <= {1, 2, 3, 4}
 
 
-def test_a_real_log_that_loses_what_was_synced_is_noticed() -> None:
-    storage = LogStorage(1, History(None, 0), VoterSet())
+def test_a_real_log_that_loses_synced_batches_is_noticed() -> None:
+    storage = LogStorage(1, BatchTree(None, 0), VoterSet())
     storage.perform(AppendBatches(0, 1, batch(0, 1)))
     storage.sync()
     storage._disk.lasting.clear()
@@ -491,7 +494,7 @@ def test_a_real_log_that_loses_what_was_synced_is_noticed() -> None:
     assert violated(error) == "the_log_keeps_its_word"
 
 
-def test_a_truncation_before_a_crash_is_durable_and_so_is_what_it_kept() -> None:
+def test_a_truncation_before_a_crash_is_durable() -> None:
     for seed in range(30):
         storage = empty_storage()
         writes = [
@@ -505,12 +508,12 @@ def test_a_truncation_before_a_crash_is_durable_and_so_is_what_it_kept() -> None
 
 
 def test_a_snapshot_ahead_of_the_log_is_where_a_restarted_log_begins() -> None:
-    """The crash came between the rename and the emptying of the log."""
-    history = History(None, 0)
-    leader, follower = Storage(1, history, VoterSet()), Storage(2, history, VoterSet())
+    """The crash came between renaming the snapshot and emptying the log."""
+    tree = BatchTree(None, 0)
+    leader, follower = Storage(1, tree, VoterSet()), Storage(2, tree, VoterSet())
     for at in range(3):
         leader.perform(AppendBatches(at, at + 1, batch(at, 1, b"%d" % at)))
-        history.commit(leader.last, 1)
+        tree.commit(leader.last, 1)
     id = OffsetAndEpoch(3, 1)
     follower.perform(AppendBatches(0, 1, leader.entries[0].data))
     follower.perform(StoreSnapshotChunk(id, 0, snapshot_content(id)))
@@ -523,7 +526,7 @@ def test_a_snapshot_ahead_of_the_log_is_where_a_restarted_log_begins() -> None:
     assert view.last_epoch == 1
 
 
-def test_half_a_snapshot_is_noticed() -> None:
+def test_an_incomplete_snapshot_is_noticed() -> None:
     storage = empty_storage()
     id = OffsetAndEpoch(3, 1)
     storage.perform(StoreSnapshotChunk(id, 0, snapshot_content(id)[:50]))

@@ -1,4 +1,4 @@
-"""The simulation of whole clusters: it replays, goes through much, and its checks can fail."""
+"""The simulation of whole clusters: exact replays, covered events, and checks that can fail."""
 
 import hashlib
 import os
@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from kraft import records
-from kraft.controller import topics
-from kraft.controller.producer_ids import ProducerIdBlock
+from kraft.controller.brokers.producer_ids import ProducerIdBlock
+from kraft.controller.topics import topic_creation
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_records
-from kraft.simulation.brokers import ProducerIdBlocks
-from kraft.simulation.history import Entry, Violation
+from kraft.simulation.batch_tree import Entry, Violation
 from kraft.simulation.ledger import Ledger, summary_of
 from kraft.simulation.linearizability import (
     Call,
@@ -24,8 +23,9 @@ from kraft.simulation.linearizability import (
     value_step,
     without_unread_sets,
 )
+from kraft.simulation.producer_id_blocks import ProducerIdBlocks
 from kraft.simulation.state_storage import load_snapshot
-from kraft.simulation.whole_scenario import build, run_seed, small_pieces
+from kraft.simulation.whole_scenario import build, run_seed, small_chunks
 from tests.simulation import mutants, run
 from tests.simulation.controller_mutants import CONTROLLER_MUTANTS
 
@@ -41,8 +41,8 @@ def trace_digest(seed: int, events: int) -> str:
 # -- histories
 
 
-def test_sets_that_nobody_read_do_not_hold_up_the_search() -> None:
-    """Sixty timeouts, of which two were read: the search took a time that doubled with each."""
+def test_unread_sets_do_not_slow_the_search() -> None:
+    """With sixty timeouts, of which two were read, the search used to take 2^60 steps."""
     unknown = [Call("set", number, float(number)) for number in range(60)]
     reads = [Call("read", None, 100.0 + at, 100.5 + at, ("read", at)) for at in (7, 9)]
     calls = without_unread_sets([*unknown, *reads])
@@ -60,12 +60,12 @@ def test_a_seed_replays_to_the_same_trace() -> None:
     assert trace_digest(2, 1500) != trace_digest(3, 1500)
 
 
-def test_a_trace_does_not_change_what_happens() -> None:
-    told, untold = run_seed(5, 1500, is_traced=True), run_seed(5, 1500)
-    assert told.digest == untold.digest
+def test_tracing_does_not_change_the_run() -> None:
+    traced, untraced = run_seed(5, 1500, is_traced=True), run_seed(5, 1500)
+    assert traced.digest == untraced.digest
 
 
-def test_the_hash_seed_of_the_process_does_not_show() -> None:
+def test_the_hash_seed_of_the_process_has_no_effect() -> None:
     script = (
         "from tests.simulation.test_whole_cluster import trace_digest; print(trace_digest(4, 1500))"
     )
@@ -84,7 +84,7 @@ def test_the_hash_seed_of_the_process_does_not_show() -> None:
     assert len(printed) == 1
 
 
-def test_a_few_seeds_pass_and_go_through_much() -> None:
+def test_a_few_seeds_pass_and_cover_the_main_events() -> None:
     counts: Counter[str] = Counter()
     for seed in range(5):
         outcome = run_seed(seed, 1500)
@@ -103,13 +103,13 @@ def test_a_few_seeds_pass_and_go_through_much() -> None:
         assert counts[name], name
 
 
-def test_pieces_are_small_only_while_it_runs() -> None:
-    with small_pieces():
-        assert topics.MAX_RECORDS_PER_BATCH == 12
-    assert topics.MAX_RECORDS_PER_BATCH == 10_000
+def test_chunks_are_small_only_during_a_run() -> None:
+    with small_chunks():
+        assert topic_creation.MAX_RECORDS_PER_BATCH == 12
+    assert topic_creation.MAX_RECORDS_PER_BATCH == 10_000
 
 
-def test_how_to_see_a_violation_again() -> None:
+def test_a_violation_prints_its_replay() -> None:
     outcome = run_seed(5, 300, is_traced=True)
     outcome.violation = Violation("acknowledged_is_committed", "it is not")
     text = run.explain(outcome, 300, run.WHOLE)
@@ -119,7 +119,7 @@ def test_how_to_see_a_violation_again() -> None:
 # -- planted faults
 
 
-def test_there_are_faults_enough() -> None:
+def test_there_are_enough_planted_faults_of_controllers() -> None:
     assert len(CONTROLLER_MUTANTS) >= 12
     assert not CONTROLLER_MUTANTS.keys() & mutants.MUTANTS.keys()
 
@@ -145,7 +145,7 @@ def test_a_planted_fault_is_caught(name: str, invariant: str) -> None:
     assert found.stdout.strip() == invariant
 
 
-# -- what clients saw
+# -- linearizability
 
 
 def call(kind: str, given: object, start: float, end: float, outcome: object) -> Call:
@@ -155,7 +155,7 @@ def call(kind: str, given: object, start: float, end: float, outcome: object) ->
 ONE, OTHER = (b"1", 3), (b"2", 5)
 
 
-def test_operations_one_after_the_other_are_linearizable() -> None:
+def test_serial_operations_are_linearizable() -> None:
     story = [
         call("create", ONE, 0, 1, "done"),
         call("create", OTHER, 2, 3, "exists"),
@@ -170,17 +170,17 @@ def test_operations_one_after_the_other_are_linearizable() -> None:
     assert is_linearizable(story, topic_step, None)
 
 
-def test_what_was_acknowledged_and_is_gone_is_not() -> None:
+def test_a_lost_acknowledged_operation_is_not_linearizable() -> None:
     story = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", None))]
     assert not is_linearizable(story, topic_step, None)
 
 
-def test_a_part_of_a_topic_is_not() -> None:
+def test_a_part_of_a_topic_is_not_linearizable() -> None:
     story = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", (b"1", 2)))]
     assert not is_linearizable(story, topic_step, None)
 
 
-def test_operations_at_the_same_time_may_have_happened_in_any_order() -> None:
+def test_concurrent_operations_may_have_any_order() -> None:
     story = [
         call("create", ONE, 0, 10, "exists"),
         call("create", OTHER, 0, 10, "done"),
@@ -191,7 +191,7 @@ def test_operations_at_the_same_time_may_have_happened_in_any_order() -> None:
     assert not is_linearizable(story, topic_step, None)
 
 
-def test_what_nobody_knows_of_may_happen_later_or_never() -> None:
+def test_an_operation_of_unknown_outcome_may_happen_later_or_never() -> None:
     unknown = Call("create", ONE, 0)
     assert is_linearizable([unknown], topic_step, None)
     for found in (None, ONE):
@@ -206,7 +206,7 @@ def test_what_nobody_knows_of_may_happen_later_or_never() -> None:
     assert not is_linearizable(story, topic_step, None), "it cannot be undone"
 
 
-def test_a_setting_is_what_was_set_last() -> None:
+def test_a_configuration_has_the_last_value_set() -> None:
     story = [
         call("set", "1", 0, 1, "done"),
         call("set", "2", 2, 3, "done"),
@@ -217,7 +217,7 @@ def test_a_setting_is_what_was_set_last() -> None:
     assert is_linearizable(story, value_step, None)
 
 
-def test_producer_ids_are_given_out_once_and_upwards() -> None:
+def test_producer_ids_are_allocated_once_in_ascending_order() -> None:
     blocks = ProducerIdBlocks()
     blocks.take(ProducerIdBlock(1000, 1000), 0.0, 5.0)
     blocks.take(ProducerIdBlock(0, 1000), 3.0, 6.0)
@@ -228,13 +228,13 @@ def test_producer_ids_are_given_out_once_and_upwards() -> None:
         blocks.take(ProducerIdBlock(2000, 1000), 9.0, 10.0)
 
 
-# -- what the log says
+# -- the ledger
 
 TOPIC = Uuid(b"t" * 16)
 
 
 class Written:
-    """Records that are committed one batch after the other."""
+    """A log to which records are committed, one batch after the other."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -263,7 +263,7 @@ def partition(leader: int, isr: list[int]) -> records.Partition:
     )
 
 
-def test_a_transaction_counts_when_it_ends() -> None:
+def test_a_transaction_is_applied_at_its_end() -> None:
     log = begun()
     log.commit(records.BeginTransaction(name="create topics"))
     log.commit(records.Topic(name="orders", topic_id=TOPIC), partition(1, [1]))
@@ -282,28 +282,28 @@ def test_a_transaction_counts_when_it_ends() -> None:
     assert summary_of(log.ledger.replay) == log.ledger.summary()
 
 
-def test_the_dead_and_the_out_of_sync_do_not_lead() -> None:
+def test_fenced_and_out_of_sync_brokers_do_not_lead() -> None:
     for led in (partition(2, [1, 2]), partition(1, [2])):
         log = begun()
         with pytest.raises(Violation, match="a_leader_is_alive_and_in_sync"):
             log.commit(records.Topic(name="orders", topic_id=TOPIC), led)
 
 
-def test_who_leads_may_not_be_fenced_alone() -> None:
+def test_a_leader_is_not_fenced_without_a_new_leader() -> None:
     log = begun()
     log.commit(records.Topic(name="orders", topic_id=TOPIC), partition(1, [1]))
     with pytest.raises(Violation, match="a_leader_is_alive_and_in_sync"):
         log.commit(records.BrokerRegistrationChange(broker_id=1, broker_epoch=1, fenced=1))
 
 
-def test_nothing_else_lies_in_a_transaction() -> None:
+def test_a_transaction_contains_no_other_records() -> None:
     log = begun()
     log.commit(records.BeginTransaction(name="create topics"))
     with pytest.raises(Violation, match="nothing_between_the_records_of_a_transaction"):
         log.commit(records.NoOp())
 
 
-def test_the_next_controller_ends_a_transaction_first() -> None:
+def test_the_next_controller_aborts_an_open_transaction_first() -> None:
     log = begun()
     log.commit(records.BeginTransaction(name="create topics"))
     with pytest.raises(Violation, match="the_next_controller_aborts_the_transaction"):
@@ -314,7 +314,7 @@ def test_the_next_controller_ends_a_transaction_first() -> None:
     assert log.ledger.abort_count == 1
 
 
-def test_a_snapshot_of_the_simulated_disk_is_kafkas_and_whole() -> None:
+def test_a_snapshot_of_the_simulated_disk_is_a_complete_kafka_snapshot() -> None:
     cluster, _ = build(1)
     storage = cluster.machines[1].storage
     ((id, snapshot),) = storage.snapshots.items()

@@ -1,7 +1,8 @@
-"""ARCHITECTURE.md beside the tree: it names the rooms that there are, and no others."""
+"""The pages and the generated module tables, compared with the tree."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -9,45 +10,75 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+#: But the changelog and the results of past commits, which may name what is gone.
+PAGES = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "tests/data/README.md")),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.stem != "performance"),
+]
+TEST_FILES = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+TESTS = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+
+_spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+assert _spec is not None
+assert _spec.loader is not None
+hooks = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hooks)
+
+MODULES = {module.name: module for module in hooks.modules()}
 
 
-def names_in_table(heading: str) -> set[str]:
-    """What the first column of the tables under a heading names."""
-    (section,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.S | re.M)
-    cells = re.findall(r"^\| (`.*?) \|", section, re.M)
-    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+def packages_on_the_page() -> set[str]:
+    """Return the packages in the table of layers."""
+    (section,) = re.findall(r"^## Packages and layers\n(.*?)^## ", PAGE, re.S | re.M)
+    return set(re.findall(r"^\| \d+ \| `([^`]+)` \|", section, re.M))
 
 
-def modules() -> set[str]:
-    """Every module of the package, as ``metadata.facade``; a lone ``.pxd`` is one too."""
-    return {
-        ".".join(path.relative_to(ROOT / "kraft").with_suffix("").parts)
-        for path in (ROOT / "kraft").rglob("*")
-        if path.suffix in (".py", ".pyx", ".pxd") and path.stem not in ("__init__", "__main__")
+def test_the_table_of_layers_has_every_package() -> None:
+    assert packages_on_the_page() == {
+        name for name in MODULES if name.count(".") == 1 and not name.startswith("kraft._core.")
     }
 
 
-def package(module: str) -> str:
-    return module.partition(".")[0]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_path_on_a_page_exists(page: Path) -> None:
+    paths = re.findall(r"`((?:kraft|tests)/[\w/.]+)`", page.read_text(encoding="utf-8"))
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_floor_is_there_and_every_package_has_its_floor() -> None:
-    assert names_in_table("Floors") == {f"kraft.{package(module)}" for module in modules()}
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_module_on_a_page_exists(page: Path) -> None:
+    """A name is a module, or a module and a name in its source. kraft.version is a feature."""
+    names = set(re.findall(r"`(kraft\.[\w.]+)`", page.read_text(encoding="utf-8")))
+    assert [name for name in names - {"kraft.version"} if not is_defined(name)] == []
 
 
-def test_the_core_is_named_module_by_module() -> None:
-    in_the_tree = {module for module in modules() if package(module) == "_core"}
-    on_the_page = names_in_table("The core, module by module")
-    assert {f"_core.{name}" for name in on_the_page} == in_the_tree
+def is_defined(name: str) -> bool:
+    module, rest = name, ""
+    while module not in MODULES:
+        module, _, rest = module.rpartition(".")
+    return bool(re.search(rf"\b{rest}\b", MODULES[module].path.read_text(encoding="utf-8")))
 
 
-def test_a_package_that_is_opened_up_is_opened_up_whole() -> None:
-    on_the_page = names_in_table("Above the core, module by module")
-    opened = {package(name) for name in on_the_page}
-    assert opened >= {"records", "raft", "image", "controller", "metadata", "lab", "server", "cli"}
-    assert on_the_page == {module for module in modules() if package(module) in opened}
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_test_on_a_page_exists(page: Path) -> None:
+    """``test_row_13_...`` stands for any test whose name begins so."""
+    names = set(re.findall(r"\btest_\w+", page.read_text(encoding="utf-8")))
+    assert [name for name in names if f"def {name}" not in TESTS and name not in TEST_FILES] == []
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:kraft|tests)/[\w/.]+)`", PAGE))))
-def test_every_path_that_is_spelled_out_leads_somewhere(path: str) -> None:
-    assert (ROOT / path).exists()
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_every_module_begins_with_a_sentence_for_the_table(name: str) -> None:
+    summary = MODULES[name].summary
+    assert summary
+    assert summary[-1] in ".!?)`:", summary
+
+
+def test_the_table_has_each_module_of_the_tree_once() -> None:
+    """A module with a stub and a header has one row."""
+    on_disk = {
+        str(path.relative_to(ROOT).with_suffix(""))
+        for path in (ROOT / "kraft").rglob("*")
+        if path.suffix in (".py", ".pyx", ".pxd") and path.stem not in ("__init__", "__main__")
+    }
+    table = hooks.module_tables(links=False)
+    assert len(re.findall(r"^\| `\w+` \|", table, re.M)) == len(on_disk)

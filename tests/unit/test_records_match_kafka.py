@@ -1,7 +1,7 @@
-"""The table of metadata records against the JSON schemas that Kafka's own jars carry.
+"""The table of metadata records compared with the JSON schemas in Kafka's jars.
 
-The schemas of each release lie in `tests/data/schemas-<release>.json.gz`, printed by Kafka
-itself (`tests/interop/schemas.py`); an interop test shows that they are still what the jars say.
+`tests/data/schemas-<release>.json.gz` has each release's schemas as Kafka prints them
+(`tests/interop/schemas.py`); an interop test compares them with the jars.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kraft._core.message_schema import FieldSpec
+from kraft._core.codec.message_schema import FieldSpec
 from kraft.records import (
     LATEST_PRODUCTION,
     LATEST_SUPPORTED,
@@ -37,7 +37,7 @@ ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "float64": 0
 
 
 def versions_of(text: str | None) -> tuple[int, int] | None:
-    """`2+`, `0-1` or `3` as first and last version."""
+    """The first and last version of `2+`, `0-1` or `3`."""
     if text in (None, "none"):
         return None
     first, _, last = text.rstrip("+").partition("-")
@@ -45,7 +45,7 @@ def versions_of(text: str | None) -> tuple[int, int] | None:
 
 
 def default_of(field: dict[str, Any]) -> Any:
-    """What a field is when it was not given, by the rules of Kafka's message generator."""
+    """The default of a field by the rules of Kafka's message generator."""
     given = field.get("default")
     if given == "null":
         return None
@@ -61,7 +61,7 @@ def default_of(field: dict[str, Any]) -> Any:
 
 
 def as_in_kafka(field: dict[str, Any]) -> dict[str, Any]:
-    """One field of a JSON schema as plain facts."""
+    """One field of a JSON schema as plain values."""
     element = field["type"].removeprefix("[]")
     return {
         "name": re.sub("(?<!^)([A-Z])", r"_\1", field["name"]).lower(),
@@ -76,7 +76,7 @@ def as_in_kafka(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_here(name: str, spec: FieldSpec) -> dict[str, Any]:
-    """The same facts of the table under test."""
+    """The same values from the table under test."""
     versions = (spec.since, spec.until)
     return {
         "name": name,
@@ -124,7 +124,7 @@ def test_no_record_of_kafka_is_missing(release: str) -> None:
 
 
 def levels(release: str) -> list[dict[str, Any]]:
-    """The levels of metadata.version that belong to KRaft."""
+    """The metadata.version levels of KRaft."""
     said = KAFKA[release]["metadata_versions"]
     return [one for one in said if one["featureLevel"] >= 1]
 

@@ -1,4 +1,4 @@
-"""The counted works by floor, one module each: `WORKS` is filled by importing this package."""
+"""The counted works, one module per subject; importing this package fills `WORKS`."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,7 +1,7 @@
 """Counted works of the core: batches, the log, the table, checkpoints, placement.
 
-Physical meaning: each is the inner loop of a benchmark of the same name at a twentieth of its size,
-so that what is added to a loop shows here as a share of the whole.
+Each is the inner loop of a benchmark of the same name at a twentieth of its size, so that an added
+cost appears as a share of the whole.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ import numpy as np
 from benchmarks import generate, generate_changes
 from benchmarks.checks import assert_holds
 from benchmarks.counted.work import PARTITIONS, Work, counted
-from kraft._core.batch import BatchBuilder, scan
-from kraft._core.batch_columns import BatchColumns, build
-from kraft._core.batch_records import iterate
-from kraft._core.column_checkpoint import ColumnCheckpoint, load_columns, save_columns
-from kraft._core.log import Log
-from kraft._core.placement import (
+from kraft._core.bytes.batch import BatchBuilder, scan
+from kraft._core.bytes.batch_columns import BatchColumns, build
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.decide.placement import (
     JavaRandom,
     PlacementSpec,
     StripedPlacer,
@@ -29,9 +27,11 @@ from kraft._core.placement import (
     UsableBrokers,
     default_directories,
 )
-from kraft._core.snapshot_file import read_snapshot, write_snapshot
-from kraft._core.table import PartitionTable
-from kraft.image.replay import Cluster
+from kraft._core.log.log import Log
+from kraft._core.snapshot.column_checkpoint import ColumnCheckpoint, load_columns, save_columns
+from kraft._core.snapshot.snapshot_file import read_snapshot, write_snapshot
+from kraft._core.table.table import PartitionTable
+from kraft.image.replay import MetadataState
 
 SCRATCH = Path(__file__).resolve().parents[3] / "build" / "counted" / "scratch"
 APPENDS = 256  # of 16 KiB
@@ -40,7 +40,7 @@ VALUES = [bytes([number % 256]) * 100 for number in range(1000)]
 
 
 def scratch(name: str) -> Path:
-    """An empty directory, the same each time."""
+    """Return an empty directory, the same each time."""
     directory = SCRATCH / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -125,7 +125,7 @@ def batch_read_columns() -> Work:
 
 @counted
 def batch_scan() -> Work:
-    """Headers alone, no CRC: what a leader does to bytes that it sealed itself."""
+    """Headers alone, no CRC: the leader's work on batches that it sealed itself."""
     path, expected = generate.make("mixed", PARTITIONS)
     raw = path.read_bytes()
 
@@ -174,7 +174,9 @@ def log_append_verified() -> Work:
 
 @counted
 def log_lookup() -> Work:
-    """Fetches of one batch each, all over the log: the index, and the way from it to the batch."""
+    """Fetches of one batch each, all over the log: the index, and the search from there to the
+    batch.
+    """
 
     def prepare() -> Log:
         log = Log.open(scratch("log_lookup") / "part-0")
@@ -280,21 +282,21 @@ def broker_index() -> Work:
 
 @counted
 def load() -> Work:
-    """A checkpoint's bytes to a cluster that answers: all records, not those of partitions only."""
+    """A checkpoint's bytes to a queryable cluster: all records, not only those of partitions."""
     path, expected = generate.make("mixed", PARTITIONS)
     raw = path.read_bytes()
 
-    def run(cluster: Cluster) -> int:
+    def run(cluster: MetadataState) -> int:
         cluster.apply_snapshot(raw, end_offset=expected.records + 2)
         table = cluster.table
         return table.row_of(table.topic_number(generate.topic_name(expected.topics - 1)), 0)
 
-    def check(cluster: Cluster, row: int) -> None:
+    def check(cluster: MetadataState, row: int) -> None:
         assert row >= 0
         assert len(cluster.state.brokers) == expected.brokers
         assert_holds(cluster.table, expected)
 
-    return Work("partitions", PARTITIONS, Cluster, run, check)
+    return Work("partitions", PARTITIONS, MetadataState, run, check)
 
 
 def write(table: PartitionTable, directory: Path, end_offset: int) -> str:
@@ -384,5 +386,5 @@ def place() -> Work:
 
 @counted
 def place_small() -> Work:
-    """Topics of ten partitions: what each call costs beside its draws."""
+    """Topics of ten partitions: the cost of each call besides its draws."""
     return placing(10, 1000)

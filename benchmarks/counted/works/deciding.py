@@ -1,7 +1,7 @@
-"""Counted works of the controller: from requests to the batches that are handed to the raft layer.
+"""Counted works of the controller: from requests to the batches for the raft layer.
 
-On the uniform cluster of 15 brokers, each of which holds 10,000 partitions; every decision takes
-effect on the tip of the log with the journal on.
+On the uniform cluster of 15 brokers, each of which holds 10,000 partitions; every decision is
+applied to the uncommitted state with the journal on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import generate, generate_changes
 from benchmarks.checks import state_check
 from benchmarks.controller_driver import (
-    Active,
+    ActiveController,
     alter_partition_body,
     brokers_alone,
     cluster_of,
@@ -21,17 +21,21 @@ from benchmarks.controller_driver import (
     left_alone,
 )
 from benchmarks.counted.work import PARTITIONS, Work, counted
-from kraft._core.batch import assign_offsets
-from kraft.controller import AlterPartitions, ElectionType, NewTopic, fence_broker, requests
+from kraft._core.bytes.batch import assign_offsets
+from kraft.controller.brokers.broker_lifecycle import fence_broker
+from kraft.controller.runtime import requests
+from kraft.controller.topics.elections import ElectionType
+from kraft.controller.topics.isr_changes import EncodedAlterPartition
+from kraft.controller.topics.topic_creation import NewTopic
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SnapshotGeneration
 from kraft.records import Uuid
 
 HELD = generate.HELD_PER_BROKER
 
 
-def apply(cluster: Cluster, batches: Any) -> None:
+def apply(cluster: MetadataState, batches: Any) -> None:
     assign_offsets(batches, cluster.next_offset, generate.LEADER_EPOCH)
     cluster.apply(batches, verify_crc=False)
 
@@ -40,14 +44,14 @@ def apply(cluster: Cluster, batches: Any) -> None:
 def fence() -> Work:
     """Decide, encode, apply, and the rows that changed between two images."""
 
-    def run(cluster: Cluster) -> int:
+    def run(cluster: MetadataState) -> int:
         before = cluster.next_offset
         apply(cluster, fence_broker(cluster, 0).records.batches)
         delta = cluster.table.delta(before, cluster.next_offset)
         assert cluster.state.delta(before)
         return len(delta.rows_changed)
 
-    def check(cluster: Cluster, changed: int) -> None:
+    def check(cluster: MetadataState, changed: int) -> None:
         assert changed == HELD
         assert (cluster.table.column("leader") != 0).all()
 
@@ -56,15 +60,15 @@ def fence() -> Work:
 
 @counted
 def zone() -> Work:
-    """The sessions of a third of all brokers are over: found and fenced one by one."""
+    """The sessions of a third of all brokers expire: found and fenced one by one."""
     silent = PARTITIONS * 3 // HELD // 3
 
-    def prepare() -> Active:
-        active = Active(cluster_of(PARTITIONS))
+    def prepare() -> ActiveController:
+        active = ActiveController(cluster_of(PARTITIONS))
         active.silence_below(silent)
         return active
 
-    def check(active: Active, _: None) -> None:
+    def check(active: ActiveController, _: None) -> None:
         assert (active.cluster.table.column("leader") >= silent).all()
 
     return Work(
@@ -76,18 +80,18 @@ def zone() -> Work:
 def alter() -> Work:
     """One AlterPartition request of 10,000 partitions, from its bytes to those of the records."""
 
-    def prepare() -> tuple[Active, bytes]:
+    def prepare() -> tuple[ActiveController, bytes]:
         cluster = cluster_of(PARTITIONS)
         third = len(cluster.state.brokers) // 3
         left_alone(cluster, (third, 2 * third))
-        return Active(cluster), alter_partition_body(cluster, broker=0)
+        return ActiveController(cluster), alter_partition_body(cluster, broker=0)
 
-    def run(given: tuple[Active, bytes]) -> None:
+    def run(given: tuple[ActiveController, bytes]) -> None:
         active, body = given
-        active.submit(requests.change_isrs_by(AlterPartitions(body, 3)))
+        active.submit(requests.alter_partition_encoded(EncodedAlterPartition(body, 3)))
         active.run()
 
-    def check(given: tuple[Active, bytes], _: None) -> None:
+    def check(given: tuple[ActiveController, bytes], _: None) -> None:
         assert len(given[0].response()) > HELD
 
     return Work("partitions", HELD, prepare, run, check)
@@ -95,19 +99,19 @@ def alter() -> Work:
 
 @counted
 def elect() -> Work:
-    """Preferred leaders for every partition of the cluster, a part of which is to move."""
+    """Preferred leaders for every partition of the cluster, some of which must move."""
     to_move = PARTITIONS * 2 // 15
 
-    def prepare() -> Active:
+    def prepare() -> ActiveController:
         cluster = cluster_of(PARTITIONS)
         leaders_moved_off(cluster, range(2))
-        return Active(cluster)
+        return ActiveController(cluster)
 
-    def run(active: Active) -> None:
-        active.submit(requests.elect(ElectionType.PREFERRED))
+    def run(active: ActiveController) -> None:
+        active.submit(requests.elect_leaders(ElectionType.PREFERRED))
         active.run()
 
-    def check(active: Active, _: None) -> None:
+    def check(active: ActiveController, _: None) -> None:
         assert abs(len(active.response()) - to_move) < 100
         table = active.cluster.table
         assert (table.column("leader") == table.column("replicas")[:, 0]).all()
@@ -119,18 +123,18 @@ def creating(topics: int, partitions: int, together: int) -> Work:
     ids = [Uuid(id.tobytes()) for id in generate.topic_ids(0, topics)]
     wanted = [NewTopic(f"topic-{n}", id, partitions, 3) for n, id in enumerate(ids)]
 
-    def prepare() -> Active:
-        cluster = Cluster(journaling=True)
+    def prepare() -> ActiveController:
+        cluster = MetadataState(journaling=True)
         cluster.apply(brokers_alone(300))
-        return Active(cluster)
+        return ActiveController(cluster)
 
-    def run(active: Active) -> None:
+    def run(active: ActiveController) -> None:
         for first in range(0, topics, together):
-            active.submit(requests.create(wanted[first : first + together]))
+            active.submit(requests.create_topics(wanted[first : first + together]))
             active.run()
             assert len(active.response()) == together
 
-    def check(active: Active, _: None) -> None:
+    def check(active: ActiveController, _: None) -> None:
         assert active.cluster.table.partition_count == topics * partitions
 
     return Work("partitions", topics * partitions, prepare, run, check)
@@ -152,29 +156,29 @@ def create_small() -> Work:
 
 @counted
 def revert() -> Work:
-    """A change to every partition is taken back, as when leadership is lost."""
+    """A change to every partition is reverted, as when leadership is lost."""
     tail = generate_changes.make_changes(PARTITIONS)[0].read_bytes()
 
-    def prepare() -> tuple[Cluster, int, int]:
+    def prepare() -> tuple[MetadataState, int, int]:
         cluster = cluster_of(PARTITIONS)
         before, start = state_check(cluster.table), cluster.next_offset
         cluster.apply(tail, verify_crc=False)
         return cluster, start, before
 
-    def run(given: tuple[Cluster, int, int]) -> None:
+    def run(given: tuple[MetadataState, int, int]) -> None:
         given[0].revert(given[1])
 
-    def check(given: tuple[Cluster, int, int], _: None) -> None:
+    def check(given: tuple[MetadataState, int, int], _: None) -> None:
         assert state_check(given[0].table) == given[2]
 
     return Work("partitions", PARTITIONS, prepare, run, check)
 
 
-Published = tuple[Cluster, ImagePublishing, "Counting", list[bytearray]]
+Published = tuple[MetadataState, ImagePublishing, "Counting", list[bytearray]]
 
 
 class Counting:
-    """A publisher that asks for all that changed."""
+    """A publisher that reads all changes."""
 
     name = "counting"
 
@@ -187,8 +191,8 @@ class Counting:
             assert not delta.changes
 
 
-def changes_over(cluster: Cluster, count: int) -> list[bytearray]:
-    """Batches that each change one partition, all over the table: the ISR without its last."""
+def changes_over(cluster: MetadataState, count: int) -> list[bytearray]:
+    """Return batches that each change one partition of the table: the ISR without its last."""
     table, made = cluster.table, []
     for row in range(0, table.row_count, table.row_count // count):
         isr = table.state_of(row)["isr"][:2]

@@ -1,4 +1,4 @@
-"""Counted works of the quorum and of what is no partition: steps, RPC bodies, metadata records."""
+"""Counted works of the quorum: steps, RPC bodies; and of metadata records other than partitions."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ from typing import Any
 from benchmarks import generate
 from benchmarks.counted.work import Work, counted
 from benchmarks.quorum_trace import record, replay
-from kraft.raft.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from kraft.protocol.fetch import FETCH
+from kraft.protocol.raft_rpcs import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from kraft.protocol.vote import VOTE
+from kraft.raft.rpc import FetchRequest, FetchResponse, VoteRequest, VoteResponse
 from kraft.raft.voters import ReplicaKey
 from kraft.records import Uuid
 from kraft.records.values import decode_value, encode_value
-from kraft.server.rpc.requests import decode_request, encode_request
-from kraft.server.rpc.responses import decode_response, encode_response
-from kraft.server.rpc.wire import FETCH, VOTE
 
 LISTENER = "CONTROLLER"
 
 
 @counted
 def raft_steps() -> Work:
-    """The lives of all nodes of a small quorum, told to fresh ones."""
-    lives = list(record(300).values())
+    """The recorded events of all nodes of a small quorum, replayed to fresh ones."""
+    recorded = list(record(300).values())
 
     def run(_: None) -> list[Any]:
-        return [replay(life) for life in lives]
+        return [replay(node) for node in recorded]
 
     def check(_: None, ends: list[Any]) -> None:
-        assert ends == [life.end for life in lives]
+        assert ends == [node.end for node in recorded]
 
-    return Work("steps", sum(len(life.told) for life in lives), lambda: None, run, check)
+    return Work("steps", sum(len(node.events) for node in recorded), lambda: None, run, check)
 
 
 def no_slices(_: Any) -> memoryview:
@@ -68,7 +73,7 @@ def rpc_bodies() -> Work:
 
 @counted
 def metadata_records() -> Work:
-    """Records that become objects: features and brokers, read and written again."""
+    """Records that become objects: features and brokers, written and read again."""
     values = generate.prefix_values(300)
 
     def run(_: None) -> list[bytes]:

@@ -1,1 +1,1 @@
-"""Kafka's `.properties` as a configuration that holds."""
+"""Node configuration: read and check Kafka's `.properties` files."""

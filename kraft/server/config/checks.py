@@ -1,9 +1,9 @@
-"""What has to hold among the settings of a configuration (Kafka's ``KafkaConfig.validateValues``).
+"""Checks of settings that depend on each other (Kafka's ``KafkaConfig.validateValues``).
 
-Owns what was given and where it stands, the cross checks, and the words in which they refuse. Where
-Kafka would take a configuration that cannot work (a voter id given twice, a port above 65535), it
-is refused here. Checks that concern only a broker's own duties are left out. Fed by
-``kraft.server.config.loading``.
+Responsible for the given settings with their file and line, the cross checks, and the error
+messages. This module rejects some configurations that Kafka accepts and that cannot work: a voter
+id given twice, a port above 65535. Checks that concern only the duties of a broker are left out.
+Called by ``kraft.server.config.loading``.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kraft.configdef import RefusedError
-from kraft.controller.config_schema import HEEDED_SETTINGS
+from kraft.configdef import ConfigValueError
+from kraft.controller.config_schema import USED_BROKER_SETTINGS
 from kraft.errors import InvalidConfigError
 from kraft.raft.voters import Endpoint, VoterSet
 from kraft.server.config.listeners import (
     NON_ROUTABLE_HOST,
     SECURITY_PROTOCOLS,
-    Listener,
+    ListenerConfig,
     read_address,
     read_listeners,
     read_voters,
 )
 from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
-from kraft.server.config.settings import SETTINGS, TOKEN_SECRET, Settings
+from kraft.server.config.settings import SETTINGS, TOKEN_SECRET, NodeSettings
 from kraft.server.config.values import read_csv_map, read_setting
 
 _SASL_OR_SSL = SECURITY_PROTOCOLS[1:]
-# Comparing names costs what their lengths multiply to.
+# Comparing two names takes time proportional to the product of their lengths.
 _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownSetting:
-    """A setting that was given and has no effect; ``where`` is the file and line, or the command
-    line. ``similar`` is a name that may have been meant, or None.
+    """A given setting without effect; ``where`` is its file and line, or the command line.
+
+    ``similar`` is a known name that resembles it, or None.
     """
 
     name: str
@@ -46,8 +47,8 @@ class UnknownSetting:
 
 
 @dataclass(slots=True)
-class Given:
-    """What file and command line say: values by name, and where each stands."""
+class GivenSettings:
+    """The settings of file and command line: values by name, and the place of each."""
 
     path: Path
     values: dict[str, str] = field(default_factory=dict)
@@ -58,14 +59,14 @@ class Given:
         self.where[name] = where
 
     def fail(self, name: str, reason: str) -> NoReturn:
-        """Refuses the setting, where it stands, for this reason."""
+        """Raise InvalidConfigError with the place and name of the setting, and this reason."""
         raise InvalidConfigError(f"{self.where.get(name, self.path)}: {name} {reason}")
 
 
 class CheckedConfig:
-    """The checks, in an order in which each may rely on those before it."""
+    """The checked settings; each check may rely on the checks before it."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: GivenSettings) -> None:
         self.given = given
         self.warnings: list[str] = []
         self.settings = self._settings()
@@ -96,11 +97,11 @@ class CheckedConfig:
         self._check_connections()
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the ServerConfig."""
+        """Return the fields of the ServerConfig."""
         unheeded = [
             (name, where)
             for name, where in self.given.where.items()
-            if name not in HEEDED_SETTINGS
+            if name not in USED_BROKER_SETTINGS
             and name != TOKEN_SECRET
             and (name not in SETTINGS or not SETTINGS[name].has_effect)
         ]
@@ -125,7 +126,7 @@ class CheckedConfig:
             "warnings": tuple(self.warnings),
         }
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> NodeSettings:
         given = self.given
         if "node.id" not in given.values and "broker.id" in given.values:
             given.values["node.id"] = given.values["broker.id"]
@@ -134,24 +135,26 @@ class CheckedConfig:
             if name in given.values:
                 text = given.values[name]
                 if "config.providers" in given.values and "${" in text:
-                    given.fail(name, "takes its value from a config provider; write it out here")
+                    given.fail(
+                        name, "takes its value from a config provider; write the value itself"
+                    )
                 value = read_setting(rule, text, given.where.get(name, str(given.path)))
                 values[name.replace(".", "_")] = value
                 if rule.is_set and len(rule.entries(text)) != len(value):
                     self.warnings.append(f"{name} has an entry twice; it counts once")
             elif rule.default is MISSING:
                 given.fail(name, f"is missing; it must be given: {rule.kind.value}")
-        settings = Settings(**values)
+        settings = NodeSettings(**values)
         if "broker.id" in given.values and settings.broker_id != settings.node_id:
             given.fail("broker.id", f"must be the same as node.id, {settings.node_id}")
         return settings
 
     def _security_protocols(self) -> dict[str, str]:
-        """The security protocol of each listener, by its name in upper case."""
+        """Return the security protocol of each listener, by its name in upper case."""
         name = "listener.security.protocol.map"
         try:
             pairs = read_csv_map(self.settings.listener_security_protocol_map)
-        except RefusedError as refused:
+        except ConfigValueError as refused:
             self.given.fail(name, f"is not {refused}")
         protocols: dict[str, str] = {}
         for listener, protocol in pairs.items():
@@ -160,7 +163,7 @@ class CheckedConfig:
             if protocol.upper() not in SECURITY_PROTOCOLS:
                 self.given.fail(
                     name,
-                    f"gives {listener} the protocol {protocol!r:.40}, allowed is one of "
+                    f"gives {listener} the protocol {protocol!r:.40}; expected one of "
                     f"{', '.join(SECURITY_PROTOCOLS)}",
                 )
             protocols[listener.upper()] = protocol.upper()
@@ -169,20 +172,20 @@ class CheckedConfig:
             *(entry.partition(":")[0].upper() for entry in self.settings.listeners),
         }
         if name not in self.given.values and not used & set(_SASL_OR_SSL):
-            # Without a map, and where nothing asks for encryption, controllers speak PLAINTEXT.
+            # Kafka: without a map and without SSL or SASL listeners, controllers use PLAINTEXT.
             protocols |= dict.fromkeys(self.names, "PLAINTEXT")
         return protocols
 
-    def _listeners(self, name: str, entries: tuple[str, ...]) -> tuple[Listener, ...]:
+    def _listeners(self, name: str, entries: tuple[str, ...]) -> tuple[ListenerConfig, ...]:
         try:
             return read_listeners(
                 entries, self.protocols, distinct_ports=name != "advertised.listeners"
             )
-        except RefusedError as refused:
-            self.given.fail(name, f"is {', '.join(entries)!r:.200}, needed is {refused}")
+        except ConfigValueError as refused:
+            self.given.fail(name, f"is {', '.join(entries)!r:.200}; expected {refused}")
 
-    def _advertised_controller_listeners(self) -> tuple[Listener, ...]:
-        """Of each controller listener what is advertised, or else where it listens."""
+    def _advertised_controller_listeners(self) -> tuple[ListenerConfig, ...]:
+        """Return the advertised address of each controller listener, else the bound one."""
         found = []
         for name in self.names:
             stated = [one for one in self.advertised or () if one.name == name]
@@ -214,8 +217,8 @@ class CheckedConfig:
         name = "controller.quorum.voters"
         try:
             return read_voters(self.settings.controller_quorum_voters, self.names[0].upper())
-        except RefusedError as refused:
-            self.given.fail(name, f"is {self.given.values[name]!r:.200}, needed is {refused}")
+        except ConfigValueError as refused:
+            self.given.fail(name, f"is {self.given.values[name]!r:.200}; expected {refused}")
 
     def _bootstrap_servers(self) -> tuple[Endpoint, ...]:
         name = "controller.quorum.bootstrap.servers"
@@ -224,13 +227,13 @@ class CheckedConfig:
                 Endpoint(self.names[0].upper(), *read_address(entry))
                 for entry in self.settings.controller_quorum_bootstrap_servers
             )
-        except RefusedError as refused:
-            self.given.fail(name, f"is {self.given.values[name]!r:.200}, needed is {refused}")
+        except ConfigValueError as refused:
+            self.given.fail(name, f"is {self.given.values[name]!r:.200}; expected {refused}")
 
     def _check_quorum(self) -> None:
         if not self.voters and not self.bootstrap_servers:
             raise InvalidConfigError(
-                f"{self.given.path}: no controllers are named: give either "
+                f"{self.given.path}: no controllers are configured: set either "
                 "controller.quorum.bootstrap.servers (host:port, for voters that may change) or "
                 "controller.quorum.voters (id@host:port, for voters that are fixed)"
             )
@@ -271,14 +274,14 @@ class CheckedConfig:
             given.fail(
                 "node.id",
                 f"is {settings.node_id}, which controller.quorum.voters names as a controller; "
-                "where process.roles=broker it must be another",
+                "where process.roles=broker it must be a different id",
             )
         both = [one.name for one in self.listeners if one.name in self.names]
         if both:
             given.fail(
                 "listeners",
                 f"has {', '.join(both)} of controller.listener.names; where process.roles=broker "
-                "none of them may be there",
+                "none of them is allowed",
             )
         for name in self.names:
             if name.upper() not in self.protocols:
@@ -315,7 +318,7 @@ class CheckedConfig:
             if listener.host == NON_ROUTABLE_HOST:
                 self.given.fail(
                     "advertised.listeners" if self.advertised is not None else "listeners",
-                    f"would advertise {listener}, which nobody can connect to; name the address "
+                    f"would advertise {listener}, which no node can connect to; set the address "
                     "in advertised.listeners",
                 )
 
@@ -323,7 +326,7 @@ class CheckedConfig:
         if self.settings.max_connections_per_ip == 0:
             self.given.fail(
                 "max.connections.per.ip",
-                "is 0, which lets nobody in: max.connections.per.ip.overrides has no effect here",
+                "is 0, which rejects every client; max.connections.per.ip.overrides has no effect",
             )
 
 

@@ -1,7 +1,7 @@
 """Addresses in a Kafka configuration: listeners, voters, bootstrap servers.
 
-Owns their text forms and the rules that hold among listeners. Names of listeners are compared in
-upper case, as Kafka's ``ListenerName.normalised`` makes them. Sources: ``SocketServerConfigs``,
+Parses their text forms and checks the rules among listeners. Listener names are compared in upper
+case, as Kafka's ``ListenerName.normalised`` does. Sources: ``SocketServerConfigs``,
 ``CoreUtils.listenerListToEndPoints``, ``QuorumConfig``, ``Utils.getHost``.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from kraft.configdef import RefusedError
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.configdef import ConfigValueError
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: The address that listens everywhere and that nobody can connect to.
+#: The wildcard address: a node can listen at it, and no node can connect to it.
 NON_ROUTABLE_HOST = "0.0.0.0"
 
 _HOST = r"[0-9a-zA-Z\-%._:]"
@@ -30,8 +30,8 @@ _INITIAL_CONTROLLER = re.compile(
 _VOTER_ID = re.compile(r"[+]?[0-9]{1,10}", re.ASCII)
 
 
-class Listener(NamedTuple):
-    """Where a node listens, or says that it does; host "" stands for every address of its own."""
+class ListenerConfig(NamedTuple):
+    """A bound or advertised listener; host "" stands for every address of the node."""
 
     name: str
     host: str
@@ -45,31 +45,31 @@ class Listener(NamedTuple):
 
 def read_listeners(
     entries: Iterable[str], protocols: Mapping[str, str], *, distinct_ports: bool
-) -> tuple[Listener, ...]:
-    """The listeners of ``NAME://host:port`` entries. Raises RefusedError."""
+) -> tuple[ListenerConfig, ...]:
+    """Parse ``NAME://host:port`` entries. Raises ConfigValueError."""
     listeners = []
     for entry in entries:
         match = _LISTENER.fullmatch(entry)
         if match is None or not 0 <= int(match[3]) < 1 << 16:
-            raise RefusedError(f"NAME://host:port, which {entry!r:.80} is not")
+            raise ConfigValueError(f"NAME://host:port, not {entry!r:.80}")
         name = match[1].upper()
         if name not in protocols:
-            raise RefusedError(
-                f"a listener whose security protocol is known: {name} is not in "
-                "listener.security.protocol.map, nor, where that is not given, in "
+            raise ConfigValueError(
+                f"a listener with a known security protocol: {name} is not in "
+                "listener.security.protocol.map, nor, without that setting, in "
                 "controller.listener.names"
             )
-        listeners.append(Listener(name, match[2], int(match[3]), protocols[name]))
+        listeners.append(ListenerConfig(name, match[2], int(match[3]), protocols[name]))
     if len({listener.name for listener in listeners}) != len(listeners):
-        raise RefusedError("a different name for each listener")
+        raise ConfigValueError("a different name for each listener")
     if distinct_ports:
         _check_ports(listeners)
     return tuple(listeners)
 
 
-def _check_ports(listeners: list[Listener]) -> None:
-    """A port is for one listener, or for one on IPv4 and one on IPv6; port 0 is for any."""
-    by_port: dict[int, list[Listener]] = defaultdict(list)
+def _check_ports(listeners: list[ListenerConfig]) -> None:
+    """Reject a port of two listeners, unless one is on IPv4 and one on IPv6, or the port is 0."""
+    by_port: dict[int, list[ListenerConfig]] = defaultdict(list)
     for listener in listeners:
         if listener.port:
             by_port[listener.port].append(listener)
@@ -78,8 +78,8 @@ def _check_ports(listeners: list[Listener]) -> None:
             continue
         versions = sorted(_ip_version(listener.host) for listener in sharing)
         if versions != [4, 6]:
-            raise RefusedError(
-                f"a different port for each listener (port {port} is given to several), unless "
+            raise ConfigValueError(
+                f"a different port for each listener (several have port {port}), unless "
                 "one is on an IPv4 address and the other on an IPv6 address"
             )
 
@@ -92,15 +92,15 @@ def _ip_version(host: str) -> int:
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """The host and port of ``host:port``. Raises RefusedError."""
+    """Parse ``host:port``. Raises ConfigValueError."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[2]) >= 1 << 16:
-        raise RefusedError(f"host:port, which {text!r:.80} is not")
+        raise ConfigValueError(f"host:port, not {text!r:.80}")
     return match[1], int(match[2])
 
 
 def written_host(host: str) -> str:
-    """The host as Kafka writes it into a voter's record: IPv6 addresses in full, the rest as is."""
+    """Return the host as Kafka writes it into voter records: IPv6 in full, anything else as is."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -113,41 +113,41 @@ def written_host(host: str) -> str:
 
 
 def read_voters(entries: Iterable[str], listener: str) -> VoterSet:
-    """The static voters of ``id@host:port`` entries. Raises RefusedError.
+    """Parse the static voters, ``id@host:port`` entries. Raises ConfigValueError.
 
-    Kafka takes the last of two entries with the same id; here that is refused.
+    Two entries with the same id are an error; Kafka would use the last.
     """
-    voters: dict[int, Voter] = {}
+    voters: dict[int, VoterNode] = {}
     for entry in entries:
         id_text, at, address = entry.partition("@")
         if not at or not _VOTER_ID.fullmatch(id_text) or int(id_text) >= 1 << 31:
-            raise RefusedError(f"id@host:port, which {entry!r:.80} is not")
+            raise ConfigValueError(f"id@host:port, not {entry!r:.80}")
         host, port = read_address(address)
         id = int(id_text)
         if id in voters:
-            raise RefusedError(f"each id once: {id} stands twice")
-        voters[id] = Voter(ReplicaKey(id), (Endpoint(listener, host, port),))
+            raise ConfigValueError(f"each id once: {id} appears twice")
+        voters[id] = VoterNode(ReplicaKey(id), (Endpoint(listener, host, port),))
     return VoterSet(voters.values())
 
 
 def read_initial_controllers(text: str, listener: str) -> VoterSet:
-    """The voters of ``id@host:port:directory,…``, as a command line names them. Raises
-    RefusedError.
-    """
-    voters: dict[int, Voter] = {}
+    """Parse ``id@host:port:directory,…`` of a command line. Raises ConfigValueError."""
+    voters: dict[int, VoterNode] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         match = _INITIAL_CONTROLLER.fullmatch(entry)
         if match is None or int(match[1]) >= 1 << 31 or int(match[4]) >= 1 << 16:
-            raise RefusedError(f"id@host:port:directory, which {entry!r:.100} is not")
+            raise ConfigValueError(f"id@host:port:directory, not {entry!r:.100}")
         try:
             directory_id = Uuid.parse(match[5])
         except ValueError:
-            raise RefusedError(f"a directory id of 22 characters, not {match[5]!r:.40}") from None
+            raise ConfigValueError(
+                f"a directory id of 22 characters, not {match[5]!r:.40}"
+            ) from None
         id, host = int(match[1]), written_host(match[2] or match[3])
         if id in voters:
-            raise RefusedError(f"each id once: {id} stands twice")
+            raise ConfigValueError(f"each id once: {id} appears twice")
         endpoint = Endpoint(listener, host, int(match[4]))
-        voters[id] = Voter(ReplicaKey(id, directory_id), (endpoint,), VersionRange(0, 1))
+        voters[id] = VoterNode(ReplicaKey(id, directory_id), (endpoint,), KRaftVersionRange(0, 1))
     if not voters:
-        raise RefusedError("at least one id@host:port:directory")
+        raise ConfigValueError("at least one id@host:port:directory")
     return VoterSet(voters.values())

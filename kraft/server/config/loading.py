@@ -1,12 +1,11 @@
-"""A node's configuration, read from Kafka's own ``.properties`` file.
+"""Load a node's configuration from Kafka's ``.properties`` file.
 
-Owns what follows from the settings: listeners, voters, directories, the raft layer's settings.
-Nothing in a file is dropped in silence: what is not understood is kept by name in
-``not_understood``, what Kafka knows and this node has no use for in ``no_effect``. Every refusal is
-an InvalidConfigError that names file, line and setting, and what is allowed.
+Responsible for everything derived from the settings: listeners, voters, directories, the settings
+of the raft layer and of the controller. No given setting is ignored silently: ``not_understood``
+names those that Kafka does not know, ``no_effect`` those that only Kafka uses. Every error is an
+InvalidConfigError with file, line, setting and the allowed values.
 
-Fed by a file and by overrides from a command line, which win. Feeds ``raft``, the storage commands
-and the node.
+Overrides from a command line replace the file's values. Used by the storage commands and the node.
 """
 
 from __future__ import annotations
@@ -19,52 +18,52 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kraft.controller.config_schema import ConfigRules
-from kraft.controller.settings import ControllerSettings
-from kraft.controller.state import Settings as DecisionSettings
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.state import DecisionSettings
 from kraft.errors import InvalidConfigError
 from kraft.metadata.properties import read_properties
-from kraft.raft.config import RaftConfig
+from kraft.raft.config import RaftSettings
 from kraft.raft.voters import Endpoint, VoterSet
 from kraft.records import Uuid
-from kraft.server.config.checks import CheckedConfig, Given, UnknownSetting
-from kraft.server.config.listeners import NON_ROUTABLE_HOST, Listener
-from kraft.server.config.settings import NO_LIMIT, TOKEN_SECRET, Settings
+from kraft.server.config.checks import CheckedConfig, GivenSettings, UnknownSetting
+from kraft.server.config.listeners import NON_ROUTABLE_HOST, ListenerConfig
+from kraft.server.config.settings import NO_LIMIT, TOKEN_SECRET, NodeSettings
 
 if TYPE_CHECKING:
-    from kraft.server.network.listener import Limits
+    from kraft.network.listener import Limits
 
-# A configuration is a few kilobytes; what is larger is another file.
+# A configuration has a few kilobytes; a larger file is not one.
 _MAX_FILE_SIZE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """A configuration that holds; made by `load`."""
+    """A checked configuration; `load` creates it."""
 
     path: Path
-    settings: Settings
-    #: The names of the controller's listeners, the quorum's own first.
+    settings: NodeSettings
+    #: The names of the controller's listeners; the quorum uses the first.
     controller_listener_names: tuple[str, ...]
     #: All listeners that the node binds.
-    listeners: tuple[Listener, ...]
-    #: What the controller tells of itself, in the order of controller.listener.names; host "" is
-    #: to be replaced by a name of this host.
-    advertised_controller_listeners: tuple[Listener, ...]
-    advertised_broker_listeners: tuple[Listener, ...]
+    listeners: tuple[ListenerConfig, ...]
+    #: The controller's advertised addresses, in the order of controller.listener.names; host ""
+    #: stands for the name of this host.
+    advertised_controller_listeners: tuple[ListenerConfig, ...]
+    advertised_broker_listeners: tuple[ListenerConfig, ...]
     #: controller.quorum.voters.
     voters: VoterSet
     #: controller.quorum.bootstrap.servers.
     bootstrap_servers: tuple[Endpoint, ...]
-    #: What is given, as it is written; it may hold secrets.
+    #: The given settings as text; they may contain secrets.
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     not_understood: tuple[UnknownSetting, ...] = ()
     no_effect: tuple[UnknownSetting, ...] = ()
-    #: Settings that are allowed and probably not meant so.
+    #: Messages about settings that are allowed but probably a mistake.
     warnings: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: str | PathLike[str], overrides: Mapping[str, str] | None = None) -> Self:
-        """Reads the file; ``overrides`` stand in for what it says.
+        """Read and check the file; ``overrides`` replace its values.
 
         Raises InvalidConfigError, and CorruptRecordError for a broken ``\\\\uXXXX``.
         """
@@ -76,7 +75,7 @@ class ServerConfig:
             raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from error
         if len(content) > _MAX_FILE_SIZE:
             raise InvalidConfigError(f"{path} is larger than a configuration can be")
-        given = Given(path)
+        given = GivenSettings(path)
         # Java reads the bytes of a properties file as Latin-1.
         for key, value, line in read_properties(content.decode("latin-1"), path):
             given.add(key, value, f"{path}, line {line}")
@@ -97,13 +96,13 @@ class ServerConfig:
         return "broker" in self.settings.process_roles
 
     @property
-    def controller_listeners(self) -> tuple[Listener, ...]:
-        """Those of `listeners` that the controller serves."""
+    def controller_listeners(self) -> tuple[ListenerConfig, ...]:
+        """The bound listeners that the controller serves."""
         return tuple(one for one in self.listeners if one.name in self.controller_listener_names)
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """log.dirs, or else log.dir; as they are written in the file."""
+        """log.dirs, or else log.dir, as the file has them."""
         return self.settings.log_dirs or self.settings.log_dir
 
     @property
@@ -114,13 +113,13 @@ class ServerConfig:
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Every directory that carries a ``meta.properties``, each once, sorted."""
+        """Every directory that needs a ``meta.properties``, each once, sorted."""
         return tuple(sorted({*self.log_dirs, self.metadata_log_dir}))
 
     def limits(self) -> Limits:
-        """What a listener bears: the listener's own bounds where Kafka's have no end."""
+        """Return the limits of a listener; its own defaults where Kafka's are unlimited."""
         # Imported here: formatting needs no network.
-        from kraft.server.network.listener import Limits
+        from kraft.network.listener import Limits
 
         settings, own = self.settings, Limits()
         return Limits(
@@ -135,9 +134,11 @@ class ServerConfig:
         )
 
     def controller(self, max_transaction_ms: int | None = None) -> ControllerSettings:
-        """What the controller goes by. Raises InvalidConfigError where ``max_transaction_ms`` is
-        not below the session timeout of brokers (a third of it by default), and for a default of
-        topics or groups that cannot be.
+        """Return the controller's settings.
+
+        ``max_transaction_ms`` must be below the session timeout of brokers; a third of it by
+        default. Raises InvalidConfigError where it is not, and for an invalid default of topics or
+        groups.
         """
         settings = self.settings
         session_timeout_ms = settings.broker_session_timeout_ms
@@ -177,20 +178,20 @@ class ServerConfig:
         cluster_id: str,
         *,
         bound_ports: Mapping[str, int] | None = None,
-    ) -> RaftConfig:
-        """The raft layer's settings; the identity comes from ``meta.properties``.
+    ) -> RaftSettings:
+        """Return the raft layer's settings; the ids come from ``meta.properties``.
 
-        ``bound_ports`` are the ports, by listener, that stand for port 0. Raises InvalidConfigError
-        where a voter or bootstrap server has an address that cannot be reached.
+        ``bound_ports`` replace port 0, by listener. Raises InvalidConfigError for a voter or
+        bootstrap server with the wildcard address.
         """
         for endpoint in (*self.bootstrap_servers, *(e for v in self.voters for e in v.endpoints)):
             if endpoint.host == NON_ROUTABLE_HOST:
                 raise InvalidConfigError(
-                    f"{self.path}: {NON_ROUTABLE_HOST} is no address that a node can connect to, "
-                    "in controller.quorum.voters or controller.quorum.bootstrap.servers"
+                    f"{self.path}: {NON_ROUTABLE_HOST} is not an address that a node can connect "
+                    "to, in controller.quorum.voters or controller.quorum.bootstrap.servers"
                 )
         settings, ports = self.settings, bound_ports or {}
-        return RaftConfig(
+        return RaftSettings(
             node_id=self.node_id,
             directory_id=directory_id,
             cluster_id=cluster_id,

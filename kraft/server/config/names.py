@@ -1,7 +1,7 @@
-"""Every setting that Apache Kafka 4.3.1 knows, by name.
+"""The names of all settings that Apache Kafka 4.3.1 knows.
 
-Owns the difference between a setting that is misspelt and one that is Kafka's but means nothing to
-this node. Held against the ConfigDefs of the released jars by ``tests/interop``.
+They distinguish a misspelt setting from a setting of Kafka that this node does not use.
+``tests/interop`` compares the list with the ConfigDefs of the released jars.
 """
 
 from __future__ import annotations
@@ -153,16 +153,16 @@ unclean.leader.election.interval.ms unstable.api.versions.enable unstable.featur
 #: The names that ``KafkaConfig`` defines.
 KAFKA_NAMES = frozenset(_TEXT.split())
 
-# What Kafka's own plug-ins read out of the same file, without a definition in KafkaConfig:
-# StandardAuthorizer, and whoever is told of config providers.
+# Settings that Kafka's own plug-ins read from the same file, without a definition in KafkaConfig:
+# those of StandardAuthorizer, of config providers and of remote storage managers.
 _PLUGIN_NAMES = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
 _PLUGIN_PREFIXES = ("config.providers.", "rsm.config.", "rlmm.config.")
 
 
 def is_known_to_kafka(name: str) -> bool:
-    """Whether Kafka would take the setting from a server's configuration.
+    """Return whether Kafka would read the setting from a server's configuration.
 
-    A setting may stand for one listener, ``listener.name.<listener>.<setting>``, for a SASL
+    A setting may be limited to one listener, ``listener.name.<listener>.<setting>``, or to a SASL
     mechanism of it, ``listener.name.<listener>.<mechanism>.<setting>``.
     """
     if name in KAFKA_NAMES or name in _PLUGIN_NAMES or name.startswith(_PLUGIN_PREFIXES):

@@ -1,1 +1,1 @@
-"""The disk of a running node: log, snapshots, what it promised, and the thread that writes."""
+"""The disk of a running node: log, snapshots, election state, and the threads that write."""

@@ -1,9 +1,8 @@
-"""One process a directory: Kafka's ``.lock`` in every log directory.
+"""Lock a log directory for one process, by Kafka's ``.lock`` file.
 
-Owns the lock file. The lock is the operating system's (POSIX ``fcntl``, as Java's ``FileLock``
-takes), so that a Kafka process and this one exclude each other, and so that it goes with the
-process however that ends. POSIX locks do not exclude one part of a process from another: for that
-the directories locked here are remembered.
+The lock is the operating system's (POSIX ``fcntl``, as Java's ``FileLock`` takes): it excludes a
+Kafka process too, and ends with the process however that ends. POSIX locks do not exclude two users
+within one process; for that the module keeps the set of directories locked by this process.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ _held: set[str] = set()
 
 
 class DirectoryLock:
-    """The lock on a directory, from its making to `release`. Raises StorageError where it is
-    taken, or the file cannot be made.
+    """The lock on a directory, held from construction to `release`.
+
+    Raises StorageError where the directory is locked, or the file cannot be created.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -47,7 +47,7 @@ class DirectoryLock:
         _held.add(self._directory)
 
     def release(self) -> None:
-        """Gives the directory back. Doing it twice does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,25 +1,24 @@
-"""The two small files by which a restart knows what this node has promised.
+"""Read and write ``quorum-state`` and ``synced-offset-checkpoint``.
 
-Owns ``quorum-state`` as it lies on disk, and ``synced-offset-checkpoint``.
-
-``quorum-state`` is Kafka's JSON with one field more, which Kafka passes over::
+``quorum-state`` is Kafka's JSON with one more field, which Kafka ignores::
 
     {…,"data_version":1,"crc32c":"89abcdef"}       the CRC-32C of the same text without that field
 
-so that a vote or an epoch that rotted is found out. A file without the field was written by Kafka.
+The checksum detects a corrupted vote or epoch. A file without the field was written by Kafka.
 
-``synced-offset-checkpoint`` says up to where the log is known to be on the device, and the epoch
-there. It has two slots of 512 bytes, overwritten in place by turns, so that one is always whole;
-the one with the larger number counts::
+``synced-offset-checkpoint`` contains an offset up to which the log is known to be on the device,
+and the epoch there. It has two slots of 512 bytes, overwritten in place in turn, so that one is
+always valid; the slot with the larger number counts::
 
     0 00000000000000000007 00000000000000001234 +0000000002 89abcdef\\n
-    version, number, offset, epoch, CRC-32C of what is before
+    version, number, offset, epoch, CRC-32C of the preceding bytes
 
-It tells damage from interruption: what is no whole batch before that offset was whole once, and
-what lies behind it was never acknowledged. It costs no sync: it is written after the log's, and may
-lag behind, as it is a lower bound. It is made smaller, and synced, before the log is cut. Where
-Kafka wrote the directory last it means nothing any more, and goes. Once the log that Kafka left is
-synced, the file begins anew, and ``quorum-state`` gets its checksum.
+The file distinguishes damage from interruption: an invalid batch before that offset was valid once;
+bytes after it were never acknowledged. It needs no sync of its own: it is written after the sync of
+the log and may lag behind, since it is a lower bound. It is lowered and synced before the log is
+truncated. If Kafka wrote the directory last, the file is out of date, and recovery removes it. Once
+the log that Kafka left is synced, recovery writes it again and adds the checksum to
+``quorum-state``.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kraft._core.checksum import crc32c
-from kraft._core.disk import Disk, File, write_atomically
+from kraft._core.bytes.checksum import crc32c
+from kraft._core.log.disk import Disk, File, write_atomically
 from kraft.metadata.directory import without_checksum
 from kraft.raft.election_state import FILE_NAME, ElectionState
 
@@ -40,20 +39,20 @@ _MAX_FILE_SIZE = 1 << 20
 
 
 class StoredElection(NamedTuple):
-    """What ``quorum-state`` says. ``is_ours``: with a checksum, so it was not Kafka that wrote."""
+    """The content of ``quorum-state``. ``is_ours``: it has a checksum, so kraft wrote it."""
 
     state: ElectionState
     is_ours: bool
 
 
 def write_quorum_state(disk: Disk, directory: str, content: bytes) -> None:
-    """Replaces the file durably: written beside it, synced, renamed, the directory synced."""
+    """Replace the file durably: write a temporary file, sync, rename, sync the directory."""
     checked = content[:-1] + b',"crc32c":"%08x"}' % crc32c(content)
     write_atomically(disk, f"{directory}/{FILE_NAME}", checked)
 
 
 def read_quorum_state(disk: Disk, directory: str) -> StoredElection | None:
-    """None without a file. Raises CorruptRecordError, and StorageError."""
+    """Read the file; return None without one. Raises CorruptRecordError and StorageError."""
     path = f"{directory}/{FILE_NAME}"
     if not disk.exists(path):
         return None
@@ -62,11 +61,8 @@ def read_quorum_state(disk: Disk, directory: str) -> StoredElection | None:
     return StoredElection(ElectionState.from_bytes(plain, path=path), is_ours)
 
 
-def take_over_quorum_state(disk: Disk, directory: str) -> None:
-    """Add the checksum to a ``quorum-state`` of Kafka, durably; the promises in it stay the same.
-
-    Raises StorageError.
-    """
+def add_quorum_state_checksum(disk: Disk, directory: str) -> None:
+    """Add the checksum to a ``quorum-state`` of Kafka, durably. Raises StorageError."""
     content = read_small(disk, f"{directory}/{FILE_NAME}")
     write_quorum_state(disk, directory, content.rstrip())
 
@@ -80,10 +76,9 @@ def read_small(disk: Disk, path: str) -> bytes:
 
 
 class SyncedOffset:
-    """``synced-offset-checkpoint``; ``offset`` is -1 where nothing is known.
+    """``synced-offset-checkpoint``; ``offset`` is -1 where unknown.
 
-    `begin` makes the file what it has to be once the log is open; the rest follows the log. Whoever
-    writes the log is the only one to use it.
+    `begin` creates the file once the log is open. Only the thread that writes the log uses it.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -108,14 +103,14 @@ class SyncedOffset:
             self._number, self.offset, self.epoch = number, int(match[3]), int(match[4])
 
     def forget(self) -> None:
-        """What it says is not true any more: another has written the log."""
+        """Remove the file: Kafka has written the log since."""
         if self._disk.exists(self._path):
             self._disk.remove(self._path)
             self._disk.sync_directory(self._directory)
         self._number, self.offset, self.epoch = 0, -1, -1
 
     def begin(self, offset: int, epoch: int) -> None:
-        """The log was opened, and ends at ``offset`` on the device."""
+        """Create the file: the log was opened, and ends at ``offset`` on the device."""
         self.file = self._disk.open(self._path, create=True)
         for _ in range(2):
             self._write(offset, epoch)
@@ -123,22 +118,22 @@ class SyncedOffset:
         self._disk.sync_directory(self._directory)
 
     def raise_to(self, offset: int, epoch: int) -> None:
-        """The log was synced up to ``offset``, and its last record is of ``epoch``."""
+        """Write a higher offset: the log was synced up to it, and ``epoch`` is its last epoch."""
         if offset > self.offset:
             self._write(offset, epoch)
 
     def note(self, offset: int, epoch: int) -> tuple[int, bytes]:
-        """What says so, and where it has to be written once it is true."""
+        """Return the position and content of the next slot; write it once the log is synced."""
         self._number += 1
         self.offset, self.epoch = offset, epoch
         content = b"0 %020d %020d %+011d " % (self._number, offset, epoch)
         return self._number % 2 * _SLOT_SIZE, content + b"%08x\n" % crc32c(content)
 
     def lower_to(self, offset: int, epoch: int) -> None:
-        """The log is about to be cut at ``offset``, or at 0 emptied; durable at the return."""
+        """Write a lower offset, durably, before the log is truncated there (0: emptied)."""
         if offset < self.offset:
-            # Both slots: were only one written, the next note could take its place and be torn,
-            # and leave the other, which says too much by then.
+            # Both slots: with only one written, the next write could overwrite that one, be torn,
+            # and leave the other, whose offset is too high by then.
             self._write(offset, epoch)
             self._write(offset, epoch)
             assert self.file is not None

@@ -1,18 +1,18 @@
-"""What a node finds on its disk when it starts, and what it makes of it.
+"""Recover the metadata log's directory when a node starts.
 
-Owns Kafka's rules of a restart (facts: ``KafkaMetadataLog.apply``, ``recoverSnapshots``,
-``truncateToLatestSnapshot``), and this node's own, which tell damage from interruption:
+Applies Kafka's rules of a restart (``KafkaMetadataLog.apply``, ``recoverSnapshots``,
+``truncateToLatestSnapshot``), and rules of kraft that distinguish damage from interruption:
 
-- what an interrupted download, deletion or replacement left behind goes;
-- a torn tail is cut off; damage where the log is known to have been on the device, or (where that
-  is not known) that whole batches follow, is refused: it may be what the quorum committed, or lie
-  before it (FAST'18);
-- the leader epoch of a batch lies outside its CRC, but every epoch begins with a LeaderChange and
-  every LeaderChange begins an epoch, so that an epoch that rotted is found out;
-- a log that does not begin at 0 needs a snapshot at its start or later; snapshots before it go;
-- a snapshot ahead of the log (a download that was put in place, and then a crash) empties the log.
+- Files of an interrupted download, deletion or replacement are removed.
+- A torn tail is truncated. Damage before the synced offset is an error, and, where that offset is
+  unknown, damage that valid batches follow: the records may be committed (FAST'18).
+- The leader epoch of a batch is outside its CRC. Every epoch begins with a LeaderChange, and every
+  LeaderChange begins an epoch; a batch that contradicts this is an error.
+- A log that does not begin at 0 needs a snapshot at its start or later; earlier snapshots are
+  removed.
+- A snapshot ahead of the log (a crash after a download was renamed into place) empties the log.
 
-Every refusal says what to do.
+Every error says what to do. Called by ``store``.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, scan
-from kraft._core.batch_records import iterate
-from kraft._core.disk import Disk
-from kraft._core.epoch_cache import EpochCache
-from kraft._core.log import Log
-from kraft._core.partition_directory import METADATA_TOPIC_ID
+from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, scan
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.log.disk import Disk
+from kraft._core.log.epoch_cache import EpochCache
+from kraft._core.log.log import Log
+from kraft._core.log.partition_directory import METADATA_TOPIC_ID
 from kraft.errors import CorruptRecordError, DamagedLogError, StorageError
 from kraft.raft.election_state import ElectionState
 from kraft.raft.log_view import LogView
 from kraft.raft.voters import VoterSet
-from kraft.server.disk.files import SyncedOffset, read_quorum_state, take_over_quorum_state
+from kraft.server.disk.files import SyncedOffset, add_quorum_state_checksum, read_quorum_state
 from kraft.server.disk.snapshots import SnapshotFiles, is_unfinished
 
 LEADER_CHANGE = 2
 _WHOLE_SEGMENT = (1 << 63) - 1
 
 _CATCH_UP = (
-    "The disk is at fault, or what wrote here. Keep a copy of the directory. Where a majority of "
-    "the other controllers is well, this one can catch up from them: take it out of the voters "
+    "The disk or another program damaged the files. Keep a copy of the directory. If a majority of "
+    "the other controllers runs, this one can catch up from them: remove it from the voters "
     "(kraft quorum remove-controller), format an empty directory for it, start it, and add it again"
 )
 
 
 class Recovered(NamedTuple):
-    """A directory that may be worked with."""
+    """The recovered content of a directory."""
 
     log: Log
     snapshots: SnapshotFiles
@@ -61,7 +61,7 @@ class ControlBatch(NamedTuple):
 def recover(
     disk: Disk, directory: str, static_voters: VoterSet, *, segment_bytes: int, segment_ms: int
 ) -> Recovered:
-    """Opens a metadata log's directory, made where it is missing, and puts it in order.
+    """Open a metadata log's directory and recover it; create it where missing.
 
     Raises CorruptRecordError (DamagedLogError) and StorageError; the message says what to do.
     """
@@ -91,21 +91,21 @@ def recover(
     try:
         controls = _check_epochs(log, synced_offset)
         snapshots = SnapshotFiles(disk, directory)
-        _take_in_snapshots(log, snapshots)
+        _load_snapshots(log, snapshots)
         latest = snapshots.latest
         if latest is not None and (
             latest.id.offset > log.log_end_offset or latest.id.epoch > log.last_epoch
         ):
             if latest.id.offset > 0:
-                # What is known of the log goes first: the log is emptied segment by segment.
+                # Remove the synced offset first: the log is emptied segment by segment.
                 synced_offset.forget()
                 log.truncate_fully_and_start_at(latest.id.offset)
                 snapshots.remove_before(latest.id)
             controls = []
         synced_offset.begin(log.log_end_offset, log.last_epoch)
         if stored is not None and not stored.is_ours:
-            # From now on the log is this node's: at the next start what is synced is believed.
-            take_over_quorum_state(disk, directory)
+            # The next start then trusts the synced offset, as kraft wrote the log last.
+            add_quorum_state_checksum(disk, directory)
     except CorruptRecordError as error:
         log.close()
         raise error.add_advice(_CATCH_UP) from None
@@ -132,7 +132,7 @@ def recover(
 
 
 def _make_directory(disk: Disk, directory: str) -> None:
-    """Makes it and what is missing above it, so that the names last."""
+    """Create it and its missing parents, and sync their directory entries."""
     parents: list[str] = []
     path = directory
     while not disk.exists(path) and (parent := os.path.dirname(path) or ".") != path:
@@ -152,7 +152,7 @@ def _remove_unfinished(disk: Disk, directory: str) -> None:
 
 
 def _check_epochs(log: Log, synced_offset: SyncedOffset) -> list[ControlBatch]:
-    """The control batches of the whole log, once it is clear that no epoch has rotted."""
+    """Check the leader epochs of the whole log; return its control batches."""
     if log.topic_id != METADATA_TOPIC_ID:
         raise CorruptRecordError(
             f"partition.metadata names the topic {log.topic_id}, which is not the metadata log's",
@@ -178,7 +178,7 @@ def _check_epochs(log: Log, synced_offset: SyncedOffset) -> list[ControlBatch]:
                 continue
             batch = data[position : position + length + 12]
             begins_epoch = bool(is_control) and _begins_epoch(batch)
-            # The log's first batch may be of any kind: the start lies where a snapshot ends.
+            # The log's first batch may be of any kind: the log starts where a snapshot ends.
             if begins_epoch != (batch_epoch > epoch) and epoch >= 0:
                 raise DamagedLogError(
                     f"leader epoch {batch_epoch} follows {epoch} "
@@ -208,17 +208,17 @@ def _begins_epoch(batch: memoryview) -> bool:
     return False
 
 
-def _take_in_snapshots(log: Log, snapshots: SnapshotFiles) -> None:
-    """Checks every snapshot that the log's start leaves, and removes those before it."""
+def _load_snapshots(log: Log, snapshots: SnapshotFiles) -> None:
+    """Check and add every snapshot from the log's start on, and remove earlier ones."""
     ids, start = snapshots.find(), log.log_start_offset
     kept = [id for id in ids if id.offset >= start]
     if start > 0 and not kept:
         raise StorageError(
-            f"{log.directory}: the log begins at offset {start}, and no snapshot holds what was "
-            f"before ({len(ids)} end earlier). Put back the newest .checkpoint file, or: "
+            f"{log.directory}: the log begins at offset {start}, and no snapshot has the records "
+            f"before it ({len(ids)} end earlier). Restore the newest .checkpoint file, or: "
             + _CATCH_UP
         )
     for id in kept:
-        snapshots.take_in(id)
+        snapshots.add(id)
     if len(kept) < len(ids):
         snapshots.remove_before(kept[0])

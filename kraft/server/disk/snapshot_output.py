@@ -1,12 +1,10 @@
-"""A snapshot on its way to the disk, in a thread of its own.
+"""Write one snapshot file in a thread.
 
-Owns the file from its first piece until it lies under its name, synced. Pieces are written in the
-order in which they are given; the thread that gives them never waits. What fails or is given up is
-removed; what is interrupted leaves a ``.tmp`` file, which the next start removes.
+Buffers are written in the order of the calls of `write`, which never blocks. A failed or cancelled
+file is removed; an interrupted process leaves a ``.tmp`` file, which the next start removes.
 
-Invariants: a file that carries the name holds every piece, so that nothing more is written once a
-write has failed, however well the disk does afterwards; only the thread touches the file. Fed by
-`publishing`.
+Invariants: a file under its final name contains every buffer, therefore no buffer is written after
+a failed write; only the thread accesses the file. Called by `publishing`.
 """
 
 from __future__ import annotations
@@ -15,16 +13,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from kraft._core.disk import Disk, File
-from kraft._core.snapshot_file import snapshot_name
+from kraft._core.log.disk import Disk, File
+from kraft._core.snapshot.snapshot_file import snapshot_name
 from kraft.errors import StorageError
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.rpc import OffsetAndEpoch
 
 _UNFINISHED = ".tmp"
 
 
 class SnapshotOutput:
-    """The file of snapshot ``id`` in ``directory``; it ends with `finish` or `give_up`."""
+    """The file of snapshot ``id`` in ``directory``; it ends with `finish` or `cancel`."""
 
     def __init__(self, disk: Disk, directory: str, id: OffsetAndEpoch) -> None:
         self.id = id
@@ -32,50 +30,50 @@ class SnapshotOutput:
         self._directory = directory
         self._path = f"{directory}/{snapshot_name(id.offset, id.epoch)}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kraft-snapshot")
-        #: Bytes, each counted by one side alone.
-        self._given = 0
-        self._taken = 0
+        #: Bytes queued, written by the caller only; bytes done, written by the thread only.
+        self._queued_size = 0
+        self._done_size = 0
         self._is_finishing = False
-        self._is_given_up = False
-        #: Of the thread: the file while it is open, and why there will be no snapshot.
+        self._is_cancelled = False
+        #: Used by the thread: the open file, and the first error of a write.
         self._file: File | None = None
         self._failure: Exception | None = None
 
     @property
     def size(self) -> int:
-        """Bytes that were given so far."""
-        return self._given
+        """Bytes queued so far."""
+        return self._queued_size
 
     @property
     def unwritten_size(self) -> int:
-        """Bytes that were given and that the thread has not done with yet."""
-        return self._given - self._taken
+        """Bytes queued that the thread has neither written nor dropped yet."""
+        return self._queued_size - self._done_size
 
     @property
     def has_failed(self) -> bool:
-        """Whether `finish` will say that it failed: what more is given is dropped."""
+        """Whether a write failed: later writes are dropped, and `finish` reports the error."""
         return self._failure is not None
 
     def write(self, pieces: Sequence[memoryview]) -> Future[None]:
-        """Queues what comes next; the future is done when the thread is done with it."""
+        """Queue the next buffers; the future is done once the thread has processed them."""
         size = sum(len(piece) for piece in pieces)
-        self._given += size
+        self._queued_size += size
         return self._thread.submit(self._write, list(pieces), size)
 
     def finish(self, done: Callable[[Future[None]], None]) -> None:
-        """Syncs the file and puts it under its name; ``done`` is called in the thread, with the
-        StorageError if any write failed.
+        """Queue sync and rename of the file; ``done`` is called in the thread, with a future that
+        holds the StorageError if any write failed.
         """
         self._is_finishing = True
         self._thread.submit(self._finish).add_done_callback(done)
         self._thread.shutdown(wait=False)
 
-    def give_up(self, *, wait: bool = False) -> None:
-        """Nothing more is written, and nothing left behind; with ``wait`` not after the return.
+    def cancel(self, *, wait: bool = False) -> None:
+        """Stop writing and remove the file; with ``wait``, before the return.
 
-        What is being finished may be there already.
+        A file that is being finished may have its name already, and stays.
         """
-        self._is_given_up = True
+        self._is_cancelled = True
         if not self._is_finishing:
             self._is_finishing = True
             self._thread.submit(self._remove)
@@ -85,13 +83,13 @@ class SnapshotOutput:
 
     def _write(self, pieces: list[memoryview], size: int) -> None:
         try:
-            if self._failure is None and not self._is_given_up:
+            if self._failure is None and not self._is_cancelled:
                 self._append(pieces, size)
         except Exception as error:
-            # It is told at the end, by `_finish`.
+            # `_finish` reports it.
             self._failure = error
         finally:
-            self._taken += size
+            self._done_size += size
 
     def _append(self, pieces: list[memoryview], size: int) -> None:
         if self._file is None:
@@ -104,12 +102,12 @@ class SnapshotOutput:
         try:
             if self._failure is not None:
                 raise self._failure
-            if not self._is_given_up:
-                self._put_under_its_name()
+            if not self._is_cancelled:
+                self._rename_into_place()
         finally:
             self._remove()
 
-    def _put_under_its_name(self) -> None:
+    def _rename_into_place(self) -> None:
         assert self._file is not None, "a snapshot has a header at least"
         self._file.sync()
         self._disk.rename(self._path + _UNFINISHED, self._path)
@@ -118,7 +116,7 @@ class SnapshotOutput:
         self._disk.sync_directory(self._directory)
 
     def _remove(self) -> None:
-        """What is not under its name, if there is anything."""
+        """Remove the temporary file, if there is one."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()

@@ -1,12 +1,11 @@
-"""The snapshots of the metadata log, as files: checked, mapped, downloaded, forgotten.
+"""Check, map, download and remove the snapshot files of the metadata log.
 
-Owns the ``.checkpoint`` files of a metadata log's directory, and the ``.part`` of a download. A
-snapshot is taken into the list once every byte of it has been checked: headers, CRCs, records'
-framing, its header and footer, its control records. What is served or loaded was checked before.
-A download is checked, and its way to the device begun, chunk by chunk while more of it is on its
-way, so that little is left to do at its end.
+Responsible for the ``.checkpoint`` files of a metadata log's directory, and the ``.part`` file of a
+download. A snapshot is served or loaded only after every byte of it was checked: headers, CRCs, the
+framing of records, its header and footer, its control records. The chunks of a download are checked
+as they arrive, and their sync begins then, so that little work remains at its end.
 
-Invariants: ``all`` is replaced and never changed, so that other threads may look into it; a mapped
+Invariants: ``all`` is replaced and never changed, so that other threads may read it; a mapped
 snapshot stays readable after its file is removed. Sources: KIP-630, KIP-853, Kafka's ``Snapshots``.
 """
 
@@ -17,11 +16,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, scan, split
-from kraft._core.batch_check import validate
-from kraft._core.batch_records import iterate
-from kraft._core.disk import Disk, File
-from kraft._core.snapshot_file import (
+from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, scan, split
+from kraft._core.bytes.batch_check import validate
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.log.disk import Disk, File
+from kraft._core.snapshot.snapshot_file import (
     PART_SUFFIX,
     SnapshotReader,
     parse_snapshot_name,
@@ -32,24 +31,24 @@ from kraft.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedVersionError,
 )
-from kraft.raft.messages import OffsetAndEpoch, SnapshotSlice
+from kraft.raft.rpc import OffsetAndEpoch, SnapshotSlice
 from kraft.raft.voters import VoterSet
 from kraft.records import control
 
-#: Of a snapshot, checked in one go.
-PIECE_SIZE = 4 * 1024 * 1024
-#: What is raised for a file that is no snapshot, or none that this package can read.
-UNSOUND = (CorruptRecordError, UnsupportedVersionError, UnsupportedCompressionTypeError)
-#: Bytes of a download after which the device is to begin with them.
+#: Bytes of a snapshot that are checked in one call.
+CHECK_SIZE = 4 * 1024 * 1024
+#: The errors of a file that is not a snapshot, or not one that this package can read.
+INVALID_SNAPSHOT = (CorruptRecordError, UnsupportedVersionError, UnsupportedCompressionTypeError)
+#: Bytes of a download after which their sync begins.
 SYNC_SIZE = 4 * 1024 * 1024
-#: The largest batch that is put together from chunks to be checked: twice what Kafka writes.
-MAX_PIECED_SIZE = 16 * 1024 * 1024
-#: Of a batch, before that which its length counts.
+#: The largest batch that is assembled from chunks for its check: twice the size that Kafka writes.
+MAX_ASSEMBLED_SIZE = 16 * 1024 * 1024
+#: The length field of a batch counts the bytes after this position.
 LENGTH_END = 12
 
 
 class StoredSnapshot(NamedTuple):
-    """A snapshot that was checked: its bytes, mapped, and what its control records say."""
+    """A checked snapshot: its mapped bytes, and the quorum state in its control records."""
 
     id: OffsetAndEpoch
     data: memoryview
@@ -67,8 +66,9 @@ class StoredSnapshot(NamedTuple):
 def read_stored_snapshot(
     disk: Disk, path: str, id: OffsetAndEpoch, checked: RecordsCheck | None = None
 ) -> StoredSnapshot:
-    """Maps the file at ``path`` and checks all of it; ``checked`` is what has seen its bytes
-    already. Raises CorruptRecordError, StorageError.
+    """Map the file at ``path`` and check all of it. Raises CorruptRecordError, StorageError.
+
+    ``checked`` has checked the same bytes already, if it passed for the file's size.
     """
     file = disk.open(path, read_only=True)
     try:
@@ -81,9 +81,9 @@ def read_stored_snapshot(
             raise CorruptRecordError(f"a snapshot of epoch {info.epoch} is named {id.epoch}")
         if checked is None or not checked.has_passed(len(data)):
             checked = RecordsCheck()
-            for piece in split(data, PIECE_SIZE):
-                # Piece by piece, so that other threads get the interpreter in between.
-                checked.check(piece)
+            for piece in split(data, CHECK_SIZE):
+                # In parts, so that other threads get the interpreter in between.
+                checked.check_batches(piece)
     except CorruptRecordError as error:
         raise error.at(path=path) from None
     timestamp_ms = info.last_contained_log_timestamp_ms
@@ -91,10 +91,10 @@ def read_stored_snapshot(
 
 
 class RecordsCheck:
-    """Checks every batch and record of a snapshot; what its control records say of the quorum.
+    """Checks every batch and record of a snapshot, and reads its control records.
 
-    Either whole batches are given to `check`, or chunks that are cut anywhere to `take_chunk`. That
-    batches follow each other without a gap is for `SnapshotReader` to say.
+    Call `check_batches` with whole batches, or `check_chunk` with chunks of any extent.
+    `SnapshotReader` checks that no batch is missing in between.
     """
 
     def __init__(self) -> None:
@@ -102,49 +102,51 @@ class RecordsCheck:
         self.voters: VoterSet | None = None
         self.kraft_version = 0
         self._position = 0
-        #: Of a batch whose end is not there yet.
-        self._begun = bytearray()
-        self._is_given_up = False
+        #: The first bytes of a batch that is not complete yet.
+        self._partial_batch = bytearray()
+        self._has_failed = False
 
     def has_passed(self, size: int) -> bool:
-        """Whether ``size`` bytes were given, no more, and all of them are sound."""
-        return not self._is_given_up and not self._begun and self._position == size
+        """Return whether exactly ``size`` bytes were checked, without an error."""
+        return not self._has_failed and not self._partial_batch and self._position == size
 
-    def take_chunk(self, data: bytes | memoryview) -> None:
-        """The next chunk of a download. Raises nothing: whatever is amiss, and a batch too large to
-        be put together here, is left to a check of the whole file, which can say where it is.
+    def check_chunk(self, data: bytes | memoryview) -> None:
+        """Check the next chunk of a download; raises nothing.
+
+        An error, or a batch too large to be assembled, is left to the check of the whole file,
+        whose errors have a position.
         """
-        if self._is_given_up:
+        if self._has_failed:
             return
         try:
-            self._take_chunk(memoryview(data))
-        except UNSOUND:
-            self._is_given_up = True
-            self._begun = bytearray()
+            self._check_chunk(memoryview(data))
+        except INVALID_SNAPSHOT:
+            self._has_failed = True
+            self._partial_batch = bytearray()
 
-    def _take_chunk(self, data: memoryview) -> None:
-        begun = self._begun
-        while begun:
+    def _check_chunk(self, data: memoryview) -> None:
+        partial = self._partial_batch
+        while partial:
             wanted = LENGTH_END
-            if len(begun) >= LENGTH_END:
-                wanted += int.from_bytes(begun[8:LENGTH_END], "big", signed=True)
-            if wanted > MAX_PIECED_SIZE:
+            if len(partial) >= LENGTH_END:
+                wanted += int.from_bytes(partial[8:LENGTH_END], "big", signed=True)
+            if wanted > MAX_ASSEMBLED_SIZE:
                 raise CorruptRecordError(f"a batch of {wanted} bytes")
-            if wanted <= len(begun) and len(begun) >= LENGTH_END:
-                self.check(memoryview(begun))
-                begun = self._begun = bytearray()
+            if wanted <= len(partial) and len(partial) >= LENGTH_END:
+                self.check_batches(memoryview(partial))
+                partial = self._partial_batch = bytearray()
             elif not data:
                 return
             else:
-                missing = wanted - len(begun)
-                begun += data[:missing]
+                missing = wanted - len(partial)
+                partial += data[:missing]
                 data = data[missing:]
         whole = scan(data, verify_crc=False).tail_position
-        self.check(data[:whole])
-        begun += data[whole:]
+        self.check_batches(data[:whole])
+        partial += data[whole:]
 
-    def check(self, piece: memoryview) -> None:
-        """Whole batches, the next ones. Raises one of `UNSOUND`."""
+    def check_batches(self, piece: memoryview) -> None:
+        """Check the next whole batches. Raises one of `INVALID_SNAPSHOT`."""
         table = validate(piece, dense=True, base_position=self._position)
         is_control = (table.attributes & ATTRIBUTE_CONTROL) != 0
         positions = table.positions[is_control] - self._position
@@ -166,7 +168,7 @@ class RecordsCheck:
 
 
 class Download(NamedTuple):
-    """The file of a snapshot that is on its way, and how far its bytes are checked."""
+    """The file of a download under way, and the check of its chunks."""
 
     file: File
     check: RecordsCheck
@@ -183,7 +185,7 @@ class SnapshotFiles:
         self.all: Mapping[OffsetAndEpoch, StoredSnapshot] = MappingProxyType({})
 
     def find(self) -> list[OffsetAndEpoch]:
-        """The ids of the files that are there, ascending."""
+        """Return the ids of the snapshot files in the directory, ascending."""
         ids = (parse_snapshot_name(name) for name in self._disk.list(self._directory))
         return sorted(OffsetAndEpoch(*id) for id in ids if id is not None)
 
@@ -194,8 +196,8 @@ class SnapshotFiles:
     def latest(self) -> StoredSnapshot | None:
         return self.all[max(self.all)] if self.all else None
 
-    def take_in(self, id: OffsetAndEpoch) -> StoredSnapshot:
-        """Checks a complete file and takes it into the list."""
+    def add(self, id: OffsetAndEpoch) -> StoredSnapshot:
+        """Check a complete file and add it to ``all``."""
         snapshot = read_stored_snapshot(self._disk, self.path(id), id)
         self._list(snapshot)
         return snapshot
@@ -205,14 +207,14 @@ class SnapshotFiles:
         self.all = MappingProxyType(dict(sorted(snapshots.items())))
 
     def read(self, slice: SnapshotSlice) -> memoryview:
-        """The bytes of a slice, not copied; empty where there is no such snapshot any more."""
+        """Return the bytes of a slice, not copied; empty where the snapshot was removed."""
         snapshot = self.all.get(slice.snapshot_id)
         if snapshot is None:
             return memoryview(b"")
         return snapshot.data[slice.position : slice.position + slice.max_size]
 
     def remove_before(self, id: OffsetAndEpoch) -> None:
-        """Forgets and removes the snapshots before ``id``, those that nobody listed included."""
+        """Remove the snapshots before ``id``, also files that ``all`` does not have."""
         self.all = MappingProxyType({at: one for at, one in self.all.items() if at >= id})
         before = [old for old in self.find() if old < id]
         for old in before:
@@ -223,7 +225,7 @@ class SnapshotFiles:
     # -- downloads
 
     def store_chunk(self, id: OffsetAndEpoch, position: int, data: bytes | memoryview) -> None:
-        """Bytes of a download, each behind those before; position 0 begins it anew."""
+        """Append a chunk to a download; position 0 starts the download again."""
         if position == 0:
             self.drop_download(id)
             file = self._disk.open(self._part(id), create=True)
@@ -236,12 +238,12 @@ class SnapshotFiles:
         begun = position - position % SYNC_SIZE
         if end - begun >= SYNC_SIZE:
             file.begin_sync(begun, end - end % SYNC_SIZE - begun)
-        check.take_chunk(data)
+        check.check_chunk(data)
 
     def finish_download(self, id: OffsetAndEpoch) -> StoredSnapshot:
-        """Syncs and checks the download, and puts it under its name, durably.
+        """Sync and check the download, and rename it to its final name, durably.
 
-        Raises one of `UNSOUND` where it is no sound snapshot; the download is gone then.
+        Raises one of `INVALID_SNAPSHOT` for an invalid snapshot, after removing the download.
         """
         file, check = self._downloads.pop(id)
         try:
@@ -250,7 +252,7 @@ class SnapshotFiles:
             file.close()
         try:
             snapshot = read_stored_snapshot(self._disk, self._part(id), id, check)
-        except UNSOUND:
+        except INVALID_SNAPSHOT:
             self._disk.remove(self._part(id))
             raise
         self._disk.rename(self._part(id), self.path(id))
@@ -274,5 +276,5 @@ class SnapshotFiles:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file is what an interrupted download, deletion or replacement left behind."""
+    """Return whether a file is left from an interrupted download, deletion or replacement."""
     return os.path.splitext(name)[1] in (PART_SUFFIX, ".deleted", ".tmp")

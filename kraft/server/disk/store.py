@@ -1,14 +1,20 @@
-"""The disk of a node: the metadata log, its snapshots and the election state, as one thing.
+"""The store of a node: the metadata log, its snapshots and the election state on disk.
 
-Owns the directory ``<metadata.log.dir>/__cluster_metadata-0``. It opens it (`store_recovery`), does
-the writes that the raft layer asks for, in their order and with Kafka's files, reads slices of log
-and snapshots for others, and cleans by retention.
+Responsible for the directory ``<metadata.log.dir>/__cluster_metadata-0``: opens it (`recovery`),
+performs the raft layer's writes in order and in Kafka's file formats, reads slices of log and
+snapshots, and deletes by retention.
 
-Invariants: what `sync` returned for is on the device; one thread at a time writes, `read` may be
-called in any other meanwhile; nothing is retried after the disk refused. Only snapshots move the
-log's start (KAFKA-14238): before a record goes, a snapshot that holds it is durable. A snapshot
-that is put in place has its name before the log is emptied, so that a crash in between is mended at
-the next start. Fed by `writer` and `driver`; feeds on ``kraft._core.log`` and ``snapshot_file``.
+Invariants:
+
+- Everything appended before `sync` is on the device when `sync` returns.
+- One thread at a time writes; other threads may call `read` meanwhile.
+- A failed write is never retried.
+- Only snapshots move the log's start (KAFKA-14238): before a record is deleted, a snapshot with it
+  is durable.
+- A downloaded snapshot gets its name before the log is emptied; after a crash in between, recovery
+  empties the log.
+
+Called by `writer` and `driver`; calls ``kraft._core.log`` and ``snapshot_file``.
 """
 
 from __future__ import annotations
@@ -19,15 +25,14 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Self
 
-from kraft._core.disk import Disk, OsDisk, OsFile
-from kraft._core.group_writer import GroupWriter
-from kraft._core.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
-from kraft._core.snapshot_file import SnapshotWriter
+from kraft._core.log.disk import Disk, OsDisk, OsFile
+from kraft._core.log.group_writer import GroupWriter
+from kraft._core.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
+from kraft._core.snapshot.snapshot_file import SnapshotWriter
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.metadata.directory import METADATA_LOG
 from kraft.raft.election_state import ElectionState
-from kraft.raft.messages import LogSlice, OffsetAndEpoch, SnapshotSlice
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
@@ -39,24 +44,26 @@ from kraft.raft.ready import (
     Write,
     WriteElectionState,
 )
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch, SnapshotSlice
 from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.server.disk.directory_lock import DirectoryLock
 from kraft.server.disk.files import write_quorum_state
 from kraft.server.disk.recovery import Recovered, recover
-from kraft.server.disk.snapshots import UNSOUND, StoredSnapshot
+from kraft.server.disk.snapshots import INVALID_SNAPSHOT, StoredSnapshot
 
 logger = logging.getLogger(__name__)
 
-#: Appends that a group writer may have at once.
+#: Appends that may wait in the group writer.
 MAX_STAGED = 1024
 DEFAULT_RETENTION_BYTES = 100 * 1024 * 1024
 DEFAULT_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 
 class MetadataStore:
-    """See the module's docstring; made by `open`, given back by `close`.
+    """The store of one node; `open` creates it, `close` releases it.
 
-    ``view`` and ``election`` are what the disk held at the opening: a raft node takes them over.
+    ``view`` and ``election`` are the recovered log view and election state; a raft node takes
+    ownership of them.
     """
 
     def __init__(
@@ -87,11 +94,11 @@ class MetadataStore:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         segment_ms: int = DEFAULT_SEGMENT_MS,
     ) -> Self:
-        """Opens the metadata log under ``metadata_log_dir``, made where it is missing.
+        """Open the metadata log under ``metadata_log_dir``; create it where missing.
 
-        The operating system's disk is locked against other processes; another ``disk`` is not.
-        Raises CorruptRecordError (DamagedLogError) where what lies there cannot be trusted, with
-        what to do in the message, and StorageError where the disk refuses or is in use.
+        Without ``disk`` the directory of the operating system is locked against other processes.
+        Raises CorruptRecordError (DamagedLogError) for damaged files, and StorageError where the
+        disk fails or is in use; the message says what to do.
         """
         root = os.fspath(metadata_log_dir)
         static_voters = static_voters or VoterSet()
@@ -118,12 +125,11 @@ class MetadataStore:
     # -- writing
 
     def perform(self, write: Write) -> SnapshotStored | SnapshotRefused | None:
-        """Does one write; what is to be told of it, beside that it was written.
+        """Perform one write; return the event of an installed or rejected snapshot, else None.
 
         Election states, truncations and installed snapshots are durable at the return, appended
-        batches and stored chunks with the next `sync`. A download that is no sound snapshot is
-        refused and removed, and all else is as it was. Raises StorageError; the process must end
-        then.
+        batches and stored chunks with the next `sync`. An invalid download is rejected and removed,
+        and nothing else changes. Raises StorageError; the process must end then.
         """
         kind = type(write)
         if kind is AppendBatches:
@@ -142,7 +148,7 @@ class MetadataStore:
         return None
 
     def sync(self) -> None:
-        """What was appended is on the device at the return. Raises StorageError."""
+        """Sync all appended batches to the device. Raises StorageError."""
         log = self.log
         log.sync()
         self._synced_offset.raise_to(log.log_end_offset, log.last_epoch)
@@ -168,8 +174,8 @@ class MetadataStore:
     def _install(self, id: OffsetAndEpoch) -> SnapshotStored | SnapshotRefused:
         try:
             snapshot = self._snapshots.finish_download(id)
-        except UNSOUND as error:
-            logger.error("the leader's snapshot of offset %d, epoch %d is refused: %s", *id, error)
+        except INVALID_SNAPSHOT as error:
+            logger.error("the leader's snapshot of offset %d, epoch %d is rejected: %s", *id, error)
             return SnapshotRefused(id, str(error))
         self._synced_offset.lower_to(0, -1)
         self.log.truncate_fully_and_start_at(id.offset)
@@ -186,38 +192,38 @@ class MetadataStore:
     # -- writing by a group writer
 
     def group_writer(self, signal_fd: int) -> GroupWriter | None:
-        """What appends to the log without the interpreter's lock, beside the notes of how far it
-        is synced; None where the disk is not the operating system's.
+        """Return a writer that appends to the log, and records the synced offset, without the GIL.
+
+        None where the disk is not the operating system's.
         """
         notes = self._synced_offset.file
         return GroupWriter(signal_fd, notes) if isinstance(notes, OsFile) else None
 
     def stage(self, write: AppendBatches, group: GroupWriter) -> bool:
-        """Has the group writer append; False where that is not possible now, or needs `perform`.
+        """Queue an append in the group writer; return False where it needs `perform`, or must wait.
 
-        Until it is done nothing else may be written; then `take_in`.
+        Nothing else may be written until the append is done and `finish_append` was called.
         """
         log = self.log
         if group.pending >= MAX_STAGED or not log.stage(write.batches):
             return False
         if not group.pending:
-            group.aim(*log.staging_file)
+            group.set_position(*log.staging_file)
         position, note = self._synced_offset.note(write.end_offset, log.last_epoch)
         return group.put(write.batches, position, note)
 
-    def take_in(self, write: AppendBatches) -> None:
-        """What was staged, the oldest first, is on the device."""
-        self.log.take_in(write.batches)
+    def finish_append(self, write: AppendBatches) -> None:
+        """Complete the oldest staged append, which is on the device."""
+        self.log.add_staged(write.batches)
         assert self.log.log_end_offset == write.end_offset, write
 
     # -- reading
 
     def read(self, slice: LogSlice | SnapshotSlice) -> memoryview:
-        """The bytes of a slice as they lie on disk, mapped and not copied.
+        """Return the bytes of a slice as on disk, mapped and not copied.
 
-        Of a log slice whole batches, none that ends behind its ``end_offset``, all of one segment.
-        Empty where what was asked for has been cleaned or cut off since. May be called in any
-        thread.
+        A log slice has whole batches of one segment, none that ends after its ``end_offset``. Empty
+        where the slice was deleted or truncated meanwhile. May be called in any thread.
         """
         if isinstance(slice, SnapshotSlice):
             return self._snapshots.read(slice)
@@ -227,14 +233,14 @@ class MetadataStore:
             return memoryview(b"")
 
     def snapshot(self, id: OffsetAndEpoch) -> StoredSnapshot | None:
-        """A snapshot that is there, checked and mapped."""
+        """Return the snapshot ``id``, checked and mapped; None where there is none."""
         return self._snapshots.all.get(id)
 
     def latest_snapshot(self) -> StoredSnapshot | None:
-        """The newest snapshot that is there, checked and mapped."""
+        """Return the newest snapshot, checked and mapped; None where there is none."""
         return next(reversed(list(self._snapshots.all.values())), None)
 
-    # -- snapshots made here, and cleaning
+    # -- own snapshots, and retention
 
     def snapshot_writer(
         self,
@@ -244,12 +250,12 @@ class MetadataStore:
         timestamp_ms: int,
         control_records: Iterable[tuple[int, bytes]] = (),
     ) -> SnapshotWriter:
-        """A writer of the snapshot ``id``; once it is finished, `add_snapshot` takes it in.
+        """Return a writer of the snapshot ``id``; call `add_snapshot` once it is finished.
 
-        Raises InvalidRequestError where no snapshot of this log may end: in mid-batch, where a
-        follower that loaded it would find no batch to go on with (KAFKA-17713), outside the log, or
-        in another epoch than ``id`` says (``KafkaMetadataLog.createNewSnapshot``). That it is
-        committed is for whoever calls to know.
+        The caller makes sure that the offset is committed. Raises InvalidRequestError where no
+        snapshot of this log may end: within a batch, since a follower that loads the snapshot could
+        not fetch from there (KAFKA-17713); outside the log; or in another epoch than that of ``id``
+        (``KafkaMetadataLog.createNewSnapshot``).
         """
         if id.offset < self.log.log_start_offset:
             raise self._refusal(id, self._extent())
@@ -265,18 +271,18 @@ class MetadataStore:
         )
 
     def add_snapshot(self, id: OffsetAndEpoch) -> SnapshotStored | None:
-        """Takes in a snapshot that was finished under its name: it may be served from now on. None
-        where a leader's has taken its place meanwhile, and that of the log that it was made of.
+        """Check and add a snapshot file that was finished; it may be served from now on.
 
-        Raises InvalidRequestError as `snapshot_writer` does, but for one from before the log, which
-        may have been cleaned meanwhile; CorruptRecordError where it is no sound snapshot.
+        Return None where a leader's later snapshot has replaced it, and the log, meanwhile. Raises
+        CorruptRecordError for an invalid snapshot, and InvalidRequestError as `snapshot_writer`
+        does, except for a snapshot before the log's start, which may have moved meanwhile.
         """
         latest = self._snapshots.latest
         if latest is not None and id < latest.id and id.offset < self.log.log_start_offset:
             self._snapshots.remove_before(min(self._snapshots.all))
             return None
         self._check_snapshot_end(id)
-        snapshot = self._snapshots.take_in(id)
+        snapshot = self._snapshots.add(id)
         return SnapshotStored(id, snapshot.size)
 
     def _check_snapshot_end(self, id: OffsetAndEpoch) -> None:
@@ -307,10 +313,10 @@ class MetadataStore:
         max_bytes: int = DEFAULT_RETENTION_BYTES,
         max_ms: int = DEFAULT_RETENTION_MS,
     ) -> SnapshotsCleaned | None:
-        """Gives up the oldest snapshots, and the log before the next one; None: nothing was due.
+        """Delete the oldest snapshots, and the log before the next; return None if none was due.
 
-        Due is the oldest while there is a newer one, and log and snapshots together are larger
-        than ``max_bytes``, or its last record is older than ``max_ms``; below 0 neither bounds
+        The oldest is due if there is a newer one, and log and snapshots together are larger than
+        ``max_bytes``, or its last record is older than ``max_ms``. A value below 0 is no limit
         (``KafkaMetadataLog.maybeClean``).
         """
         snapshots = list(self._snapshots.all.values())
@@ -328,7 +334,7 @@ class MetadataStore:
         return SnapshotsCleaned(self.log.log_start_offset, earliest)
 
     def close(self) -> None:
-        """Syncs what is not synced, and gives files and lock back."""
+        """Sync unsynced appends, close the files and release the lock."""
         try:
             self._snapshots.close()
             self.log.close()

@@ -1,1 +1,1 @@
-"""The directories of a node before it runs: formatted, looked at, told apart."""
+"""The directories of a node before it runs: format, inspect and identify them."""

@@ -1,8 +1,8 @@
-"""At which levels a new cluster's features start, and the records that say so.
+"""The initial feature levels of a new cluster, and their bootstrap records.
 
-Owns the choice that ``kafka-storage format`` makes from ``--release-version`` and ``--feature``
-(Kafka's ``Formatter``, ``BootstrapMetadata``), and the answers of ``version-mapping`` and
-``feature-dependencies``. The levels themselves are in ``kraft.records.versions``.
+Implements the choice that ``kafka-storage format`` makes from ``--release-version`` and
+``--feature`` (Kafka's ``Formatter``, ``BootstrapMetadata``), and the output of ``version-mapping``.
+The levels themselves are in ``kraft.records.versions``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from kraft._core.metadata_codec import Record
+from kraft._core.codec.metadata_codec import Record
 from kraft.errors import InvalidRequestError, UnsupportedVersionError
 from kraft.records import (
     LATEST_PRODUCTION,
@@ -29,17 +29,17 @@ KRAFT_VERSION = "kraft.version"
 
 
 def parse_feature(text: str) -> tuple[str, int]:
-    """``name=level``. Raises InvalidRequestError."""
+    """Parse ``name=level``. Raises InvalidRequestError."""
     name, equals, level = (part.strip() for part in text.partition("="))
     if not equals or not re.fullmatch(r"[+-]?[0-9]{1,5}", level, re.ASCII):
-        raise InvalidRequestError(f"a feature is given as name=level, which {text!r:.60} is not")
+        raise InvalidRequestError(f"a feature has the form name=level, not {text!r:.60}")
     return name, int(level)
 
 
 def release_version(release: str | None, levels: Mapping[str, int]) -> MetadataVersion:
-    """Return the metadata.version to start with: of ``release``, or in ``levels``, or 4.3-IV0.
+    """Return the initial metadata.version: of ``release``, or in ``levels``, or 4.3-IV0.
 
-    Raises InvalidRequestError where both name one, UnsupportedVersionError where it is not known.
+    Raises InvalidRequestError where both are given, UnsupportedVersionError for an unknown one.
     """
     if METADATA_VERSION in levels:
         if release is not None:
@@ -62,7 +62,7 @@ def release_version(release: str | None, levels: Mapping[str, int]) -> MetadataV
 def feature_levels(
     version: MetadataVersion, given: Mapping[str, int], *, has_dynamic_quorum: bool
 ) -> dict[str, int]:
-    """The level of every feature: as given, or the default at this metadata.version.
+    """Return the level of every feature: as given, or the default at this metadata.version.
 
     kraft.version is 1 where the voters may change, 0 where controller.quorum.voters fixes them.
     Raises InvalidRequestError and UnsupportedVersionError.
@@ -95,10 +95,10 @@ def feature_levels(
 def bootstrap_records(
     levels: Mapping[str, int], credentials: Iterable[UserScramCredential] = ()
 ) -> list[Record]:
-    """What a new cluster begins with: metadata.version first, the other features that are on by
-    name, then the credentials. kraft.version is not among them: a control record says it.
+    """Return the records of a new cluster: metadata.version, other features above 0, credentials.
 
-    Raises UnsupportedVersionError for credentials below metadata.version 3.5-IV2.
+    kraft.version is not among them; it has a control record. Raises UnsupportedVersionError for
+    credentials below metadata.version 3.5-IV2.
     """
     records: list[Record] = [
         FeatureLevel(name=METADATA_VERSION, feature_level=levels[METADATA_VERSION])
@@ -115,8 +115,9 @@ def bootstrap_records(
 
 
 def version_mapping(release: str | None) -> dict[str, int]:
-    """The level of every feature that a cluster formatted for ``release`` would have by default;
-    metadata.version first. Raises UnsupportedVersionError.
+    """Return the default level of every feature of ``release``, metadata.version first.
+
+    Raises UnsupportedVersionError.
     """
     version = release_version(release, {})
     return {name: default_feature_level(name, version) for name in SUPPORTED_FEATURES}

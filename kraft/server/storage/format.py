@@ -1,16 +1,16 @@
-"""Formatting the directories of a node: the files from which a cluster starts.
+"""Format the directories of a node: write the files from which a cluster starts.
 
-    <each log dir>/meta.properties             whose directory this is
+    <each log dir>/meta.properties             the ids of cluster, node and directory
     <each log dir>/bootstrap.checkpoint        the records that the first controller writes
     <metadata dir>/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint
                                                the first voters, where voters may change
 
 Both checkpoints are snapshots of epoch 0: a SnapshotHeader, records, a SnapshotFooter.
 
-Invariants: everything is first written beside its place and synced; then it is renamed into place,
-``meta.properties`` last in each directory, and the directory of the metadata last of all. So a
-directory that carries a ``meta.properties`` is whole, and where the metadata's carries one all are.
-A failure takes back what was done. Sources: Kafka's ``StorageTool``, ``Formatter``,
+Invariants: every file is written to a temporary file and synced; then all are renamed,
+``meta.properties`` last in each directory, and the metadata directory last of all. A directory with
+a ``meta.properties`` is therefore complete, and if the metadata directory has one, all are. A
+failed format removes the files it created. Sources: Kafka's ``StorageTool``, ``Formatter``,
 ``BootstrapDirectory``, ``DynamicVoters``; KIP-853.
 """
 
@@ -22,15 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kraft._core.disk import Disk, OsDisk
-from kraft._core.metadata_codec import Record
-from kraft._core.snapshot_file import snapshot_name
-from kraft.configdef import RefusedError
+from kraft._core.codec.metadata_codec import Record
+from kraft._core.log.disk import Disk, OsDisk
+from kraft._core.snapshot.snapshot_file import snapshot_name
+from kraft.configdef import ConfigValueError
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 from kraft.image.nodes import is_reserved_directory
 from kraft.metadata.directory import BOOTSTRAP_CHECKPOINT, METADATA_LOG, MetaProperties
 from kraft.metadata.identifiers import random_uuid
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import KRaftVersion, MetadataVersion, SnapshotFooter, SnapshotHeader, Uuid
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.server.config.listeners import read_initial_controllers, written_host
@@ -52,7 +52,7 @@ BOOTSTRAP_SNAPSHOT = snapshot_name(0, 0)
 
 
 class DirectoryKind(Enum):
-    """What a directory is formatted for, in kafka-storage's words."""
+    """The purpose of a directory, as kafka-storage prints it."""
 
     LOG = "data directory"
     STATIC_METADATA = "metadata directory"
@@ -62,14 +62,14 @@ class DirectoryKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatRequest:
-    """What a user asks of a format; of the three kinds of first voters at most one is given."""
+    """The options of a format; at most one of the three options for first voters is set."""
 
     cluster_id: str
     #: This node is the only voter.
     is_standalone: bool = False
     #: ``id@host:port:directory,…``, the same on every node.
     initial_controllers: str | None = None
-    #: The node joins a quorum that is there, or will be.
+    #: The node joins a quorum whose voters are formatted elsewhere.
     has_no_initial_controllers: bool = False
     release: str | None = None
     features: Mapping[str, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class FormatRequest:
 
 @dataclass(frozen=True, slots=True)
 class FormattedDirectory:
-    """One directory that is new."""
+    """One directory that this format created."""
 
     path: str
     kind: DirectoryKind
@@ -88,7 +88,7 @@ class FormattedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class FormatReport:
-    """What was done: ``already_formatted`` and ``failed`` directories were left as they are."""
+    """The result of a format; ``already_formatted`` and ``failed`` directories are unchanged."""
 
     cluster_id: str
     node_id: int
@@ -109,11 +109,11 @@ def format_storage(
     disk: Disk | None = None,
     draw: Callable[[], Uuid] = random_uuid,
 ) -> FormatReport:
-    """Formats every directory of ``config`` that is empty.
+    """Format every directory of ``config`` that has no ``meta.properties``.
 
-    Raises InvalidRequestError and UnsupportedVersionError for what cannot be asked,
-    InvalidConfigError where a directory is another's, StorageError where one is formatted already
-    or the disk refuses; nothing is changed then.
+    Raises InvalidRequestError and UnsupportedVersionError for invalid options, InvalidConfigError
+    where a directory belongs to another node or cluster, StorageError where one is formatted
+    already or the disk fails; nothing is changed then.
     """
     disk = disk or OsDisk()
     if not request.cluster_id:
@@ -133,15 +133,15 @@ def format_storage(
     if found.failed and not found.formatted and not found.empty:
         raise StorageError(f"no directory can be formatted: {next(iter(found.failed.values()))}")
 
-    new = _plan(config, found, voters, draw)
-    files = _Files(disk)
+    new = _new_directories(config, found, voters, draw)
+    files = _StagedFiles(disk)
     bootstrap = _snapshot((SnapshotHeader(),), records, timestamp_ms)
     for directory in new:
         files.add(directory.path, BOOTSTRAP_CHECKPOINT, bootstrap)
         if directory.path == config.metadata_log_dir:
             _add_first_voters(files, directory.path, voters, levels, timestamp_ms)
         properties = MetaProperties(1, request.cluster_id, config.node_id, directory.directory_id)
-        files.add_last(directory.path, meta_properties_bytes(properties))
+        files.add_meta_properties(directory.path, meta_properties_bytes(properties))
     files.write()
     return FormatReport(
         request.cluster_id,
@@ -159,7 +159,7 @@ def format_storage(
 def _first_voters(
     config: ServerConfig, request: FormatRequest, draw: Callable[[], Uuid]
 ) -> VoterSet | None:
-    """The voters of the first checkpoint; None where there is none."""
+    """Return the voters of the first checkpoint; None where it has none."""
     listener = config.controller_listener_names[0].upper()
     asks = request.is_standalone or request.initial_controllers is not None
     if asks + request.has_no_initial_controllers > 1 or (
@@ -170,8 +170,8 @@ def _first_voters(
         )
     if config.voters and asks:
         raise InvalidRequestError(
-            f"{config.path}: controller.quorum.voters fixes the voters, so that --standalone and "
-            "--initial-controllers have no place; for voters that may change, replace it by "
+            f"{config.path}: controller.quorum.voters fixes the voters, so --standalone and "
+            "--initial-controllers are not allowed; for voters that may change, replace it by "
             "controller.quorum.bootstrap.servers"
         )
     if request.is_standalone:
@@ -179,7 +179,7 @@ def _first_voters(
     if request.initial_controllers is not None:
         try:
             voters = read_initial_controllers(request.initial_controllers, listener)
-        except RefusedError as refused:
+        except ConfigValueError as refused:
             raise InvalidRequestError(f"--initial-controllers needs {refused}") from None
         for voter in voters:
             directory_id = voter.key.directory_id
@@ -192,8 +192,8 @@ def _first_voters(
         return voters
     if config.is_controller and not config.voters and not request.has_no_initial_controllers:
         raise InvalidRequestError(
-            f"{config.path}: controller.quorum.voters is not set on this controller, so say who "
-            "votes first: --standalone, --initial-controllers, or --no-initial-controllers"
+            f"{config.path}: controller.quorum.voters is not set on this controller, so choose "
+            "the first voters: --standalone, --initial-controllers, or --no-initial-controllers"
         )
     return None
 
@@ -206,16 +206,16 @@ def _standalone(config: ServerConfig, listener: str, draw: Callable[[], Uuid]) -
     at = config.advertised_controller_listeners[0]
     endpoint = Endpoint(listener, written_host(at.host or "localhost"), at.port)
     key = ReplicaKey(config.node_id, draw())
-    return VoterSet([Voter(key, (endpoint,), VersionRange(0, 1))])
+    return VoterSet([VoterNode(key, (endpoint,), KRaftVersionRange(0, 1))])
 
 
-def _plan(
+def _new_directories(
     config: ServerConfig,
     found: LogDirectories,
     voters: VoterSet | None,
     draw: Callable[[], Uuid],
 ) -> list[FormattedDirectory]:
-    """The directories to format, that of the metadata last."""
+    """Return the directories to format, the metadata directory last."""
     new: list[FormattedDirectory] = []
     taken = {each.directory_id for each in found.formatted.values()}
     taken |= {voter.key.directory_id for voter in voters or ()}
@@ -244,7 +244,7 @@ def _plan(
 
 
 def _add_first_voters(
-    files: _Files,
+    files: _StagedFiles,
     directory: str,
     voters: VoterSet | None,
     levels: Mapping[str, int],
@@ -252,8 +252,8 @@ def _add_first_voters(
 ) -> None:
     metadata_log = f"{directory}/{METADATA_LOG}"
     if voters is None:
-        # One that a format left behind before it was stopped would name voters of its own.
-        files.remove_first(f"{metadata_log}/{BOOTSTRAP_SNAPSHOT}")
+        # A format that was interrupted may have left a snapshot with other voters.
+        files.remove_before_placing(f"{metadata_log}/{BOOTSTRAP_SNAPSHOT}")
         return
     head = (
         SnapshotHeader(last_contained_log_timestamp=timestamp_ms),
@@ -264,7 +264,7 @@ def _add_first_voters(
 
 
 def _snapshot(head: tuple[Record, ...], records: Iterable[Record], timestamp_ms: int) -> bytes:
-    """A whole snapshot of epoch 0: its head, data records, and the footer."""
+    """Return a snapshot of epoch 0: its head, data records, and the footer."""
     data = list(records)
     return b"".join(
         (
@@ -278,8 +278,8 @@ def _snapshot(head: tuple[Record, ...], records: Iterable[Record], timestamp_ms:
 
 
 @dataclass(slots=True)
-class _Files:
-    """Files that come into being together, or not at all as far as the disk lets them."""
+class _StagedFiles:
+    """Files that are created together, or removed again if one fails."""
 
     disk: Disk
     #: (directory, name, content) in the order of their renames.
@@ -289,12 +289,12 @@ class _Files:
     def add(self, directory: str, name: str, content: bytes) -> None:
         self._files.append((directory, name, content))
 
-    def add_last(self, directory: str, properties: bytes) -> None:
-        """The ``meta.properties``, behind everything else of the directory."""
+    def add_meta_properties(self, directory: str, properties: bytes) -> None:
+        """Add the ``meta.properties``; call it after `add` of the directory's other files."""
         self.add(directory, os.path.basename(meta_properties_path(directory)), properties)
 
-    def remove_first(self, path: str) -> None:
-        """Takes a file away, if it is there, before any is put in place."""
+    def remove_before_placing(self, path: str) -> None:
+        """Remove an existing file before the first rename."""
         self._removals.append(path)
 
     def write(self) -> None:
@@ -311,10 +311,10 @@ class _Files:
                 path = f"{directory}/{name}"
                 placed.append(path)
                 self.disk.rename(f"{path}.tmp", path)
-                # Synced one by one: what comes later vouches for what came before.
+                # Sync after each rename: a later file implies that the earlier ones are durable.
                 self.disk.sync_directory(directory)
         except BaseException:
-            self._take_back(placed)
+            self._undo(placed)
             raise
 
     def _write_beside(self, path: str, content: bytes) -> None:
@@ -327,7 +327,7 @@ class _Files:
             file.close()
 
     def _make_directory(self, directory: str) -> None:
-        """Makes it and what is missing above it, so that the names last."""
+        """Create it and its missing parents, and sync their directory entries."""
         missing: list[str] = []
         path = directory
         while not self.disk.exists(path):
@@ -337,9 +337,10 @@ class _Files:
         for made in missing:
             self.disk.sync_directory(os.path.dirname(made) or ".")
 
-    def _take_back(self, placed: list[str]) -> None:
-        """What vouches for other files goes first. A disk that refuses this too leaves files that
-        vouch for nothing, or the error that is raised anyway.
+    def _undo(self, placed: list[str]) -> None:
+        """Remove all files again, ``meta.properties`` first: it marks a directory as formatted.
+
+        Errors are ignored, since ``write`` raises the first one anyway.
         """
         for path in reversed(placed):
             with suppress(KraftError):

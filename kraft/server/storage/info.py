@@ -1,6 +1,6 @@
-"""What lies in a node's directories, and what is wrong with it; nothing is changed.
+"""Report the formatted directories of a node and their problems, as ``kafka-storage info`` does.
 
-Owns the questions of ``kafka-storage info``, in its words.
+Nothing is changed; the messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.server.storage.meta_properties import LogDirectories
 
 @dataclass(frozen=True, slots=True)
 class StorageInfo:
-    """``directories`` are those that exist; ``properties`` belong to the first formatted one."""
+    """The existing directories; ``properties`` are those of the first formatted one."""
 
     directories: tuple[str, ...]
     by_directory: dict[str, MetaProperties]
@@ -28,7 +28,7 @@ class StorageInfo:
 
 
 def storage_info(config: ServerConfig) -> StorageInfo:
-    """Looks at every directory of the configuration."""
+    """Inspect every directory of the configuration."""
     problems: list[str] = []
     present: list[str] = []
     for directory in config.directories:

@@ -1,9 +1,9 @@
-"""The ``meta.properties`` of a node's directories: whose data lies there, and whether it agrees.
+"""Read, check and write the ``meta.properties`` of a node's directories.
 
-Owns reading all of them, what must hold among them, writing one, and what a node does with them
-when it starts: each gets a directory id where it has none yet (they came with 3.7).
+Also identifies the node at its start, and adds a directory id to each file that has none yet
+(Kafka 3.7 introduced them).
 
-Invariants: a file is replaced as a whole, synced before it is renamed, its directory synced after.
+Invariants: a file is replaced as a whole, synced before the rename, its directory synced after it.
 Sources: Kafka's ``MetaProperties``, ``MetaPropertiesEnsemble``, ``DirectoryId``,
 ``KafkaRaftServer.initializeLogDirs``.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kraft._core.disk import Disk, OsDisk, write_atomically
+from kraft._core.log.disk import Disk, OsDisk, write_atomically
 from kraft.errors import InvalidConfigError, KraftError, StorageError
 from kraft.image.nodes import is_reserved_directory
 from kraft.metadata.directory import (
@@ -36,7 +36,7 @@ def meta_properties_path(directory: str) -> str:
 
 
 def meta_properties_bytes(properties: MetaProperties) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     id_name = "broker.id" if properties.version == 0 else "node.id"
     fields = {
         "version": properties.version,
@@ -50,10 +50,7 @@ def meta_properties_bytes(properties: MetaProperties) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectories:
-    """What lies in a node's directories: each is formatted, empty, or cannot be read.
-
-    ``failed`` says of the last kind why.
-    """
+    """A node's directories: formatted ones, empty ones, and unreadable ones with the reason."""
 
     formatted: Mapping[str, MetaProperties]
     empty: tuple[str, ...]
@@ -61,7 +58,7 @@ class LogDirectories:
 
     @classmethod
     def load_all(cls, directories: Iterable[str], *, disk: Disk | None = None) -> Self:
-        """Reads every directory's ``meta.properties``; a directory that is not there is empty."""
+        """Read the ``meta.properties`` of each directory; a missing directory counts as empty."""
         disk = disk or OsDisk()
         formatted: dict[str, MetaProperties] = {}
         empty: list[str] = []
@@ -79,8 +76,8 @@ class LogDirectories:
         return cls(formatted, tuple(empty), failed)
 
     def check(self, *, node_id: int, cluster_id: str | None = None) -> None:
-        """Raises InvalidConfigError where a directory is another node's or another cluster's, or
-        two have the same id; the message names the file.
+        """Raise InvalidConfigError where a directory belongs to another node or cluster, or two
+        have the same id; the message names the file.
         """
         first_of_cluster: str | None = None
         owner: dict[Uuid, str] = {}
@@ -105,18 +102,18 @@ class LogDirectories:
                 continue
             if is_reserved_directory(found.directory_id):
                 raise InvalidConfigError(
-                    f"{path}: directory.id {found.directory_id!s} is reserved and can be no "
-                    "directory's"
+                    f"{path}: directory.id {found.directory_id!s} is reserved and "
+                    "cannot identify a directory"
                 )
             if found.directory_id in owner:
                 raise InvalidConfigError(
-                    f"{path}: directory.id {found.directory_id!s} is also that of "
+                    f"{path}: directory.id {found.directory_id!s} is also the id of "
                     f"{owner[found.directory_id]}; a directory was copied"
                 )
             owner[found.directory_id] = directory
 
     def new_directory_id(self, draw: Callable[[], Uuid] = random_uuid) -> Uuid:
-        """An id that none of the directories has."""
+        """Return an id that none of the directories has."""
         taken = {found.directory_id for found in self.formatted.values()}
         while (drawn := draw()) in taken:
             pass
@@ -125,11 +122,11 @@ class LogDirectories:
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who a node is by its directories; ``failed`` are those that could not be read, and why."""
+    """The ids of a node in its directories; ``failed`` are unreadable ones with the reason."""
 
     cluster_id: str
     node_id: int
-    #: Of the directory with the metadata log: with the node id, the replica's key.
+    #: The id of the metadata directory; with the node id it is the replica's key.
     directory_id: Uuid
     directory_ids: Mapping[str, Uuid]
     failed: Mapping[str, str]
@@ -138,10 +135,10 @@ class NodeIdentity:
 def load_identity(
     config: ServerConfig, *, disk: Disk | None = None, draw: Callable[[], Uuid] = random_uuid
 ) -> NodeIdentity:
-    """What a node does first: reads its directories, and gives an id to those without one.
+    """Read a node's directories; write an id into those without one.
 
-    Raises StorageError where a directory is not formatted, or the metadata's cannot be read;
-    InvalidConfigError where they contradict one another or the configuration.
+    Raises StorageError where a directory is not formatted, or the metadata directory cannot be
+    read; InvalidConfigError where they contradict one another or the configuration.
     """
     disk = disk or OsDisk()
     loaded = LogDirectories.load_all(config.directories, disk=disk)

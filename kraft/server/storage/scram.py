@@ -1,11 +1,11 @@
-"""SCRAM credentials for a cluster that is about to be formatted, from their text to records.
+"""Parse SCRAM credentials for the format of a cluster, and make their records.
 
     SCRAM-SHA-256=[name=alice,password=alice-secret,iterations=8192,salt="N3E="]
     SCRAM-SHA-512=[name=alice,salt="N3E=",saltedpassword="YCE="]
 
-Owns the syntax of ``--add-scram`` (Kafka's ``ScramParser``) and the salting of the password (RFC
-5802, section 3). The password goes no further than this module. Salt and salted
-password are base64; without a salt one is drawn.
+Implements the syntax of ``--add-scram`` (Kafka's ``ScramParser``) and the salting of the password
+(RFC 5802, section 3). The password does not leave this module. Salt and salted password are base64;
+without a salt a random one is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kraft.controller.scram import MAX_ITERATIONS, MIN_ITERATIONS, scram_keys
+from kraft.controller.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, scram_keys
 from kraft.errors import InvalidRequestError
 from kraft.records import UserScramCredential
 
@@ -43,7 +43,7 @@ def draw_salt() -> bytes:
 
 
 def parse_scram(text: str, *, draw: Callable[[], bytes] = draw_salt) -> UserScramCredential:
-    """The record of one credential. Raises InvalidRequestError; what it says names no secret."""
+    """Return the record of one credential. Raises InvalidRequestError without any secret in it."""
     name, equals, rest = text.strip().partition("=")
     mechanism = MECHANISMS.get(name)
     if not equals or mechanism is None:
@@ -89,7 +89,7 @@ def parse_scram(text: str, *, draw: Callable[[], bytes] = draw_salt) -> UserScra
 
 
 def _fields(text: str) -> dict[str, str]:
-    """``key=value,…``; a value may stand in double quotes. A comma always parts."""
+    """Parse ``key=value,…``; a value may be in double quotes, but a comma always separates."""
     fields: dict[str, str] = {}
     entries = text.split(",")
     while entries and not entries[-1]:
@@ -97,7 +97,7 @@ def _fields(text: str) -> dict[str, str]:
     for place, entry in enumerate(entries, 1):
         key, equals, value = entry.partition("=")
         if not equals:
-            # Not the entry itself: it may be the half of a password that has a comma in it.
+            # Without the entry itself: it may be part of a password with a comma.
             raise InvalidRequestError(f"no equals sign in entry {place} of a SCRAM credential")
         if len(value) >= 2 and value[0] == value[-1] == '"':
             value = value[1:-1]
@@ -111,9 +111,7 @@ def _iterations(user: str, text: str | None, mechanism: Mechanism) -> int:
     allowed = f"{mechanism.min_iterations} to {mechanism.max_iterations}"
     count = int(text) if re.fullmatch(r"\+?[0-9]{1,9}", text, re.ASCII) else -1
     if not mechanism.min_iterations <= count <= mechanism.max_iterations:
-        raise InvalidRequestError(
-            f"the iterations of {user} are {text!r:.20}, allowed is {allowed}"
-        )
+        raise InvalidRequestError(f"the iterations of {user} are {text!r:.20}; expected {allowed}")
     return count
 
 

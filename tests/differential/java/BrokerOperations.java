@@ -20,7 +20,7 @@ import org.apache.kafka.metadata.BrokerRegistrationReply;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.apache.kafka.server.common.ProducerIdsBlock;
 
-/** ClusterControlManager, and what ReplicationControlManager does when brokers come and go. */
+/** ClusterControlManager, and the broker events of ReplicationControlManager. */
 final class BrokerOperations {
     private interface Change {
         void add(World world, BrokerRegistration broker, List<ApiMessageAndVersion> records);
@@ -131,7 +131,7 @@ final class BrokerOperations {
         return ControllerResult.of(List.of(), NullNode.instance);
     }
 
-    /** The same records with an answer that can be printed. */
+    /** Returns the same records with a response that JSON can hold. */
     static ControllerResult<JsonNode> answered(ControllerResult<?> result, JsonNode answer) {
         return result.isAtomic()
             ? ControllerResult.atomicOf(result.records(), answer)

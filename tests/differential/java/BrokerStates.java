@@ -9,15 +9,15 @@ import org.apache.kafka.common.message.BrokerHeartbeatRequestData;
 import org.apache.kafka.common.utils.LogContext;
 
 /**
- * Answers, line by line, with the state that Kafka's BrokerHeartbeatManager sees a broker in, the one
- * that its heartbeat takes it to, and the lowest offset of the active brokers.
+ * Answers each line with the state of a broker in Kafka's BrokerHeartbeatManager, its state after its
+ * heartbeat, and the lowest offset of the active brokers.
  *
  * <pre>
  * EVENT,... ID:OFFSET:WANT_FENCE:WANT_SHUT_DOWN:REGISTERED_AT:LEADS
  *
- * EVENT  r:ID:FENCED         it registers            c:ID:FENCED  its registration is changed
- *        h:ID:FENCED:OFFSET  a heartbeat took effect f:ID         its session has run out
- *        s:ID:OFFSET         it is in controlled shutdown, its leaderships were moved up to there
+ * EVENT  r:ID:FENCED         it registers            c:ID:FENCED  its registration changes
+ *        h:ID:FENCED:OFFSET  a heartbeat is applied  f:ID         its session has expired
+ *        s:ID:OFFSET         controlled shutdown; its leaderships were moved up to OFFSET
  *        u:ID                it is unregistered
  * </pre>
  */

@@ -13,7 +13,7 @@ import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.requests.ApiError;
 
-/** ConfigurationControlManager; features go through it as well, because of what they ask of ELR. */
+/** ConfigurationControlManager; feature updates use it too, because ELR needs configurations. */
 final class ConfigOperations {
     private ConfigOperations() { }
 

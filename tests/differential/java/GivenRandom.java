@@ -7,7 +7,7 @@ import java.util.Random;
 
 /**
  * The source of every SecureRandom of this process, so that the ids that Kafka draws (Uuid.randomUuid)
- * are those that a case names: what {@link #give} was given comes first, then a fixed sequence.
+ * are those of the case: first the bytes of {@link #give}, then a fixed sequence.
  */
 public final class GivenRandom extends SecureRandomSpi {
     private static byte[] given = new byte[0];
@@ -25,7 +25,7 @@ public final class GivenRandom extends SecureRandomSpi {
         used = 0;
     }
 
-    /** How many of the given bytes were not asked for. */
+    /** Returns how many of the given bytes are unused. */
     static synchronized int left() {
         return given.length - used;
     }

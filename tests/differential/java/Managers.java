@@ -21,7 +21,7 @@ import org.apache.kafka.common.protocol.Errors;
  *
  * <pre>
  * {"op": "reset", ...settings, "records": [hex...]}   a new world; see World
- * {"op": NAME, "random": hex, ...arguments}           what the operation NAME takes
+ * {"op": NAME, "random": hex, ...arguments}           runs the operation NAME
  *   -> {"error": code, "message": ..., "response": ..., "records": [hex...], "atomic": bool}
  * </pre>
  */
@@ -52,7 +52,7 @@ public final class Managers {
         try {
             ControllerResult<?> result = operation.decide(world, arguments);
             if (isValidateOnly(arguments)) {
-                // As QuorumController, for requests whose managers do not know of it.
+                // As QuorumController does it, for requests whose managers do not.
                 result = result.withoutRecords();
             }
             ArrayNode records = outcome.put("error", 0).putArray("records");

@@ -24,8 +24,8 @@ import org.apache.kafka.snapshot.SnapshotReader;
 import org.apache.kafka.snapshot.SnapshotWriter;
 
 /**
- * One log in memory and the raft clients of the nodes that share it. Nothing is committed and nobody
- * leads until the test says so. All methods may be called from any thread.
+ * One log in memory and the raft clients of the nodes that share it. The test decides what is committed
+ * and which node leads. All methods are thread-safe.
  */
 final class MemoryLog {
     private static final int BATCH_SIZE = 100;
@@ -39,11 +39,11 @@ final class MemoryLog {
     private long committedOffset = 0;
     private short kraftVersion;
     private Snapshot snapshot = null;
-    /** What the leader appended since the last look. */
+    /** Returns the batches that the leader appended since the last call. */
     private List<Batch<ApiMessageAndVersion>> appended = new ArrayList<>();
     private List<Integer> resigned = new ArrayList<>();
 
-    /** The records of an image, without the control records of the file. */
+    /** Returns the records of an image, without the control records of the file. */
     record Snapshot(OffsetAndEpoch id, long timestampMs, List<ApiMessageAndVersion> records) { }
 
     MemoryLog(VirtualTime time, short kraftVersion) {
@@ -69,12 +69,12 @@ final class MemoryLog {
         return endOffset;
     }
 
-    /** The standby hears of no commit until {@link #resume}, as one that is disconnected. */
+    /** Disconnects a standby: it gets no commit until {@link #resume}. */
     synchronized void pause(Client client) {
         client.isPaused = true;
     }
 
-    /** Goes on from the last snapshot, where that is ahead of the standby, and the log. */
+    /** Reconnects a standby: it loads the last snapshot if that is ahead of it, and the log. */
     synchronized void resume(Client client) {
         client.isPaused = false;
         client.listeners.forEach(client::feed);
@@ -96,14 +96,14 @@ final class MemoryLog {
         return taken;
     }
 
-    /** The quorum goes on without its leader, which does not know yet: its appends are refused. */
+    /** Deposes the leader, which does not know it yet: its appends are rejected. */
     synchronized void depose(int newEpoch) {
         leader = OptionalInt.empty();
         epoch = newEpoch;
         cutToCommitted();
     }
 
-    /** {@code nodeId} leads from now on, one of another process or (negative) nobody. */
+    /** Makes {@code nodeId} the leader: a node here, one of another process, or (negative) none. */
     synchronized void lead(int nodeId, int newEpoch, int controlRecords) {
         cutToCommitted();
         leader = nodeId < 0 ? OptionalInt.empty() : OptionalInt.of(nodeId);
@@ -125,7 +125,7 @@ final class MemoryLog {
         }
     }
 
-    /** What another process wrote as the leader is committed. */
+    /** Commits batches that another process wrote as the leader. */
     synchronized void write(List<List<ApiMessageAndVersion>> written) {
         written.forEach(records -> append(records, 0));
         commit(endOffset);
@@ -208,7 +208,7 @@ final class MemoryLog {
                 if (leader.orElse(-1) != nodeId || claimedEpoch != epoch) {
                     throw new NotLeaderException("epoch " + epoch + " has another leader");
                 }
-                // The log keeps bytes: whoever reads them sees objects of its own.
+                // The log keeps bytes, so that each reader decodes its own objects.
                 List<ApiMessageAndVersion> copies = new ArrayList<>(records.size());
                 records.forEach(record -> copies.add(World.decode(World.encode(record))));
                 prepared = Batch.data(endOffset, epoch, time.milliseconds(), BATCH_SIZE, copies);
@@ -231,7 +231,7 @@ final class MemoryLog {
         @Override
         public void resign(int fromEpoch) {
             synchronized (MemoryLog.this) {
-                // From an earlier one nobody resigns any more.
+                // A resignation of an earlier epoch has no effect.
                 if (fromEpoch == epoch) {
                     resigned.add(fromEpoch);
                 }

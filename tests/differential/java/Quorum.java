@@ -45,8 +45,8 @@ import org.apache.kafka.server.config.DefaultSupportedConfigChecker;
 import org.apache.kafka.server.fault.FaultHandler;
 
 /**
- * Runs sequences on Kafka's own QuorumController, two of them on one log in memory: a step in JSON on
- * each line of standard input, what came of it on each line of standard output. The steps are those of
+ * Runs sequences on two of Kafka's own QuorumControllers on one log in memory: a step in JSON on each
+ * line of standard input, its outcome on each line of standard output. The steps are those of
  * tests/differential/quorum_world.py.
  */
 public final class Quorum {
@@ -64,7 +64,7 @@ public final class Quorum {
     private Failing failing;
     private MemoryLog.Snapshot begun = null;
 
-    /** A publisher that fails at the next image when it is told to, before others hear of it. */
+    /** A publisher that fails at the next image when ordered to, before the others are notified. */
     private static final class Failing implements MetadataPublisher {
         private volatile boolean isFailing = false;
 
@@ -83,7 +83,7 @@ public final class Quorum {
         }
     }
 
-    /** What publishers are told, and the tokens of the controllers, as a controller process has them. */
+    /** Records the notifications of publishers, and keeps the tokens of a controller process. */
     private final class Images implements MetadataPublisher {
         private MetadataImage image = MetadataImage.EMPTY;
         private final Set<String> topicsChanged = new TreeSet<>();
@@ -101,7 +101,7 @@ public final class Quorum {
             image = newImage;
             MetadataImage before = delta.image();
             if (delta.topicsDelta() != null) {
-                // Some were looked at and are as they were.
+                // Some of them are unchanged.
                 delta.topicsDelta().changedTopics().keySet().forEach(id -> {
                     if (!Objects.equals(
                             before.topics().getTopic(id), newImage.topics().getTopic(id))) {
@@ -203,7 +203,7 @@ public final class Quorum {
         }
     }
 
-    /** The active controller, or the first one where there is none. */
+    /** Returns the active controller, or the first one without one. */
     private QuorumNode active() {
         for (QuorumNode node : nodes.values()) {
             if (node.controller.isActive()) {
@@ -327,7 +327,7 @@ public final class Quorum {
         return outcome;
     }
 
-    /** A step that cannot be taken, as of a sequence that is being made small, says so. */
+    /** A step that cannot run, as in a sequence that is being minimised. */
     private ObjectNode takeOrSay(JsonNode step) {
         try {
             return take(step);
@@ -351,7 +351,7 @@ public final class Quorum {
             e.printStackTrace();
             status = 1;
         }
-        // The threads of the controllers would keep the process alive.
+        // Otherwise the threads of the controllers keep the process alive.
         System.exit(status);
     }
 

@@ -26,7 +26,7 @@ import org.apache.kafka.server.fault.FaultHandler;
 import org.apache.kafka.server.policy.AlterConfigPolicy;
 import org.apache.kafka.server.policy.CreateTopicPolicy;
 
-/** One controller of a quorum: Kafka's own, on a log in memory and a clock that stands still. */
+/** Kafka's own controller, on a log in memory and a virtual clock. */
 final class QuorumNode {
     private static final Field QUEUE = field("queue");
     private static final Field TOKENS = field("delegationTokenControlManager");
@@ -97,7 +97,7 @@ final class QuorumNode {
         }
     }
 
-    /** Its thread does nothing until {@link #release}; what is asked meanwhile waits in the queue. */
+    /** Blocks the event thread until {@link #release}; requests wait in the queue meanwhile. */
     void hold() throws Exception {
         if (held != null) {
             return;
@@ -125,7 +125,7 @@ final class QuorumNode {
         }
     }
 
-    /** Returns once everything is done that is due at this time. */
+    /** Returns once all events that are due at this time have run. */
     void settle() throws Exception {
         if (held == null) {
             settle(queue);
@@ -145,7 +145,7 @@ final class QuorumNode {
         controller.close();
     }
 
-    /** Looks at everything that it is told; tests/differential/quorum_policies.py says the same. */
+    /** Policies that read every field; tests/differential/quorum_policies.py has the same. */
     private static final class TopicPolicy implements CreateTopicPolicy {
         @Override
         public void validate(RequestMetadata topic) {

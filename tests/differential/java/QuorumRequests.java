@@ -30,7 +30,7 @@ import org.apache.kafka.common.utils.Utils;
 
 /** The requests of a sequence as calls of the real QuorumController. */
 final class QuorumRequests {
-    /** One kind of request: what it answers is JSON, once it is committed. */
+    /** A kind of request; its response is JSON, once it is committed. */
     @FunctionalInterface
     interface Request {
         CompletableFuture<JsonNode> ask(

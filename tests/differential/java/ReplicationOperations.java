@@ -21,7 +21,7 @@ import org.apache.kafka.common.message.ListPartitionReassignmentsResponseDataJso
 import org.apache.kafka.common.protocol.MessageUtil;
 import org.apache.kafka.common.utils.Utils;
 
-/** ISRs, elections, reassignments, the directories of replicas. */
+/** ISRs, elections, reassignments and replica directories. */
 final class ReplicationOperations {
     private ReplicationOperations() { }
 

@@ -93,8 +93,8 @@ final class SecurityOperations {
                     requester(world, arguments), expiry(arguments), level(world));
             return answered(result, answer(result.response()));
         });
-        // "level": of the log's metadata.version or null, "open": has it an open transaction,
-        // "bootstrap": [hex...], "min_isr"; it looks at nothing of the world
+        // "level" of the log's metadata.version or null, "open": whether a transaction is open,
+        // "bootstrap": [hex...], "min_isr"; it does not use the world
         operations.put("activation", (world, arguments) -> {
             List<ApiMessageAndVersion> bootstrap = new ArrayList<>();
             arguments.get("bootstrap").forEach(value -> bootstrap.add(World.decode(value.asText())));
@@ -189,7 +189,7 @@ final class SecurityOperations {
         return expiry(made.errorCode(), made.expiryTimestampMs());
     }
 
-    /** The manager of tokens asks the system for the time, and nothing else can be given to it. */
+    /** Sets the time of the token manager, which reads the system's clock. */
     static void setTime(DelegationTokenControlManager tokens, Time time) {
         try {
             Field field = DelegationTokenControlManager.class.getDeclaredField("time");
@@ -200,7 +200,7 @@ final class SecurityOperations {
         }
     }
 
-    /** What DelegationTokenPublisher does with a token that is in the log. */
+    /** Publishes a token of the log like DelegationTokenPublisher. */
     static void publish(World world, DelegationTokenRecord record) {
         publish(world.tokenCache, world.tokenSecret,
             DelegationTokenData.fromRecord(record).tokenInformation());

@@ -16,7 +16,7 @@ import org.apache.kafka.common.message.CreateTopicsRequestDataJsonConverter;
 import org.apache.kafka.common.message.CreateTopicsResponseData;
 import org.apache.kafka.common.requests.ApiError;
 
-/** Topics: create, grow, delete. */
+/** CreateTopics, CreatePartitions and DeleteTopics. */
 final class TopicOperations {
     private TopicOperations() { }
 

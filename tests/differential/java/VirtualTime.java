@@ -3,7 +3,7 @@ package org.apache.kafka.controller;
 import java.util.function.Supplier;
 import org.apache.kafka.common.utils.Time;
 
-/** A clock that goes on only when it is told to; event queues read it from threads of their own. */
+/** A virtual clock that the test advances; event queues read it from their threads. */
 final class VirtualTime implements Time {
     volatile long nowMs = 1_000_000;
 

@@ -37,7 +37,7 @@ import org.apache.kafka.server.common.KRaftVersion;
 import org.apache.kafka.server.config.DefaultSupportedConfigChecker;
 import org.apache.kafka.timeline.SnapshotRegistry;
 
-/** Kafka's control managers, composed as QuorumController composes them, and fed as it feeds them. */
+/** Kafka's control managers, composed and called as QuorumController does it. */
 final class World {
     static final String CLUSTER_ID = "differential";
     static final int NODE_ID = 3000;
@@ -59,7 +59,7 @@ final class World {
         new DelegationTokenCache(ScramMechanism.mechanismNames());
     final String tokenSecret;
     long nextOffset = 0;
-    /** What an operation does once its records have been replayed. */
+    /** The callback of an operation after its records are replayed. */
     Runnable afterReplay = () -> { };
     private short kraftVersion;
 
@@ -73,10 +73,10 @@ final class World {
         return KafkaConfig.fromProps(properties, false);
     }
 
-    /** {@code settings}: what the controller's properties file would say, and the placer's seed. */
+    /** {@code settings}: the properties of the controller, and the placer's seed. */
     World(JsonNode settings) {
         kraftVersion = (short) settings.get("kraft_version").asInt();
-        // A control record of it, if it is not 0, is the first of the log.
+        // If it is not 0, its control record is the first of the log.
         nextOffset = kraftVersion;
         SnapshotRegistry registry = new SnapshotRegistry(LOG);
         Map<String, Object> staticConfig = new HashMap<>();
@@ -173,7 +173,7 @@ final class World {
         cluster.activate();
     }
 
-    // A lambda of a constructor may not read a field that is not set yet.
+    // A lambda in a constructor may not read a field that is not set yet.
     private ClusterControlManager cluster() {
         return cluster;
     }
@@ -199,7 +199,7 @@ final class World {
         }
     }
 
-    /** What QuorumController gives to a registration: the finalized features and kraft.version. */
+    /** The features that QuorumController passes to a registration: finalized ones and kraft.version. */
     FinalizedControllerFeatures finalizedFeatures() {
         Map<String, Short> levels = new HashMap<>(features.finalizedFeatures(Long.MAX_VALUE).featureMap());
         levels.put(KRaftVersion.FEATURE_NAME, kraftVersion);
@@ -227,7 +227,7 @@ final class World {
         return HexFormat.of().formatHex(bytes.array());
     }
 
-    /** As QuorumController.replay, without metadata transactions, at the next offset. */
+    /** Replays like QuorumController.replay, without metadata transactions, at the next offset. */
     void replay(ApiMessage message) {
         long offset = nextOffset++;
         switch (MetadataRecordType.fromId(message.apiKey())) {
@@ -271,7 +271,7 @@ final class World {
         for (ApiMessageAndVersion record : result.records()) {
             values.add(encode(record));
         }
-        // As the log does: what is replayed is what was written, not the object that was encoded.
+        // As in the log: replay the written bytes, not the object that was encoded.
         for (String value : values) {
             replay(decode(value).message());
         }

@@ -2,14 +2,13 @@
 
 A target is a module with
 
-- ``run(data)``: does with any bytes what the package would do with them. It returns, or raises
-  what is a finding: everything but the ``KraftError`` family, which it takes as the answer to bad
-  input;
-- ``seeds()``: inputs to begin with, made of what Kafka wrote;
-- ``PREFIX``: how many bytes of an input choose what is done, before the bytes that are read;
-- ``HOLDS_BATCHES``: whether record batches follow, so that a mutator may mend lengths and CRCs.
+- ``run(data)``: processes any bytes like the package does. It returns, or raises a finding: any
+  exception except the ``KraftError`` family, which is the expected answer to bad input;
+- ``seeds()``: initial inputs, made of Kafka's bytes;
+- ``PREFIX``: how many bytes at the front of an input choose the operations;
+- ``HOLDS_BATCHES``: whether record batches follow, so that a mutator may repair lengths and CRCs.
 
-They import no fuzzer: the regression tests run them too.
+They import no fuzzer, because the regression tests run them too.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NAMES = (
 
 
 class Target(Protocol):
-    """What each module here is."""
+    """The interface of each module here."""
 
     PREFIX: int
     HOLDS_BATCHES: bool
@@ -36,7 +35,7 @@ class Target(Protocol):
 
 
 def target_named(name: str) -> Target:
-    """The target of this name; ValueError names those that there are."""
+    """Return the target of this name; the ValueError for another name lists all."""
     if name not in NAMES:
         raise ValueError(f"there is no target {name!r}; there are: {', '.join(NAMES)}")
     return cast(Target, import_module(f"{__name__}.{name}"))

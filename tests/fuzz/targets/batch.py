@@ -1,25 +1,24 @@
-"""Record batches: scanned, validated, iterated, read as columns, built again, split and
-recompressed.
+"""Record batches: scan, validate, iterate, read as columns, rebuild, split, recompress.
 
-What the ways of reading say of one buffer must agree: bytes that ``validate`` takes, every other
-one takes, and with the same records.
+All ways to read a buffer must agree: if ``validate`` accepts it, the others accept it too, and read
+the same records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft._core.batch import assign_offsets, deflate, inflate, scan, split
-from kraft._core.batch_check import validate
-from kraft._core.batch_columns import BatchColumns
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch import assign_offsets, deflate, inflate, scan, split
+from kraft._core.bytes.batch_check import validate
+from kraft._core.bytes.batch_columns import BatchColumns
+from kraft._core.bytes.batch_records import iterate
 from kraft.errors import CorruptRecordError, KraftError
 from tests.fuzz import samples
 
 PREFIX = 1
 HOLDS_BATCHES = True
 
-# What a compressed batch may inflate to: far below the limit of memory that the fuzzer sets.
+# The inflated size of a compressed batch: far below the fuzzer's memory limit.
 BUDGET = 1 << 20
 
 _VERIFY_CRC = 1
@@ -27,9 +26,9 @@ _RECOMPRESS = 2
 
 
 def seeds() -> Iterator[bytes]:
-    for piece in samples.log_pieces():
-        yield b"\x01" + piece
-    small = next(samples.log_pieces())
+    for run in samples.log_runs():
+        yield b"\x01" + run
+    small = next(samples.log_runs())
     for codec in (1, 2, 3, 4):
         yield bytes((_VERIFY_CRC | _RECOMPRESS | codec << 2,)) + bytes(deflate(small, codec))
 
@@ -68,7 +67,7 @@ def _split(buffer: bytes, max_size: int) -> None:
 
 
 def _validated(buffer: bytes, verify_crc: bool) -> bool:
-    """Whether ``validate`` takes it; what it takes as dense it takes otherwise too."""
+    """Return whether ``validate`` accepts it; with ``dense`` it must accept no more."""
     dense = _refusal(buffer, verify_crc, dense=True)
     refused = _refusal(buffer, verify_crc, dense=False)
     assert dense is not None or refused is None
@@ -124,7 +123,7 @@ def _columns(buffer: bytes, verify_crc: bool) -> BatchColumns | None:
 
 
 def _agree(rows: list[Row], columns: BatchColumns) -> None:
-    """Records one by one and as columns are the same records."""
+    """Check that records one by one and as columns are the same."""
     view = memoryview(columns.buffer).cast("B")
     names = ("key_positions", "key_lengths", "value_positions", "value_lengths", "header_counts")
     lists = [getattr(columns, name).tolist() for name in ("offsets", "timestamps", *names)]

@@ -1,10 +1,9 @@
-"""Snapshots of Kafka's format, and column checkpoints with any of their bytes changed.
+"""Snapshots in Kafka's format, and column checkpoints with changed bytes.
 
-A column checkpoint has a CRC over its header and over each section, which no fuzzer would guess. So
-the input for one is a list of patches on a sound file, and the CRCs are put right behind them: what
-is tested is everything that stands behind the checksums. Such a file may say something else than
-the snapshot (it is trusted then), and must still never be read past its end, or make the process
-stop::
+No fuzzer would guess the CRCs over a column checkpoint's header and sections. So an input for it is
+a list of patches of a valid file, whose CRCs are then corrected: this tests everything after the
+checksums. Such a file may differ from the snapshot (it is trusted then), but must never make the
+process read past its end or crash::
 
     section u8 (of SECTIONS; any other number: the header) | position u16 | size u8 | bytes
 """
@@ -18,10 +17,10 @@ from pathlib import Path
 
 import msgpack
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, BatchBuilder, scan, split
-from kraft._core.batch_check import validate
-from kraft._core.checksum import crc32c
-from kraft._core.column_checkpoint import (
+from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, BatchBuilder, scan, split
+from kraft._core.bytes.batch_check import validate
+from kraft._core.bytes.checksum import crc32c
+from kraft._core.snapshot.column_checkpoint import (
     MAGIC,
     SECTIONS_START,
     ColumnCheckpoint,
@@ -29,10 +28,15 @@ from kraft._core.column_checkpoint import (
     load_columns,
     save_columns,
 )
-from kraft._core.snapshot_file import SnapshotReader, SnapshotWriter, read_snapshot, write_snapshot
-from kraft._core.table import PartitionTable
+from kraft._core.snapshot.snapshot_file import (
+    SnapshotReader,
+    SnapshotWriter,
+    read_snapshot,
+    write_snapshot,
+)
+from kraft._core.table.table import PartitionTable
 from kraft.errors import KraftError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.records.values import encode_value
 from tests.fuzz import samples
 from tests.fuzz.scratch import scratch
@@ -69,7 +73,7 @@ def run(data: bytes) -> None:
 
 def _snapshot(content: bytes) -> None:
     _written_from_batches(content)
-    cluster = Cluster()
+    cluster = MetadataState()
     try:
         reader = SnapshotReader(content)
         with cluster.loading_snapshot(100) as callbacks:
@@ -90,7 +94,7 @@ def _snapshot(content: bytes) -> None:
 
 
 def _written_from_batches(content: bytes) -> None:
-    """Batches taken over into a snapshot are sound, and as many records as there were."""
+    """Check that batches copied into a snapshot are valid, with the same number of records."""
     with SnapshotWriter(
         scratch(), 100, 1, last_contained_log_timestamp_ms=1, timestamp_ms=2
     ) as writer:
@@ -122,7 +126,7 @@ def _write(directory: Path, end_offset: int, table: PartitionTable) -> str:
 
 @cache
 def _sound(number: int) -> tuple[str, bytes]:
-    """A snapshot with its columns: the path of one, the bytes of the other."""
+    """Return a valid snapshot with its columns: the snapshot's path, the columns' bytes."""
     directory = scratch(f"columns-{number}")
     table = random_table(number, topics=3 + number)
     path = _write(directory, 100 + number, table)
@@ -134,7 +138,7 @@ def _columns(patches: bytes, *, verify: bool, number: int) -> None:
     path, sound = _sound(number)
     columns = Path(columns_path(path))
     columns.unlink(missing_ok=True)
-    # A file of this kind is never written in place: one that is mapped may still be looked at.
+    # A file of this kind is never written in place, because it may still be mapped.
     columns.write_bytes(patched(sound, patches))
     loaded = load_columns(path, verify=verify)
     if not isinstance(loaded, ColumnCheckpoint):
@@ -161,7 +165,7 @@ def _written_again(table: PartitionTable) -> None:
 
 
 def _look_around(table: PartitionTable) -> None:
-    """Topics and single rows: what may be asked before all rows were checked."""
+    """Read topics and single rows, which is allowed before all rows were checked."""
     for topic in table.topic_numbers()[:40]:
         table.topic_number(table.topic_name(topic))
         table.topic_number_by_id(table.topic_id_of(topic))
@@ -172,7 +176,7 @@ def _look_around(table: PartitionTable) -> None:
 
 
 def _go_on(table: PartitionTable) -> None:
-    """The table in use: everything that goes over its rows, and everything that changes them."""
+    """Use the table: run all operations over its rows and all changes."""
     made = random_records(8, topics=3, first=1000)
     log = batches_of([encode_value(record) for record in made + samples.changes_of(made)])
     table.ensure_index()
@@ -190,7 +194,7 @@ def _go_on(table: PartitionTable) -> None:
 
 
 def _states(table: PartitionTable) -> list[object]:
-    """Every row as it lies there; a hash table that was patched may find none by name."""
+    """Return every row as stored; look-ups by name may fail in a patched hash table."""
     states: list[object] = []
     for row in table.live_rows().tolist():
         state = table.state_of(row)
@@ -200,7 +204,7 @@ def _states(table: PartitionTable) -> list[object]:
 
 
 def patched(sound: bytes, patches: bytes) -> bytes:
-    """The file with the patches in it and every CRC-32C put right, as far as its header is one."""
+    """Return the file with patches and correct CRC-32Cs, as far as its header is valid."""
     content = bytearray(sound)
     header_size = int.from_bytes(sound[8:12], "little")
     sections = msgpack.unpackb(sound[16 : 16 + header_size])["sections"]

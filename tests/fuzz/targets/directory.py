@@ -1,7 +1,7 @@
-"""``kraft.open_metadata`` on a directory of a segment and a snapshot, and what a user does then.
+"""``kraft.open_metadata`` on a directory with a segment and a snapshot, and a user's next calls.
 
-Opening changes nothing on disk. The state can be asked, as of any offset in the range that it
-names, and what it writes as a snapshot opens as the same state.
+Opening changes nothing on disk. The state can be read as of any offset in its range, and the
+snapshot that it writes opens as the same state.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kraft
-from kraft._core.partition_directory import segment_file
-from kraft._core.snapshot_file import SnapshotReader, snapshot_name
+from kraft._core.log.partition_directory import segment_file
+from kraft._core.snapshot.snapshot_file import SnapshotReader, snapshot_name
 from kraft.errors import KraftError
 from kraft.metadata.facade import Metadata
 from tests.fuzz import samples
@@ -30,11 +30,11 @@ _VERIFY = 8
 def seeds() -> Iterator[bytes]:
     snapshots = samples.files("*.checkpoint")
     for number, path in enumerate(samples.files("00000000000000000000.log")):
-        log = next(samples.pieces(path, 12 * 1024))
+        log = next(samples.runs(path, 12 * 1024))
         yield bytes((number % 8, 0, 0)) + log
         for snapshot in snapshots[number::5]:
             content = snapshot.read_bytes()
-            # Salvaging syncs what it writes: few seeds, so that the others stay fast.
+            # Salvaging syncs its output: only few seeds do it, so that the others stay fast.
             for flags in (number % 2, _VERIFY | _SALVAGE) if number == 0 else (number % 2,):
                 yield bytes((flags,)) + len(content).to_bytes(2, "big") + content + log
 
@@ -71,7 +71,7 @@ def _base_offset(log: bytes) -> int:
 
 
 def _name(snapshot: bytes) -> str:
-    """A name whose epoch is the one in the file, where that is one; it ends after its records."""
+    """Return a name with the file's own epoch, if it has one; it ends after its records."""
     try:
         info = SnapshotReader(snapshot).info
     except KraftError:
@@ -102,7 +102,7 @@ def _ask(metadata: Metadata, flags: int) -> None:
 
 
 def _verify_and_salvage(directory: Path) -> None:
-    """Damage is a finding; what is salvaged is sound."""
+    """Check that damage is found and that the salvaged directory is valid."""
     try:
         for finding in kraft.verify(directory).findings:
             str(finding)
@@ -117,7 +117,7 @@ def _verify_and_salvage(directory: Path) -> None:
 
 
 def _past(metadata: Metadata) -> None:
-    """The state as of an offset in the range is there; nothing in it is newer."""
+    """Check that the state as of an offset in the range exists and has nothing newer."""
     assert metadata.source is not None
     first, last = metadata.source.offset_range
     middle = first + (last - first) // 2

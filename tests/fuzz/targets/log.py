@@ -1,7 +1,7 @@
-"""A log directory of one or two segments: opened for reading, whole or salvaging, then for writing.
+"""A log directory of one or two segments: opened read-only, with salvage, and then for writing.
 
-Opening for reading changes nothing in the directory. What a writing open left behind opens again
-without a torn tail, and with the same batches.
+A read-only open changes nothing in the directory. After an open for writing, the log opens again
+without a torn tail and with the same batches.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kraft._core.log import Log
-from kraft._core.partition_directory import segment_file
+from kraft._core.log.log import Log
+from kraft._core.log.partition_directory import segment_file
 from kraft.errors import DamagedLogError, KraftError
 from tests.fuzz import samples
 from tests.fuzz.scratch import scratch
@@ -28,7 +28,7 @@ _WRITE = 8
 def seeds() -> Iterator[bytes]:
     for number, path in enumerate(samples.files("*.log")):
         for flags in (_BASE_FROM_BYTES, _BASE_FROM_BYTES | _SALVAGE | _BESIDE, 0x0A):
-            piece = next(samples.pieces(path, 4096 + 1024 * (number % 3)))
+            piece = next(samples.runs(path, 4096 + 1024 * (number % 3)))
             yield bytes((flags, 1, 244)) + piece
 
 
@@ -51,7 +51,7 @@ def run(data: bytes) -> None:
 
 
 def _lay(directory: Path, first: bytes, second: bytes, flags: int) -> None:
-    """The segments, named by what their first batch says or by chance."""
+    """Write the segments, named by their first batch's offset or by chance."""
     for number, content in enumerate((first, second)):
         base = int.from_bytes(content[:8], "big") if flags & _BASE_FROM_BYTES else number * 10
         if number and not content:
@@ -70,7 +70,7 @@ def _content(directory: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def _read(directory: Path, *, salvage: bool) -> list[bytes] | None:
-    """The batches of the log, None where it is refused."""
+    """Return the batches of the log, or None if it is rejected."""
     try:
         log = Log.open(directory, read_only=True, salvage=salvage)
     except DamagedLogError:
@@ -126,7 +126,7 @@ def _write(directory: Path) -> None:
 
 
 def _append(content: bytes) -> None:
-    """Bytes from elsewhere are appended as they are, to a log that begins there, or refused."""
+    """Append foreign bytes, which are stored unchanged or rejected, to a log that begins there."""
     directory = scratch("appended")
     with Log.open(directory) as log:
         log.truncate_fully_and_start_at(min(int.from_bytes(content[:8], "big"), 1 << 62))

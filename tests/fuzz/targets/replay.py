@@ -1,7 +1,7 @@
-"""``Cluster.apply``: whole logs replayed, reverted, and carried over in a snapshot.
+"""``MetadataState.apply``: replay whole logs, revert, and copy the state through a snapshot.
 
-A live cluster (with a journal) that refuses a call is as it was before it; what it says of itself
-as snapshot records makes a cluster that equals it.
+A live cluster (with a journal) that rejects a call is unchanged. Its snapshot records make an equal
+cluster.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kraft._core.batch import BatchBuilder, scan
+from kraft._core.bytes.batch import BatchBuilder, scan
 from kraft.errors import KraftError, OffsetOutOfRangeError
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.records import Partition, record_version
 from kraft.records.batches import encode_records
 from tests.fuzz import samples
@@ -29,15 +29,15 @@ def seeds() -> Iterator[bytes]:
         yield b"\x00\x00" + log
     for count, log in samples.clusters():
         yield bytes((_JOURNALING, count)) + log
-    for piece in samples.log_pieces():
-        yield b"\x01\x00" + piece
+    for run in samples.log_runs():
+        yield b"\x01\x00" + run
 
 
 def run(data: bytes) -> None:
     if len(data) < 2:
         return
     flags, cut, buffer = data[0], data[1], data[2:]
-    cluster = Cluster(journaling=bool(flags & _JOURNALING))
+    cluster = MetadataState(journaling=bool(flags & _JOURNALING))
     batches = scan(buffer, verify_crc=False)
     number = cut % (len(batches) + 1)
     position = int(batches.positions[number]) if number < len(batches) else len(buffer)
@@ -56,7 +56,7 @@ def run(data: bytes) -> None:
     try:
         cluster.revert(min(middle, cluster.next_offset))
     except OffsetOutOfRangeError:
-        # Within a transaction that was aborted since.
+        # Within a transaction that was aborted later.
         return
     if cluster.next_offset == middle:
         assert said(cluster) == before, "reverted, and not what it was"
@@ -68,8 +68,8 @@ def run(data: bytes) -> None:
     repr(cluster)
 
 
-def said(cluster: Cluster) -> dict[str, Any]:
-    """All that a cluster says, as plain objects."""
+def said(cluster: MetadataState) -> dict[str, Any]:
+    """Return the whole state of a cluster as plain objects."""
     quorum = cluster.state.quorum
     return {
         "topics": meaning(cluster.table),
@@ -80,14 +80,14 @@ def said(cluster: Cluster) -> dict[str, Any]:
 
 
 def _entries(entries: Mapping[Any, Any]) -> list[tuple[str, str]]:
-    """A map without its order: what a revert puts back comes last, which no snapshot shows."""
+    """Return a map without its order: reverted entries come last, which no snapshot stores."""
     return sorted(
         (repr(key), repr(_entries(value) if isinstance(value, Mapping) else value))
         for key, value in entries.items()
     )
 
 
-def _apply(cluster: Cluster, buffer: bytes) -> bool:
+def _apply(cluster: MetadataState, buffer: bytes) -> bool:
     try:
         cluster.apply(buffer, verify_crc=False)
     except KraftError:
@@ -95,8 +95,8 @@ def _apply(cluster: Cluster, buffer: bytes) -> bool:
     return True
 
 
-def _snapshot(cluster: Cluster) -> None:
-    """The snapshot's records make an equal cluster, where the metadata.version can say it."""
+def _snapshot(cluster: MetadataState) -> None:
+    """Check that the snapshot makes an equal cluster, if the metadata.version allows it."""
     state, level = cluster.state, cluster.state.metadata_version
     try:
         before = encode_records(state.snapshot_records_before_topics(), metadata_version=level)
@@ -106,7 +106,7 @@ def _snapshot(cluster: Cluster) -> None:
         return
     topics = BatchBuilder()
     cluster.table.encode_snapshot(topics, version=version)
-    copy = Cluster()
+    copy = MetadataState()
     end_offset = max(cluster.next_offset, 1)
     copy.apply_snapshot(b"".join((before, topics.finish(), after)), end_offset=end_offset)
     for mine, theirs in zip(

@@ -1,24 +1,30 @@
-"""RPCs: a request's frame from its header on, or the body of a response, as a peer may send them.
+"""RPCs: a request's frame from its header on, or a response's body, as a peer may send them.
 
-What is read can be written in the same version, and is then read as the same. Bytes that decode
-need not be what is written: unknown tagged fields are stepped over, and so is what the raft layer
-has no use for.
+A decoded message can be encoded in the same version and decodes to the same message. The encoded
+bytes may differ from the input, because decoding skips unknown tagged fields and fields that the
+raft layer does not use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft._core.epoch_cache import EpochEndOffset
-from kraft._core.messages import decode_request_header
+from kraft._core.codec.fetch import decode_request_header
+from kraft._core.log.epoch_cache import EpochEndOffset
 from kraft.errors import KraftError
-from kraft.raft import messages as m
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft.protocol.api_versions import API_VERSIONS, decode_api_versions_response
+from kraft.protocol.common import Rejected
+from kraft.protocol.headers import Api, request_frame
+from kraft.protocol.raft_rpcs import (
+    RAFT_APIS,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from kraft.raft import rpc as m
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
-from kraft.server.rpc.api_versions import decode_api_versions_response
-from kraft.server.rpc.requests import Refused, decode_request, encode_request
-from kraft.server.rpc.responses import decode_response, encode_response
-from kraft.server.rpc.wire import API_VERSIONS, RAFT_APIS, Api, request_frame
 
 PREFIX = 1
 HOLDS_BATCHES = False
@@ -26,7 +32,7 @@ HOLDS_BATCHES = False
 LISTENER = "CONTROLLER"
 REQUEST = 0
 FLEXIBLE_SINCE = {api.key: api.flexible_since for api in RAFT_APIS.values()}
-#: What the first byte chooses, from 1 on: the API and version of a response.
+# The first byte's choice, from 1 on: the API and version of a response.
 RESPONSES: list[tuple[Api, int]] = [
     (api, version)
     for api in (*RAFT_APIS.values(), API_VERSIONS)
@@ -36,7 +42,7 @@ RESPONSES: list[tuple[Api, int]] = [
 _KEY = ReplicaKey(2, Uuid(bytes(range(16))))
 _AT = (Endpoint(LISTENER, "host", 9093),)
 _ID = m.OffsetAndEpoch(90, 5)
-_STATE = m.ReplicaState(_KEY, 90, 1000, 900)
+_STATE = m.DescribedReplica(_KEY, 90, 1000, 900)
 SEEDS: list[tuple[int, m.Request, m.Response]] = [
     (52, m.VoteRequest("c", 7, _KEY, _KEY, 6, 100), m.VoteResponse(0, 7, 1, _AT, True)),
     (53, m.BeginQuorumEpochRequest("c", 7, 1, _KEY, _AT), m.BeginQuorumEpochResponse(0, 7, 1, _AT)),
@@ -56,7 +62,7 @@ SEEDS: list[tuple[int, m.Request, m.Response]] = [
     (80, m.AddRaftVoterRequest("c", 1000, _KEY, _AT), m.AddRaftVoterResponse(7, "words")),
     (81, m.RemoveRaftVoterRequest("c", _KEY), m.RemoveRaftVoterResponse(0)),
     (
-        *(82, m.UpdateRaftVoterRequest("c", 7, _KEY, _AT, VersionRange(0, 1))),
+        *(82, m.UpdateRaftVoterRequest("c", 7, _KEY, _AT, KRaftVersionRange(0, 1))),
         m.UpdateRaftVoterResponse(0, 7, 1, _AT),
     ),
     (57, m.UpdateKRaftVersionRequest(1), m.UpdateKRaftVersionResponse(95, "words")),
@@ -94,7 +100,7 @@ def _request(frame: bytes) -> None:
         read = decode_request(api, version, frame, body_at)
     except KraftError:
         return
-    if isinstance(read, Refused):
+    if isinstance(read, Rejected):
         return
     assert decode_request(api, version, encode_request(read, version)) == read
 
@@ -104,7 +110,7 @@ def _response(api: Api, version: int, body: bytes) -> None:
         if api is API_VERSIONS:
             decode_api_versions_response(version, body, 0)
             return
-        # No Fetch below 13 is ever sent, so that none is answered.
+        # No Fetch below 13 is ever sent, so none is answered.
         if api.key == 1 and version < 13:
             return
         read = decode_response(api, version, body, 0, LISTENER)

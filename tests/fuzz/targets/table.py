@@ -1,8 +1,7 @@
-"""``PartitionTable``: records applied with a journal, taken back, applied again, and written as a
-snapshot.
+"""``PartitionTable``: apply records with a journal, revert, apply again, and write a snapshot.
 
-The input is cut in two at a batch. After the first part the table is remembered, and reverting the
-second, whether it was refused on the way or not, must give the same table again.
+The input is cut in two at a batch. The table after the first part is remembered. Reverting the
+second part, even if it was rejected on the way, must restore that table.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kraft._core.batch import BatchBuilder, scan
-from kraft._core.table import PartitionTable
+from kraft._core.bytes.batch import BatchBuilder, scan
+from kraft._core.table.table import PartitionTable
 from kraft.errors import KraftError, ReplayError
 from tests.fuzz import samples
 from tests.reference.random_tables import meaning
@@ -79,7 +78,7 @@ def run(data: bytes) -> None:
 def _apply(
     table: PartitionTable, buffer: bytes, verify_crc: bool, start_offset: int = 0
 ) -> int | None:
-    """What ``apply`` gives, None where it refuses."""
+    """Return the result of ``apply``, or None if it rejects the records."""
     other: list[tuple[int, bytes]] = []
     try:
         return table.apply(
@@ -95,7 +94,7 @@ def _apply(
 
 
 def _soundness(table: PartitionTable, said: dict[str, Any]) -> None:
-    """The counts, and the rows of each broker, are those that the rows themselves tell."""
+    """Check the counts and the rows of each broker against the rows themselves."""
     assert table.topic_count == len(said)
     assert table.partition_count == sum(len(partitions) for _, partitions in said.values())
     assert len(table.live_rows()) == table.partition_count
@@ -111,7 +110,7 @@ def _soundness(table: PartitionTable, said: dict[str, Any]) -> None:
 
 
 def _image(table: PartitionTable, image: Any, before: dict[str, Any], reached: int) -> None:
-    """An image shows what the table was, and its solid copy too."""
+    """Check that an image, and its copy, show the earlier table."""
     told = {image.topic_name(topic): image.topic_id_of(topic) for topic in image.topic_numbers()}
     assert told == {name: topic_id for name, (topic_id, _) in before.items()}
     for name in list(before)[:10]:
@@ -120,7 +119,7 @@ def _image(table: PartitionTable, image: Any, before: dict[str, Any], reached: i
             found = image.state_of(image.row_of(topic, partition))
             found["directories"] = [image.directory_id(each) for each in found["directories"]]
             assert found == state, f"{name}-{partition} of the image"
-    assert meaning(image.solid()) == before
+    assert meaning(PartitionTable.from_image(image)) == before
     delta = table.delta(reached, _BEHIND_EVERYTHING)
     changed = delta.rows_changed
     assert (np.diff(changed) > 0).all()
@@ -129,7 +128,7 @@ def _image(table: PartitionTable, image: Any, before: dict[str, Any], reached: i
 
 
 def _snapshot(table: PartitionTable, said: dict[str, Any]) -> None:
-    """Written as records and read into an empty table it says the same, in every version it can."""
+    """Check that the records of a snapshot make an equal table, in every version that allows it."""
     builder = BatchBuilder()
     table.encode_snapshot(builder, version=2)
     written = builder.finish()
@@ -145,7 +144,7 @@ def _snapshot(table: PartitionTable, said: dict[str, Any]) -> None:
 
 
 def _compacted(buffer: bytes, verify_crc: bool) -> None:
-    """Without a journal, compacted, it says what it said."""
+    """Check that compacting without a journal changes no value."""
     table = PartitionTable()
     _apply(table, buffer, verify_crc)
     said = meaning(table)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kraft._core.epoch_cache import EpochCache
-from kraft._core.partition_directory import (
+from kraft._core.log.epoch_cache import EpochCache
+from kraft._core.log.partition_directory import (
     parse_partition_metadata,
     parse_segment_file,
     partition_metadata_bytes,
 )
-from kraft._core.snapshot_file import parse_snapshot_name, snapshot_name
+from kraft._core.snapshot.snapshot_file import parse_snapshot_name, snapshot_name
 from kraft.errors import KraftError
 from kraft.metadata.directory import (
     MetadataDirectory,

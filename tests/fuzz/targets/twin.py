@@ -1,7 +1,6 @@
-"""``PartitionTable`` beside the slow, obvious twin of the tests: the same records, the same end.
+"""``PartitionTable`` against the slow, obvious twin of the tests, with the same records.
 
-What one takes the other takes, and then both say the same. Records of other types mean nothing to
-either.
+Both accept the same records and then have the same state. Both ignore records of other types.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kraft import records
-from kraft._core.batch_check import validate
-from kraft._core.batch_records import iterate
-from kraft._core.table import PartitionTable
-from kraft._core.wire import Reader
+from kraft._core.bytes.batch_check import validate
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.bytes.wire import Reader
+from kraft._core.table.table import PartitionTable
 from kraft.errors import CorruptRecordError, KraftError, UnsupportedVersionError
 from kraft.records import Record, decode_value
 from tests.fuzz import samples
@@ -21,13 +20,13 @@ from tests.reference.table_twin import RefusedError, State, TableTwin, plain
 PREFIX = 1
 HOLDS_BATCHES = True
 
-# The most entries of one list that a row of the table holds (``partition_codec.pxd``).
+# The longest list of a row of the table (``partition_codec.pxd``).
 MAX_REPLICAS = 64
 
 _TOPIC_TYPES = (records.Topic, records.RemoveTopic)
 _PARTITION_TYPES = (records.Partition, records.PartitionChange)
 _TABLE_KEYS = {made.schema.api_key for made in _TOPIC_TYPES + _PARTITION_TYPES}
-# The table looks into a NoOp too, of which nothing comes.
+# The table also decodes a NoOp, which changes nothing.
 _NO_OP_KEY = records.NoOp.schema.api_key
 
 
@@ -64,7 +63,7 @@ def run(data: bytes) -> None:
 
 
 def _replay(twin: TableTwin, buffer: bytes) -> Exception | None:
-    """Why the twin refuses the records; None where it takes them all."""
+    """Return why the twin rejects the records, or None if it accepts them."""
     try:
         for record in _table_records(buffer):
             if any(isinstance(each, list) and len(each) > MAX_REPLICAS for each in _fields(record)):
@@ -76,12 +75,12 @@ def _replay(twin: TableTwin, buffer: bytes) -> Exception | None:
 
 
 def _fields(record: Record) -> Iterable[object]:
-    """The fields but for the directories, which are as many as the replicas or refused."""
+    """Return the fields without the directories: their count must be that of the replicas."""
     return (value for name, value in record.to_dict().items() if name != "directories")
 
 
 def _table_records(buffer: bytes) -> Iterator[Record]:
-    """The records of the table's types; raises for one that is malformed."""
+    """Return the records of the table's types; raise for a malformed one."""
     for batch in iterate(buffer, verify_crc=False):
         if batch.codec != "none":
             raise CorruptRecordError("metadata is not compressed")
@@ -95,7 +94,7 @@ def _table_records(buffer: bytes) -> Iterator[Record]:
             try:
                 made = decode_value(raw.value)
             except KraftError as error:
-                # A NoOp of a later version is handed over like any other record.
+                # A NoOp of a later version is passed on like any other record.
                 key = _api_key(raw.value)
                 if key in _TABLE_KEYS or (
                     key == _NO_OP_KEY and not isinstance(error, UnsupportedVersionError)
@@ -107,7 +106,7 @@ def _table_records(buffer: bytes) -> Iterator[Record]:
 
 
 def _api_key(value: bytes) -> int:
-    """The key in the frame of a value that was refused; raises where the frame is at fault."""
+    """Return the key in the frame of a rejected value; raise if the frame is malformed."""
     reader = Reader(value)
     if reader.read_uvarint() != 1:
         raise CorruptRecordError("an unknown version of the frame")
@@ -118,7 +117,7 @@ def _api_key(value: bytes) -> int:
 
 
 def _in_32_bits(state: State) -> State:
-    """The twin counts epochs without end, Java and the table in 32 bits."""
+    """Return the state with 32-bit epochs like Java's and the table's; the twin's are unbounded."""
     epochs = {
         name: (state[name] + (1 << 31)) % (1 << 32) - (1 << 31)
         for name in ("leader_epoch", "partition_epoch")

@@ -1,8 +1,7 @@
-"""Record values: bytes to a typed record and back to the same bytes; control records likewise.
+"""Record values: decode to a typed record and encode to the same bytes; also control records.
 
-Bytes that decode need not be what an encoder would write (a varint may be longer than it must,
-tagged fields may carry their default), but what is written once must be read as the same and
-written the same.
+Valid bytes may differ from an encoder's (a varint may be longer than necessary, tagged fields may
+have their default), but encoded bytes must decode to the same record and encode to the same bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _metadata_value(value: bytes) -> None:
     again = decode_value(written)
     _same(again, record)
     assert encode_value(again) == written, "writing is not stable"
-    # In the middle of a buffer it is the same record, and one byte less or more is none.
+    # In the middle of a buffer it is the same record; with one byte less or more it is invalid.
     framed = b"\x01" + value + b"\x01"
     _same(decode_value(framed, 1, 1 + len(value)), record)
     for end in (len(value), len(value) + 2):
@@ -58,7 +57,7 @@ def _metadata_value(value: bytes) -> None:
 
 
 def _other_versions(record: Record) -> None:
-    """In every other version a record is written and read as the same, or refused."""
+    """Check that a record in every other version is encoded and decoded as equal, or rejected."""
     schema = type(record).schema
     for version in range(schema.lowest_version, schema.highest_version + 1):
         try:
@@ -79,6 +78,6 @@ def _control_value(control_type: int, value: bytes) -> None:
 
 
 def _same(one: Record, other: Record) -> None:
-    # A float64 that is not a number differs from itself, and is printed like itself.
+    # NaN differs from itself, but prints equally.
     assert one == other or repr(one) == repr(other)
     assert one.version == other.version

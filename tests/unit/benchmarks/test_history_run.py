@@ -5,19 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.history_run import Commit, backdated, digest, sources_of
+from benchmarks.history_run import Commit, backdated, digest, name_in, sources_of
 from benchmarks.kept import ROUNDS_KEPT, kept
 
 
 def test_a_module_s_sources_are_all_declarations_that_it_reaches(tmp_path: Path) -> None:
-    (tmp_path / "table.pyx").write_text("from kraft._core.rows cimport Rows\n")
-    (tmp_path / "table.pxd").write_text("from kraft._core.columns cimport Columns\n")
-    (tmp_path / "rows.pxd").write_text("from kraft._core.wire cimport load\n")
-    for name in ("columns", "wire", "log"):
+    package = tmp_path / "table"
+    for name in ("table", "bytes", "log"):
+        (tmp_path / name).mkdir()
+    (package / "table.pyx").write_text("from kraft._core.table.rows cimport Rows\n")
+    (package / "table.pxd").write_text("from kraft._core.table.columns cimport Columns\n")
+    (package / "rows.pxd").write_text("from kraft._core.bytes.wire cimport load\n")
+    for name in ("table/columns", "bytes/wire", "log/segment"):
         (tmp_path / f"{name}.pxd").write_text("")
-    (tmp_path / "rows.pyx").write_text("")
-    names = [path.name for path in sources_of(tmp_path / "table.pyx")]
-    assert names == ["columns.pxd", "rows.pxd", "table.pxd", "table.pyx", "wire.pxd"]
+    (package / "rows.pyx").write_text("")
+    names = [path.name for path in sources_of(tmp_path, package / "table.pyx")]
+    assert names == ["wire.pxd", "columns.pxd", "rows.pxd", "table.pxd", "table.pyx"]
+    assert name_in(tmp_path, package / "table.pyx") == "table.table"
+
+
+def test_the_sources_of_a_commit_without_sub_packages_are_found(tmp_path: Path) -> None:
+    (tmp_path / "table.pyx").write_text("from kraft._core.rows cimport Rows\n")
+    (tmp_path / "rows.pxd").write_text("")
+    names = [path.name for path in sources_of(tmp_path, tmp_path / "table.pyx")]
+    assert names == ["rows.pxd", "table.pyx"]
+    assert name_in(tmp_path, tmp_path / "table.pyx") == "table"
 
 
 def test_where_one_source_ends_and_the_next_begins_counts() -> None:

@@ -1,4 +1,4 @@
-"""Runs the command in this process, on what Kafka wrote and on logs made here."""
+"""Run the command in this process, on recorded metadata of Kafka and on generated logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from kraft._core.log import Log
+from kraft._core.log.log import Log
 from kraft.cli import app
 from kraft.records import Record
 from kraft.records.batches import encode_records
@@ -45,7 +45,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def kraft() -> Run:
-    """``kraft("open", path)`` runs the command line; its exit code and what it printed."""
+    """``kraft("open", path)`` runs the command line; returns exit code and output."""
 
     def run(*arguments: object) -> Ran:
         result = CliRunner().invoke(app, [str(each) for each in arguments])
@@ -62,14 +62,14 @@ def kraft() -> Run:
 
 
 def kept_text(path: Path) -> str:
-    """A text that one of Kafka's tools printed, with gzip or without."""
+    """A recorded output of Kafka's tools, gzipped or not."""
     if path.exists():
         return path.read_text()
     return gzip.decompress(path.with_name(path.name + ".gz").read_bytes()).decode()
 
 
 def write_log(directory: Path, *batches: Sequence[Record]) -> Path:
-    """A metadata directory whose log holds these batches, from offset 0 on; its one segment."""
+    """Write a metadata directory with these batches from offset 0 on; return its only segment."""
     metadata_dir = directory / METADATA_LOG
     with Log.open(metadata_dir) as log:
         for records in batches:

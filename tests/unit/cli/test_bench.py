@@ -1,4 +1,4 @@
-"""``kraft bench``: results into a store, and the runs that are in it."""
+"""``kraft bench``: add results to a store and list its runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_runs_are_added_once_and_listed(kraft: Run, runs: Path, tmp_path: Path) 
     assert as_json[0]["points"] == 2
 
 
-def test_a_bad_file_is_told_with_its_path_and_code_3(
+def test_a_bad_file_is_reported_with_its_path_and_code_3(
     kraft: Run, runs: Path, tmp_path: Path
 ) -> None:
     (runs / "bad.json").write_text('{"benchmarks"')
@@ -51,15 +51,15 @@ def test_a_bad_file_is_told_with_its_path_and_code_3(
     assert "truncated" in problem["reason"]
 
 
-def test_strict_refuses_and_leaves_no_store(kraft: Run, runs: Path, tmp_path: Path) -> None:
+def test_strict_fails_and_creates_no_store(kraft: Run, runs: Path, tmp_path: Path) -> None:
     (runs / "bad.json").write_text("[]")
     ran = kraft("bench", "ingest", runs, "--store", tmp_path / "store", "--strict")
     assert ran.code == 1
-    assert ran.err.startswith(f"error: {runs / 'bad.json'}: no result of pytest-benchmark")
+    assert ran.err.startswith(f"error: {runs / 'bad.json'}: not a pytest-benchmark result")
     assert not (tmp_path / "store").exists()
 
 
-def test_names_of_machines_may_be_ignored(kraft: Run, tmp_path: Path) -> None:
+def test_host_names_can_be_ignored(kraft: Run, tmp_path: Path) -> None:
     for at, node in enumerate(("runner-x1", "runner-k9")):
         save(tmp_path / f"{node}.json", document(at=at, node=node, values={"t": [1.0]}))
     pattern = tmp_path / "runner-*.json"

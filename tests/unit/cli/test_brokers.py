@@ -1,4 +1,4 @@
-"""``kraft brokers list``: the brokers that Kafka listed, and what each of them holds."""
+"""``kraft brokers list`` compared with the output of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_table_has_a_line_a_broker(kraft: Run) -> None:
     assert [row.split()[1] for row in rows] == ["rack-a", "rack-b", "rack-c"]
 
 
-def test_an_offset_that_is_not_there_names_the_range(kraft: Run) -> None:
+def test_the_error_for_an_unavailable_offset_names_the_range(kraft: Run) -> None:
     ran = kraft("brokers", "list", "--from", BROKER, "--at", 10**9)
     assert ran.code == 1
     assert "has offsets 0 to" in ran.err

@@ -1,4 +1,4 @@
-"""``kraft doctor``: what is there, what is not, and what to do about it."""
+"""``kraft doctor``: what is installed, what is missing, and the advice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kraft.cli import doctor
-from kraft.cli.exits import FAILED, OK
+from kraft.cli.exit_codes import FAILED, OK
 from tests.unit.cli.conftest import Ran, Run
 
 JAVA = '#!/bin/sh\necho "    java.home = $0" >&2; echo \'openjdk version "%s"\' >&2\n'
@@ -23,7 +23,7 @@ def checks(ran: Ran) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nothing on PATH, no Java; the directory of programs that a test puts there."""
+    """An empty PATH without Java; the directory for the test's own programs."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(
@@ -40,7 +40,7 @@ def install(programs: Path, name: str, script: str) -> None:
     (programs / name).chmod(0o755)
 
 
-def test_what_runs_this_test_is_there(kraft: Run, tmp_path: Path) -> None:
+def test_the_packages_that_run_this_test_are_found(kraft: Run, tmp_path: Path) -> None:
     ran = kraft("doctor", "--json", "--dir", tmp_path)
     assert ran.code == OK
     assert ran.json["ready"] is True
@@ -53,11 +53,11 @@ def test_what_runs_this_test_is_there(kraft: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
-def test_a_release_build_is_told_from_a_debug_build(kraft: Run) -> None:
-    from kraft._core import placement
+def test_release_and_debug_builds_are_distinguished(kraft: Run) -> None:
+    from kraft._core.decide import placement
 
     assert placement.__file__ is not None
-    # A debug build calls back for every line, and its code names the function that does.
+    # A debug build reports every call to the profiler.
     is_debug = b"__Pyx_TraceSetupAndCall" in Path(placement.__file__).read_bytes()
     found = checks(kraft("doctor", "--json"))["compiled core"]
     assert found["status"] == ("warning" if is_debug else "ok")
@@ -65,7 +65,7 @@ def test_a_release_build_is_told_from_a_debug_build(kraft: Run) -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_what_is_missing_and_optional_comes_with_advice_and_does_not_fail(kraft: Run) -> None:
+def test_a_missing_optional_package_has_advice_and_does_not_fail(kraft: Run) -> None:
     ran = kraft("doctor", "--json")
     assert ran.code == OK
     found = checks(ran)
@@ -75,7 +75,7 @@ def test_what_is_missing_and_optional_comes_with_advice_and_does_not_fail(kraft:
     assert "neither JAVA_HOME" in found["Java"]["found"]
 
 
-def test_an_old_java_is_told_with_its_version(kraft: Run, bare: Path) -> None:
+def test_an_old_java_is_reported_with_its_version(kraft: Run, bare: Path) -> None:
     install(bare, "java", JAVA % "11.0.2")
     found = checks(kraft("doctor", "--json"))["Java"]
     assert found["status"] == "missing"
@@ -98,7 +98,7 @@ def test_an_old_java_home_beside_a_new_one_is_a_warning(
 
 
 @pytest.mark.usefixtures("bare")
-def test_asked_for_spark_a_missing_java_is_required(kraft: Run) -> None:
+def test_with_spark_a_missing_java_is_required(kraft: Run) -> None:
     ran = kraft("doctor", "--spark", "--json")
     assert ran.code == FAILED
     assert ran.json["ready"] is False
@@ -114,7 +114,7 @@ def test_a_tool_that_fails_is_a_warning(kraft: Run, bare: Path) -> None:
     assert found["Maven"]["found"] == "Apache Maven 3.8.7"
 
 
-def test_a_port_that_is_taken_is_named(kraft: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_named(kraft: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as listener, socket.socket() as other:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -124,19 +124,19 @@ def test_a_port_that_is_taken_is_named(kraft: Run, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(doctor, "_PORTS", (taken, free))
         found = checks(kraft("doctor", "--json"))["Kafka's ports"]
     assert found["status"] == "warning"
-    assert found["found"] == f"something listens on {taken}"
+    assert found["found"] == f"another process listens on {taken}"
 
 
 def test_a_directory_that_cannot_be_written_to_fails(kraft: Run, tmp_path: Path) -> None:
     ran = kraft("doctor", "--dir", tmp_path / "nowhere")
     assert ran.code == FAILED
     assert ran.err.strip().endswith("error: required and missing: disk")
-    assert "name a directory that can be written to" in ran.out
+    assert "name a writable directory" in ran.out
 
 
 def test_a_core_that_does_not_import_fails(kraft: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    # None in sys.modules is how Python says that a module is known not to be there.
-    monkeypatch.setitem(sys.modules, "kraft._core.placement", None)
+    # None in sys.modules makes the import fail.
+    monkeypatch.setitem(sys.modules, "kraft._core.decide.placement", None)
     ran = kraft("doctor", "--json")
     assert ran.code == FAILED
     found = checks(ran)["compiled core"]
@@ -160,7 +160,7 @@ def test_extras_say_which_package_is_missing(kraft: Run, monkeypatch: pytest.Mon
     assert found["advice"] == "pip install 'kraft[codecs]'"
 
 
-def test_the_table_says_what_each_is_for_and_what_to_do(kraft: Run, bare: Path) -> None:
+def test_the_table_shows_purpose_and_advice(kraft: Run, bare: Path) -> None:
     ran = kraft("doctor")
     maven = next(line for line in ran.lines if line.startswith("Maven"))
     assert "missing" in maven

@@ -1,4 +1,4 @@
-"""Metadata of the levels that Kafka 4.4 brought: UnregisterController and CIDR patterns in ACLs."""
+"""Metadata of Kafka 4.4's levels: UnregisterController and CIDR patterns in ACLs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraft import diff, open_metadata
-from kraft._core.log import Log
+from kraft._core.log.log import Log
 from kraft.errors import ReplayError
 from kraft.records import (
     AccessControlEntry,
@@ -41,7 +41,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_unregistered_controller_is_gone_and_its_past_is_kept(directory: Path) -> None:
+def test_an_unregistered_controller_exists_only_in_past_states(directory: Path) -> None:
     metadata = open_metadata(directory)
     assert metadata.metadata_version == 33
     assert set(metadata.controllers) == {102}

@@ -1,4 +1,4 @@
-"""``kraft log dump``: what it prints is what ``kafka-dump-log`` prints."""
+"""``kraft log dump`` prints what ``kafka-dump-log`` prints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_file_is_printed_to_the_letter_as_kafka_prints_it(kraft: Run, name: Pa
     assert ours[1:] == kafka[1:]
 
 
-def test_without_being_asked_no_secret_is_printed(kraft: Run) -> None:
+def test_secrets_are_hidden_by_default(kraft: Run) -> None:
     hidden, shown = (kraft("log", "dump", BROKER, *more) for more in ([], ["--show-secrets"]))
     credentials = [
         json.loads(line.partition("payload: ")[2])["data"]
@@ -104,7 +104,7 @@ def test_a_control_record_and_a_data_record_asked_for_together(kraft: Run) -> No
     assert {json.loads(line)["type"] for line in ran.lines} == {"LeaderChange", "TOPIC_RECORD"}
 
 
-def test_a_type_that_there_is_not_names_those_that_there_are(kraft: Run) -> None:
+def test_the_error_for_an_unknown_type_lists_the_known_ones(kraft: Run) -> None:
     ran = kraft("log", "dump", BROKER, "--type", "Partitions")
     assert ran.code == 1
     assert "'Partitions'" in ran.err
@@ -142,7 +142,7 @@ def test_a_topic_by_name_or_id_from_its_creation_to_its_end(
     assert both == list(range(9))
 
 
-def test_a_topic_that_was_made_before_reading_begins(kraft: Run, of_two_topics: Path) -> None:
+def test_a_topic_created_before_the_first_printed_offset(kraft: Run, of_two_topics: Path) -> None:
     assert offsets(kraft, of_two_topics, "--topic", "orders", "--since", 5) == [6, 8]
     assert offsets(kraft, of_two_topics, "--topic", str(ORDERS), "--since", 3) == [4, 6, 8]
 
@@ -171,7 +171,7 @@ def test_a_batch_is_printed_only_where_one_of_its_records_is(
     assert sum(line.startswith("| offset: 5 ") for line in ran.lines) == 1
 
 
-def test_a_torn_tail_is_left_out_and_reported(kraft: Run, tmp_path: Path) -> None:
+def test_a_torn_tail_is_skipped_and_reported(kraft: Run, tmp_path: Path) -> None:
     segment = write_log(tmp_path, [NoOp()], [NoOp()])
     segment.write_bytes(segment.read_bytes()[:-3])
     ran = kraft("log", "dump", tmp_path, "--json")
@@ -181,7 +181,7 @@ def test_a_torn_tail_is_left_out_and_reported(kraft: Run, tmp_path: Path) -> Non
     assert str(segment) in ran.err
 
 
-def test_damage_in_the_middle_is_refused_with_its_place_and_salvaged_when_asked(
+def test_damage_in_the_middle_is_an_error_with_its_position_unless_salvaging(
     kraft: Run, tmp_path: Path
 ) -> None:
     segment = write_log(tmp_path, [NoOp()], [NoOp()], [NoOp()])
@@ -201,9 +201,9 @@ def test_damage_in_the_middle_is_refused_with_its_place_and_salvaged_when_asked(
     assert "gap: " in salvaged.err
 
 
-def test_a_record_of_a_type_to_come_is_named_and_passed_over(kraft: Run, tmp_path: Path) -> None:
-    from kraft._core.batch import BatchBuilder
-    from kraft._core.log import Log
+def test_a_record_of_an_unknown_type_is_named_and_skipped(kraft: Run, tmp_path: Path) -> None:
+    from kraft._core.bytes.batch import BatchBuilder
+    from kraft._core.log.log import Log
 
     builder = BatchBuilder(0, 1, 1000)
     builder.append(bytes([1, 99, 0, 7, 7]))
@@ -217,17 +217,17 @@ def test_a_record_of_a_type_to_come_is_named_and_passed_over(kraft: Run, tmp_pat
     assert second["type"] == "NO_OP_RECORD"
 
 
-def test_a_path_where_nothing_lies_is_refused(kraft: Run, tmp_path: Path) -> None:
+def test_a_path_without_metadata_is_an_error(kraft: Run, tmp_path: Path) -> None:
     ran = kraft("log", "dump", tmp_path)
     assert ran.code == 1
-    assert ran.err.startswith(f"error: {tmp_path} holds no metadata log")
+    assert ran.err.startswith(f"error: {tmp_path} has no metadata log")
 
 
 def test_characters_are_printed_as_kafkas_tool_prints_them(kraft: Run, tmp_path: Path) -> None:
     value = '☃ é 𝄞 \u2028 \x1f\n\x7f"\\ \\u001f'
     write_log(tmp_path, [Config(2, "orders", "remark", value)])
     ran = kraft("log", "dump", tmp_path)
-    # Jackson escapes control characters only, with capital digits.
+    # Jackson escapes only control characters, with upper-case digits.
     shown = '"value":"☃ é 𝄞 \u2028 \\u001F\\n\x7f\\"\\\\ \\\\u001f"'
     assert shown in ran.out
     (line,) = kraft("log", "dump", tmp_path, "--json").lines

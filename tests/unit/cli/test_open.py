@@ -1,4 +1,4 @@
-"""``kraft open``: the summary says what Kafka's tools say, and nothing that must stay secret."""
+"""``kraft open``: the summary agrees with Kafka's tools and shows no secret."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_records_are_counted_by_type(kraft: Run) -> None:
     assert sum(by_type.values()) == sum(line.startswith("| ") for line in text.splitlines())
 
 
-def test_the_words_on_the_screen(kraft: Run) -> None:
+def test_the_text_of_the_summary(kraft: Run) -> None:
     ran = kraft("open", CONTROLLER)
     assert ran.code == 0
     for title in ("Cluster", "Quorum", "Brokers", "Controllers", "Contents", "Records"):
@@ -103,7 +103,7 @@ def test_no_secret_is_shown(kraft: Run) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 700, MOMENTS["end"]])
-def test_any_offset_that_is_there(kraft: Run, offset: int) -> None:
+def test_every_available_offset(kraft: Run, offset: int) -> None:
     document = kraft("open", CONTROLLER, "--at", offset, "--json").json
     assert document["offsets"]["asOf"] == offset
     assert sum(document["records"]["log"]["byType"].values()) == offset
@@ -128,7 +128,7 @@ def test_a_segment_from_the_middle_has_records_and_no_state(kraft: Run) -> None:
     assert ran.json["attention"][0].startswith("partial: the log begins at offset ")
 
 
-def test_an_open_transaction_is_told_and_no_part_of_the_state(kraft: Run, tmp_path: Path) -> None:
+def test_an_open_transaction_is_reported_and_not_in_the_state(kraft: Run, tmp_path: Path) -> None:
     write_log(
         tmp_path,
         [FeatureLevel("metadata.version", 30), Topic("before", Uuid(b"b" * 16))],
@@ -141,7 +141,7 @@ def test_an_open_transaction_is_told_and_no_part_of_the_state(kraft: Run, tmp_pa
     assert kraft("open", tmp_path, "--at", 2).code == 0
 
 
-def test_a_transaction_that_has_ended_is_no_news(kraft: Run, tmp_path: Path) -> None:
+def test_an_ended_transaction_is_not_reported(kraft: Run, tmp_path: Path) -> None:
     write_log(
         tmp_path,
         [FeatureLevel("metadata.version", 30), BeginTransaction()],
@@ -152,7 +152,7 @@ def test_a_transaction_that_has_ended_is_no_news(kraft: Run, tmp_path: Path) -> 
     assert ran.json["topics"]["count"] == 1
 
 
-def test_a_torn_tail_is_told(kraft: Run, tmp_path: Path) -> None:
+def test_a_torn_tail_is_reported(kraft: Run, tmp_path: Path) -> None:
     segment = write_log(tmp_path, [NoOp()], [NoOp()])
     segment.write_bytes(segment.read_bytes()[:-1])
     ran = kraft("open", tmp_path, "--json")
@@ -166,7 +166,7 @@ def test_an_offset_beyond_the_end_names_the_range(kraft: Run) -> None:
     ran = kraft("open", CONTROLLER, "--at", 10**9)
     assert ran.code == 1
     assert re.search(
-        r"error: there is no state as of offset 1000000000: .* offsets 0 to \d+", ran.err
+        r"error: no state is available as of offset 1000000000: .* offsets 0 to \d+", ran.err
     )
 
 

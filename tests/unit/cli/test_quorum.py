@@ -1,11 +1,12 @@
-"""``kraft quorum``: in the words of kafka-metadata-quorum, from nodes that answer on loopback."""
+"""``kraft quorum`` against nodes on loopback, in the format of kafka-metadata-quorum."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from kraft.cli.exits import REFUSED, USAGE
-from kraft.raft import messages as m
+from kraft import errors
+from kraft.cli.exit_codes import REFUSED, USAGE
+from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, ReplicaKey
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.format import FormatRequest, format_storage
@@ -14,11 +15,11 @@ from tests.unit.server.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNode
 
 
 def at(nodes: RunningNodes) -> tuple[str, str]:
-    """A follower: the leader is found."""
+    """The address of a follower, which names the leader."""
     return "--bootstrap-controller", f"127.0.0.1:{nodes.ports[0]}"
 
 
-def test_status_is_told_in_kafkas_words(kraft: Run) -> None:
+def test_status_has_kafkas_format(kraft: Run) -> None:
     with RunningNodes() as nodes:
         ran = kraft("quorum", "describe", "--status", *at(nodes))
         voters = ", ".join(
@@ -56,21 +57,21 @@ def test_replication_lists_leader_followers_observers(kraft: Run) -> None:
     assert [row["Status"] for row in document] == ["Leader", "Follower", "Follower", "Observer"]
 
 
-def test_times_can_be_told_as_how_long_ago(kraft: Run) -> None:
+def test_times_can_be_printed_as_time_passed(kraft: Run) -> None:
     with RunningNodes() as nodes:
         ran = kraft("quorum", "describe", "--replication", "--human-readable", *at(nodes))
     assert "ms ago" in ran.lines[1]
     assert "-1" in ran.lines[3].split()
 
 
-def test_one_of_status_and_replication_is_wanted(kraft: Run) -> None:
+def test_either_status_or_replication_is_required(kraft: Run) -> None:
     for words in ((), ("--status", "--replication")):
         ran = kraft("quorum", "describe", *words, "--bootstrap-controller", "a:1")
         assert ran.code == USAGE
-        assert "one of --status and --replication" in ran.err
+        assert "give either --status or --replication" in ran.err
 
 
-def test_nobody_there_is_refused_with_the_address(kraft: Run, tmp_path: Path) -> None:
+def test_the_error_without_a_controller_names_the_address(kraft: Run, tmp_path: Path) -> None:
     hasty = tmp_path / "client.properties"
     hasty.write_text("request.timeout.ms=200\n")
     there = ("--bootstrap-controller", "127.0.0.1:1", "--command-config", hasty)
@@ -80,7 +81,7 @@ def test_nobody_there_is_refused_with_the_address(kraft: Run, tmp_path: Path) ->
     assert "127.0.0.1:1" in ran.err
 
 
-def test_a_protocol_that_is_not_spoken_is_refused(kraft: Run, tmp_path: Path) -> None:
+def test_an_unsupported_protocol_is_rejected(kraft: Run, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SSL\n")
     there = ("--bootstrap-controller", "127.0.0.1:1", "--command-config", config)
@@ -90,7 +91,7 @@ def test_a_protocol_that_is_not_spoken_is_refused(kraft: Run, tmp_path: Path) ->
 
 
 def formatted_controller(directory: Path, port: int) -> tuple[Path, ReplicaKey]:
-    """The configuration of controller 4, whose directory is formatted."""
+    """The configuration of controller 4 with a formatted directory."""
     path = directory / "controller.properties"
     path.write_text(
         "process.roles=controller\nnode.id=4\ncontroller.listener.names=CONTROLLER\n"
@@ -127,17 +128,17 @@ def test_a_controller_is_added_from_its_own_configuration(kraft: Run, tmp_path: 
     assert request.endpoints == (Endpoint("CONTROLLER", "127.0.0.1", 9999),)
 
 
-def test_a_duplicate_voter_is_told_with_the_old_directory_and_how_to_remove_it(
+def test_the_error_for_a_duplicate_voter_names_the_old_directory_and_its_removal(
     kraft: Run, tmp_path: Path
 ) -> None:
     def refuse(request: m.Request) -> m.Response:
         if isinstance(request, m.DescribeQuorumRequest):
             return nodes.description()
-        return m.AddRaftVoterResponse(m.DUPLICATE_VOTER, "4 is a voter already")
+        return m.AddRaftVoterResponse(errors.DUPLICATE_VOTER, "4 is a voter already")
 
     with RunningNodes(answer=refuse) as nodes:
         old = nodes.description()
-        old.voters += (m.ReplicaState(ReplicaKey(4, DIRECTORIES[0]), 1, 1, 1),)
+        old.voters += (m.DescribedReplica(ReplicaKey(4, DIRECTORIES[0]), 1, 1, 1),)
         nodes.description = lambda: old  # type: ignore[method-assign]
         path, key = formatted_controller(tmp_path, nodes.ports[1])
         ran = kraft("quorum", "add-controller", "-c", path)
@@ -162,9 +163,9 @@ def test_a_voter_is_removed_by_its_id_and_directory(kraft: Run) -> None:
     assert nodes.asked[-1] == (1, m.RemoveRaftVoterRequest(None, voter))
 
 
-def test_a_refusal_is_told_by_name(kraft: Run) -> None:
+def test_a_kafka_error_is_printed_by_name(kraft: Run) -> None:
     def refuse(request: m.Request) -> m.Response:
-        return m.RemoveRaftVoterResponse(m.VOTER_NOT_FOUND, "2 is no voter")
+        return m.RemoveRaftVoterResponse(errors.VOTER_NOT_FOUND, "2 is no voter")
 
     words = ("--controller-id", 2, "--controller-directory-id", str(DIRECTORIES[2]))
     with RunningNodes(answer=refuse) as nodes:

@@ -1,4 +1,4 @@
-"""``kraft salvage``: its words and exit codes."""
+"""``kraft salvage``: output and exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_sound_directory_is_copied(kraft: Run, tmp_path: Path) -> None:
     assert kraft("open", tmp_path / "new", "--json").json["offsets"]["asOf"] == 2622
 
 
-def test_what_is_left_out_is_named_and_has_an_exit_code(kraft: Run, tmp_path: Path) -> None:
+def test_skipped_parts_are_named_and_have_an_exit_code(kraft: Run, tmp_path: Path) -> None:
     shutil.copytree(BROKER, tmp_path / "damaged")
     newest = max((tmp_path / "damaged" / METADATA_LOG).glob("*.checkpoint"))
     newest.write_bytes(newest.read_bytes()[:-10])
@@ -26,7 +26,7 @@ def test_what_is_left_out_is_named_and_has_an_exit_code(kraft: Run, tmp_path: Pa
     assert ran.json["logEndOffset"] == 2622
     again = kraft("salvage", tmp_path / "damaged", "--to", tmp_path / "again")
     assert again.code == 3
-    assert again.err.startswith(f"note: left out: {newest}: ")
+    assert again.err.startswith(f"note: skipped: {newest}: ")
     assert kraft("open", tmp_path / "damaged").code == 1
     opened = kraft("open", tmp_path / "damaged", "--salvage", "--json")
     assert opened.code == 3
@@ -34,10 +34,10 @@ def test_what_is_left_out_is_named_and_has_an_exit_code(kraft: Run, tmp_path: Pa
     assert any(newest.name in sentence for sentence in opened.json["attention"])
 
 
-def test_what_cannot_be_salvaged_is_refused(kraft: Run, tmp_path: Path) -> None:
+def test_a_source_without_sound_parts_is_an_error(kraft: Run, tmp_path: Path) -> None:
     ran = kraft("salvage", tmp_path / "nowhere", "--to", tmp_path / "new")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("error: no such file or directory")
     ran = kraft("salvage", CONTROLLER, "--to", CONTROLLER)
     assert ran.code == 1
-    assert "exists already" in ran.err
+    assert "already exists" in ran.err

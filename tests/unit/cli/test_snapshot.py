@@ -1,4 +1,4 @@
-"""``kraft snapshot``: written, verified, compared; damage is never passed over."""
+"""``kraft snapshot``: write, verify, compare; every damage is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERS = Uuid(b"orders----------")
 
 
 @pytest.mark.parametrize("moment", sorted(MOMENTS))
-def test_what_is_written_says_what_was_read(kraft: Run, tmp_path: Path, moment: str) -> None:
+def test_a_written_snapshot_equals_the_state(kraft: Run, tmp_path: Path, moment: str) -> None:
     offset = MOMENTS[moment]
     ran = kraft(
         *("snapshot", "write", "--from", CONTROLLER, "--at", offset, "--to", tmp_path / "to"),
@@ -59,7 +59,7 @@ def test_a_snapshot_of_an_older_offset_bears_the_time_of_its_last_record(
     assert document["lastContainedLogTimestamp"] == 1000
 
 
-def test_no_snapshot_is_taken_inside_of_a_transaction(kraft: Run, tmp_path: Path) -> None:
+def test_no_snapshot_is_written_inside_a_transaction(kraft: Run, tmp_path: Path) -> None:
     source = tmp_path / "from"
     write_log(
         source,
@@ -105,7 +105,7 @@ def test_a_snapshot_that_was_cut_short_is_found(kraft: Run, tmp_path: Path) -> N
     assert ran.err.startswith(f"error: {copy}: ")
 
 
-def test_columns_of_another_snapshot_are_told_and_do_no_harm(kraft: Run, tmp_path: Path) -> None:
+def test_columns_of_another_snapshot_are_reported_and_not_used(kraft: Run, tmp_path: Path) -> None:
     for offset in (MOMENTS["before-upgrade"], MOMENTS["end"]):
         kraft("snapshot", "write", "--from", CONTROLLER, "--at", offset, "--to", tmp_path)
     old, new = sorted(tmp_path.glob("*.columns"))
@@ -118,7 +118,7 @@ def test_columns_of_another_snapshot_are_told_and_do_no_harm(kraft: Run, tmp_pat
     assert second["columns"] not in ("ok", "none")
 
 
-def test_there_must_be_a_snapshot_to_verify(kraft: Run, tmp_path: Path) -> None:
+def test_verify_without_a_snapshot_is_an_error(kraft: Run, tmp_path: Path) -> None:
     write_log(tmp_path, [FeatureLevel("metadata.version", 30)])
     ran = kraft("snapshot", "verify", tmp_path)
     assert ran.code == 1
@@ -176,7 +176,7 @@ def test_the_same_in_json(kraft: Run, changed: Path) -> None:
     assert "hunter2" not in ran.out
 
 
-def test_the_way_back_has_the_same_differences_and_no_causes(kraft: Run, changed: Path) -> None:
+def test_swapped_states_have_the_same_differences_and_no_causes(kraft: Run, changed: Path) -> None:
     ran = kraft("snapshot", "diff", changed, "--at-b", 3)
     assert ran.code == 3
     assert "- config topic orders retention.ms: 5" in ran.lines
@@ -198,7 +198,7 @@ def test_two_snapshots_find_their_causes_in_the_log_around_them(kraft: Run) -> N
     assert all(cause is not None and since <= cause["offset"] < until for cause in causes)
 
 
-def test_snapshots_elsewhere_take_the_log_that_is_named(kraft: Run, tmp_path: Path) -> None:
+def test_snapshots_in_other_directories_use_the_given_log(kraft: Run, tmp_path: Path) -> None:
     for offset in (MOMENTS["before-upgrade"], MOMENTS["end"]):
         kraft("snapshot", "write", "--from", CONTROLLER, "--at", offset, "--to", tmp_path)
     a, b = sorted(tmp_path.glob("*.checkpoint"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.exits import FOUND, OK, REFUSED
+from kraft.cli.exit_codes import FOUND, OK, REFUSED
 from kraft.records import Uuid
 from tests.unit.cli.conftest import Run
 from tests.unit.server.configurations import CONTROLLER, write_configuration
@@ -18,7 +18,7 @@ def controller(tmp_path: Path) -> Path:
     return write_configuration(tmp_path, settings | {"controller.quorum.fetch.timeut.ms": "9"})
 
 
-def test_a_node_is_formatted_and_looked_at(kraft: Run, controller: Path) -> None:
+def test_a_node_is_formatted_and_inspected(kraft: Run, controller: Path) -> None:
     log_dir = controller.parent / "log"
     before = kraft("storage", "info", "-c", controller)
     assert before.code == FOUND
@@ -29,9 +29,9 @@ def test_a_node_is_formatted_and_looked_at(kraft: Run, controller: Path) -> None
     assert done.out == (
         f"Formatting dynamic metadata voter directory {log_dir} with metadata.version 4.3-IV0.\n"
     )
-    assert "controller.quorum.fetch.timeut.ms is not understood" in done.err
+    assert "controller.quorum.fetch.timeut.ms is unknown" in done.err
     assert "did you mean controller.quorum.fetch.timeout.ms?" in done.err
-    assert "known to Kafka, has no effect here: log.cleaner.threads" in done.err
+    assert "these settings of Kafka have no effect here: log.cleaner.threads" in done.err
 
     after = kraft("storage", "info", "-c", controller)
     assert after.code == OK

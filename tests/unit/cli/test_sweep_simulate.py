@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.cli.exits import FAILED, INTERRUPTED, OK, REFUSED
+from kraft.cli.exit_codes import FAILED, INTERRUPTED, OK, REFUSED
 from tests.e2e.signals import heed_interrupts
 from tests.unit.cli.conftest import Run
 from tests.unit.simulation.planted import the_high_watermark_is_one_too_high
@@ -103,7 +103,7 @@ def test_ctrl_c_tells_what_is_done_and_what_is_left() -> None:
         while not children.read_text().split() and time.monotonic() < until:
             time.sleep(0.05)
         time.sleep(1.0)
-        # To the command and to its workers, as a terminal does it.
+        # To the command and its workers, as a terminal does.
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:

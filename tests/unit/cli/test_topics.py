@@ -1,4 +1,4 @@
-"""``kraft topics describe`` prints what ``kafka-topics --describe`` printed at that offset."""
+"""``kraft topics describe`` prints what ``kafka-topics --describe`` printed as of that offset."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ ORDERS = Uuid(b"orders----------")
 
 
 def normal(text: str) -> list[str]:
-    """Lines in the order of their text, as Kafka's come in that of a hash map; configs too."""
+    """Sorted lines and configs, as Kafka prints both in the order of a hash map."""
     return sorted(map(_with_configs_in_order, text.splitlines()))
 
 
 def _with_configs_in_order(line: str) -> str:
     head, found, configs = line.partition("Configs: ")
-    # A value may hold commas; a name never does.
+    # A value may contain commas; a name cannot.
     settings = sorted(re.split(r",(?=[a-z.]+=)", configs))
     return head + found + ",".join(settings)
 
 
 def moments() -> list[tuple[str, str, int]]:
-    """Every moment at which Kafka's tool was asked: the recording, its name, the end offset."""
+    """Each recorded output of Kafka's tool: the recording, its name, the end offset."""
     return [
         (recorded, moment, offset)
         for recorded in ("kafka-4.3", "kafka-3.9")

@@ -1,4 +1,4 @@
-"""``kraft verify``: its words and exit codes."""
+"""``kraft verify``: output and exit codes."""
 
 from __future__ import annotations
 

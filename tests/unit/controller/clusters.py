@@ -1,15 +1,21 @@
-"""A small cluster that takes decisions as a log would: it stamps their offsets and applies them."""
+"""A small cluster that applies decisions like a log: it sets their offsets and applies them."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from kraft import controller, records
-from kraft._core.batch import assign_offsets
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import Decision, NewTopic, RegistrationRequest
-from kraft.image import Endpoint, VersionRange
-from kraft.image.replay import Cluster
+from kraft import records
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.brokers.broker_lifecycle import (
+    RegistrationRequest,
+    register_broker,
+    unfence_broker,
+)
+from kraft.controller.decision import Decision, Records
+from kraft.controller.topics.topic_creation import NewTopic, create_topic
+from kraft.image import NodeEndpoint, VersionRange
+from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
 
 LEVEL = 30
@@ -26,7 +32,7 @@ def directory(broker: int, number: int = 0) -> Uuid:
 
 def registration(broker: int, incarnation: int = 1, **fields: object) -> RegistrationRequest:
     given: dict[str, object] = {
-        "endpoints": [Endpoint("PLAINTEXT", "localhost", 9092 + broker, 0)],
+        "endpoints": [NodeEndpoint("PLAINTEXT", "localhost", 9092 + broker, 0)],
         "features": FEATURES,
         "rack": f"rack-{broker % 3}",
         "log_dirs": [directory(broker)],
@@ -35,10 +41,10 @@ def registration(broker: int, incarnation: int = 1, **fields: object) -> Registr
 
 
 class Lab:
-    """A cluster with as many active brokers as asked for, and a placer."""
+    """A cluster with the given number of active brokers, and a placer."""
 
     def __init__(self, brokers: int = 4, *, elr: bool = False) -> None:
-        self.cluster = Cluster(journaling=True)
+        self.cluster = MetadataState(journaling=True)
         self.placer = StripedPlacer(JavaRandom(7))
         self.write(records.FeatureLevel(name="metadata.version", feature_level=LEVEL))
         if elr:
@@ -47,14 +53,14 @@ class Lab:
             )
         for broker in range(brokers):
             self.do(
-                controller.register_broker(
+                register_broker(
                     self.cluster, registration(broker), next_offset=self.cluster.next_offset
                 )
             )
-            self.do(controller.unfence_broker(self.cluster, broker))
+            self.do(unfence_broker(self.cluster, broker))
 
     def write(self, *written: Record) -> None:
-        self.do(Decision(controller.Records.of(written, LEVEL), None))
+        self.do(Decision(Records.of(written, LEVEL), None))
 
     def do(self, decision: Decision[Response]) -> Response:
         batches = decision.records.batches
@@ -66,7 +72,7 @@ class Lab:
     def create(self, name: str, *assignments: list[int], **configs: str) -> Uuid:
         topic_id = Uuid(name.encode().ljust(16, b"."))
         self.do(
-            controller.create_topic(
+            create_topic(
                 self.cluster,
                 NewTopic(
                     name,

@@ -1,4 +1,4 @@
-"""A controller and the log under it: what it appends is kept, and committed when a test says so."""
+"""A controller and a log under it: the log keeps the appended batches, the test commits them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from kraft import controller
-from kraft._core.batch_records import iterate
-from kraft._core.placement import JavaRandom, StripedPlacer
-from kraft.controller import NewTopic, requests
-from kraft.controller.operations import Answer, Operation, Outcome, Ready, Tip
-from kraft.controller.quorum_controller import QuorumController
-from kraft.controller.settings import ControllerSettings
-from kraft.image.replay import Cluster
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.decide.placement import JavaRandom, StripedPlacer
+from kraft.controller.brokers.sessions import Heartbeat
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import (
+    Answer,
+    ControllerOutput,
+    DecisionContext,
+    Operation,
+    OperationResult,
+)
+from kraft.controller.runtime.quorum_controller import QuorumController
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.topics.topic_creation import NewTopic
+from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid, decode_value
 from tests.unit.controller.clusters import registration
 
@@ -22,11 +29,13 @@ _MADE = count(1)
 
 
 def make_controller(**fields: Any) -> QuorumController:
-    """A controller of an empty log whose ids count up, from where no other controller's do."""
+    """Return a controller of an empty log; its ids count up and differ from other controllers'
+    ids.
+    """
     numbers = count(1_000_000 * next(_MADE))
     settings = ControllerSettings(**{"max_idle_interval_ms": None} | fields)
     return QuorumController(
-        Cluster(journaling=True),
+        MetadataState(journaling=True),
         settings,
         placer=StripedPlacer(JavaRandom(7)),
         random_uuid=lambda: Uuid(next(numbers).to_bytes(16, "big")),
@@ -45,8 +54,8 @@ class Log:
         self.resigned: list[int] = []
         self._tokens = count(1)
 
-    def take(self, ready: Ready) -> Ready:
-        """Carries out what a call brought forth."""
+    def take(self, ready: ControllerOutput) -> ControllerOutput:
+        """Do the work that a call returned."""
         if ready.to_append is not None:
             assert ready.base_offset == self.end_offset
             self.batches.append((self.end_offset, bytes(ready.to_append)))
@@ -59,11 +68,11 @@ class Log:
         return ready
 
     def lead(self, epoch: int = 1) -> None:
-        """The node leads, and what it writes first is committed."""
+        """Make the node the leader, and commit its first records."""
         self.take(self.controller.claim(epoch, self.now_ms, self.end_offset))
         self.commit()
 
-    def ask(self, name: str, decide: Callable[[Tip], Outcome]) -> int:
+    def ask(self, name: str, decide: Callable[[DecisionContext], OperationResult]) -> int:
         return self.submit(Operation(name, decide))
 
     def submit(self, operation: Operation, *, deadline_ms: float = float("inf")) -> int:
@@ -73,13 +82,13 @@ class Log:
         return token
 
     def heartbeat(self, broker: int, **fields: Any) -> int:
-        """A heartbeat of a registered broker that has taken up everything there is."""
+        """Send the heartbeat of a registered broker that has applied the whole log."""
         registered = self.controller.cluster.state.brokers[broker]
         given = {"metadata_offset": self.end_offset} | fields
-        heartbeat = controller.Heartbeat(broker, registered.epoch, **given)
+        heartbeat = Heartbeat(broker, registered.epoch, **given)
         token = next(self._tokens)
 
-        operation = requests.heartbeat(heartbeat)
+        operation = requests.broker_heartbeat(heartbeat)
         operation.token = token
         self.take(
             self.controller.submit_heartbeat(operation, broker, registered.epoch, self.now_ms)
@@ -87,20 +96,20 @@ class Log:
         return token
 
     def register(self, broker: int) -> int:
-        return self.submit(requests.register(registration(broker)))
+        return self.submit(requests.register_broker(registration(broker)))
 
     def create(self, name: str, partitions: int, factor: int = 1, **fields: Any) -> int:
-        """A topic, in one batch or in pieces."""
+        """Create a topic, in one batch or in chunks."""
 
-        topic_id = self.controller.tip.random_uuid()
+        topic_id = self.controller.context.random_uuid()
         topics = [NewTopic(name, topic_id, partitions, factor)]
-        return self.submit(requests.create(topics), **fields)
+        return self.submit(requests.create_topics(topics), **fields)
 
-    def run_once(self, *, may_append: bool = True) -> Ready:
+    def run_once(self, *, may_append: bool = True) -> ControllerOutput:
         return self.take(self.controller.run(self.now_ms, self.end_offset, may_append=may_append))
 
     def run(self) -> None:
-        """Until nothing is to be done at this time."""
+        """Run until there is nothing to do at this time."""
         ready = self.run_once()
         while ready.wake_at_ms <= self.now_ms:
             ready = self.run_once()
@@ -114,7 +123,7 @@ class Log:
         self.commit()
 
     def brokers(self, *ids: int) -> None:
-        """Brokers that are registered and unfenced."""
+        """Register brokers and unfence them."""
         for broker in ids:
             self.register(broker)
         self.settle()
@@ -123,7 +132,7 @@ class Log:
         self.settle()
 
     def written(self, since: int = 0) -> list[Record]:
-        """The records from offset ``since`` on."""
+        """Return the records from offset ``since`` on."""
         return [
             decode_value(record.value)
             for base_offset, batches in self.batches
@@ -137,7 +146,9 @@ class Log:
         return [type(record).__name__ for record in self.written(since)]
 
     def response_of_new_topic(self) -> int:
-        """How many partitions a topic gets that is made now: whether the controller works on."""
+        """Create a topic and return its number of partitions, to show that the controller still
+        works.
+        """
         token = self.create("afterwards", 1)
         self.settle()
         return int(self.response(token)["afterwards"].num_partitions)
@@ -148,9 +159,9 @@ class Log:
         return answer.response
 
 
-def replayed(log: Log, *, until: int | None = None) -> Cluster:
-    """A standby's state: what the log says up to an offset."""
-    standby = Cluster(journaling=True)
+def replayed(log: Log, *, until: int | None = None) -> MetadataState:
+    """Return a standby's state: a replay of the log up to an offset."""
+    standby = MetadataState(journaling=True)
     standby.next_offset = LEADER_CHANGE_END
     for base_offset, batches in log.batches:
         if until is None or base_offset < until:

@@ -1,4 +1,4 @@
-"""Invalid ids, ports, counts and kinds are refused where they come in, with Kafka's errors."""
+"""Invalid ids, ports, counts and types are rejected with Kafka's errors."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ from typing import Any
 
 import pytest
 
-from kraft import controller, records
-from kraft.controller import (
-    ConfigChange,
-    ControllerRegistrationRequest,
-    DirectoryAssignment,
-    ElectionType,
-    FeatureUpdate,
-    IsrChange,
-    LocalFeatures,
-    NewPartitions,
-    NewTopic,
-    Principal,
-    QuotaAlteration,
-    ScramUpsertion,
-    TokenSettings,
-    requests,
+from kraft import records
+from kraft.controller.brokers.broker_lifecycle import (
+    RegistrationRequest,
+    fence_broker,
+    register_broker,
+    unregister_broker,
 )
+from kraft.controller.brokers.controller_registration import (
+    ControllerRegistrationRequest,
+    register_controller,
+)
+from kraft.controller.brokers.directories import DirectoryAssignment, assign_replicas_to_dirs
+from kraft.controller.brokers.producer_ids import allocate_producer_ids
+from kraft.controller.configs.client_quotas import QuotaAlteration, alter_client_quotas
+from kraft.controller.configs.config_changes import ConfigChange, incremental_alter_configs
+from kraft.controller.features import FeatureUpdate, LocalFeatures, update_features
+from kraft.controller.runtime import requests
+from kraft.controller.security.acls import AclFilter, create_acls, describe_acls
+from kraft.controller.security.delegation_tokens import (
+    Principal,
+    TokenSettings,
+    create_delegation_token,
+)
+from kraft.controller.security.scram import ScramUpsertion, alter_user_scram_credentials
+from kraft.controller.topics.elections import ElectionType, elect_leaders
+from kraft.controller.topics.isr_changes import IsrChange, alter_partition
+from kraft.controller.topics.partition_creation import NewPartitions, create_partitions
+from kraft.controller.topics.reassignment import alter_partition_reassignments
+from kraft.controller.topics.topic_creation import NewTopic, create_topics
 from kraft.errors import (
     BrokerIdNotRegisteredError,
     InvalidRegistrationError,
@@ -31,7 +43,7 @@ from kraft.errors import (
     InvalidRequestError,
     KraftError,
 )
-from kraft.image import AccessControl, Endpoint, VersionRange
+from kraft.image import AccessControl, NodeEndpoint, VersionRange
 from kraft.metadata.facade import Metadata
 from kraft.records import Uuid
 from tests.unit.controller.clusters import FEATURES, LEVEL, Lab, directory, registration
@@ -41,7 +53,7 @@ TOPIC_ID = Uuid(b"orders..........")
 ALICE = Principal("User", "alice")
 TOKENS = TokenSettings(b"secret", 10_000, 5_000)
 
-#: What no id and no count may be; True and 2.0 pass for numbers in Python.
+#: Invalid as an id or a count; Python accepts True and 2.0 as numbers.
 NO_INT32: tuple[Any, ...] = (1 << 31, -(1 << 31) - 1, 1 << 70, "1", None, 2.0, True, b"1")
 NO_ID = (*NO_INT32, -1)
 
@@ -54,7 +66,7 @@ def lab() -> Lab:
 
 def registers(made: Lab, broker: Any, **fields: Any) -> Any:
     request = registration(3, 9, **fields)
-    request = controller.RegistrationRequest(
+    request = RegistrationRequest(
         broker,
         request.incarnation_id,
         request.endpoints,
@@ -63,30 +75,28 @@ def registers(made: Lab, broker: Any, **fields: Any) -> Any:
         request.log_dirs,
         request.previous_broker_epoch,
     )
-    return controller.register_broker(made.cluster, request, next_offset=made.cluster.next_offset)
+    return register_broker(made.cluster, request, next_offset=made.cluster.next_offset)
 
 
 def registers_controller(made: Lab, id: Any, **fields: Any) -> Any:
     request = ControllerRegistrationRequest(id, Uuid(b"c" * 16), **fields)
-    return controller.register_controller(made.cluster, request)
+    return register_controller(made.cluster, request)
 
 
 def creates(made: Lab, **fields: Any) -> Any:
     topic = NewTopic(**{"name": "new", "topic_id": Uuid(b"n" * 16)} | fields)
-    return controller.create_topics(made.cluster, [topic], placer=made.placer)
+    return create_topics(made.cluster, [topic], placer=made.placer)
 
 
 def grows(made: Lab, count: Any, assignments: Any = None) -> Any:
     wanted = [NewPartitions("orders", count, assignments)]
-    return controller.create_partitions(made.cluster, wanted, placer=made.placer)
+    return create_partitions(made.cluster, wanted, placer=made.placer)
 
 
 def assigns(made: Lab, **fields: Any) -> Any:
     given = {"directory": directory(0), "topic_id": TOPIC_ID, "partitions": [0]} | fields
     epoch = made.cluster.state.brokers[0].epoch
-    return controller.assign_replicas_to_directories(
-        made.cluster, 0, epoch, [DirectoryAssignment(**given)]
-    )
+    return assign_replicas_to_dirs(made.cluster, 0, epoch, [DirectoryAssignment(**given)])
 
 
 def changes_isr(made: Lab, **fields: Any) -> Any:
@@ -98,22 +108,22 @@ def changes_isr(made: Lab, **fields: Any) -> Any:
         "isr": {0: -1, 1: -1},
     } | fields
     epoch = made.cluster.state.brokers[0].epoch
-    return controller.alter_partitions(made.cluster, 0, epoch, [IsrChange(**given)])
+    return alter_partition(made.cluster, 0, epoch, [IsrChange(**given)])
 
 
 def updates(made: Lab, name: Any, level: Any, upgrade_type: Any = 1) -> Any:
-    return controller.update_features(
+    return update_features(
         made.cluster, [FeatureUpdate(name, level, upgrade_type)], LocalFeatures(100)
     )
 
 
 def creates_acl(made: Lab, **fields: Any) -> Any:
     acl = AccessControl(2, "orders", 3, "User:alice", "*", 3, 3)._replace(**fields)
-    return controller.create_acls(made.cluster, [acl], random_uuid=lambda: Uuid(b"a" * 16))
+    return create_acls(made.cluster, [acl], random_uuid=lambda: Uuid(b"a" * 16))
 
 
 def finds_acls(made: Lab, **fields: Any) -> Any:
-    return controller.describe_acls(made.cluster, controller.AclFilter(**fields))
+    return describe_acls(made.cluster, AclFilter(**fields))
 
 
 def upserts(made: Lab, **fields: Any) -> Any:
@@ -124,24 +134,20 @@ def upserts(made: Lab, **fields: Any) -> Any:
         "salt": b"s",
         "salted_password": b"p",
     }
-    return controller.alter_scram_credentials(
-        made.cluster, upsertions=[ScramUpsertion(**given | fields)]
-    )
+    return alter_user_scram_credentials(made.cluster, upsertions=[ScramUpsertion(**given | fields)])
 
 
 def limits(made: Lab, value: Any, key: str = "producer_byte_rate") -> Any:
-    return controller.alter_client_quotas(
-        made.cluster, [QuotaAlteration({"user": "alice"}, [(key, value)])]
-    )
+    return alter_client_quotas(made.cluster, [QuotaAlteration({"user": "alice"}, [(key, value)])])
 
 
 def configures(made: Lab, operation: Any) -> Any:
     change = ConfigChange("cleanup.policy", "compact", operation)
-    return controller.incremental_alter_configs(made.cluster, [((2, "orders"), [change])])
+    return incremental_alter_configs(made.cluster, [((2, "orders"), [change])])
 
 
 def issues(made: Lab, lifetime_ms: Any) -> Any:
-    return controller.create_token(
+    return create_delegation_token(
         made.cluster,
         ALICE,
         TOKENS,
@@ -157,35 +163,37 @@ CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
     "the id of a broker that registers": (registers, NO_ID),
     "the id of a controller that registers": (registers_controller, NO_ID),
     "the id of a broker that is unregistered": (
-        lambda made, id: controller.unregister_broker(made.cluster, id),
+        lambda made, id: unregister_broker(made.cluster, id),
         NO_ID,
     ),
     "the id of a broker that is fenced": (
-        lambda made, id: controller.fence_broker(made.cluster, id),
+        lambda made, id: fence_broker(made.cluster, id),
         NO_ID,
     ),
     "the id of a broker that asks for producer ids": (
-        lambda made, id: controller.allocate_producer_ids(made.cluster, id, 0),
+        lambda made, id: allocate_producer_ids(made.cluster, id, 0),
         NO_ID,
     ),
     "the port of a broker": (
-        lambda made, port: registers(made, 9, endpoints=[Endpoint("A", "h", port, 0)]),
+        lambda made, port: registers(made, 9, endpoints=[NodeEndpoint("A", "h", port, 0)]),
         (0, 65_536, -1, "9092", 9092.0, True, None),
     ),
     "the port of a controller": (
-        lambda made, port: registers_controller(made, 1, endpoints=[Endpoint("A", "h", port, 0)]),
+        lambda made, port: registers_controller(
+            made, 1, endpoints=[NodeEndpoint("A", "h", port, 0)]
+        ),
         (0, 65_536, -1, "9092", 9092.0, True, None),
     ),
     "the security protocol of a listener": (
-        lambda made, number: registers(made, 9, endpoints=[Endpoint("A", "h", 1, number)]),
+        lambda made, number: registers(made, 9, endpoints=[NodeEndpoint("A", "h", 1, number)]),
         (-1, 4, "0", 1.0, True, None),
     ),
     "the host of a listener": (
-        lambda made, host: registers(made, 9, endpoints=[Endpoint("A", host, 1, 0)]),
+        lambda made, host: registers(made, 9, endpoints=[NodeEndpoint("A", host, 1, 0)]),
         ("", " ", None, 7, b"h", "\ud800"),
     ),
     "the name of a listener": (
-        lambda made, name: registers(made, 9, endpoints=[Endpoint(name, "h", 1, 0)]),
+        lambda made, name: registers(made, 9, endpoints=[NodeEndpoint(name, "h", 1, 0)]),
         ("", None, 7, "\ud800", "x" * 40_000),
     ),
     "the rack of a broker": (
@@ -246,17 +254,15 @@ CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
         NO_ID,
     ),
     "a partition to elect for": (
-        lambda made, id: controller.elect_leaders(
-            made.cluster, ElectionType.PREFERRED, {"orders": [id]}
-        ),
+        lambda made, id: elect_leaders(made.cluster, ElectionType.PREFERRED, {"orders": [id]}),
         (*NO_INT32, -1, 2),
     ),
     "a partition to reassign": (
-        lambda made, id: controller.alter_reassignments(made.cluster, {("orders", id): [0]}),
+        lambda made, id: alter_partition_reassignments(made.cluster, {("orders", id): [0]}),
         (*NO_INT32, -1, 2),
     ),
     "a replica to reassign to": (
-        lambda made, id: controller.alter_reassignments(made.cluster, {("orders", 0): [id]}),
+        lambda made, id: alter_partition_reassignments(made.cluster, {("orders", 0): [id]}),
         NO_ID,
     ),
     "the partition of an ISR": (
@@ -291,19 +297,19 @@ CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
     ),
     "an operation on a configuration": (configures, (-1, 4, "SET", None, True, 0.0)),
     "a value of a configuration": (
-        lambda made, value: controller.incremental_alter_configs(
+        lambda made, value: incremental_alter_configs(
             made.cluster, [((2, "orders"), [ConfigChange("retention.ms", value)])]
         ),
         (7, b"7", 1.0, "\ud800"),
     ),
     "the type of a resource": (
-        lambda made, kind: controller.incremental_alter_configs(
+        lambda made, kind: incremental_alter_configs(
             made.cluster, [((kind, "orders"), [ConfigChange("retention.ms", "7")])]
         ),
         (0, 3, -1, "topic", None, 2.0),
     ),
     "the name of a resource": (
-        lambda made, name: controller.incremental_alter_configs(
+        lambda made, name: incremental_alter_configs(
             made.cluster, [((2, name), [ConfigChange("retention.ms", "7")])]
         ),
         ("", None, 7, b"orders"),
@@ -360,7 +366,7 @@ CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
         for value in values
     ],
 )
-def test_what_cannot_be_is_refused(case: Case, value: Any) -> None:
+def test_invalid_values_are_rejected(case: Case, value: Any) -> None:
     made = lab()
     try:
         decision = case(made, value)
@@ -372,33 +378,33 @@ def test_what_cannot_be_is_refused(case: Case, value: Any) -> None:
         response = list(response.values())
     (answer,) = response
     if not isinstance(answer, KraftError):
-        # Directories are answered with codes.
+        # AssignReplicasToDirs responds with error codes.
         assert answer.tolist() != [0]
 
 
 @pytest.mark.parametrize("election", ["preferred", "PREFERRED", "unclean", None, 0, 1, True])
-def test_an_election_is_of_a_type_of_the_enumeration(election: Any) -> None:
+def test_an_unknown_election_type_is_rejected(election: Any) -> None:
     made = lab()
     made.create("lossy", [0, 1], unclean_leader_election_enable="true")
-    with pytest.raises(InvalidRequestError, match="type of an election"):
-        controller.elect_leaders(made.cluster, election)
-    with pytest.raises(InvalidRequestError, match="type of an election"):
-        requests.elect(election)
+    with pytest.raises(InvalidRequestError, match="is not an election type"):
+        elect_leaders(made.cluster, election)
+    with pytest.raises(InvalidRequestError, match="is not an election type"):
+        requests.elect_leaders(election)
 
 
 @pytest.mark.parametrize("election", ["PREFERRED", "Unclean", "", None, 0, ElectionType.PREFERRED])
-def test_the_library_elects_by_the_exact_name(election: Any) -> None:
+def test_the_library_requires_the_exact_name_of_an_election_type(election: Any) -> None:
     metadata = Metadata(lab().cluster)
     with pytest.raises(InvalidRequestError, match="'preferred' or 'unclean'"):
         metadata.elect_leaders(election)
 
 
-def test_a_negative_broker_id_is_refused_when_it_registers() -> None:
+def test_registering_a_negative_broker_id_is_rejected() -> None:
     log = Log()
     log.lead()
     log.brokers(1, 2, 3)
     bad = log.submit(
-        requests.register(controller.RegistrationRequest(-1, Uuid(b"i" * 16), features=FEATURES))
+        requests.register_broker(RegistrationRequest(-1, Uuid(b"i" * 16), features=FEATURES))
     )
     log.settle()
     assert isinstance(log.answers[bad].error, InvalidRegistrationError)
@@ -434,7 +440,7 @@ def test_a_negative_broker_id_in_the_log_does_not_stop_the_creation_of_topics() 
         assert isinstance(by_hand.response["new"], InvalidReplicaAssignmentError)
     replicas = made.cluster.table.column("replicas")
     assert replicas.max() <= 3
-    made.do(controller.unregister_broker(made.cluster, -1))
+    made.do(unregister_broker(made.cluster, -1))
     assert sorted(made.cluster.state.brokers) == [0, 1, 2, 3]
     with pytest.raises(BrokerIdNotRegisteredError):
-        controller.unregister_broker(made.cluster, -1)
+        unregister_broker(made.cluster, -1)

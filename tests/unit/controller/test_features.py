@@ -1,11 +1,24 @@
-"""Levels of features go up and down, all of a request or none."""
+"""Upgrades and downgrades of feature levels, all of a request or none."""
 
 from __future__ import annotations
 
 import pytest
 
-from kraft import controller, records
-from kraft.controller import FeatureUpdate, LocalFeatures, Settings, UpdatedFeatures, UpgradeType
+from kraft import records
+from kraft.controller.brokers.broker_lifecycle import (
+    begin_controlled_shutdown,
+    fence_broker,
+    register_broker,
+)
+from kraft.controller.features import (
+    FeatureUpdate,
+    LocalFeatures,
+    UpdatedFeatures,
+    UpgradeType,
+    finalized_features,
+    update_features,
+)
+from kraft.controller.state import DecisionSettings
 from kraft.errors import InvalidRequestError, InvalidUpdateVersionError
 from kraft.image import VersionRange
 from kraft.image.configs import BROKER
@@ -26,15 +39,15 @@ def lab_of(level: int, brokers: int = 0) -> Lab:
 
 
 def update(lab: Lab, *updates: FeatureUpdate, local: LocalFeatures = LOCAL) -> UpdatedFeatures:
-    return lab.do(controller.update_features(lab.cluster, updates, local))
+    return lab.do(update_features(lab.cluster, updates, local))
 
 
 def refuse(lab: Lab, *updates: FeatureUpdate, local: LocalFeatures = LOCAL) -> str:
-    """The reason, as long as nothing has changed."""
-    before = controller.finalized_features(lab.cluster)
+    """Return the reason of the rejection; checks that nothing changed."""
+    before = finalized_features(lab.cluster)
     with pytest.raises(InvalidUpdateVersionError) as refused:
         update(lab, *updates, local=local)
-    assert controller.finalized_features(lab.cluster) == before
+    assert finalized_features(lab.cluster) == before
     return str(refused.value)
 
 
@@ -56,11 +69,11 @@ def test_every_metadata_version_can_be_raised_to_the_newest() -> None:
     for level in range(7, 31):
         lab = lab_of(level)
         update(lab, FeatureUpdate("metadata.version", 30))
-        assert controller.finalized_features(lab.cluster)["metadata.version"] == 30
+        assert finalized_features(lab.cluster)["metadata.version"] == 30
 
 
-def test_metadata_version_goes_down_where_nothing_is_lost() -> None:
-    # From each level down to that which brought new records, which is itself the lowest.
+def test_metadata_version_is_lowered_only_without_loss() -> None:
+    # From each level down to the lowest level that had no new records since.
     for level, lowest in ((29, 23), (22, 17), (16, 15), (12, 11), (10, 8)):
         for way in (SAFE, UNSAFE):
             lab = lab_of(level)
@@ -68,20 +81,20 @@ def test_metadata_version_goes_down_where_nothing_is_lost() -> None:
             assert lab.cluster.state.metadata_version == lowest
         lab = lab_of(level)
         for way in (SAFE, UNSAFE):
-            assert "lost" in refuse(lab, FeatureUpdate("metadata.version", lowest - 1, way))
+            assert "might lose" in refuse(lab, FeatureUpdate("metadata.version", lowest - 1, way))
 
 
-def test_the_way_has_to_be_asked_for() -> None:
+def test_a_downgrade_needs_the_upgrade_type() -> None:
     lab = lab_of(25)
     assert "downgrade" in refuse(lab, FeatureUpdate("metadata.version", 24))
-    assert "no downgrade" in refuse(lab, FeatureUpdate("metadata.version", 26, SAFE))
+    assert "not a downgrade" in refuse(lab, FeatureUpdate("metadata.version", 26, SAFE))
     assert "not known" in refuse(lab, FeatureUpdate("metadata.version", 26, 0))
     assert "from 0 to" in refuse(lab, FeatureUpdate("metadata.version", -1))
 
 
 def test_the_same_level_again_is_written_again() -> None:
     lab = lab_of(25)
-    decision = controller.update_features(
+    decision = update_features(
         lab.cluster,
         [FeatureUpdate("metadata.version", 25), FeatureUpdate("group.version", 0)],
         LOCAL,
@@ -90,13 +103,13 @@ def test_the_same_level_again_is_written_again() -> None:
 
 
 @pytest.mark.parametrize("level", [6, 34, 35])
-def test_a_level_that_this_controller_does_not_support(level: int) -> None:
+def test_a_level_unsupported_by_this_controller_is_rejected(level: int) -> None:
     assert "(this one) supports 7 to 33" in refuse(
         lab_of(30), FeatureUpdate("metadata.version", level, SAFE if level < 30 else 1)
     )
 
 
-def test_a_feature_that_nobody_knows() -> None:
+def test_an_unknown_feature_is_rejected() -> None:
     assert "does not support" in refuse(lab_of(30), FeatureUpdate("zeal.version", 1))
     assert "no level 0" in refuse(lab_of(30), FeatureUpdate("zeal.version", 0))
 
@@ -105,13 +118,13 @@ def test_every_broker_has_to_support_the_level() -> None:
     lab = lab_of(25, brokers=1)
     assert "broker 0 does not support" in refuse(lab, FeatureUpdate("share.version", 1))
     new = registration(0, 2, features=FEATURES | ALL)
-    lab.do(controller.begin_controlled_shutdown(lab.cluster, 0))
-    lab.do(controller.fence_broker(lab.cluster, 0))
-    lab.do(controller.register_broker(lab.cluster, new, next_offset=lab.cluster.next_offset))
+    lab.do(begin_controlled_shutdown(lab.cluster, 0))
+    lab.do(fence_broker(lab.cluster, 0))
+    lab.do(register_broker(lab.cluster, new, next_offset=lab.cluster.next_offset))
     update(lab, FeatureUpdate("share.version", 1))
 
 
-def test_every_controller_has_to_support_the_level_once_they_register() -> None:
+def test_every_registered_controller_has_to_support_the_level() -> None:
     old = a_controller(3001, metadata_version=(7, 20))
     lab = lab_of(15)
     lab.write(old)
@@ -132,37 +145,35 @@ def test_every_controller_of_the_quorum_has_to_be_registered() -> None:
     update(lab_of(14), change, local=local)
 
 
-def test_all_of_a_request_or_none() -> None:
+def test_a_request_is_applied_as_a_whole_or_not_at_all() -> None:
     lab = lab_of(21)
     refuse(lab, FeatureUpdate("metadata.version", 30), FeatureUpdate("group.version", 2))
-    told = update(lab, FeatureUpdate("group.version", 1), FeatureUpdate("metadata.version", 30))
-    assert told == UpdatedFeatures({"group.version": 1, "metadata.version": 30})
+    updated = update(lab, FeatureUpdate("group.version", 1), FeatureUpdate("metadata.version", 30))
+    assert updated == UpdatedFeatures({"group.version": 1, "metadata.version": 30})
 
 
-def test_a_feature_needs_others_that_may_come_with_it() -> None:
+def test_feature_dependencies_may_be_in_the_same_request() -> None:
     lab = lab_of(22)
     assert "metadata.version 23" in refuse(lab, FeatureUpdate(ELR, 1))
     update(lab, FeatureUpdate(ELR, 1), FeatureUpdate("metadata.version", 23))
-    assert controller.finalized_features(lab.cluster) == {"metadata.version": 23, ELR: 1}
+    assert finalized_features(lab.cluster) == {"metadata.version": 23, ELR: 1}
     update(lab, FeatureUpdate(ELR, 0, SAFE))
-    assert controller.finalized_features(lab.cluster) == {"metadata.version": 23}
+    assert finalized_features(lab.cluster) == {"metadata.version": 23}
 
 
-def test_a_feature_is_named_once() -> None:
+def test_a_feature_named_twice_is_rejected() -> None:
     with pytest.raises(InvalidRequestError):
         update(lab_of(30), FeatureUpdate(ELR, 1), FeatureUpdate(ELR, 1))
 
 
-def test_only_validating_writes_nothing() -> None:
+def test_validate_only_writes_no_record() -> None:
     lab = lab_of(25)
-    decision = controller.update_features(
-        lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL, validate_only=True
-    )
+    decision = update_features(lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL, validate_only=True)
     assert decision.response == UpdatedFeatures({ELR: 1})
     assert len(decision.records) == 0
 
 
-def test_elr_comes_with_one_min_isr_for_the_whole_cluster() -> None:
+def test_enabling_elr_sets_min_isr_of_the_cluster() -> None:
     lab = Lab(brokers=2)
     for broker in ("10", "9"):
         lab.write(
@@ -170,8 +181,8 @@ def test_elr_comes_with_one_min_isr_for_the_whole_cluster() -> None:
                 resource_type=BROKER, resource_name=broker, name="min.insync.replicas", value="2"
             )
         )
-    decision = controller.update_features(
-        lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL, Settings(min_insync_replicas=3)
+    decision = update_features(
+        lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL, DecisionSettings(min_insync_replicas=3)
     )
     assert list(decision.records) == [
         records.Config(
@@ -180,25 +191,25 @@ def test_elr_comes_with_one_min_isr_for_the_whole_cluster() -> None:
         for name, value in (("", "3"), ("9", None), ("10", None))
     ] + [records.FeatureLevel(name=ELR, feature_level=1)]
     lab.do(decision)
-    again = controller.update_features(lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL)
+    again = update_features(lab.cluster, [FeatureUpdate(ELR, 1)], LOCAL)
     assert len(again.records) == 1
 
 
 def test_kraft_version_is_raised_by_the_raft_layer() -> None:
     lab = lab_of(30)
-    decision = controller.update_features(lab.cluster, [FeatureUpdate("kraft.version", 1)], LOCAL)
+    decision = update_features(lab.cluster, [FeatureUpdate("kraft.version", 1)], LOCAL)
     assert decision.response == UpdatedFeatures({}, kraft_version=1)
     assert list(decision.records) == [records.NoOp()]
     assert "supports 0 to 1" in refuse(lab, FeatureUpdate("kraft.version", 2))
 
 
-def test_kraft_version_never_goes_down() -> None:
+def test_kraft_version_cannot_be_lowered() -> None:
     lab = lab_of(30)
     lab.cluster.state.apply_control(
         records.KRaftVersion(kraft_version=1), lab.cluster.next_offset - 1, epoch=1
     )
-    assert controller.finalized_features(lab.cluster)["kraft.version"] == 1
+    assert finalized_features(lab.cluster)["kraft.version"] == 1
     assert "cannot be downgraded" in refuse(lab, FeatureUpdate("kraft.version", 0, UNSAFE))
-    same = controller.update_features(lab.cluster, [FeatureUpdate("kraft.version", 1, SAFE)], LOCAL)
+    same = update_features(lab.cluster, [FeatureUpdate("kraft.version", 1, SAFE)], LOCAL)
     assert same.response.kraft_version is None
     assert len(same.records) == 0

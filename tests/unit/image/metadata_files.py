@@ -69,7 +69,7 @@ def varint(data: bytes, cursor: int) -> tuple[int, int]:
 
 
 def record_values(data: bytes) -> list[bytes]:
-    """The values of all records in these batches, as they lie there."""
+    """Return the values of all records in these batches, in order."""
     values = []
     position = 0
     while position < len(data):

@@ -1,4 +1,4 @@
-"""A cluster's life told in records, and the state that they leave."""
+"""``ClusterState``: replay of every record type, journal, deltas and read-only access."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestBrokers:
         assert broker.features == {"metadata.version": VersionRange(7, 30)}
         assert broker.registration_offset == 0
 
-    def test_a_new_incarnation_replaces_the_old_one_and_old_epochs_are_refused(self) -> None:
+    def test_a_new_incarnation_replaces_the_old_one_and_old_epochs_are_rejected(self) -> None:
         state = applied(register(1, 0), change(1, 0, fenced=-1), register(1, 2))
         assert state.brokers[1].epoch == 2
         assert state.brokers[1].fenced
@@ -79,7 +79,7 @@ class TestBrokers:
             change(7, 0, fenced=1),
         ],
     )
-    def test_nobody_speaks_for_a_broker_that_is_not_registered(self, record: Record) -> None:
+    def test_records_of_an_unregistered_broker_are_rejected(self, record: Record) -> None:
         with pytest.raises(ReplayError, match="broker 7, which is not registered"):
             applied(record)
 
@@ -87,14 +87,14 @@ class TestBrokers:
         state = applied(register(1, 0), change(1, 0, in_controlled_shutdown=1))
         assert state.brokers[1].in_controlled_shutdown
 
-        # 0 says no change; nothing but a registration ends a shutdown.
+        # 0 means no change; only a registration ends a shutdown.
         state.apply(change(1, 0, fenced=1), 2)
         assert state.brokers[1].in_controlled_shutdown
 
         state.apply(register(1, 3), 3)
         assert not state.brokers[1].in_controlled_shutdown
 
-    def test_directories_are_kept_in_javas_order_and_an_empty_list_is_no_change(self) -> None:
+    def test_directories_are_in_the_order_of_java_and_an_empty_list_is_no_change(self) -> None:
         state = applied(register(1, 0, log_dirs=[DIR_2, DIR_1]))
         assert state.brokers[1].log_dirs == (DIR_1, DIR_2)
 
@@ -116,12 +116,12 @@ class TestBrokers:
         assert state.brokers[1].cordoned_log_dirs == ()
 
     @pytest.mark.parametrize("fields", [{"fenced": 2}, {"in_controlled_shutdown": -1}])
-    def test_a_change_of_a_kind_that_nobody_knows_is_refused(self, fields: dict[str, int]) -> None:
+    def test_a_change_with_unknown_values_is_rejected(self, fields: dict[str, int]) -> None:
         state = applied(register(1, 0))
         with pytest.raises(ReplayError, match="known are"):
             state.apply(change(1, 0, **fields), 1)
 
-    def test_listeners_have_a_name_and_a_protocol_that_is_known(self) -> None:
+    def test_listeners_need_a_name_and_a_known_protocol(self) -> None:
         nameless, unknown = register(1, 0), register(1, 0)
         nameless.end_points[0].name = ""
         unknown.end_points[0].security_protocol = 4
@@ -130,7 +130,7 @@ class TestBrokers:
         with pytest.raises(ReplayError, match="security protocol 4"):
             applied(unknown)
 
-    def test_the_records_of_3_2_fence_and_unfence_too(self) -> None:
+    def test_fence_and_unfence_records_of_3_2(self) -> None:
         state = applied(
             register(1, 0), records.UnfenceBroker(id=1, epoch=0), register(2, 0, fenced=False)
         )
@@ -156,7 +156,7 @@ def test_controllers_register_replace_themselves_and_leave() -> None:
         state.apply(records.UnregisterController(controller_id=101), 3)
 
 
-def test_features_begin_with_metadata_version_and_level_0_removes() -> None:
+def test_metadata_version_is_the_first_feature_and_level_0_removes_a_feature() -> None:
     state = applied(
         records.FeatureLevel("group.version", 1),
         records.FeatureLevel("metadata.version", 30),
@@ -172,7 +172,7 @@ def test_features_begin_with_metadata_version_and_level_0_removes() -> None:
         state.apply(records.FeatureLevel("metadata.version", 99), 6)
 
 
-def test_a_log_that_never_sets_the_metadata_version_is_of_the_first() -> None:
+def test_a_log_without_metadata_version_has_the_first_level() -> None:
     assert applied(records.NoOp()).metadata_version == 1
 
 
@@ -199,7 +199,7 @@ def test_configs_by_resource_and_null_deletes() -> None:
     assert (2, "orders") not in state.configs
 
 
-def test_a_topic_takes_its_configs_with_it_and_they_can_come_back() -> None:
+def test_removing_a_topic_removes_its_configs_and_a_revert_restores_them() -> None:
     state = applied(
         records.Config(2, "orders", "retention.ms", "1"),
         records.Config(2, "orders", "cleanup.policy", "compact"),
@@ -212,7 +212,7 @@ def test_a_topic_takes_its_configs_with_it_and_they_can_come_back() -> None:
     assert state.configs.topic("orders") == {"retention.ms": "1", "cleanup.policy": "compact"}
 
 
-def test_configs_that_are_not_known_are_passed_over_where_someone_knows() -> None:
+def test_unsupported_configs_are_ignored() -> None:
     state = ClusterState(is_supported_config=lambda _, name: name != "gone.in.4.0")
     state.apply(records.Config(4, "", "gone.in.4.0", "x"), 0)
     state.apply(records.Config(4, "", "log.retention.ms", "1"), 1)
@@ -228,7 +228,7 @@ def quota(entity: dict[str, str | None], key: str, value: float, *, remove: bool
     )
 
 
-def test_a_quota_belongs_to_the_set_of_its_parts_and_not_to_their_order() -> None:
+def test_the_order_of_a_quota_entitys_parts_does_not_matter() -> None:
     state = applied(
         quota({"user": "alice", "client-id": "x"}, "producer_byte_rate", 1024.0),
         quota({"client-id": "x", "user": "alice"}, "producer_byte_rate", 2048.0),
@@ -270,11 +270,11 @@ def test_an_acl_is_added_replaced_and_removed_by_its_id() -> None:
 
     state.apply(records.RemoveAccessControlEntry(id=uuid(1)), 2)
     assert not state.acls
-    with pytest.raises(ReplayError, match="an ACL that is not there"):
+    with pytest.raises(ReplayError, match="an ACL that does not exist"):
         state.apply(records.RemoveAccessControlEntry(id=uuid(1)), 3)
 
 
-def test_scram_credentials_by_mechanism_and_no_key_is_shown() -> None:
+def test_scram_credentials_by_mechanism_and_no_repr_shows_a_key() -> None:
     def credential(mechanism: int, iterations: int) -> Record:
         return records.UserScramCredential(
             name="alice",
@@ -294,11 +294,11 @@ def test_scram_credentials_by_mechanism_and_no_key_is_shown() -> None:
 
     state.apply(records.RemoveUserScramCredential(name="alice", mechanism=1), 3)
     assert list(state.scram_credentials.user("alice")) == [2]
-    with pytest.raises(ReplayError, match="a credential that is not there"):
+    with pytest.raises(ReplayError, match="a credential that does not exist"):
         state.apply(records.RemoveUserScramCredential(name="alice", mechanism=1), 4)
 
 
-def test_a_token_is_renewed_and_removing_it_twice_harms_nobody() -> None:
+def test_a_token_is_renewed_and_removing_it_twice_is_no_error() -> None:
     def token(expiration: int, owner: str = "User:alice") -> Record:
         return records.DelegationToken(
             owner=owner,
@@ -322,7 +322,7 @@ def test_a_token_is_renewed_and_removing_it_twice_harms_nobody() -> None:
 
 
 class TestQuorum:
-    def test_a_leader_a_new_epoch_and_its_leader(self) -> None:
+    def test_a_new_epoch_has_no_leader_until_its_leader_change(self) -> None:
         state = ClusterState()
         voters = [control.Voter(voter_id=101), control.Voter(voter_id=102)]
         state.apply_control(control.LeaderChange(leader_id=101, voters=voters), 0, epoch=1)
@@ -335,7 +335,7 @@ class TestQuorum:
         state.revert(5)
         assert (state.quorum.leader_id, state.quorum.leader_epoch) == (101, 1)
         state.apply(records.NoOp(), 5)
-        with pytest.raises(ReplayError, match="of epoch 0, after epoch 1"):
+        with pytest.raises(ReplayError, match="has epoch 0, after epoch 1"):
             state.apply_control(control.LeaderChange(leader_id=102, voters=voters), 6, epoch=0)
 
     def test_with_kraft_version_1_the_voter_set_is_in_the_log(self) -> None:
@@ -369,9 +369,9 @@ class TestQuorum:
             voter_set,
         ]
 
-    def test_a_voter_set_without_voters_and_a_kraft_version_to_come_are_refused(self) -> None:
+    def test_an_empty_voter_set_and_an_unknown_kraft_version_are_rejected(self) -> None:
         state = ClusterState()
-        with pytest.raises(ReplayError, match="no voter set"):
+        with pytest.raises(ReplayError, match="is not a valid voter set"):
             state.apply_control(control.KRaftVoters(voters=[]), 0, epoch=1)
         with pytest.raises(UnsupportedVersionError, match=r"kraft\.version 9"):
             state.apply_control(control.KRaftVersion(kraft_version=9), 0, epoch=1)
@@ -379,7 +379,7 @@ class TestQuorum:
 
 
 class TestJournal:
-    def test_lost_leadership_takes_back_what_was_not_committed(self) -> None:
+    def test_a_revert_undoes_uncommitted_records(self) -> None:
         state = applied(
             records.FeatureLevel("metadata.version", 30),
             register(1, 1),
@@ -393,7 +393,7 @@ class TestJournal:
         state.apply(change(1, 1, fenced=-1), 2)
         assert not state.brokers[1].fenced
 
-    def test_a_delta_says_what_changed_and_leaves_out_what_came_back(self) -> None:
+    def test_a_delta_lists_changes_but_not_restored_values(self) -> None:
         state = applied(
             records.Config(2, "orders", "retention.ms", "1"),
             records.Config(2, "orders", "cleanup.policy", "delete"),
@@ -414,7 +414,7 @@ class TestJournal:
         assert delta["producer_ids"] == {"next_producer_id": (None, 1000)}
         assert state.delta(8) == {}
 
-    def test_what_was_forgotten_cannot_be_gone_back_to(self) -> None:
+    def test_a_revert_cannot_reach_forgotten_offsets(self) -> None:
         state = applied(*(records.Config(2, "t", "k", str(value)) for value in range(6)))
         state.forget(4)
 
@@ -437,7 +437,7 @@ class TestJournal:
         with pytest.raises(OffsetOutOfRangeError, match="begins at offset 1"):
             state.revert(0)
 
-    def test_a_copy_as_of_an_offset_does_not_move(self) -> None:
+    def test_a_copy_as_of_an_offset_does_not_change(self) -> None:
         state = applied(*(records.Config(2, "t", "k", str(value)) for value in range(4)))
         then = state.at(2)
         state.apply(records.Config(2, "t", "k", "now"), 4)
@@ -445,13 +445,13 @@ class TestJournal:
         assert then.configs.topic("t") == {"k": "1"}
         assert state.configs.topic("t") == {"k": "now"}
 
-    def test_offsets_do_not_go_back_by_themselves(self) -> None:
+    def test_descending_offsets_are_rejected(self) -> None:
         state = applied(records.NoOp(), records.NoOp())
         with pytest.raises(ReplayError, match="offset 0 is applied after offset 1"):
             state.apply(register(1, 0), 0)
         assert not state.brokers
 
-    def test_a_refused_record_leaves_no_trace(self) -> None:
+    def test_a_rejected_record_changes_nothing(self) -> None:
         state = applied(register(1, 0))
         with pytest.raises(ReplayError):
             state.apply(change(2, 0, fenced=-1), 5)
@@ -459,7 +459,7 @@ class TestJournal:
         assert set(state.delta(0)) == {"broker"}
 
 
-def test_what_is_read_cannot_be_written_to() -> None:
+def test_mappings_and_registrations_are_read_only() -> None:
     state = applied(records.Config(2, "t", "k", "v"), register(1, 1))
     with pytest.raises(TypeError):
         state.configs.topic("t")["k"] = "w"  # type: ignore[index]
@@ -489,7 +489,7 @@ def test_the_state_of_a_migration_from_zookeeper_is_kept_and_written_back() -> N
     assert len(list(state.snapshot_records_before_topics())) == 1
 
 
-def test_a_metadata_version_before_the_migration_cannot_tell_its_state() -> None:
+def test_a_metadata_version_before_the_migration_cannot_express_its_state() -> None:
     state = applied(
         records.FeatureLevel("metadata.version", MetadataVersion.IBP_3_3_IV3),
         records.ZkMigrationState(zk_migration_state=1),
@@ -498,7 +498,7 @@ def test_a_metadata_version_before_the_migration_cannot_tell_its_state() -> None
         list(state.snapshot_records_before_topics())
 
 
-def test_topics_partitions_and_transactions_are_passed_over_but_nothing_unknown_is() -> None:
+def test_records_of_topics_and_transactions_are_ignored_but_unknown_types_rejected() -> None:
     state = applied(
         records.BeginTransaction(),
         records.Topic("orders", uuid(1)),
@@ -509,7 +509,7 @@ def test_topics_partitions_and_transactions_are_passed_over_but_nothing_unknown_
     class FromTheFuture(Record, api_key=99, versions=(0, 0)):
         """A record that no release knows."""
 
-    with pytest.raises(UnsupportedVersionError, match="no rule is known for a FromTheFuture"):
+    with pytest.raises(UnsupportedVersionError, match="unknown type of record: FromTheFuture"):
         state.apply(FromTheFuture(), 4)
 
 

@@ -1,4 +1,4 @@
-"""Two states, and what a person wants to hear about their difference."""
+"""The listed differences of two states."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def broker(broker_id: int, **fields: object) -> records.RegisterBroker:
     )
 
 
-def test_equal_states_do_not_differ_wherever_their_records_lay() -> None:
+def test_equal_states_do_not_differ_whatever_the_offsets() -> None:
     one = state(broker(1), records.Config(2, "t", "k", "v"))
     other = state(records.NoOp(), records.Config(2, "t", "k", "v"), broker(1))
     assert diff(one, other) == []
 
 
-def test_a_changed_thing_is_named_field_by_field() -> None:
+def test_a_changed_entry_is_listed_field_by_field() -> None:
     before = state(broker(1))
     after = state(broker(1, fenced=False, in_controlled_shutdown=True))
     assert diff(before, after) == [
@@ -38,7 +38,7 @@ def test_a_changed_thing_is_named_field_by_field() -> None:
     assert str(diff(before, after)[0]) == "broker 1: fenced True -> False"
 
 
-def test_a_thing_on_one_side_only_is_one_change() -> None:
+def test_an_entry_on_one_side_only_is_one_change() -> None:
     before, after = state(broker(2), broker(10)), state(broker(2), broker(3))
     added, removed = diff(before, after)
     assert (added.key, added.before, added.after.id) == (3, None, 3)
@@ -66,7 +66,7 @@ def test_settings_and_quotas_are_compared_one_by_one() -> None:
     ]
 
 
-def test_that_a_secret_changed_is_told_and_not_what_it_is() -> None:
+def test_a_changed_secret_is_listed_without_its_values() -> None:
     def credential(salt: bytes, iterations: int) -> Record:
         return records.UserScramCredential(
             name="alice", mechanism=1, salt=salt, stored_key=b"k", iterations=iterations
@@ -79,7 +79,7 @@ def test_that_a_secret_changed_is_told_and_not_what_it_is() -> None:
     ]
 
 
-def test_the_other_way_round_it_is_the_same_with_both_sides_swapped() -> None:
+def test_swapping_the_states_swaps_the_sides_of_every_change() -> None:
     one = state(broker(1), records.FeatureLevel("metadata.version", 29))
     other = state(broker(2), records.FeatureLevel("metadata.version", 30))
     there, back = diff(one, other), diff(other, one)
@@ -88,7 +88,7 @@ def test_the_other_way_round_it_is_the_same_with_both_sides_swapped() -> None:
     ]
 
 
-def test_of_the_quorum_its_voters_count_and_its_leader_does_not() -> None:
+def test_voters_of_the_quorum_are_compared_and_its_leader_is_not() -> None:
     before, after = ClusterState(), ClusterState()
     before.apply_control(control.LeaderChange(leader_id=1), 0, epoch=1)
     after.apply_control(control.LeaderChange(leader_id=2), 0, epoch=2)

@@ -1,4 +1,4 @@
-"""Who hears of new metadata, when, and of how much of it."""
+"""Publishing: the order of publishers, full deltas, failures, transactions and the journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kraft import records
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.image.publishing import Image, ImageDelta, ImagePublishing, Phase
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_records
 
@@ -22,34 +22,34 @@ BASE: list[Record] = [
 ]
 
 
-class Told:
-    """A publisher that writes down what it is told, into one list with the others."""
+class RecordingPublisher:
+    """A publisher that appends every delta to a list that all publishers share."""
 
-    def __init__(self, name: str, heard: list[tuple[str, ImageDelta]]) -> None:
+    def __init__(self, name: str, deltas: list[tuple[str, ImageDelta]]) -> None:
         self.name = name
-        self.heard = heard
+        self.deltas = deltas
         self.fails = False
 
     def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
         assert image is delta.image
-        self.heard.append((self.name, delta))
+        self.deltas.append((self.name, delta))
         if self.fails:
-            raise ValueError(f"{self.name} does not like it")
+            raise ValueError(f"{self.name} fails")
 
 
 class Lab:
     def __init__(self) -> None:
-        self.cluster = Cluster(journaling=True)
+        self.cluster = MetadataState(journaling=True)
         self.faults: list[tuple[str, Exception]] = []
         self.publishing = ImagePublishing(
             self.cluster, lambda name, error: self.faults.append((name, error))
         )
-        self.heard: list[tuple[str, ImageDelta]] = []
+        self.deltas: list[tuple[str, ImageDelta]] = []
 
-    def register(self, name: str, phase: Phase = Phase.OTHERS) -> Told:
-        told = Told(name, self.heard)
-        self.publishing.register(told, phase)
-        return told
+    def register(self, name: str, phase: Phase = Phase.OTHERS) -> RecordingPublisher:
+        publisher = RecordingPublisher(name, self.deltas)
+        self.publishing.register(publisher, phase)
+        return publisher
 
     def append(self, *log: Record, timestamp_ms: int = 0) -> int:
         offset = self.cluster.next_offset
@@ -75,7 +75,7 @@ def change(leader: int) -> records.PartitionChange:
     return records.PartitionChange(partition_id=0, topic_id=TOPIC, leader=leader)
 
 
-def test_the_metadata_cache_is_told_last_and_replicas_first() -> None:
+def test_the_metadata_cache_is_called_last_and_replicas_first() -> None:
     lab = Lab()
     lab.register("cache", Phase.METADATA_CACHE)
     lab.register("quotas")
@@ -84,7 +84,7 @@ def test_the_metadata_cache_is_told_last_and_replicas_first() -> None:
     lab.register("replicas", Phase.REPLICA_MANAGER)
     lab.append(*BASE)
     lab.publish()
-    assert [name for name, _ in lab.heard] == [
+    assert [name for name, _ in lab.deltas] == [
         "replicas",
         "groups",
         "transactions",
@@ -93,7 +93,7 @@ def test_the_metadata_cache_is_told_last_and_replicas_first() -> None:
     ]
 
 
-def test_the_first_publication_is_all_there_is_and_the_next_what_changed() -> None:
+def test_the_first_delta_is_full_and_the_next_lists_changes() -> None:
     lab = Lab()
     lab.append(*BASE)
     first = lab.publish()
@@ -121,17 +121,17 @@ def test_the_first_publication_is_all_there_is_and_the_next_what_changed() -> No
     assert second.image.state.configs.topic("a") == {"k": "v"}
 
 
-def test_nothing_is_said_where_nothing_is_new() -> None:
+def test_nothing_is_published_without_changes() -> None:
     lab = Lab()
     end = lab.append(*BASE)
     lab.register("cache")
     lab.publish()
     assert lab.publishing.publish(end) is None
     assert lab.publishing.publish(end - 1) is None
-    assert len(lab.heard) == 1
+    assert len(lab.deltas) == 1
 
 
-def test_what_is_not_committed_is_not_seen() -> None:
+def test_uncommitted_records_are_not_published() -> None:
     lab = Lab()
     committed = lab.append(*BASE)
     lab.append(change(2), records.Config(2, "a", "k", "v"), records.RemoveTopic(topic_id=TOPIC))
@@ -139,14 +139,14 @@ def test_what_is_not_committed_is_not_seen() -> None:
     assert leader_of(delta.image) == 1
     assert delta.image.state.configs == {}
     assert delta.topics_added == [0]
-    # Leadership is lost, and the tip goes back; the image stays.
+    # Leadership is lost, and the state is reverted; the image does not change.
     lab.cluster.revert(committed)
     lab.append(change(7))
     assert leader_of(delta.image) == 1
     assert leader_of(lab.publish().image) == 7
 
 
-def test_no_part_of_a_metadata_transaction_is_seen() -> None:
+def test_no_part_of_a_metadata_transaction_is_published() -> None:
     lab = Lab()
     before = lab.append(*BASE)
     lab.publish()
@@ -154,7 +154,7 @@ def test_no_part_of_a_metadata_transaction_is_seen() -> None:
     middle = lab.append(change(2))
     assert lab.publishing.publish(middle) is None
     lab.append(records.EndTransaction())
-    # The end is there, but not committed.
+    # The end of the transaction is applied, but not committed.
     assert lab.cluster.stable_at(middle) == before
     assert lab.publishing.publish(middle) is None
     delta = lab.publish()
@@ -176,19 +176,19 @@ def test_an_aborted_transaction_changes_nothing() -> None:
     assert leader_of(delta.image) == 1
 
 
-def test_a_publisher_that_fails_is_named_and_stops_nobody() -> None:
+def test_a_failed_publisher_is_reported_and_the_others_are_called() -> None:
     lab = Lab()
     bad = lab.register("bad")
     lab.register("cache", Phase.METADATA_CACHE)
     bad.fails = True
     lab.append(*BASE)
     lab.publish()
-    assert [name for name, _ in lab.heard] == ["bad", "cache"]
+    assert [name for name, _ in lab.deltas] == ["bad", "cache"]
     assert lab.publishing.fault_counts == {"bad": 1}
-    assert [(name, str(error)) for name, error in lab.faults] == [("bad", "bad does not like it")]
+    assert [(name, str(error)) for name, error in lab.faults] == [("bad", "bad fails")]
 
 
-def test_a_publisher_that_failed_is_told_everything_next_time() -> None:
+def test_a_failed_publisher_gets_a_full_delta_next_time() -> None:
     lab = Lab()
     bad = lab.register("bad")
     lab.register("cache", Phase.METADATA_CACHE)
@@ -197,14 +197,14 @@ def test_a_publisher_that_failed_is_told_everything_next_time() -> None:
     bad.fails = True
     lab.append(change(2))
     lab.publish()
-    # Not over and over of the same image.
+    # Not again and again with the same image.
     assert lab.publishing.publish(lab.cluster.next_offset) is None
     bad.fails = False
     lab.append(change(1))
     lab.publish()
     lab.append(change(2))
     lab.publish()
-    assert [(name, delta.is_full) for name, delta in lab.heard] == [
+    assert [(name, delta.is_full) for name, delta in lab.deltas] == [
         ("bad", True),
         ("cache", True),
         ("bad", False),
@@ -216,30 +216,30 @@ def test_a_publisher_that_failed_is_told_everything_next_time() -> None:
     ]
 
 
-def test_a_publisher_that_comes_later_hears_everything_without_waiting_for_a_change() -> None:
+def test_a_later_publisher_gets_a_full_delta_without_waiting_for_a_change() -> None:
     lab = Lab()
     lab.register("cache")
     end = lab.append(*BASE)
     lab.publish()
     late = lab.register("late")
     assert lab.publishing.publish(end) is None
-    assert [(name, delta.is_full) for name, delta in lab.heard[1:]] == [("late", True)]
+    assert [(name, delta.is_full) for name, delta in lab.deltas[1:]] == [("late", True)]
     lab.publishing.unregister(late)
     lab.append(change(2))
     lab.publish()
-    assert [name for name, _ in lab.heard] == ["cache", "late", "cache"]
+    assert [name for name, _ in lab.deltas] == ["cache", "late", "cache"]
     with pytest.raises(InvalidRequestError, match="no publisher late"):
         lab.publishing.unregister(late)
     with pytest.raises(InvalidRequestError, match="cache is registered already"):
         lab.register("cache")
 
 
-def test_after_a_snapshot_was_loaded_everyone_is_told_everything() -> None:
+def test_after_a_loaded_snapshot_every_publisher_gets_a_full_delta() -> None:
     lab = Lab()
     lab.register("cache")
     lab.append(*BASE)
     lab.publish()
-    loaded = Cluster(journaling=True)
+    loaded = MetadataState(journaling=True)
     loaded.apply_snapshot(encode_records(BASE), end_offset=100)
     lab.publishing.replace_cluster(loaded)
     delta = lab.publishing.publish(100)
@@ -247,7 +247,7 @@ def test_after_a_snapshot_was_loaded_everyone_is_told_everything() -> None:
     assert delta.is_full
     assert delta.image.offset == 100
     assert delta.image.is_batch_aligned
-    assert [told.is_full for _, told in lab.heard] == [True, True]
+    assert [each.is_full for _, each in lab.deltas] == [True, True]
 
 
 def test_an_image_knows_the_time_and_the_bytes_of_its_last_batch() -> None:
@@ -261,7 +261,7 @@ def test_an_image_knows_the_time_and_the_bytes_of_its_last_batch() -> None:
     assert lab.publish().image.last_contained_log_timestamp_ms == 2000
 
 
-def test_an_image_inside_of_a_batch_says_so() -> None:
+def test_an_image_inside_a_batch_is_not_batch_aligned() -> None:
     lab = Lab()
     lab.append(*BASE)
     lab.append(change(2), records.BeginTransaction(name="x"), change(1))
@@ -271,7 +271,7 @@ def test_an_image_inside_of_a_batch_says_so() -> None:
     assert leader_of(delta.image) == 2
 
 
-def test_batches_of_another_leader_take_the_place_of_those_that_were_not_committed() -> None:
+def test_batches_of_a_new_leader_replace_uncommitted_ones() -> None:
     lab = Lab()
     committed = lab.append(*BASE)
     lab.append(change(2), change(1), timestamp_ms=5)
@@ -283,14 +283,14 @@ def test_batches_of_another_leader_take_the_place_of_those_that_were_not_committ
     assert delta.image.last_contained_log_timestamp_ms == 7
 
 
-def test_what_is_not_applied_is_not_published() -> None:
+def test_publishing_beyond_the_applied_records_is_rejected() -> None:
     lab = Lab()
     end = lab.append(*BASE)
-    with pytest.raises(InvalidRequestError, match="the state is at 3"):
+    with pytest.raises(InvalidRequestError, match="has only applied records below 3"):
         lab.publishing.publish(end + 1)
 
 
-def test_the_journal_is_forgotten_but_for_what_somebody_holds() -> None:
+def test_the_journal_is_dropped_except_for_live_images() -> None:
     lab = Lab()
     lab.append(*BASE)
     lab.publish()
@@ -303,7 +303,7 @@ def test_the_journal_is_forgotten_but_for_what_somebody_holds() -> None:
     assert held.state.configs.topic("a") == {"k": "1"}
     assert lab.cluster.table.journal_start_offset == held.offset
     del held
-    gc.disable()  # It goes at once, without a collection.
+    gc.disable()  # Freed at once, without a garbage collection.
     try:
         lab.append(change(1))
         image = lab.publish().image
@@ -316,31 +316,31 @@ def test_the_journal_is_forgotten_but_for_what_somebody_holds() -> None:
         gc.enable()
 
 
-def test_an_image_in_use_stands_in_the_way_of_a_revert_of_the_whole_cluster() -> None:
+def test_a_live_image_prevents_a_revert_of_table_and_state() -> None:
     lab = Lab()
     start = lab.append(*BASE)
     lab.append(change(2), records.Config(2, "a", "k", "1"))
     image = lab.cluster.state.image(start + 2)
     with pytest.raises(InvalidRequestError, match="in use"):
         lab.cluster.revert(start)
-    # Neither half of it went back.
+    # Neither table nor state was reverted.
     assert lab.cluster.next_offset == start + 2
     assert lab.cluster.table.partition_count == 1
     assert lab.cluster.table.state_of(0)["leader"] == 2
     assert image.configs.topic("a") == {"k": "1"}
 
 
-def test_an_image_of_the_state_refuses_every_change() -> None:
+def test_an_image_of_the_state_is_read_only() -> None:
     lab = Lab()
     image = lab.cluster.state.image(lab.append(*BASE))
     with pytest.raises(TypeError):
         image.configs.replay(records.Config(2, "a", "k", "1"), 9)
     with pytest.raises(OffsetOutOfRangeError):
-        image.changes_since(Cluster(journaling=True).state.image(0))
+        image.changes_since(MetadataState(journaling=True).state.image(0))
 
 
 def test_an_image_keeps_a_row_that_is_reassigned_after_its_isr_has_changed() -> None:
-    """The second change makes the row irregular; the image has kept it from the first one on."""
+    """The second change makes the row irregular; the image has read the first one already."""
     lab = Lab()
     lab.append(*BASE)
     image = lab.publish().image

@@ -1,6 +1,4 @@
-"""Logs that Apache Kafka wrote, replayed, against the snapshots that it wrote of the same
-offsets.
-"""
+"""Logs of Apache Kafka, replayed, compared with Kafka's snapshots at the same offsets."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ SNAPSHOTS = [
 def replay(
     logged: list[Logged], state: ClusterState, topics: dict[Uuid, str] | None = None
 ) -> ClusterState:
-    """The state after these records, the topics' names looked up as the owner of topics does."""
+    """Return the state after these records; look up topic names as a ``PartitionTable`` would."""
     topics = {} if topics is None else topics
     for offset, epoch, is_control, record in logged:
         if is_control:
@@ -52,7 +50,7 @@ def log_of(directory: MetadataDirectory) -> list[Logged]:
 
 
 def canonical(record: Record) -> tuple[int, str]:
-    """A record without the order of its listeners and features, which is that of a Java HashMap."""
+    """Return a record with sorted listeners and features: Kafka writes them in HashMap order."""
     if isinstance(record, records.RegisterBroker | records.RegisterController):
         record = record.replace(
             end_points=sorted(record.end_points, key=lambda point: point.name),
@@ -65,13 +63,13 @@ def kinds(made: list[Record]) -> list[str]:
     return [kind for kind, _ in groupby(type(record).__name__ for record in made)]
 
 
-def test_there_is_something_to_read() -> None:
+def test_recorded_data_exists() -> None:
     assert DIRECTORIES
     assert SNAPSHOTS
 
 
 @pytest.mark.parametrize(("directory", "snapshot"), SNAPSHOTS)
-def test_the_replayed_log_makes_the_snapshot_that_kafka_wrote(
+def test_the_replayed_log_gives_the_snapshot_that_kafka_wrote(
     directory: MetadataDirectory, snapshot: SnapshotFile
 ) -> None:
     log = [logged for logged in log_of(directory) if logged.offset < snapshot.end_offset]
@@ -81,7 +79,7 @@ def test_the_replayed_log_makes_the_snapshot_that_kafka_wrote(
         logged.record
         for logged in written
         if not logged.is_control
-        # 3.9 writes that there is no migration, too; 4.x does not.
+        # 3.9 also writes a record for "no migration"; 4.x does not.
         and not isinstance(
             logged.record, records.Topic | records.Partition | records.ZkMigrationState
         )
@@ -101,7 +99,7 @@ def test_the_replayed_log_makes_the_snapshot_that_kafka_wrote(
 
 
 @pytest.mark.parametrize(("directory", "snapshot"), SNAPSHOTS)
-def test_the_log_and_the_snapshot_with_the_logs_tail_end_in_the_same_state(
+def test_the_log_and_a_snapshot_with_the_rest_of_the_log_give_the_same_state(
     directory: MetadataDirectory, snapshot: SnapshotFile
 ) -> None:
     log = log_of(directory)
@@ -118,7 +116,7 @@ def test_the_log_and_the_snapshot_with_the_logs_tail_end_in_the_same_state(
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda each: each.path.name)
-def test_a_real_log_can_be_taken_back_to_where_it_began(directory: MetadataDirectory) -> None:
+def test_a_real_log_can_be_reverted_to_its_beginning(directory: MetadataDirectory) -> None:
     log = log_of(directory)
     if directory.log_start_offset != 0:
         pytest.skip("the beginning of this log is in a snapshot")

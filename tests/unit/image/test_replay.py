@@ -1,4 +1,4 @@
-"""One replay of partitions and everything else: transactions, failures, and what Kafka wrote."""
+"""``MetadataState``: transactions, failures, reverts, snapshots, and logs of Kafka."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kraft import records
 from kraft.errors import CorruptRecordError, InvalidRequestError, OffsetOutOfRangeError, ReplayError
 from kraft.image import diff
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.directory import MetadataDirectory
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_control_records, encode_records
@@ -61,23 +61,23 @@ BASE = [LEVEL, TOPIC_A, partition(A, 0)]
 MADE = [BEGIN, TOPIC_B, partition(B, 0), SETTING, partition(A, 1)]
 
 
-def feed(cluster: Cluster, *log: Record) -> None:
+def feed(cluster: MetadataState, *log: Record) -> None:
     cluster.apply(encode_records(log, base_offset=cluster.next_offset))
 
 
-def lead(cluster: Cluster, *, leader_id: int, epoch: int) -> None:
+def lead(cluster: MetadataState, *, leader_id: int, epoch: int) -> None:
     change = records.LeaderChange(leader_id=leader_id)
     cluster.apply(encode_control_records([change], base_offset=cluster.next_offset, epoch=epoch))
 
 
-def replayed(log: list[Record], *, journaling: bool = False) -> Cluster:
-    cluster = Cluster(journaling=journaling)
+def replayed(log: list[Record], *, journaling: bool = False) -> MetadataState:
+    cluster = MetadataState(journaling=journaling)
     feed(cluster, *log)
     return cluster
 
 
-def meaning(cluster: Cluster) -> tuple[object, ...]:
-    """All that a failed call must leave alone."""
+def meaning(cluster: MetadataState) -> tuple[object, ...]:
+    """Return everything that a failed call must not change."""
     return (
         plain(cluster.table),
         {kept.kind: dict(kept) for kept in cluster.state.journaled_maps()},
@@ -89,7 +89,7 @@ def meaning(cluster: Cluster) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("journaling", [False, True])
-def test_a_transaction_that_ends_is_as_if_there_had_been_none(journaling: bool) -> None:
+def test_a_completed_transaction_equals_its_records_without_one(journaling: bool) -> None:
     cluster = replayed([*BASE, *MADE], journaling=journaling)
     assert cluster.transaction_start == cluster.stable_offset == 3
     assert cluster.transaction_name == "create b"
@@ -103,7 +103,7 @@ def test_a_transaction_that_ends_is_as_if_there_had_been_none(journaling: bool) 
 
 
 @pytest.mark.parametrize("journaling", [False, True])
-def test_a_transaction_that_is_aborted_never_happened(journaling: bool) -> None:
+def test_an_aborted_transaction_changes_nothing_in_the_state(journaling: bool) -> None:
     cluster = replayed([*BASE, *MADE, ABORT], journaling=journaling)
     assert cluster.stable_offset == cluster.next_offset == 9
     assert cluster.table.is_journaling == journaling
@@ -114,8 +114,8 @@ def test_a_transaction_that_is_aborted_never_happened(journaling: bool) -> None:
 
 
 @pytest.mark.parametrize("journaling", [False, True])
-def test_an_abort_leaves_what_control_records_said_meanwhile(journaling: bool) -> None:
-    """A new leader aborts what a dead one left open: its LeaderChange lies inside."""
+def test_an_abort_keeps_control_records_inside_the_transaction(journaling: bool) -> None:
+    """A new leader aborts the transaction of a dead one: its LeaderChange is inside."""
     cluster = replayed([*BASE, *MADE], journaling=journaling)
     lead(cluster, leader_id=7, epoch=4)
     assert cluster.transaction_start == 3
@@ -127,7 +127,7 @@ def test_an_abort_leaves_what_control_records_said_meanwhile(journaling: bool) -
         assert (cluster.state.quorum.leader_id, cluster.state.quorum.leader_epoch) == (-1, 0)
 
 
-def test_a_transaction_that_is_dropped_leaves_what_control_records_said() -> None:
+def test_dropping_a_transaction_keeps_control_records_inside_it() -> None:
     cluster = replayed([*BASE, *MADE])
     lead(cluster, leader_id=7, epoch=4)
     assert cluster.drop_open_transaction() == 3
@@ -144,7 +144,7 @@ def test_an_open_transaction_can_be_dropped_at_the_end_of_a_log() -> None:
     assert plain(cluster.table) == plain(replayed(BASE).table)
 
 
-def test_a_journal_that_starts_inside_a_transaction_still_finds_the_way_out_of_it() -> None:
+def test_a_journal_started_inside_a_transaction_can_still_abort_it() -> None:
     cluster = replayed([*BASE, *MADE])
     cluster.start_journal()
     feed(cluster, partition(A, 2), ABORT)
@@ -159,7 +159,7 @@ def test_forgetting_stops_at_an_open_transaction() -> None:
     assert plain(cluster.table) == plain(replayed(BASE).table)
 
 
-def test_going_back_into_a_transaction_opens_it_again() -> None:
+def test_reverting_into_a_transaction_reopens_it() -> None:
     cluster = replayed([*BASE, *MADE], journaling=True)
     before = meaning(cluster)
     feed(cluster, END, TOPIC_B.replace(name="c", topic_id=Uuid(b"c" * 16)))
@@ -169,7 +169,7 @@ def test_going_back_into_a_transaction_opens_it_again() -> None:
     assert plain(cluster.table) == plain(replayed(BASE).table)
 
 
-def test_there_is_no_way_back_into_an_aborted_transaction() -> None:
+def test_reverting_into_an_aborted_transaction_is_rejected() -> None:
     cluster = replayed([*BASE, *MADE, ABORT], journaling=True)
     before = meaning(cluster)
     with pytest.raises(OffsetOutOfRangeError, match="aborted"):
@@ -183,7 +183,7 @@ def test_there_is_no_way_back_into_an_aborted_transaction() -> None:
 @pytest.mark.parametrize(
     "log", [[END], [ABORT], [BEGIN, BEGIN]], ids=["end", "abort", "begin twice"]
 )
-def test_transactions_out_of_order_are_refused(log: list[Record]) -> None:
+def test_transactions_out_of_order_are_rejected(log: list[Record]) -> None:
     cluster = replayed(BASE, journaling=True)
     before = meaning(cluster)
     with pytest.raises(ReplayError, match="transaction"):
@@ -203,7 +203,7 @@ def test_transactions_out_of_order_are_refused(log: list[Record]) -> None:
         [partition(A, 0).replace(isr=[2]), records.UnregisterBroker(broker_id=9, broker_epoch=1)],
     ],
 )
-def test_a_call_that_fails_leaves_a_live_cluster_as_it_was(log: list[Record]) -> None:
+def test_a_failed_call_does_not_change_a_live_state(log: list[Record]) -> None:
     cluster = replayed(
         [*BASE, records.PartitionChange(partition_id=0, topic_id=A, leader=2)], journaling=True
     )
@@ -223,8 +223,8 @@ def test_a_failure_inside_a_transaction_leaves_it_open() -> None:
     assert meaning(cluster) == before
 
 
-def test_a_failure_behind_an_abort_goes_back_to_before_the_transaction() -> None:
-    # What an abort took back is gone, so this is as near as the cluster can come.
+def test_a_failure_after_an_abort_reverts_to_before_the_transaction() -> None:
+    # The changes that an abort reverted are lost, so this is the nearest state.
     cluster = replayed([*BASE, *MADE], journaling=True)
     with pytest.raises(ReplayError):
         feed(cluster, ABORT, TOPIC_A)
@@ -232,7 +232,7 @@ def test_a_failure_behind_an_abort_goes_back_to_before_the_transaction() -> None
     assert plain(cluster.table) == plain(replayed(BASE).table)
 
 
-def test_bytes_that_end_early_leave_a_live_cluster_as_it_was() -> None:
+def test_truncated_bytes_do_not_change_a_live_state() -> None:
     cluster = replayed(BASE, journaling=True)
     before = meaning(cluster)
     good = bytes(encode_records([TOPIC_B], base_offset=3))
@@ -243,7 +243,7 @@ def test_bytes_that_end_early_leave_a_live_cluster_as_it_was() -> None:
     assert meaning(cluster) == before
 
 
-def test_records_that_took_effect_are_passed_over() -> None:
+def test_records_that_were_applied_are_skipped() -> None:
     cluster = replayed(BASE, journaling=True)
     before = meaning(cluster)
     cluster.apply(encode_records(BASE))
@@ -253,7 +253,7 @@ def test_records_that_took_effect_are_passed_over() -> None:
     assert cluster.table.topic_count == 2
 
 
-def test_an_image_stands_in_the_way_of_a_revert_but_not_of_a_failure() -> None:
+def test_an_image_prevents_a_revert_but_not_the_handling_of_a_failure() -> None:
     cluster = replayed(BASE, journaling=True)
     image = cluster.table.image(cluster.next_offset)
     with pytest.raises(ReplayError):
@@ -265,12 +265,12 @@ def test_an_image_stands_in_the_way_of_a_revert_but_not_of_a_failure() -> None:
     assert image.topic_numbers() == [0]
 
 
-def test_a_snapshot_goes_into_an_empty_cluster_only_and_can_be_gone_on_from() -> None:
+def test_a_snapshot_needs_an_empty_state_and_later_records_follow_it() -> None:
     snapshot = encode_records([*BASE, partition(A, 1), partition(A, 2)])
-    cluster = Cluster(journaling=True)
+    cluster = MetadataState(journaling=True)
     cluster.apply_snapshot(snapshot, end_offset=2)
     assert cluster.next_offset == 2
-    # The snapshot's five records lie at offsets of the file, which say nothing about the log.
+    # The snapshot's five records have offsets of the file, which are no offsets of the log.
     feed(cluster, TOPIC_B)
     cluster.revert(2)
     assert cluster.table.partition_count == 3
@@ -282,7 +282,7 @@ def test_a_snapshot_goes_into_an_empty_cluster_only_and_can_be_gone_on_from() ->
 @pytest.mark.parametrize("record", [BEGIN, records.RemoveTopic(topic_id=A)])
 def test_a_snapshot_holds_state_only(record: Record) -> None:
     with pytest.raises(ReplayError, match="snapshot"):
-        Cluster().apply_snapshot(encode_records([TOPIC_A, record]), end_offset=5)
+        MetadataState().apply_snapshot(encode_records([TOPIC_A, record]), end_offset=5)
 
 
 def whole_log(path: Path) -> list[bytes]:
@@ -290,7 +290,7 @@ def whole_log(path: Path) -> list[bytes]:
 
 
 def slow_replay(path: Path, end_offset: int) -> TableTwin:
-    """The twin after the records of a log that lie before an offset, transactions included."""
+    """Return the twin after the records of a log before an offset, including transactions."""
     twin, before = TableTwin(), TableTwin()
     for logged in read_log(path):
         if logged.offset >= end_offset or logged.is_control:
@@ -306,8 +306,8 @@ def slow_replay(path: Path, end_offset: int) -> TableTwin:
 
 
 @pytest.mark.parametrize("path", LOGS)
-def test_what_a_transaction_left_open_did_is_no_part_of_the_state(path: Path) -> None:
-    cluster = Cluster()
+def test_an_open_transaction_is_not_part_of_the_state(path: Path) -> None:
+    cluster = MetadataState()
     for segment in whole_log(path):
         cluster.apply(segment)
     stable_offset = cluster.stable_offset
@@ -318,7 +318,7 @@ def test_what_a_transaction_left_open_did_is_no_part_of_the_state(path: Path) ->
 
 
 def offsets_of_aborted_transactions(path: Path) -> set[int]:
-    """The offsets to which there is no way back: those behind a beginning, up to the abort."""
+    """Return the offsets that no revert can reach: after a beginning, up to the abort."""
     offsets: set[int] = set()
     start = 0
     for logged in read_log(path):
@@ -330,8 +330,8 @@ def offsets_of_aborted_transactions(path: Path) -> set[int]:
 
 
 @pytest.mark.parametrize("path", LOGS)
-def test_a_log_that_kafka_wrote_makes_what_the_twin_makes(path: Path) -> None:
-    cluster = Cluster(journaling=True)
+def test_a_log_of_kafka_gives_the_same_state_as_the_twin(path: Path) -> None:
+    cluster = MetadataState(journaling=True)
     for segment in whole_log(path):
         cluster.apply(segment)
     assert cluster.next_offset > 0
@@ -344,8 +344,8 @@ def test_a_log_that_kafka_wrote_makes_what_the_twin_makes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("snapshot", WITH_SNAPSHOTS)
-def test_a_snapshot_and_the_tail_make_what_the_whole_log_makes(snapshot: Path) -> None:
-    whole, tail = Cluster(), Cluster()
+def test_a_snapshot_and_later_records_give_the_same_state_as_the_whole_log(snapshot: Path) -> None:
+    whole, tail = MetadataState(), MetadataState()
     tail.apply_snapshot(snapshot.read_bytes(), end_offset=int(snapshot.name[:20]))
     for segment in whole_log(snapshot.parent):
         whole.apply(segment)
@@ -355,6 +355,6 @@ def test_a_snapshot_and_the_tail_make_what_the_whole_log_makes(snapshot: Path) -
     assert diff(whole.state, tail.state) == []
 
 
-def test_there_is_something_to_read() -> None:
+def test_recorded_data_exists() -> None:
     assert LOGS
     assert WITH_SNAPSHOTS

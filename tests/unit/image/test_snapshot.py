@@ -1,6 +1,4 @@
-"""The records of a snapshot: their order, their versions, and what a metadata.version cannot
-say.
-"""
+"""The records of a snapshot: order, versions, and states that a level cannot express."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ def test_a_registration_is_written_in_the_version_of_its_metadata_version(
         (10, records.UserScramCredential(name="a", mechanism=1), "UserScramCredential"),
     ],
 )
-def test_nothing_is_lost_in_silence_at_a_level_that_cannot_say_it(
+def test_a_level_that_cannot_express_the_state_is_an_error(
     level: int, record: Record, what: str
 ) -> None:
     state = state_at(level, record)
@@ -98,7 +96,7 @@ def test_nothing_is_lost_in_silence_at_a_level_that_cannot_say_it(
 
 
 def test_without_a_metadata_version_there_is_no_snapshot() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"begins with the metadata\.version"):
+    with pytest.raises(UnsupportedVersionError, match=r"a snapshot needs a metadata\.version"):
         list(ClusterState().snapshot_records_before_topics())
 
 

@@ -1,4 +1,4 @@
-"""A snapshot a slice at a time: what it holds whatever the tip does, and when one is due."""
+"""Snapshots generated in slices while the state changes, and when a snapshot is due."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kraft import records
-from kraft._core.snapshot_file import SnapshotReader
+from kraft._core.snapshot.snapshot_file import SnapshotReader
 from kraft.errors import InvalidRequestError, UnsupportedVersionError
 from kraft.image.publishing import ImagePublishing
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration, SnapshotPolicy
 from kraft.metadata.snapshots import save_snapshot
 from kraft.records import Record, Uuid
@@ -35,14 +35,14 @@ def all_of(made: SnapshotGeneration) -> bytes:
     return b"".join(pieces)
 
 
-def saved(cluster: Cluster, directory: Path) -> bytes:
+def saved(cluster: MetadataState, directory: Path) -> bytes:
     path = save_snapshot(
         directory, cluster, last_contained_log_timestamp_ms=0, timestamp_ms=9, columns=False
     )
     return path.read_bytes()
 
 
-def test_it_is_the_same_file_as_one_that_is_written_at_once(tmp_path: Path) -> None:
+def test_slices_give_the_same_bytes_as_writing_at_once(tmp_path: Path) -> None:
     lab = Lab()
     lab.append(*BASE, *partitions(TOPIC, [1, 2, 5]), records.Config(2, "a", "k", "v"))
     made = SnapshotGeneration(lab.publish().image, timestamp_ms=9)
@@ -52,7 +52,7 @@ def test_it_is_the_same_file_as_one_that_is_written_at_once(tmp_path: Path) -> N
     assert SnapshotReader(data).info.record_count == 7
 
 
-def test_a_topic_that_is_removed_meanwhile_is_in_it_and_one_made_meanwhile_is_not(
+def test_topics_removed_meanwhile_are_included_and_new_ones_are_not(
     tmp_path: Path,
 ) -> None:
     lab = Lab()
@@ -68,7 +68,7 @@ def test_a_topic_that_is_removed_meanwhile_is_in_it_and_one_made_meanwhile_is_no
     assert b"".join(pieces) + all_of(made) == expected
 
 
-def test_partitions_added_to_a_topic_that_is_half_written_are_not_in_it(tmp_path: Path) -> None:
+def test_partitions_added_to_a_half_written_topic_are_not_included(tmp_path: Path) -> None:
     lab = Lab()
     lab.append(*BASE, *partitions(TOPIC, [1, 2, 3]))
     expected = saved(lab.cluster, tmp_path)
@@ -83,7 +83,7 @@ def test_partitions_added_to_a_topic_that_is_half_written_are_not_in_it(tmp_path
     assert b"".join(pieces) + all_of(made) == expected
 
 
-def test_the_control_records_of_the_quorum_are_in_it(tmp_path: Path) -> None:
+def test_the_control_records_of_the_quorum_are_included(tmp_path: Path) -> None:
     lab = Lab()
     control = encode_control_records(
         [LeaderChange(leader_id=1), KRaftVersion(kraft_version=1)], base_offset=0, epoch=5
@@ -98,7 +98,7 @@ def test_the_control_records_of_the_quorum_are_in_it(tmp_path: Path) -> None:
     assert SnapshotReader(data).info.control_record_count == 3
 
 
-def test_no_compaction_beside_it_and_one_behind_it() -> None:
+def test_compaction_waits_for_the_end_of_a_generation() -> None:
     lab = Lab()
     lab.append(*BASE, records.RemoveTopic(topic_id=TOPIC))
     image = lab.publish().image
@@ -114,15 +114,15 @@ def test_no_compaction_beside_it_and_one_behind_it() -> None:
     lab.cluster.table.compact()
 
 
-def test_no_snapshot_ends_inside_of_a_batch() -> None:
+def test_no_snapshot_ends_inside_a_batch() -> None:
     lab = Lab()
     lab.append(*BASE, records.BeginTransaction(name="x"), change(2))
     image = lab.publish().image
-    with pytest.raises(InvalidRequestError, match="a batch of the log goes on behind it"):
+    with pytest.raises(InvalidRequestError, match="it lies inside a batch of the log"):
         SnapshotGeneration(image, timestamp_ms=9)
 
 
-def test_without_a_metadata_version_there_is_none() -> None:
+def test_without_a_metadata_version_generation_fails() -> None:
     lab = Lab()
     lab.append(*BASE[1:])
     image = lab.publish().image
@@ -130,7 +130,7 @@ def test_without_a_metadata_version_there_is_none() -> None:
         SnapshotGeneration(image, timestamp_ms=9)
 
 
-def test_what_a_level_cannot_say_is_refused() -> None:
+def test_a_state_that_the_level_cannot_express_fails() -> None:
     lab = Lab()
     lab.append(
         records.FeatureLevel("metadata.version", 10),
@@ -141,7 +141,7 @@ def test_what_a_level_cannot_say_is_refused() -> None:
         all_of(made)
 
 
-def test_one_is_due_after_so_many_bytes() -> None:
+def test_a_snapshot_is_due_after_max_record_bytes() -> None:
     lab = Lab()
     most = len(encode_records(BASE)) + 3 * len(encode_records([change(2)]))
     policy = SnapshotPolicy(0, max_record_bytes=most, max_interval_ms=0)
@@ -152,12 +152,12 @@ def test_one_is_due_after_so_many_bytes() -> None:
         lab.append(change(2))
         reasons.append(policy.reason(lab.publish(), 10**9))
     assert [reason is None for reason in reasons] == [True, True, False, False]
-    assert "bytes of records came" in (reasons[2] or "")
+    assert "bytes of records were applied" in (reasons[2] or "")
     policy.begin(5)
     assert policy.record_bytes == 0
 
 
-def test_one_is_due_after_so_long_a_time() -> None:
+def test_a_snapshot_is_due_after_max_interval() -> None:
     lab = Lab()
     policy = SnapshotPolicy(0, max_interval_ms=1000)
     lab.append(*BASE)
@@ -165,10 +165,10 @@ def test_one_is_due_after_so_long_a_time() -> None:
     lab.append(change(2))
     assert policy.reason(lab.publish(), 1499) is None
     lab.append(change(1))
-    assert policy.reason(lab.publish(), 1500) == "the last one is 1000 ms old"
+    assert policy.reason(lab.publish(), 1500) == "the last snapshot is 1000 ms old"
 
 
-def test_one_is_made_at_a_time() -> None:
+def test_only_one_snapshot_is_generated_at_a_time() -> None:
     lab = Lab()
     policy = SnapshotPolicy(0, max_record_bytes=1)
     lab.append(*BASE)
@@ -176,14 +176,14 @@ def test_one_is_made_at_a_time() -> None:
     policy.begin(1)
     lab.append(change(2))
     assert policy.reason(lab.publish(), 2) is None
-    with pytest.raises(InvalidRequestError, match="one snapshot is made at a time"):
+    with pytest.raises(InvalidRequestError, match="another snapshot is being generated"):
         policy.begin(2)
     policy.end()
     lab.append(change(1))
     assert policy.reason(lab.publish(), 3) is not None
 
 
-def test_none_is_due_inside_of_a_batch() -> None:
+def test_no_snapshot_is_due_inside_a_batch() -> None:
     lab = Lab()
     policy = SnapshotPolicy(0, max_record_bytes=1)
     lab.append(*BASE, records.BeginTransaction(name="x"), change(2))
@@ -193,7 +193,7 @@ def test_none_is_due_inside_of_a_batch() -> None:
 
 
 def test_the_bytes_of_a_loaded_snapshot_do_not_count() -> None:
-    loaded = Cluster(journaling=True)
+    loaded = MetadataState(journaling=True)
     loaded.apply_snapshot(encode_records(BASE), end_offset=100)
     publishing = ImagePublishing(loaded)
     delta = publishing.publish(100)

@@ -1,4 +1,4 @@
-"""Partition and replica states as they follow from the metadata, and their transitions."""
+"""Partition and replica states derived from the metadata, and their transitions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def moves_of_replicas(
     ]
 
 
-def test_a_partition_is_new_until_it_is_led_and_offline_when_it_was() -> None:
+def test_a_partition_is_new_before_its_first_leader_and_offline_after_it() -> None:
     lab = lab_with(
         partition(0),
         partition(1, leader=-1, isr=[]),
@@ -105,7 +105,7 @@ def test_a_partition_goes_offline_with_its_last_leader() -> None:
     assert moves_of_partitions(lab.publish()) == [(1, P.ONLINE, P.OFFLINE)]
 
 
-def test_a_replica_is_offline_on_a_fenced_broker_though_no_record_names_its_partition() -> None:
+def test_a_replica_goes_offline_with_its_fenced_broker_without_a_record_of_its_partition() -> None:
     lab = lab_with(partition(0, isr=[1]), partition(1, replicas=[1], isr=[1]))
     lab.append(records.FenceBroker(id=2, epoch=1))
     delta = lab.publish()
@@ -137,7 +137,7 @@ def test_a_replica_that_is_added_is_new_until_it_is_in_sync() -> None:
     assert moves_of_replicas(lab, lab.publish()) == [(0, 2, R.ONLINE, R.NON_EXISTENT)]
 
 
-def test_a_full_delta_tells_of_everything() -> None:
+def test_a_full_delta_lists_everything() -> None:
     lab = Lab()
     lab.append(
         broker(1),
@@ -152,7 +152,7 @@ def test_a_full_delta_tells_of_everything() -> None:
     ]
 
 
-def test_states_are_those_of_the_image_and_not_of_the_tip() -> None:
+def test_states_are_those_of_the_image_and_not_of_the_present() -> None:
     lab = lab_with(partition(0))
     lab.append(change(0, leader=-1))
     committed = lab.cluster.next_offset
@@ -164,6 +164,6 @@ def test_states_are_those_of_the_image_and_not_of_the_tip() -> None:
     assert brokers.tolist() == [[1, 2]]
     assert states.tolist() == [[R.ONLINE, R.ONLINE]]
     assert moves_of_partitions(delta) == [(0, P.ONLINE, P.OFFLINE)]
-    # What goes on at the tip comes with the next publication.
+    # Changes after the image are part of the next publication.
     assert moves_of_replicas(lab, delta) == []
     assert len(moves_of_replicas(lab, lab.publish())) == 2

@@ -1,4 +1,4 @@
-"""The scenario, small: 5,000 partitions on 12 brokers live through every stage."""
+"""The scenario with 5,000 partitions on 12 brokers, through every stage."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 import kraft
-from kraft._core.batch import scan
-from kraft._core.log import Log
+from kraft._core.bytes.batch import scan
+from kraft._core.log.log import Log
 from kraft.errors import InvalidReplicationFactorError, InvalidRequestError, StorageError
 from kraft.lab import million
 from kraft.lab.report import Report
-from kraft.lab.scenario import Scenario, Settings
+from kraft.lab.scenario import Scenario, ScenarioSettings
 from kraft.lab.trace import Trace, TraceHeader, TraceWriter
-from kraft.lab.trace_summary import Summary
+from kraft.lab.trace_summary import TraceSummary
 
 SEED = Path(__file__).parents[2] / "data" / "kafka-4.3" / "controller-101"
 STAGE_NAMES = (
     "open the seed",
-    "begin a log behind it",
+    "start a log after it",
     "register brokers",
     "place",
     "create",
@@ -35,12 +35,12 @@ STAGE_NAMES = (
     "delete a topic",
     "write a snapshot",
     "write its columns",
-    "go on: fence two, one is back",
-    "put the state aside, drop it",
+    "fence two, unfence one",
+    "save columns, drop the state",
     "load snapshot and the log's tail",
-    "compare with the dropped",
+    "compare with the dropped state",
     "load columns and the log's tail",
-    "compare with the dropped",
+    "compare with the dropped state",
 )
 OPERATION_NAMES = (
     "broker registration",
@@ -57,8 +57,8 @@ def no_bars(description: str, total: float | None) -> Iterator[Callable[[float],
     yield lambda done: None
 
 
-def small(**changed: Any) -> Settings:
-    return Settings(**{"source": SEED, "partitions": 5000, "brokers": 12, **changed})
+def small(**changed: Any) -> ScenarioSettings:
+    return ScenarioSettings(**{"source": SEED, "partitions": 5000, "brokers": 12, **changed})
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def temporary_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
-    """A whole run whose directory stays."""
+    """The report of a whole run, and its kept directory."""
     directory = tmp_path_factory.mktemp("lab") / "kept"
     return million.run(small(directory=directory), no_bars), directory
 
@@ -104,14 +104,14 @@ def test_what_it_wrote_is_a_metadata_directory_like_any_other(kept: tuple[Report
     assert grown.cluster_id == seed.cluster_id
     assert len(grown.partitions) == report.checks[0].partitions
     assert len(grown.brokers) == 12
-    # What the seed had besides partitions and brokers is still there.
+    # Everything else of the seed is unchanged.
     assert grown.features == seed.features
     assert grown.configs == seed.configs
     assert set(seed.topics) <= set(grown.topics)
-    # Every record is there, from the end of the seed on.
+    # Every record from the end of the seed on is available.
     offsets = [record.offset for record in grown.records()]
     assert offsets == list(range(seed.next_offset, grown.next_offset))
-    # The log may be asked for times in between too.
+    # States between stages are available too.
     assert len(grown.at(seed.next_offset).partitions) == len(seed.partitions)
 
 
@@ -143,12 +143,12 @@ def test_a_grown_cluster_can_be_the_seed_of_a_bigger_one(kept: tuple[Report, Pat
 @pytest.mark.parametrize(
     ("racks", "replication_factor"), [(1, 1), (1, 3), (2, 3), (4, 4), (12, 8), (3, 12)]
 )
-def test_any_shape_of_cluster_comes_back_as_it_was(racks: int, replication_factor: int) -> None:
+def test_every_shape_of_cluster_loads_equal(racks: int, replication_factor: int) -> None:
     settings = small(partitions=1500, racks=racks, replication_factor=replication_factor)
     assert million.run(settings, no_bars).is_equal
 
 
-def test_between_the_stages_the_cluster_is_what_they_say(tmp_path: Path) -> None:
+def test_the_cluster_after_each_stage(tmp_path: Path) -> None:
     scenario = Scenario(small(), tmp_path, no_bars)
     million.open_seed(scenario)
     seeded = len(scenario.metadata.partitions)
@@ -186,7 +186,7 @@ def test_between_the_stages_the_cluster_is_what_they_say(tmp_path: Path) -> None
     million.remove_topic(scenario)
     (gone,) = set(before) - set(scenario.metadata.topics)
     assert scenario.report.stages[-1].count == before[gone].partition_count
-    # What is committed is in the log, and no way back is kept in memory.
+    # Committed records are in the log, and the journal is empty.
     assert scenario.log.log_end_offset == scenario.metadata.next_offset
     assert scenario.log.synced_offset == scenario.metadata.next_offset
     assert scenario.metadata.cluster.table.journal_length == 0
@@ -198,7 +198,7 @@ def test_a_tampered_column_is_found_and_named(column: str, temporary_place: Path
     @contextmanager
     def tampering(description: str, total: float | None) -> Iterator[Callable[[float], None]]:
         yield lambda done: None
-        if description == "put the state aside, drop it":
+        if description == "save columns, drop the state":
             (path,) = temporary_place.glob(f"kraft-lab-*/dropped/{column}.npy")
             values = np.load(path, mmap_mode="r+")
             values.reshape(-1)[0] += 1
@@ -228,7 +228,7 @@ def test_ctrl_c_in_any_stage_leaves_nothing(name: str, temporary_place: Path) ->
     assert list(temporary_place.iterdir()) == []
 
 
-def test_what_no_cluster_can_be_is_refused(temporary_place: Path) -> None:
+def test_impossible_settings_are_rejected(temporary_place: Path) -> None:
     for settings, words in (
         ({"racks": 13}, "cannot fill 13 racks"),
         ({"replication_factor": 13}, "replication factor 13"),
@@ -237,12 +237,12 @@ def test_what_no_cluster_can_be_is_refused(temporary_place: Path) -> None:
         with pytest.raises(InvalidRequestError, match=words):
             small(**settings)
     for settings, words in (({"partitions": 5}, "partitions"), ({"brokers": 2, "racks": 1}, "")):
-        with pytest.raises(InvalidRequestError, match=f"grown from this seed has.*{words}"):
+        with pytest.raises(InvalidRequestError, match=f"grown from this seed needs.*{words}"):
             million.run(small(**{"replication_factor": 1, **settings}), no_bars)
     assert list(temporary_place.iterdir()) == []
 
 
-def test_a_seed_that_is_not_there_is_refused_and_nothing_is_left(
+def test_a_missing_seed_is_an_error_and_leaves_no_files(
     tmp_path: Path, temporary_place: Path
 ) -> None:
     with pytest.raises(StorageError, match="no such file or directory"):
@@ -250,7 +250,7 @@ def test_a_seed_that_is_not_there_is_refused_and_nothing_is_left(
     assert list(temporary_place.iterdir()) == []
 
 
-def test_a_segment_from_the_middle_of_a_log_is_no_seed(
+def test_a_segment_from_the_middle_of_a_log_is_rejected_as_seed(
     kept: tuple[Report, Path], temporary_place: Path
 ) -> None:
     (segment,) = kept[1].rglob("*.log")
@@ -259,7 +259,7 @@ def test_a_segment_from_the_middle_of_a_log_is_no_seed(
     assert list(temporary_place.iterdir()) == []
 
 
-def test_what_the_controller_says_against_a_topic_ends_the_run(tmp_path: Path) -> None:
+def test_a_rejected_topic_ends_the_run(tmp_path: Path) -> None:
     scenario = Scenario(small(), tmp_path, no_bars)
     million.open_seed(scenario)
     million.begin_log(scenario)
@@ -270,11 +270,11 @@ def test_what_the_controller_says_against_a_topic_ends_the_run(tmp_path: Path) -
     scenario.drop()
 
 
-def test_a_trace_has_every_operation_and_what_it_is_made_of(tmp_path: Path) -> None:
+def test_a_trace_has_every_operation_and_its_parts(tmp_path: Path) -> None:
     header = TraceHeader.of("lab million")
     with TraceWriter(tmp_path / "trace", header) as trace:
         report = million.run(small(partitions=1500), no_bars, trace=trace)
-    kinds = {kind.what: kind for kind in Summary.of([Trace(tmp_path / "trace")]).kinds}
+    kinds = {kind.what: kind for kind in TraceSummary.of([Trace(tmp_path / "trace")]).kinds}
     stages = {stage.name: stage for stage in report.stages}
     assert kinds["broker registration"].events == 12
     assert kinds["create topics"].count == stages["create"].records

@@ -1,4 +1,4 @@
-"""Outages of small clusters, whose ends can be told by hand."""
+"""Outages of small clusters, with results computed by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from kraft import Metadata, records
 from kraft.errors import BrokerIdNotRegisteredError, InvalidRequestError
-from kraft.lab.outage_report import Swept
+from kraft.lab.outage_report import PlannedOutage
 from kraft.lab.outages import plan_outages, sweep_outages, unit_ranges
 from kraft.records import Record, Uuid
 
@@ -58,11 +58,11 @@ def test_the_loss_of_one_broker_and_of_both_that_are_in_sync() -> None:
     plan = plan_outages(metadata, brokers=False, racks=False, groups=[[1], [2, 1]], pairs=False)
     one, both = map(sweep_outages(metadata, plan).outage, (0, 1))
 
-    # orders-2 has no other replica; orders-0 goes on with one in sync, where two are asked for.
+    # orders-2 has no other replica; orders-0 keeps one in sync, below the minimum of two.
     assert (one.unavailable, one.under_min_isr, one.at_min_isr, one.moved) == (1, 1, 0, 1)
     assert (one.max_leaders, one.most_loaded, one.living) == (2, 2, 3)
     assert one.leader_skew == pytest.approx(2 / (2 / 3))
-    # Both in sync of orders-0 are lost. The last of them stays in its ISR, and nobody leads.
+    # Both in-sync replicas of orders-0 are lost: the last one stays in the ISR, without a leader.
     assert (both.unavailable, both.under_min_isr, both.at_min_isr, both.moved) == (2, 1, 1, 1)
     assert (both.name, both.max_leaders, both.most_loaded) == ("brokers 2, 1", 1, 3)
 
@@ -76,20 +76,20 @@ def test_an_unclean_election_keeps_a_partition_available_and_is_counted() -> Non
     assert by_name["broker 2"].unclean == 0
 
 
-def test_brokers_that_are_fenced_already_are_not_lost_again() -> None:
+def test_fenced_brokers_are_skipped() -> None:
     metadata = cluster(([1, 2, 3], [1, 2, 3]))
-    metadata.apply(metadata.fence(2))
+    metadata.apply(metadata.fence_broker(2))
     plan = plan_outages(metadata)
     assert plan.paired == (1, 3, 4)
     assert plan.listed == (
-        *(Swept("broker", (broker,)) for broker in (1, 3, 4)),
-        Swept("rack", (1,), "a"),
-        Swept("rack", (3, 4), "b"),
+        *(PlannedOutage("broker", (broker,)) for broker in (1, 3, 4)),
+        PlannedOutage("rack", (1,), "a"),
+        PlannedOutage("rack", (3, 4), "b"),
     )
     assert len(plan) == 5 + 3
 
 
-def test_the_worst_comes_first_and_of_the_same_the_loss_of_fewer() -> None:
+def test_the_worst_outage_is_first_and_among_equals_that_of_fewer_brokers() -> None:
     metadata = cluster(([1], [1]), ([1], [1]), ([2], [2]), ([3, 4], [3, 4]))
     report = sweep_outages(metadata, plan_outages(metadata, racks=False))
     assert [(each.name, each.unavailable) for each in report.worst(4)] == [
@@ -103,7 +103,7 @@ def test_the_worst_comes_first_and_of_the_same_the_loss_of_fewer() -> None:
     assert report.greatest("leader_skew") == max(each.leader_skew or 0 for each in report)
 
 
-def test_everybody_lost_leaves_no_broker_to_be_loaded() -> None:
+def test_without_brokers_there_is_no_most_loaded_one() -> None:
     metadata = cluster(([1, 2, 3], [1, 2, 3]))
     plan = plan_outages(metadata, groups=[[1, 2, 3, 4]])
     (worst,) = sweep_outages(metadata, plan).worst(1)
@@ -111,7 +111,7 @@ def test_everybody_lost_leaves_no_broker_to_be_loaded() -> None:
     assert worst.unavailable == 1
 
 
-def test_what_was_so_before_is_told_apart() -> None:
+def test_partitions_affected_before_the_outage_are_counted_separately() -> None:
     metadata = cluster(([1, 2], []), ([3, 4], [3]), ([3, 4], [3, 4]), min_insync_replicas="2")
     report = sweep_outages(metadata)
     before = report.baseline
@@ -145,7 +145,7 @@ def test_the_report_as_arrow_and_as_json() -> None:
     assert document["outages"] == {"broker": 4, "rack": 2, "pair": 6, "brokers": 1}
 
 
-def test_nothing_to_sweep_is_an_empty_report() -> None:
+def test_an_empty_plan_is_an_empty_report() -> None:
     report = sweep_outages(Metadata())
     assert (len(report), list(report), report.baseline.leader_skew) == (0, [], None)
     assert report.to_arrow().num_rows == 0
@@ -162,7 +162,7 @@ def test_an_outage_of_an_unknown_broker_is_refused() -> None:
         plan_outages(cluster(([1], [1])), groups=[[1, 9]])
 
 
-def test_a_partition_of_more_brokers_than_a_mask_has_bits_is_refused_by_name() -> None:
+def test_a_partition_with_more_than_64_brokers_is_rejected_by_name() -> None:
     wide = list(range(100, 164))
     metadata = cluster(([1], [1]), (wide, [*wide[:3], 1, 2]))
     with pytest.raises(InvalidRequestError, match="orders-1 names more than 64 brokers"):
@@ -172,7 +172,7 @@ def test_a_partition_of_more_brokers_than_a_mask_has_bits_is_refused_by_name() -
 
 
 def test_ranges_cover_every_unit_once() -> None:
-    from kraft._core.sweep import unit_count
+    from kraft._core.sweep.kernels import unit_count
     from kraft.lab.outages import sweep_arrays
 
     metadata = cluster(([1, 2, 3], [1, 2]))

@@ -1,11 +1,11 @@
-"""The report: the rows for people and the document for programs say the same."""
+"""The report: the rows and the JSON document have the same values."""
 
 from __future__ import annotations
 
 import json
 
-from kraft.lab.equality import Difference
-from kraft.lab.report import HEADINGS, Check, Report, Stage, duration, size
+from kraft.lab.report import HEADINGS, LoadCheck, Report, Stage, duration, size
+from kraft.lab.state_comparison import StateDifference
 
 SETTINGS = {"partitions": 5000, "replicationFactor": 3, "brokers": 12, "racks": 3}
 
@@ -29,20 +29,20 @@ def report() -> Report:
     return made
 
 
-def test_a_row_tells_count_time_rate_and_sizes() -> None:
+def test_a_row_has_count_time_rate_and_sizes() -> None:
     (row,) = report().rows()
     assert dict(zip(HEADINGS, row, strict=True)) == {
         "STAGE": "create",
         "COUNT": "4,000 partitions",
         "TIME": "2.00 s",
-        "A SECOND": "2,000",
+        "PER SECOND": "2,000",
         "WRITTEN": "3.0 MiB",
         "RSS": "5.0 MiB",
         "B/PARTITION": "64.0",
     }
 
 
-def test_what_ran_inside_of_a_stage_can_be_told_apart() -> None:
+def test_a_part_of_a_stage_becomes_a_stage() -> None:
     made = report()
     made.split_off("place", within="decide")
     place, create = made.stages
@@ -51,7 +51,7 @@ def test_what_ran_inside_of_a_stage_can_be_told_apart() -> None:
     assert create.parts == {"decide": 1.0, "apply": 0.25}
 
 
-def test_the_document_is_json_and_carries_the_parts() -> None:
+def test_the_document_is_json_with_the_parts() -> None:
     document = json.loads(json.dumps(report().as_dict()))
     (stage,) = document["stages"]
     assert stage["perSecond"] == 2000
@@ -59,24 +59,26 @@ def test_the_document_is_json_and_carries_the_parts() -> None:
     assert stage["parts"]["decide"] == 1.5
 
 
-def test_a_run_without_a_check_is_not_taken_as_equal() -> None:
+def test_a_run_without_a_check_is_not_equal() -> None:
     assert not report().is_equal
 
 
 def test_one_difference_makes_the_whole_run_different() -> None:
     made = report()
-    made.checks.append(Check("the snapshot", 5000, None))
+    made.checks.append(LoadCheck("the snapshot", 5000, None))
     assert made.is_equal
-    made.checks.append(Check("the columns", 5000, Difference("isr", "orders-1", [1, 2], [2, 1])))
+    made.checks.append(
+        LoadCheck("the columns", 5000, StateDifference("isr", "orders-1", [1, 2], [2, 1]))
+    )
     assert not made.is_equal
     texts = [text for name, text in made.closing() if name == "check"]
     assert texts[0].startswith("equal")
     assert texts[1] == (
-        "DIFFERENT, loaded from the columns: isr of orders-1: [1, 2] was dropped, [2, 1] was loaded"
+        "DIFFERENT, loaded from the columns: isr of orders-1: dropped [1, 2], loaded [2, 1]"
     )
     assert made.as_dict()["checks"][1]["firstDifference"]["before"] == [1, 2]
 
 
-def test_figures_for_people() -> None:
+def test_durations_and_sizes_as_text() -> None:
     assert [size(999), size(2048), size(5 << 30)] == ["999 B", "2.0 KiB", "5.00 GiB"]
     assert [duration(0.0123), duration(61.5)] == ["12.3 ms", "61.50 s"]

@@ -1,4 +1,4 @@
-"""Traces: what was written is what is read, whatever happened to the writer or to the file."""
+"""Traces read back as written, after damage to the file or interrupts of the writer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kraft.errors import (
     StorageError,
 )
 from kraft.lab.trace import Trace, TraceHeader, TraceWriter, read_trace
-from kraft.lab.trace_summary import Summary
+from kraft.lab.trace_summary import TraceSummary
 
 HEADER = TraceHeader("a test", "0123456789abcdef", "a machine", "c0ffee", 1_700_000_000 * 10**9)
-#: Where a frame's body begins: tag, length, type, CRC.
+#: The size of a frame's prefix: tag, length, type, CRC.
 BODY = 1 + 4 + 1 + 4
 
 Event = tuple[str, int, int]
@@ -41,7 +41,7 @@ def events_of(path: Path) -> list[Event]:
 
 
 def written(path: Path, count: int, block_events: int = 10) -> list[Event]:
-    """A trace of so many events; what they are."""
+    """Write a trace of ``count`` events and return them."""
     events = [(f"kind {i % 3}", i * 7, i) for i in range(count)]
     now_ns = time.perf_counter_ns()
     with TraceWriter(path, HEADER, block_events=block_events, block_age_ns=10**12) as trace:
@@ -50,7 +50,7 @@ def written(path: Path, count: int, block_events: int = 10) -> list[Event]:
     return events
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_written_trace_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     events = written(path, 25)
     trace = Trace(path)
@@ -76,7 +76,7 @@ def test_times_count_from_the_start_of_the_run(tmp_path: Path) -> None:
 def test_columns_of_events_are_events(tmp_path: Path) -> None:
     with TraceWriter(tmp_path / "trace", HEADER) as trace:
         trace.events("many", np.arange(5), np.arange(5) * 10, 2)
-        with pytest.raises(InvalidRequestError, match="no columns of events"):
+        with pytest.raises(InvalidRequestError, match="columns of different lengths"):
             trace.events("many", np.arange(5), np.arange(4))
     assert events_of(tmp_path / "trace") == [("many", i * 10, 2) for i in range(5)]
 
@@ -99,15 +99,15 @@ def test_an_event_is_on_disk_within_a_second_or_so(tmp_path: Path) -> None:
         assert events_of(tmp_path / "trace") == [("first", 5, 1)]
 
 
-def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     written(tmp_path / "trace", 3)
     before = (tmp_path / "trace").read_bytes()
-    with pytest.raises(StorageError, match="is there already"):
+    with pytest.raises(StorageError, match="already exists"):
         TraceWriter(tmp_path / "trace", HEADER)
     assert (tmp_path / "trace").read_bytes() == before
 
 
-def test_wherever_the_file_is_cut_whole_blocks_are_read_and_the_rest_is_told(
+def test_of_a_file_cut_anywhere_whole_blocks_are_read_and_the_rest_is_reported(
     tmp_path: Path,
 ) -> None:
     events = written(tmp_path / "whole", 25)
@@ -118,7 +118,9 @@ def test_wherever_the_file_is_cut_whole_blocks_are_read_and_the_rest_is_told(
     for size in range(len(data)):
         cut.write_bytes(data[:size])
         if size < borders[0]:
-            with pytest.raises(CorruptRecordError, match=r"no trace.*cut, byte 0|no trace.*byte 0"):
+            with pytest.raises(
+                CorruptRecordError, match=r"not a trace.*cut, byte 0|not a trace.*byte 0"
+            ):
                 Trace(cut)
             continue
         trace = Trace(cut)
@@ -132,7 +134,7 @@ def test_wherever_the_file_is_cut_whole_blocks_are_read_and_the_rest_is_told(
             assert trace.torn[:3] == (str(cut), borders[blocks], size - borders[blocks])
 
 
-def test_damage_that_whole_frames_follow_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_damage_that_whole_frames_follow_is_an_error_with_its_position(tmp_path: Path) -> None:
     written(tmp_path / "trace", 25)
     data = (tmp_path / "trace").read_bytes()
     first, second, third = Trace(tmp_path / "trace").frames
@@ -145,7 +147,7 @@ def test_damage_that_whole_frames_follow_is_refused_with_its_place(tmp_path: Pat
             events_of(tmp_path / "trace")
 
 
-def test_a_length_that_swallows_the_rest_is_damage_and_no_torn_end(tmp_path: Path) -> None:
+def test_a_length_beyond_the_end_is_damage_and_not_a_torn_end(tmp_path: Path) -> None:
     written(tmp_path / "trace", 25)
     data = bytearray((tmp_path / "trace").read_bytes())
     _, second, third = Trace(tmp_path / "trace").frames
@@ -156,7 +158,7 @@ def test_a_length_that_swallows_the_rest_is_damage_and_no_torn_end(tmp_path: Pat
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 5000, b"\xc9\0\0\0\x09\x02ABCDefghi", b"\xc9"])
-def test_a_last_frame_that_is_not_sound_is_left_out(tmp_path: Path, tail: bytes) -> None:
+def test_an_invalid_last_frame_is_skipped(tmp_path: Path, tail: bytes) -> None:
     events = written(tmp_path / "trace", 25)
     size = (tmp_path / "trace").stat().st_size
     with (tmp_path / "trace").open("ab") as file:
@@ -167,11 +169,11 @@ def test_a_last_frame_that_is_not_sound_is_left_out(tmp_path: Path, tail: bytes)
     assert events_of(tmp_path / "trace") == events
 
 
-def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "foreign"
     for data in (b"", b"{}", b'{"machine_info": {}}' * 100, b"\xc9" + b"\0" * 100):
         path.write_bytes(data)
-        with pytest.raises(CorruptRecordError, match=r"no trace: .*foreign, byte 0"):
+        with pytest.raises(CorruptRecordError, match=r"not a trace: .*foreign, byte 0"):
             Trace(path)
     with pytest.raises(StorageError, match="cannot read"):
         Trace(tmp_path / "absent")
@@ -188,17 +190,17 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_header_of_another_kind_is_refused(
+def test_an_invalid_header_is_rejected(
     tmp_path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack = msgpack.packb
     monkeypatch.setattr(msgpack, "packb", lambda made: pack({**made, **change}))
     TraceWriter(tmp_path / "trace", HEADER).close()
-    with pytest.raises(CorruptRecordError, match="no trace"):
+    with pytest.raises(CorruptRecordError, match="not a trace"):
         Trace(tmp_path / "trace")
 
 
-def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_reading_continues_at_a_position(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     with TraceWriter(path, HEADER, block_age_ns=10**12) as trace:
         trace.event("first", 0, 1)
@@ -214,7 +216,7 @@ def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def interrupted_calls(monkeypatch: pytest.MonkeyPatch, name: str, when: str) -> None:
-    """Ctrl-C in the midst of a write: before it, half way through it, or as it returns."""
+    """Raise KeyboardInterrupt before, during or after a write."""
     real: Callable[..., int] = getattr(os, name)
 
     def call(fd: int, data: memoryview, position: int) -> int:
@@ -229,7 +231,7 @@ def interrupted_calls(monkeypatch: pytest.MonkeyPatch, name: str, when: str) -> 
 
 
 @pytest.mark.parametrize("when", ["before", "half", "after"])
-def test_ctrl_c_in_a_write_loses_nothing_and_doubles_nothing(
+def test_ctrl_c_in_a_write_loses_and_repeats_no_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     path = tmp_path / "trace"
@@ -246,7 +248,7 @@ def test_ctrl_c_in_a_write_loses_nothing_and_doubles_nothing(
     assert [duration for _, duration, _ in events_of(path)] == list(range(50))
 
 
-def test_a_disk_that_is_full_is_told_and_may_be_tried_again(
+def test_a_full_disk_is_an_error_and_a_later_write_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(fd: int, data: memoryview, position: int) -> int:
@@ -264,7 +266,7 @@ def test_a_disk_that_is_full_is_told_and_may_be_tried_again(
     assert events_of(tmp_path / "trace") == [("a", 1, 1), ("b", 2, 1)]
 
 
-def test_a_writer_that_is_killed_leaves_whole_blocks(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_whole_blocks(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
         "from kraft.lab.trace import TraceHeader, TraceWriter\n"
@@ -291,18 +293,18 @@ def test_a_writer_that_is_killed_leaves_whole_blocks(tmp_path: Path) -> None:
     assert durations == list(range(len(durations)))
 
 
-def test_a_summary_gives_measured_durations(tmp_path: Path) -> None:
+def test_a_summary_has_measured_durations(tmp_path: Path) -> None:
     durations = [1000 * i for i in range(1, 201)]
     with TraceWriter(tmp_path / "trace", HEADER, block_events=7) as trace:
         for duration_ns in reversed(durations):
             trace.event("turn", 0, duration_ns, 2)
         trace.event("rare", 0, 5)
-    summary = Summary.of([Trace(tmp_path / "trace")])
+    summary = TraceSummary.of([Trace(tmp_path / "trace")])
     turn, rare = summary.kinds
     assert (turn.what, turn.events, turn.count) == ("turn", 200, 400)
     assert (turn.p50, turn.p99, turn.worst) == (100e-6, 198e-6, 200e-6)
     assert turn.total == pytest.approx(sum(durations) / 1e9)
     assert (rare.events, rare.p50, rare.p99, rare.worst) == (1, 5e-9, 5e-9, 5e-9)
     assert "commit c0ffee" in summary.title
-    twice = Summary.of([Trace(tmp_path / "trace")] * 2)
+    twice = TraceSummary.of([Trace(tmp_path / "trace")] * 2)
     assert [kind.events for kind in twice.kinds] == [400, 2]

@@ -1,4 +1,4 @@
-"""The directory that a scenario writes in: gone afterwards, unless somebody asked for it."""
+"""The directory that a scenario writes to: removed unless the user keeps it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_and_end(directory: Path | None, end: type[BaseException], *, keep: boo
         raise end
 
 
-def test_a_temporary_directory_is_gone_with_all_that_was_written(temporary_place: Path) -> None:
+def test_a_temporary_directory_is_removed_with_its_files(temporary_place: Path) -> None:
     with workspace(None, keep=False, needed_size=0) as path:
         assert path.parent == temporary_place
         (path / "sub").mkdir()
@@ -35,7 +35,7 @@ def test_a_temporary_directory_is_gone_with_all_that_was_written(temporary_place
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("keep", [True, False])
-def test_it_is_gone_after_ctrl_c_and_errors_also_where_it_was_to_be_kept(
+def test_it_is_removed_after_ctrl_c_and_errors_even_with_keep(
     end: type[BaseException], keep: bool, temporary_place: Path
 ) -> None:
     with pytest.raises(end):
@@ -43,20 +43,20 @@ def test_it_is_gone_after_ctrl_c_and_errors_also_where_it_was_to_be_kept(
     assert list(temporary_place.iterdir()) == []
 
 
-def test_it_stays_where_that_was_asked_for() -> None:
+def test_it_stays_with_keep() -> None:
     with workspace(None, keep=True, needed_size=0) as path:
         (path / "file").write_text("written")
     assert (path / "file").read_text() == "written"
 
 
-def test_a_named_directory_is_made_and_stays_whatever_happens(tmp_path: Path) -> None:
+def test_a_named_directory_is_created_and_always_stays(tmp_path: Path) -> None:
     named = tmp_path / "of" / "mine"
     with pytest.raises(KeyboardInterrupt):
         write_and_end(named, KeyboardInterrupt, keep=False)
     assert (named / "file").exists()
 
 
-def test_a_named_directory_that_holds_something_is_refused(tmp_path: Path) -> None:
+def test_a_named_directory_with_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     with (
         pytest.raises(InvalidRequestError, match="not empty"),
@@ -66,16 +66,16 @@ def test_a_named_directory_that_holds_something_is_refused(tmp_path: Path) -> No
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
+def test_a_file_is_rejected_as_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with (
-        pytest.raises(StorageError, match="cannot be used"),
+        pytest.raises(StorageError, match="cannot use"),
         workspace(tmp_path / "file", keep=False, needed_size=0),
     ):
         pytest.fail("the block must not run")
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(temporary_place: Path) -> None:
+def test_too_little_space_is_an_error_before_anything_is_written(temporary_place: Path) -> None:
     with (
         pytest.raises(StorageError, match=r"writes up to .* GiB"),
         workspace(None, keep=False, needed_size=1 << 60),

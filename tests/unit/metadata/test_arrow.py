@@ -1,4 +1,4 @@
-"""Arrow arrays say of each partition what its row says."""
+"""Arrow columns equal the rows of the library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 
 def row_by_row(metadata: Metadata) -> list[dict[str, Any]]:
-    """Every partition as the library spreads it out, one by one."""
+    """Every partition from ``Partitions.row``, one by one."""
     return [
         {
             "topic": info.topic,
@@ -41,7 +41,7 @@ def row_by_row(metadata: Metadata) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("node", ["kafka-4.3/controller-101", "kafka-3.9/controller-101"])
 @pytest.mark.parametrize("at", [None, 776, 1200, 1746])
-def test_every_column_is_what_the_rows_say(node: str, at: int | None) -> None:
+def test_every_column_equals_the_rows(node: str, at: int | None) -> None:
     from kraft.metadata.arrow import ARROW_COLUMNS, ArrowPartitions
 
     metadata = open_metadata(DATA / node, at=at)
@@ -66,7 +66,9 @@ def test_rows_of_a_reassignment_and_of_a_removed_topic_are_exact() -> None:
     moving = [info for info in metadata.partitions if len(info.replicas) == 2][:3]
     for info in moving:
         target = [*reversed(info.replicas), *({1, 2, 3} - set(info.replicas))]
-        metadata.apply(metadata.reassign({(info.topic, info.partition): target}))
+        metadata.apply(
+            metadata.alter_partition_reassignments({(info.topic, info.partition): target})
+        )
     table = metadata.cluster.table
     rows = table.live_rows()
     assert len(rows) < len(table.column("topic"))

@@ -1,4 +1,4 @@
-"""Differences by meaning beside a slow, obvious comparison, and the records behind them."""
+"""Differences by meaning, compared with a slow twin, and the records that caused them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 import kraft
 from kraft import Metadata
-from kraft.metadata.diff import Cause, Difference, TopicShape
+from kraft.metadata.change_causes import ChangeCause
+from kraft.metadata.diff import Difference, TopicShape
 from kraft.metadata.partitions import PartitionInfo
 from kraft.records import (
     AbortTransaction,
@@ -38,7 +39,7 @@ def kafka() -> Metadata:
 
 
 def made(*batches: list[Record]) -> Metadata:
-    """A cluster of these batches, behind the record of offset 0 that sets metadata.version."""
+    """A cluster of these batches, after the record at offset 0 that sets metadata.version."""
     metadata = Metadata()
     metadata.apply(encode_records([FeatureLevel("metadata.version", 30)]))
     for each in batches:
@@ -55,7 +56,7 @@ def partition(number: int, topic: Uuid = ORDERS, **changes: object) -> Partition
 
 
 def slow_partition_differences(before: Metadata, after: Metadata) -> set[tuple[object, ...]]:
-    """Every field of every partition of the topics that both sides have, one by one."""
+    """Every field of every partition of common topics, compared one by one."""
     names = {each.name for each in fields(PartitionInfo)} - {"topic", "partition"}
     ids = {topic.id for topic in before.topics.values()} & {
         topic.id for topic in after.topics.values()
@@ -98,7 +99,7 @@ def test_every_difference_of_a_real_cluster_has_a_cause_between_the_two(kafka: M
             assert a <= each.cause.offset < b
 
 
-def test_before_its_cause_a_difference_is_not_there_yet(kafka: Metadata) -> None:
+def test_a_difference_appears_with_its_cause(kafka: Metadata) -> None:
     a, b = 600, 1800
     differences = kraft.diff(kafka.at(a), kafka.at(b))
     for each in random.Random(5).sample(differences, 25):
@@ -122,7 +123,7 @@ def test_swapped_sides_swap_before_and_after(kafka: Metadata) -> None:
     assert repr(sorted(there, key=repr)) == repr(sorted(back, key=repr))
 
 
-def test_a_topic_made_anew_under_its_name_is_two_differences() -> None:
+def test_a_recreated_topic_is_two_differences() -> None:
     before = made([Topic("orders", ORDERS), partition(0)])
     after = made([Topic("orders", OTHER), partition(0, OTHER), partition(1, OTHER)])
     assert kraft.diff(before, after) == [
@@ -131,7 +132,7 @@ def test_a_topic_made_anew_under_its_name_is_two_differences() -> None:
     ]
 
 
-def test_a_partition_more_is_one_difference() -> None:
+def test_an_added_partition_is_one_difference() -> None:
     before = made([Topic("orders", ORDERS), partition(0)])
     after = made([Topic("orders", ORDERS), partition(0)], [partition(1)])
     (only,) = kraft.diff(before, after)
@@ -139,7 +140,7 @@ def test_a_partition_more_is_one_difference() -> None:
     assert isinstance(only.after, PartitionInfo)
 
 
-def test_the_order_in_which_topics_came_means_nothing() -> None:
+def test_the_creation_order_of_topics_is_ignored() -> None:
     topics: list[list[Record]] = [
         [Topic("orders", ORDERS), partition(0), partition(1)],
         [Topic("other", OTHER), partition(0, OTHER, directories=[D2, D1])],
@@ -154,7 +155,7 @@ def test_directories_are_compared_by_their_ids() -> None:
     assert (only.field, only.before, only.after) == ("directories", (D1, D2), (D2, D1))
 
 
-def test_more_replicas_than_the_other_side_has_room_for() -> None:
+def test_more_replicas_than_the_other_sides_stride() -> None:
     before = made([Topic("orders", ORDERS), partition(0)])
     wide = partition(0, replicas=[1, 2, 3, 4, 5], directories=[D1, D2, D1, D2, D1])
     after = made([Topic("orders", ORDERS), wide])
@@ -163,7 +164,7 @@ def test_more_replicas_than_the_other_side_has_room_for() -> None:
 
 
 def written(tmp_path: Path, *batches: list[Record]) -> Metadata:
-    from kraft._core.log import Log
+    from kraft._core.log.log import Log
 
     metadata = made(*batches)
     with Log.open(tmp_path / "__cluster_metadata-0") as log:
@@ -171,18 +172,20 @@ def written(tmp_path: Path, *batches: list[Record]) -> Metadata:
     return kraft.open_metadata(tmp_path)
 
 
-def test_what_a_removed_topic_took_along_was_caused_by_its_removal(tmp_path: Path) -> None:
+def test_the_removal_of_a_topic_causes_the_loss_of_its_partitions_and_configs(
+    tmp_path: Path,
+) -> None:
     metadata = written(
         tmp_path,
         [Topic("orders", ORDERS), partition(0), Config(2, "orders", "retention.ms", "1")],
         [RemoveTopic(ORDERS)],
     )
     topic, config = kraft.diff(metadata.at(4), metadata)
-    assert topic.cause == config.cause == Cause(4, "RemoveTopic")
+    assert topic.cause == config.cause == ChangeCause(4, "RemoveTopic")
     assert str(config).endswith("[RemoveTopic at offset 4]")
 
 
-def test_a_cleared_elr_was_caused_by_clear_elr(tmp_path: Path) -> None:
+def test_a_clear_elr_record_causes_the_cleared_elr(tmp_path: Path) -> None:
     metadata = written(
         tmp_path,
         [Topic("orders", ORDERS), partition(0, isr=[1], eligible_leader_replicas=[2])],
@@ -191,10 +194,10 @@ def test_a_cleared_elr_was_caused_by_clear_elr(tmp_path: Path) -> None:
         [ClearElr("")],
     )
     (only,) = [each for each in kraft.diff(metadata.at(3), metadata) if each.field == "elr"]
-    assert only.cause == Cause(6, "ClearElr")
+    assert only.cause == ChangeCause(6, "ClearElr")
 
 
-def test_records_of_an_aborted_transaction_are_nobodys_cause(tmp_path: Path) -> None:
+def test_records_of_an_aborted_transaction_cause_nothing(tmp_path: Path) -> None:
     metadata = written(
         tmp_path,
         [Topic("orders", ORDERS), partition(0), Config(2, "orders", "retention.ms", "1")],
@@ -204,7 +207,7 @@ def test_records_of_an_aborted_transaction_are_nobodys_cause(tmp_path: Path) -> 
     )
     (only,) = kraft.diff(metadata.at(4), metadata)
     assert (only.field, only.before, only.after) == ("retention.ms", "1", "2")
-    assert only.cause == Cause(5, "Config")
+    assert only.cause == ChangeCause(5, "Config")
 
 
 def test_states_of_two_clusters_have_no_causes(kafka: Metadata, tmp_path: Path) -> None:
@@ -212,7 +215,7 @@ def test_states_of_two_clusters_have_no_causes(kafka: Metadata, tmp_path: Path) 
     assert not any(each.cause for each in kraft.diff(other, kafka))
 
 
-def test_differences_stay_what_they_were_when_a_state_changes() -> None:
+def test_differences_do_not_change_when_a_state_changes() -> None:
     start: list[Record] = [Topic("orders", ORDERS), partition(0), partition(1)]
     before = made(start)
     after = made(start, [PartitionChange(0, ORDERS, leader=2), PartitionChange(1, ORDERS, isr=[1])])
@@ -232,7 +235,7 @@ def test_differences_stay_what_they_were_when_a_state_changes() -> None:
     assert kraft.diff(before, after) == expected
 
 
-def test_columns_say_which_rows_and_which_fields() -> None:
+def test_columns_hold_rows_and_fields() -> None:
     start: list[Record] = [Topic("orders", ORDERS), partition(0), partition(1), partition(2)]
     before = made(start)
     after = made(start, [PartitionChange(1, ORDERS, leader=2), partition(3)])
@@ -250,7 +253,7 @@ def test_columns_say_which_rows_and_which_fields() -> None:
         columns.fields[0] = 0
 
 
-def test_what_was_applied_to_an_earlier_state_is_not_looked_up_in_the_log(kafka: Metadata) -> None:
+def test_records_applied_to_an_earlier_state_are_not_searched_in_the_log(kafka: Metadata) -> None:
     earlier = kraft.open_metadata(DATA / "controller-101", at=1000)
     earlier.apply([Config(2, "payments", "made.up", str(each)) for each in range(300)])
     (only,) = kraft.diff(earlier.at(1000), earlier)

@@ -1,4 +1,4 @@
-"""What lies in a directory is found under every name by which people hand it over."""
+"""Find the files of a metadata directory by every path that names it, and parse the text files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ cluster.id=a-cluster
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A log.dir as a controller leaves it, its files empty or nearly so."""
+    """A log.dir as a controller leaves it, with (nearly) empty files."""
     metadata = tmp_path / "__cluster_metadata-0"
     metadata.mkdir()
     (tmp_path / "meta.properties").write_text(META_PROPERTIES)
@@ -56,7 +56,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 class TestFind:
-    def test_a_log_dir_holds_all_there_is_to_know(self, log_dir: Path) -> None:
+    def test_a_log_dir_has_every_file(self, log_dir: Path) -> None:
         found = MetadataDirectory.find(log_dir)
 
         assert found.log_dir == log_dir
@@ -82,7 +82,7 @@ class TestFind:
         assert found.meta_properties is not None
         assert found.segments == MetadataDirectory.find(log_dir).segments
 
-    def test_a_copy_under_another_name_is_known_by_what_lies_in_it(self, log_dir: Path) -> None:
+    def test_a_copy_under_another_name_is_recognized_by_its_files(self, log_dir: Path) -> None:
         copy = log_dir / "copied"
         shutil.move(log_dir / "__cluster_metadata-0", copy)
         assert MetadataDirectory.find(copy).metadata_dir == copy
@@ -103,7 +103,7 @@ class TestFind:
         bootstrap = MetadataDirectory.find(log_dir / "bootstrap.checkpoint").snapshots[0]
         assert (bootstrap.end_offset, bootstrap.epoch) == (0, 0)
 
-    def test_a_file_whose_name_says_nothing_is_taken_all_the_same(self, tmp_path: Path) -> None:
+    def test_a_file_name_without_an_offset_is_accepted(self, tmp_path: Path) -> None:
         (tmp_path / "sent-by-mail.checkpoint").write_bytes(b"x")
         (tmp_path / "sent-by-mail.log").write_bytes(b"x")
         snapshot = MetadataDirectory.find(tmp_path / "sent-by-mail.checkpoint").newest_snapshot()
@@ -121,7 +121,7 @@ class TestFind:
         assert found.bootstrap_checkpoint is not None
         assert found.segments == found.snapshots == ()
 
-    def test_looking_changes_nothing(self, log_dir: Path) -> None:
+    def test_find_changes_nothing(self, log_dir: Path) -> None:
         def state() -> list[tuple[str, int]]:
             return [(str(p), p.stat().st_mtime_ns) for p in sorted(log_dir.rglob("*"))]
 
@@ -146,7 +146,7 @@ class TestNothingThere:
 
     def test_an_empty_metadata_log(self, tmp_path: Path) -> None:
         (tmp_path / "__cluster_metadata-0").mkdir()
-        with pytest.raises(StorageError, match="holds no metadata log"):
+        with pytest.raises(StorageError, match="has no metadata log"):
             MetadataDirectory.find(tmp_path)
 
     def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ class TestNewestSnapshot:
         assert earlier is not None
         assert earlier.end_offset == 100
 
-    def test_an_empty_file_or_one_that_ends_before_the_log_starts_is_of_no_use(
+    def test_an_empty_snapshot_or_one_that_ends_before_the_log_starts_is_skipped(
         self, log_dir: Path
     ) -> None:
         metadata = log_dir / "__cluster_metadata-0"
@@ -206,13 +206,13 @@ class TestMetaProperties:
             ("cluster.id=\\u00g0\n", "not an escape"),
         ],
     )
-    def test_what_is_wrong_is_said(self, text: str, complaint: str) -> None:
+    def test_the_error_names_the_problem(self, text: str, complaint: str) -> None:
         with pytest.raises(CorruptRecordError, match=complaint) as caught:
             parse_meta_properties(text, "/a/meta.properties")
         assert "/a/meta.properties" in str(caught.value)
 
-    def test_a_version_to_come(self) -> None:
-        with pytest.raises(UnsupportedVersionError, match="version '2', known are 0 and 1"):
+    def test_an_unknown_version_is_rejected(self) -> None:
+        with pytest.raises(UnsupportedVersionError, match="version '2', supported are 0 and 1"):
             parse_meta_properties("version=2\n")
 
 
@@ -236,7 +236,7 @@ class TestQuorumState:
         voted = Uuid.parse("7wxPfKyQQeapKm8JAvo_eQ")
         assert parse_quorum_state(V1) == QuorumState(1, -1, 3, 2, voted, None)
 
-    def test_only_the_first_line_counts_and_fields_to_come_are_passed_over(self) -> None:
+    def test_only_the_first_line_counts_and_unknown_fields_are_ignored(self) -> None:
         assert parse_quorum_state(V1 + "\nrubbish") == parse_quorum_state(V1)
         assert parse_quorum_state(V1.replace("{", '{"more":[1],', 1)) == parse_quorum_state(V1)
 
@@ -250,7 +250,7 @@ class TestQuorumState:
             (V1.replace('"leaderEpoch":3,', ""), "has no field leaderEpoch"),
             (V1.replace(":3,", ":3.0,"), "leaderEpoch is 3.0, not an integer"),
             (V1.replace(":3,", ":true,"), "leaderEpoch is True, not an integer"),
-            (V1.replace(":3,", ":NaN,"), "NaN is not a number of JSON"),
+            (V1.replace(":3,", ":NaN,"), "NaN is not a JSON number"),
             (V1.replace(":3,", ":2147483648,"), "leaderEpoch is 2147483648, not an integer in"),
             (V1.replace("7wxPf", "!"), "votedDirectoryId is '!KyQ"),
             (V1.replace('"7wxPfKyQQeapKm8JAvo_eQ"', "7"), "votedDirectoryId is 7, not text"),
@@ -258,12 +258,12 @@ class TestQuorumState:
             (V0.replace('"voterId":2', '"id":2'), "has no field voterId"),
         ],
     )
-    def test_what_is_wrong_is_said(self, text: str, complaint: str) -> None:
+    def test_the_error_names_the_problem(self, text: str, complaint: str) -> None:
         with pytest.raises(CorruptRecordError, match=complaint):
             parse_quorum_state(text)
 
-    def test_a_version_to_come(self) -> None:
-        with pytest.raises(UnsupportedVersionError, match="data_version 2, known are 0 and 1"):
+    def test_an_unknown_version_is_rejected(self) -> None:
+        with pytest.raises(UnsupportedVersionError, match="data_version 2, supported are 0 and 1"):
             parse_quorum_state(V1.replace('n":1}', 'n":2}'))
 
     def test_a_file_of_another_size_or_encoding_is_refused_unread(self, log_dir: Path) -> None:
@@ -277,7 +277,7 @@ class TestQuorumState:
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: f"{path.parts[-3]}-{path.parts[-2]}")
-def test_what_kafka_wrote_is_read_and_left_as_it_was(path: Path) -> None:
+def test_kafkas_directories_are_read_and_not_changed(path: Path) -> None:
     def digest() -> str:
         hashed = hashlib.sha256()
         for file in sorted(path.parent.rglob("*")):
@@ -296,5 +296,5 @@ def test_what_kafka_wrote_is_read_and_left_as_it_was(path: Path) -> None:
     assert digest() == before
 
 
-def test_there_is_something_that_kafka_wrote() -> None:
+def test_kafkas_directories_are_in_the_test_data() -> None:
     assert REAL

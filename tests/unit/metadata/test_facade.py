@@ -1,4 +1,4 @@
-"""The library as its users meet it: open, look, go back, change, write back."""
+"""The library as users call it: open, read, go back, change, write."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import kraft
-from kraft._core.batch import BatchBuilder
-from kraft._core.log import Log
-from kraft._core.snapshot_file import SnapshotReader
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.log.log import Log
+from kraft._core.snapshot.snapshot_file import SnapshotReader
 from kraft.errors import (
     BrokerIdNotRegisteredError,
     InvalidRequestError,
@@ -27,6 +27,7 @@ from kraft.records import (
     BeginTransaction,
     BrokerRegistrationChange,
     Config,
+    EndTransaction,
     FeatureLevel,
     PartitionChange,
     Record,
@@ -35,6 +36,7 @@ from kraft.records import (
     Uuid,
     encode_value,
 )
+from kraft.records.versions import MetadataVersion
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 CONTROLLER = DATA / "controller-101"
@@ -43,7 +45,7 @@ STATIC_QUORUM = DATA.parent / "kafka-3.9" / "controller-101"
 
 
 def meaning(metadata: Metadata) -> dict[tuple[str, int], object]:
-    """Every partition by its name, whatever row it lies in."""
+    """Every partition by topic and id, independent of its row."""
     return {(info.topic, info.partition): info for info in metadata.partitions}
 
 
@@ -73,7 +75,7 @@ def test_columns_are_views_of_the_tables_memory(metadata: Metadata) -> None:
         _ = metadata.partitions.no_such_column
 
 
-def test_matrix_and_members_say_what_each_row_says(metadata: Metadata) -> None:
+def test_matrix_and_members_equal_the_rows(metadata: Metadata) -> None:
     partitions = metadata.partitions
     isr, replicas = partitions.members("isr"), partitions.replica_matrix()
     sizes, counts = partitions.isr_size(), partitions.replica_count()
@@ -87,7 +89,7 @@ def test_matrix_and_members_say_what_each_row_says(metadata: Metadata) -> None:
 def test_a_fenced_broker_leads_nothing_once_the_records_are_applied(metadata: Metadata) -> None:
     broker = next(id for id, each in metadata.brokers.items() if not each.fenced)
     before = meaning(metadata)
-    records = metadata.fence(broker)
+    records = metadata.fence_broker(broker)
     assert meaning(metadata) == before, "deciding changes nothing"
     metadata.apply(records)
     assert broker not in metadata.partitions.leader
@@ -97,7 +99,7 @@ def test_a_fenced_broker_leads_nothing_once_the_records_are_applied(metadata: Me
     assert not metadata.brokers[broker].fenced
 
 
-def test_at_gives_every_offset_that_is_there(metadata: Metadata) -> None:
+def test_at_returns_the_state_as_of_every_available_offset(metadata: Metadata) -> None:
     first, last = metadata.source.offset_range  # type: ignore[union-attr]
     for offset in (first, (first + last) // 2, last):
         past = metadata.at(offset)
@@ -107,7 +109,7 @@ def test_at_gives_every_offset_that_is_there(metadata: Metadata) -> None:
         metadata.at(last + 1)
 
 
-def test_at_sees_what_was_applied_since(metadata: Metadata) -> None:
+def test_at_includes_applied_records(metadata: Metadata) -> None:
     start = metadata.next_offset
     metadata.apply(metadata.create_topic("first", 3, 2))
     middle = metadata.next_offset
@@ -117,7 +119,7 @@ def test_at_sees_what_was_applied_since(metadata: Metadata) -> None:
     assert "second" not in metadata.at(middle).topics
 
 
-def test_a_topic_is_created_grown_and_deleted(metadata: Metadata) -> None:
+def test_a_topic_is_created_gets_partitions_and_is_deleted(metadata: Metadata) -> None:
     metadata.apply(metadata.create_topic("orders-2", 4, 2, configs={"retention.ms": "1000"}))
     assert metadata.configs.topic("orders-2") == {"retention.ms": "1000"}
     with pytest.raises(TopicAlreadyExistsError):
@@ -130,7 +132,7 @@ def test_a_topic_is_created_grown_and_deleted(metadata: Metadata) -> None:
     assert not metadata.configs.topic("orders-2")
 
 
-def test_a_refused_record_leaves_everything_as_it_was(metadata: Metadata) -> None:
+def test_a_rejected_record_changes_nothing(metadata: Metadata) -> None:
     before, offset = meaning(metadata), metadata.next_offset
     good = Topic(name="good", topic_id=Uuid(bytes(range(16))))
     bad = PartitionChange(partition_id=0, topic_id=Uuid(b"\xff" * 16), leader=1)
@@ -142,12 +144,12 @@ def test_a_refused_record_leaves_everything_as_it_was(metadata: Metadata) -> Non
     assert metadata.pending == 0
 
 
-def test_unknown_brokers_are_refused(metadata: Metadata) -> None:
+def test_unknown_brokers_are_rejected(metadata: Metadata) -> None:
     with pytest.raises(BrokerIdNotRegisteredError, match="99"):
-        metadata.fence(99)
+        metadata.fence_broker(99)
 
 
-def test_records_come_in_order_and_by_type(metadata: Metadata) -> None:
+def test_records_are_ordered_and_filtered_by_type(metadata: Metadata) -> None:
     offsets = [each.offset for each in metadata.records()]
     assert offsets == sorted(offsets)
     assert offsets[-1] == metadata.next_offset - 1
@@ -158,7 +160,7 @@ def test_records_come_in_order_and_by_type(metadata: Metadata) -> None:
         list(metadata.records("NoSuchRecord"))
 
 
-def test_what_was_applied_can_be_written_behind_the_log(tmp_path: Path, metadata: Metadata) -> None:
+def test_applied_records_can_be_appended_to_the_log(tmp_path: Path, metadata: Metadata) -> None:
     directory = tmp_path / "copy"
     shutil.copytree(CONTROLLER, directory)
     metadata.apply(metadata.create_topic("written", 5, 2))
@@ -176,7 +178,7 @@ def test_what_was_applied_can_be_written_behind_the_log(tmp_path: Path, metadata
     )
 
 
-def test_a_log_that_ends_elsewhere_is_refused(tmp_path: Path, metadata: Metadata) -> None:
+def test_a_log_with_another_end_offset_is_rejected(tmp_path: Path, metadata: Metadata) -> None:
     metadata.apply(metadata.create_topic("written", 1, 1))
     with (
         Log.open(tmp_path / "log") as log,
@@ -201,11 +203,11 @@ def timestamp_of(snapshot: Path) -> int:
     return SnapshotReader(snapshot).info.last_contained_log_timestamp_ms
 
 
-def test_a_snapshot_says_when_the_last_record_in_it_was_appended(
+def test_a_snapshot_has_the_append_time_of_its_last_record(
     tmp_path: Path, metadata: Metadata
 ) -> None:
     appended = {record.offset: record.timestamp_ms for record in metadata.records()}
-    # Of each stretch of records that were appended at once, the state behind the last one.
+    # The states after each group of records with one append time.
     ends = [at for at in range(20, max(appended) + 1) if appended[at] != appended[at - 1]]
     assert len(ends) > 3
     for at in (ends[0], ends[len(ends) // 2], ends[-1]):
@@ -219,7 +221,7 @@ def test_a_snapshot_says_when_the_last_record_in_it_was_appended(
 
 @pytest.mark.parametrize("seed", [CONTROLLER, STATIC_QUORUM])
 @pytest.mark.parametrize("columns", [True, False])
-def test_a_snapshot_without_its_log_keeps_the_time_and_the_epoch_that_it_has(
+def test_a_snapshot_without_its_log_keeps_its_time_and_epoch(
     tmp_path: Path, seed: Path, columns: bool
 ) -> None:
     metadata = kraft.open_metadata(seed)
@@ -254,7 +256,7 @@ def test_records_applied_since_count_for_the_time_of_a_snapshot(
     assert timestamp_of(metadata.write_snapshot(tmp_path / "3")) == log_time + 10
 
 
-def test_a_damaged_column_file_is_passed_over(tmp_path: Path, metadata: Metadata) -> None:
+def test_a_damaged_column_checkpoint_is_ignored(tmp_path: Path, metadata: Metadata) -> None:
     path = metadata.write_snapshot(tmp_path)
     columns = path.with_suffix(".columns")
     damaged = bytearray(columns.read_bytes())
@@ -280,7 +282,7 @@ def test_records_of_an_open_transaction_are_not_part_of_the_state(
         again.write_snapshot(tmp_path)
 
 
-def test_an_empty_cluster_takes_its_first_records(tmp_path: Path) -> None:
+def test_first_records_are_applied_to_an_empty_cluster(tmp_path: Path) -> None:
     empty = Metadata()
     empty.apply([FeatureLevel(name="metadata.version", feature_level=30)])
     empty.apply([Topic(name="first", topic_id=Uuid(bytes(range(16))))])
@@ -289,7 +291,7 @@ def test_an_empty_cluster_takes_its_first_records(tmp_path: Path) -> None:
     assert "first" in kraft.open_metadata(path).topics
 
 
-def test_a_torn_tail_is_left_out_and_reported(tmp_path: Path, metadata: Metadata) -> None:
+def test_a_torn_tail_is_skipped_and_reported(tmp_path: Path, metadata: Metadata) -> None:
     directory = tmp_path / "copy"
     shutil.copytree(CONTROLLER, directory)
     newest = max((directory / "__cluster_metadata-0").glob("*.log"))
@@ -304,7 +306,7 @@ def test_a_torn_tail_is_left_out_and_reported(tmp_path: Path, metadata: Metadata
     assert newest.stat().st_size == size - 5, "opening never changes a directory"
 
 
-def test_damage_before_valid_batches_is_refused_and_salvaged(tmp_path: Path) -> None:
+def test_damage_before_valid_batches_raises_and_is_salvaged(tmp_path: Path) -> None:
     directory = tmp_path / "copy"
     shutil.copytree(CONTROLLER, directory)
     newest = max((directory / "__cluster_metadata-0").glob("*.log"))
@@ -327,7 +329,7 @@ def test_arrow_has_a_row_for_each_partition(metadata: Metadata) -> None:
         assert tuple(by_name[key]["replicas"]) == info.replicas  # type: ignore[attr-defined]
 
 
-def test_importing_kraft_brings_neither_numba_nor_spark_nor_pyarrow() -> None:
+def test_importing_kraft_imports_neither_numba_nor_spark_nor_pyarrow() -> None:
     code = (
         "import sys, kraft; "
         "print([m for m in ('numba', 'pyspark', 'pyarrow', 'kio', 'typer', 'jpype')"
@@ -338,7 +340,7 @@ def test_importing_kraft_brings_neither_numba_nor_spark_nor_pyarrow() -> None:
 
 
 def two_batches(metadata: Metadata) -> tuple[memoryview, int]:
-    """One decision of two batches, which fences a broker in the second; the second's offset."""
+    """One decision of two batches, the second of which fences a broker; the second's offset."""
     records: list[Record] = [Config(2, "payments", f"setting-{each}", "1") for each in range(3)]
     records.append(BrokerRegistrationChange(1, metadata.brokers[1].epoch, fenced=1))
     builder = BatchBuilder(max_batch_records=3)
@@ -347,9 +349,7 @@ def two_batches(metadata: Metadata) -> tuple[memoryview, int]:
     return builder.finish(), metadata.next_offset + 3
 
 
-def test_what_is_reverted_inside_a_decision_of_two_batches_is_not_written(
-    tmp_path: Path, metadata: Metadata
-) -> None:
+def test_a_reverted_batch_of_a_decision_is_not_written(tmp_path: Path, metadata: Metadata) -> None:
     directory = tmp_path / "copy"
     shutil.copytree(CONTROLLER, directory)
     batches, middle = two_batches(metadata)
@@ -364,7 +364,7 @@ def test_what_is_reverted_inside_a_decision_of_two_batches_is_not_written(
     assert again.state == metadata.state
 
 
-def test_a_decision_after_a_revert_inside_another_is_written_behind_its_rest(
+def test_a_decision_after_a_partial_revert_is_written_after_the_rest(
     tmp_path: Path, metadata: Metadata
 ) -> None:
     directory = tmp_path / "copy"
@@ -379,7 +379,7 @@ def test_a_decision_after_a_revert_inside_another_is_written_behind_its_rest(
     assert kraft.open_metadata(directory).state == metadata.state
 
 
-def test_what_was_written_is_not_reverted_out_of_an_open_transaction(
+def test_written_records_of_an_open_transaction_are_not_reverted(
     tmp_path: Path, metadata: Metadata
 ) -> None:
     directory = tmp_path / "copy"
@@ -391,9 +391,7 @@ def test_what_was_written_is_not_reverted_out_of_an_open_transaction(
         metadata.revert(start)
 
 
-def test_states_and_records_of_what_was_written_are_still_there(
-    tmp_path: Path, metadata: Metadata
-) -> None:
+def test_states_and_records_are_available_after_writing(tmp_path: Path, metadata: Metadata) -> None:
     directory = tmp_path / "copy"
     shutil.copytree(CONTROLLER, directory)
     start = metadata.apply(metadata.create_topic("first", 2, 1))
@@ -407,7 +405,7 @@ def test_states_and_records_of_what_was_written_are_still_there(
     )
 
 
-def test_a_past_state_refuses_a_contradiction_and_stays_as_it_was() -> None:
+def test_a_past_state_rejects_a_contradiction_and_does_not_change() -> None:
     past = Metadata().at(0)
     bad = PartitionChange(partition_id=0, topic_id=Uuid(b"\xff" * 16), leader=1)
     with pytest.raises(ReplayError):
@@ -416,7 +414,7 @@ def test_a_past_state_refuses_a_contradiction_and_stays_as_it_was() -> None:
     assert past.next_offset == 0
 
 
-def test_a_contradiction_behind_the_end_of_a_transaction_takes_nothing_back(
+def test_a_contradiction_after_the_end_of_a_transaction_reverts_nothing(
     metadata: Metadata,
 ) -> None:
     start = metadata.apply([BeginTransaction(), Config(2, "payments", "a", "1")])
@@ -427,7 +425,7 @@ def test_a_contradiction_behind_the_end_of_a_transaction_takes_nothing_back(
     assert metadata.configs.topic("payments")["a"] == "1"
 
 
-def test_nothing_is_appended_inside_a_transaction_that_the_state_leaves_out(
+def test_nothing_is_appended_inside_a_transaction_that_the_state_excludes(
     tmp_path: Path, metadata: Metadata
 ) -> None:
     directory = tmp_path / "copy"
@@ -452,14 +450,44 @@ def test_topics_are_compared_by_value(metadata: Metadata) -> None:
     assert metadata.topics["payments"] != before
 
 
-def broker(broker_id: int) -> RegisterBroker:
-    directories = [Uuid(b"\x65" * 16)]
-    return RegisterBroker(broker_id, broker_epoch=0, fenced=False, log_dirs=directories)
-
-
-def test_a_decision_of_too_many_records_says_what_to_do_instead() -> None:
+def cluster_at(level: int) -> Metadata:
+    """Return the metadata of two brokers at a metadata.version."""
     metadata = Metadata()
-    metadata.apply([FeatureLevel("metadata.version", 30), *map(broker, (1, 2))])
+    brokers = [RegisterBroker(each, broker_epoch=0, fenced=False) for each in (1, 2)]
+    metadata.apply([FeatureLevel("metadata.version", level), *brokers])
+    return metadata
+
+
+def test_a_decision_of_any_size_is_one_metadata_transaction() -> None:
+    metadata = cluster_at(MetadataVersion.IBP_4_0_IV3)
+    first = metadata.next_offset
+    created = metadata.create_topic("large", 25_000, 1)
+    assert len(created) == 1 + 1 + 25_000 + 1
+    assert created[0] == BeginTransaction(name="create topic")
+    assert created[-1] == EndTransaction()
+    assert metadata.apply(created) == first
+    assert metadata.next_offset == first + len(created)
+    assert len(metadata.partitions) == 25_000
+    metadata.apply(metadata.create_partitions("large", 50_000))
+    assert len(metadata.partitions) == 50_000
+    leaders = metadata.partitions.leader[metadata.topics["large"].rows].tolist()
+    moved = metadata.alter_partition_reassignments(
+        {("large", each): [3 - led] for each, led in enumerate(leaders)}
+    )
+    assert len(moved) == 1 + 50_000 + 1
+    metadata.apply(moved)
+    altered = metadata.incremental_alter_configs(
+        {(32, f"group-{each}"): SESSION for each in range(10_001)}
+    )
+    assert len(altered) == 1 + 10_001 + 1
+    metadata.apply(altered)
+    assert metadata.configs[32, "group-10000"] == SESSION
+    metadata.revert(first)
+    assert len(metadata.partitions) == 0
+
+
+def test_without_transactions_too_many_records_raise_and_the_error_advises() -> None:
+    metadata = cluster_at(MetadataVersion.IBP_3_5_IV2)
     with pytest.raises(PolicyViolationError, match="add the rest by create_partitions"):
         metadata.create_topic("large", 20_000, 1)
     metadata.apply(metadata.create_topic("large", 9_999, 1))
@@ -469,6 +497,10 @@ def test_a_decision_of_too_many_records_says_what_to_do_instead() -> None:
     assert len(metadata.partitions) == 19_999
     leaders = metadata.partitions.leader[metadata.topics["large"].rows[:10_001]].tolist()
     with pytest.raises(PolicyViolationError, match="reassign fewer partitions"):
-        metadata.reassign({("large", each): [3 - led] for each, led in enumerate(leaders)})
+        metadata.alter_partition_reassignments(
+            {("large", each): [3 - led] for each, led in enumerate(leaders)}
+        )
     with pytest.raises(PolicyViolationError, match="alter fewer settings"):
-        metadata.alter_configs({(32, f"group-{each}"): SESSION for each in range(10_001)})
+        metadata.incremental_alter_configs(
+            {(32, f"group-{each}"): SESSION for each in range(10_001)}
+        )

@@ -1,4 +1,4 @@
-"""Masks over all partitions say of each what its own row says."""
+"""Masks over all partitions equal the rule applied to each row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def min_isr(metadata: Metadata, topic: str) -> int:
 
 
 @pytest.mark.parametrize("moment", sorted(MOMENTS))
-def test_each_mask_says_what_the_rows_say(moment: str) -> None:
+def test_each_mask_equals_the_rows(moment: str) -> None:
     metadata = kraft.open_metadata(DATA / "controller-101", at=MOMENTS[moment])
     health = Health(metadata)
     unfenced = {each.id for each in metadata.brokers.values() if not each.fenced}

@@ -1,4 +1,4 @@
-"""Records become the JSON that Kafka's own tools print, and secrets stay out of it."""
+"""Records as the JSON of Kafka's own tools, with secrets hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's properties text: what is written reads back, and entries know their lines."""
+"""Java's properties text: written entries read back, with their line numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_entries_know_the_line_on_which_they_begin() -> None:
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_what_is_written_reads_back(key: str, value: str) -> None:
+def test_written_properties_read_back(key: str, value: str) -> None:
     line = property_line(key, value)
     assert line.isascii()
     assert parse_properties(line) == {key: value}

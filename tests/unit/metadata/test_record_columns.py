@@ -1,4 +1,4 @@
-"""Columns of records say what decoding each record says."""
+"""Columns of records equal the decoded records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from kraft import records
 from kraft.errors import CorruptRecordError
-from kraft.metadata.reading import read_records
+from kraft.metadata.log_records import read_records
 from kraft.metadata.record_columns import RecordColumns, TransactionSpan, transaction_spans
 from kraft.metadata.source import MetadataSource
 from kraft.records import Record
@@ -90,8 +90,8 @@ def test_the_transaction_that_kafka_left_open_and_later_aborted(
     assert [span.outcome for span in spans] == outcomes
 
 
-def test_what_is_not_known_is_named_and_what_is_damaged_has_its_place() -> None:
-    from kraft._core.batch import BatchBuilder
+def test_unknown_types_are_named_and_damage_has_its_position() -> None:
+    from kraft._core.bytes.batch import BatchBuilder
 
     builder = BatchBuilder(base_offset=5, partition_leader_epoch=1)
     builder.append(b"\x01\x63\x00")  # a type that there is not

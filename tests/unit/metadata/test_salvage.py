@@ -1,4 +1,4 @@
-"""Damage to each file of real directories: what salvaging reads, leaves out, and says."""
+"""Damage to each file of real directories: what salvaging reads, skips and reports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 import kraft
-from kraft._core.batch import scan
-from kraft._core.log import Log
+from kraft._core.bytes.batch import scan
+from kraft._core.log.log import Log
 from kraft.errors import InvalidRequestError, KraftError, StorageError
 from kraft.metadata.directory import METADATA_LOG, MetadataDirectory
 from kraft.metadata.facade import Metadata
@@ -28,7 +28,7 @@ NODES = (
     "kafka-3.9/controller-101",
     "kafka-4.3-transaction/controller-201-open",
 )
-# Their content follows from the log, which an opening reads instead.
+# Derived from the log, which opening reads instead.
 _DERIVED = (".index", ".timeindex", ".snapshot", ".deleted", "leader-epoch-checkpoint")
 
 
@@ -53,7 +53,7 @@ def _scribble(content: bytearray, dice: Random) -> None:
 
 
 def _flip_a_header(content: bytearray, dice: Random) -> None:
-    """In the first 21 bytes of a batch, which lie outside its CRC."""
+    """Flip a bit in the first 21 bytes of a batch, which its CRC does not cover."""
     positions = scan(bytes(content)).positions
     if len(positions) == 0:
         return _flip(content, dice)
@@ -89,7 +89,7 @@ def original(node: str) -> Metadata:
 def damaged_files(
     directory: Path, node: str, damages: Sequence[Damage] = DAMAGES
 ) -> Iterator[tuple[Path, bytes, str]]:
-    """Damages one file after the other: the file, what it held, what was done to it."""
+    """Damage one file after the other; yield the file, its content before, and the damage."""
     dice = Random(node)
     for path in sorted(each for each in directory.rglob("*") if each.is_file()):
         before = path.read_bytes()
@@ -107,7 +107,7 @@ def damaged_files(
 
 
 def least_offset(directory: Path, path: Path, before: bytes, whole: Metadata) -> int:
-    """What must be there in any case: all up to the damage, or up to a snapshot behind it."""
+    """The offset up to which records must be read: the damage, or a later snapshot."""
     if path.suffix != ".log":
         return whole.next_offset
     after = path.read_bytes() if path.exists() else b""
@@ -135,7 +135,7 @@ def copy(tmp_path: Path, node: str) -> Path:
     return log_dir(tmp_path, node)
 
 
-def test_whatever_happens_to_one_file_all_before_it_is_read_and_the_rest_is_named(
+def test_records_before_a_damaged_file_are_read_and_the_rest_is_reported(
     copy: Path, node: str
 ) -> None:
     whole = original(node)
@@ -163,7 +163,9 @@ def newest_snapshot(directory: Path, whole: Metadata) -> Path:
 
 
 def is_readable(path: Path) -> bool:
-    """Damage that cannot be told: another number in a text file, a comment, an empty snapshot."""
+    """Whether the damage is undetectable: another number in a text file, a comment, an empty
+    snapshot.
+    """
     if path.suffix == ".checkpoint":
         return path.stat().st_size == 0
     try:
@@ -174,9 +176,7 @@ def is_readable(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("node", ["kafka-4.3/controller-103", "kafka-3.9/controller-101"])
-def test_what_is_salvaged_from_one_damaged_file_is_sound_and_was_true_once(
-    node: str, tmp_path: Path
-) -> None:
+def test_the_salvaged_directory_is_sound_and_equals_a_past_state(node: str, tmp_path: Path) -> None:
     copy = log_dir(tmp_path, node)
     whole = original(node)
     damages = (_cut, _flip_a_header)
@@ -223,7 +223,7 @@ def test_a_damaged_newest_snapshot_falls_back_to_older_ones_and_to_the_log(tmp_p
         assert found.first_offset == [841, 497, 0][broken - 1]
 
 
-def test_states_that_only_a_damaged_snapshot_could_tell_are_out_of_range(tmp_path: Path) -> None:
+def test_states_that_only_a_damaged_snapshot_holds_are_out_of_range(tmp_path: Path) -> None:
     directory = log_dir(tmp_path, "kafka-4.3/controller-103")
     overwrite(snapshots_of(directory)[0], 700, b"????")
     assert kraft.open_metadata(directory, at=2605, salvage=True).next_offset == 2605
@@ -232,7 +232,7 @@ def test_states_that_only_a_damaged_snapshot_could_tell_are_out_of_range(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["meta.properties", "quorum-state", "partition.metadata"])
-def test_a_damaged_text_file_is_refused_or_left_out(tmp_path: Path, name: str) -> None:
+def test_a_damaged_text_file_raises_or_is_skipped(tmp_path: Path, name: str) -> None:
     directory = log_dir(tmp_path, "kafka-4.3/controller-101")
     (path,) = directory.rglob(name)
     overwrite(path, path.read_bytes().find(b"d"), b"\xff")
@@ -244,10 +244,10 @@ def test_a_damaged_text_file_is_refused_or_left_out(tmp_path: Path, name: str) -
     assert not kraft.diff(original("kafka-4.3/controller-101"), found)
     assert found.source is not None
     (sentence,) = found.source.damage
-    assert sentence.startswith(f"left out: {path}: ")
+    assert sentence.startswith(f"skipped: {path}: ")
 
 
-def test_another_directory_of_a_data_partition_is_refused_even_when_salvaging(
+def test_the_directory_of_a_data_partition_is_rejected_even_when_salvaging(
     tmp_path: Path,
 ) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(b"")
@@ -265,7 +265,7 @@ def first_log(tmp_path: Path) -> tuple[Path, Path]:
     return directory, segment
 
 
-def test_one_rotten_base_offset_costs_a_lone_segment_that_batch_only(tmp_path: Path) -> None:
+def test_one_damaged_base_offset_loses_only_that_batch_of_a_lone_segment(tmp_path: Path) -> None:
     _, segment = first_log(tmp_path)
     headers = scan(segment.read_bytes())
     number = int((headers.base_offsets <= 2000).sum())
@@ -283,10 +283,10 @@ def test_one_rotten_base_offset_costs_a_lone_segment_that_batch_only(tmp_path: P
     assert found.topics.keys() == whole.topics.keys()
 
 
-def test_what_contradicts_the_records_before_a_gap_ends_the_state(tmp_path: Path) -> None:
+def test_records_that_contradict_those_before_a_gap_end_the_state(tmp_path: Path) -> None:
     directory, segment = first_log(tmp_path)
     headers = scan(segment.read_bytes())
-    # The registrations of the brokers go, and what follows speaks of them.
+    # Remove the registrations of brokers that later records refer to.
     overwrite(segment, int(headers.positions[2]), b"?" * 3000)
     found = kraft.open_metadata(directory, salvage=True)
     assert found.source is not None
@@ -298,7 +298,7 @@ def test_what_contradicts_the_records_before_a_gap_ends_the_state(tmp_path: Path
     assert [record.offset for record in found.records()][-1] == 2621
 
 
-def test_records_behind_a_gap_are_not_salvaged_unless_a_snapshot_covers_it(tmp_path: Path) -> None:
+def test_records_after_a_gap_are_salvaged_only_if_a_snapshot_covers_it(tmp_path: Path) -> None:
     directory = log_dir(tmp_path, "kafka-4.3/broker-1")
     (segment,) = (directory / METADATA_LOG).glob("*.log")
     headers = scan(segment.read_bytes())
@@ -316,7 +316,7 @@ def test_records_behind_a_gap_are_not_salvaged_unless_a_snapshot_covers_it(tmp_p
     overwrite(snapshots_of(directory)[-1], 700, b"????")
     done = salvage(directory, tmp_path / "not-covered")
     assert (done.log_start_offset, done.end_offset) == (0, offset)
-    assert any("behind a gap" in each for each in done.left_out)
+    assert any("after a gap" in each for each in done.left_out)
 
 
 def test_a_snapshot_beyond_a_lost_log_is_salvaged_alone(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_directory_that_was_only_formatted_is_salvaged(tmp_path: Path) -> None
     ]
 
 
-def test_a_lost_meta_properties_is_made_anew_with_the_directory_that_votes(tmp_path: Path) -> None:
+def test_a_lost_meta_properties_is_rewritten_with_the_voters_directory_id(tmp_path: Path) -> None:
     directory = log_dir(tmp_path, "kafka-4.3/controller-101")
     before = MetadataDirectory.find(directory).meta_properties
     assert before is not None
@@ -353,9 +353,9 @@ def test_a_lost_meta_properties_is_made_anew_with_the_directory_that_votes(tmp_p
         salvage(directory, tmp_path / "half", node_id=101)
 
 
-def test_nothing_sound_and_a_target_that_is_taken_are_refused(tmp_path: Path) -> None:
+def test_a_source_without_sound_parts_and_an_existing_target_are_rejected(tmp_path: Path) -> None:
     directory = log_dir(tmp_path, "kafka-4.3/controller-103")
-    with pytest.raises(InvalidRequestError, match="exists already"):
+    with pytest.raises(InvalidRequestError, match="already exists"):
         salvage(directory, directory)
     for path in snapshots_of(directory):
         path.write_bytes(b"?")
@@ -364,7 +364,7 @@ def test_nothing_sound_and_a_target_that_is_taken_are_refused(tmp_path: Path) ->
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kafka-4.3"]
 
 
-def test_a_snapshot_behind_the_end_of_the_log_makes_the_newest_state(tmp_path: Path) -> None:
+def test_a_snapshot_beyond_the_end_of_the_log_is_the_newest_state(tmp_path: Path) -> None:
     directory = log_dir(tmp_path, "kafka-3.9/broker-1")
     (segment,) = (directory / METADATA_LOG).glob("*.log")
     headers = scan(segment.read_bytes())
@@ -381,7 +381,7 @@ def test_a_snapshot_behind_the_end_of_the_log_makes_the_newest_state(tmp_path: P
         found.at(end + 1)
 
 
-def test_what_is_salvaged_from_has_the_same_bytes_afterwards(tmp_path: Path) -> None:
+def test_salvaging_does_not_change_the_source(tmp_path: Path) -> None:
     directory = log_dir(tmp_path, "kafka-4.3/controller-101")
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     salvage(directory, tmp_path / "new")

@@ -1,4 +1,4 @@
-"""``kraft.verify``: real directories are sound; each file that is made to lie is named."""
+"""``kraft.verify``: real directories are sound; each contradicting file is named."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import kraft
-from kraft._core.batch import assign_offsets, scan
-from kraft._core.log import Log
+from kraft._core.bytes.batch import assign_offsets, scan
+from kraft._core.log.log import Log
 from kraft.errors import StorageError
 from kraft.metadata.directory import METADATA_LOG
 from kraft.metadata.facade import Metadata
-from kraft.metadata.findings import Finding, Severity
-from kraft.metadata.known_contradictions import KEPT_TRANSACTION
-from kraft.metadata.verification import MOST_TOLD, verify, work_of
+from kraft.metadata.known_kafka_faults import KEPT_TRANSACTION
+from kraft.metadata.verification import MOST_LISTED, verify, work_of
+from kraft.metadata.verification_findings import Severity, VerificationFinding
 from kraft.records import (
     AbortTransaction,
     BeginTransaction,
@@ -47,7 +47,7 @@ LEVEL = FeatureLevel("metadata.version", 21)
 
 
 @pytest.mark.parametrize("nodes", QUORUMS, ids=lambda nodes: nodes[0])
-def test_what_kafka_wrote_is_sound(nodes: tuple[str, ...]) -> None:
+def test_kafkas_directories_are_sound(nodes: tuple[str, ...]) -> None:
     told: list[int] = []
     paths = [DATA / node for node in nodes]
     found = verify(paths, advance=told.append)
@@ -60,13 +60,13 @@ def test_what_kafka_wrote_is_sound(nodes: tuple[str, ...]) -> None:
 
 def test_every_snapshot_but_the_first_of_a_shortened_log_is_replayed() -> None:
     (whole, shortened) = verify([CONTROLLER, DATA / "kafka-4.3" / "controller-103"]).directories
-    # That of offset 0 names the first voters, and is where the replay begins.
+    # The snapshot at offset 0 has the first voters; the replay begins with it.
     assert (whole.snapshots, whole.snapshot_count) == (2, 3)
     assert (shortened.snapshots, shortened.snapshot_count) == (1, 2)
 
 
 def test_a_path_without_metadata_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="holds no metadata log"):
+    with pytest.raises(StorageError, match="has no metadata log"):
         kraft.verify(tmp_path)
 
 
@@ -75,7 +75,9 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(CONTROLLER, tmp_path / "101"))
 
 
-def only(directory: Path | list[Path], severity: Severity = Severity.CONTRADICTION) -> Finding:
+def only(
+    directory: Path | list[Path], severity: Severity = Severity.CONTRADICTION
+) -> VerificationFinding:
     (finding,) = verify(directory).findings
     assert finding.severity is severity
     return finding
@@ -88,7 +90,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 
 def batch_end(directory: Path, offset: int) -> int:
-    """Where the batch that holds an offset ends."""
+    """The end of the batch that holds an offset."""
     with Log.open(directory / METADATA_LOG, read_only=True) as log:
         return next(log.batches(offset)).last_offset + 1
 
@@ -97,7 +99,7 @@ def batch_end(directory: Path, offset: int) -> int:
 
 
 def written(directory: Path, *logged: Record) -> Metadata:
-    """A directory whose log holds these records, a batch each."""
+    """A directory whose log has these records, one batch each."""
     with Log.open(directory / METADATA_LOG) as log:
         for record in logged:
             log.append(encode_records([record], base_offset=log.log_end_offset))
@@ -105,14 +107,14 @@ def written(directory: Path, *logged: Record) -> Metadata:
 
 
 def with_snapshot(directory: Path, *said: Record) -> None:
-    """Puts a snapshot beside the log that says what another log of the same length would."""
+    """Add a snapshot made from another log of the same length."""
     other = written(directory.with_name("other"), *said)
     shutil.copy(
         other.write_snapshot(directory.with_name("s"), columns=False), directory / METADATA_LOG
     )
 
 
-def test_settings_that_kafka_keeps_of_a_topic_deleted_in_the_same_load_are_known(
+def test_configs_that_kafka_keeps_of_a_deleted_topic_are_known(
     tmp_path: Path,
 ) -> None:
     logged = (
@@ -133,7 +135,7 @@ def test_settings_that_kafka_keeps_of_a_topic_deleted_in_the_same_load_are_known
     assert verify(tmp_path / "node").is_sound
 
 
-def test_what_kafka_keeps_of_an_aborted_transaction_is_known(tmp_path: Path) -> None:
+def test_records_that_kafka_keeps_of_an_aborted_transaction_are_known(tmp_path: Path) -> None:
     setting = Config(2, "orders", "retention.ms", "1")
     aborted = (BeginTransaction(), Topic("orders", ORDERS), setting, AbortTransaction(), NoOp())
     written(tmp_path / "node", LEVEL, *aborted)
@@ -162,11 +164,11 @@ def test_a_migration_state_that_kafka_4_dropped_is_known(tmp_path: Path) -> None
 
 
 def test_differences_beyond_the_first_are_counted(tmp_path: Path) -> None:
-    settings = [Config(4, "", f"name-{number}", "1") for number in range(MOST_TOLD + 5)]
+    settings = [Config(4, "", f"name-{number}", "1") for number in range(MOST_LISTED + 5)]
     written(tmp_path / "node", LEVEL, *(NoOp() for _ in settings))
     with_snapshot(tmp_path / "node", LEVEL, *settings)
     found = verify(tmp_path / "node").findings
-    assert len(found) == MOST_TOLD + 1
+    assert len(found) == MOST_LISTED + 1
     assert found[-1].message == "and 5 more differences from the replayed log"
 
 
@@ -257,7 +259,7 @@ def test_every_entry_of_a_time_index_is_checked(copy: Path, entry: int, field: i
     assert only(copy).path == path
 
 
-def test_zeros_that_kafka_preallocates_are_no_entries(copy: Path) -> None:
+def test_zeros_that_kafka_preallocates_are_ignored(copy: Path) -> None:
     for path in (copy / METADATA_LOG).glob("*index"):
         path.write_bytes(path.read_bytes() + bytes(10 << 20))
     assert verify(copy).findings == []
@@ -265,7 +267,7 @@ def test_zeros_that_kafka_preallocates_are_no_entries(copy: Path) -> None:
     assert only(copy).path == path
 
 
-def test_missing_and_left_over_indexes_are_notes(copy: Path) -> None:
+def test_missing_and_superfluous_indexes_are_notes(copy: Path) -> None:
     directory = copy / METADATA_LOG
     (directory / f"{0:020d}.index").rename(directory / f"{7:020d}.index")
     (directory / "leader-epoch-checkpoint").unlink()
@@ -300,7 +302,7 @@ def test_leader_epochs_are_those_of_the_log(copy: Path, text: bytes, message: st
         ("00000000000000000514.snapshot", b"?" * 10, "producer snapshot"),
     ],
 )
-def test_small_files_are_read(copy: Path, name: str, content: bytes, message: str) -> None:
+def test_small_files_are_checked(copy: Path, name: str, content: bytes, message: str) -> None:
     path = copy / METADATA_LOG / name if name != "meta.properties" else copy / name
     path.write_bytes(content)
     finding = only(copy)
@@ -313,7 +315,7 @@ def test_an_election_state_that_is_older_than_the_log_is_found(copy: Path) -> No
     text = path.read_text()
     assert '"leaderEpoch":2' in text
     path.write_text(text.replace('"leaderEpoch":2', '"leaderEpoch":1'))
-    assert "remembers epoch 1" in only(copy).message
+    assert "stores epoch 1, but the log has records of epoch 2" in only(copy).message
 
 
 def test_columns_of_another_state_are_found(copy: Path) -> None:
@@ -337,7 +339,7 @@ def other_node(copy: Path) -> Path:
 
 def test_different_batches_of_one_epoch_are_a_contradiction(copy: Path) -> None:
     other = other_node(copy)
-    # A record's timestamp and the CRC that goes with it.
+    # A record's timestamp, and the CRC to match.
     segment = other / METADATA_LOG / f"{0:020d}.log"
     content = bytearray(segment.read_bytes())
     headers = scan(content)
@@ -367,13 +369,15 @@ def test_records_of_another_epoch_at_the_end_may_be_uncommitted(copy: Path) -> N
     quorum_state.write_text(quorum_state.read_text().replace('"leaderEpoch":2', '"leaderEpoch":3'))
     found = verify([copy, other])
     assert found.is_sound
-    assert [each.offset for each in found.findings if "never committed" in each.message] == [offset]
-    # A snapshot behind them says that they were committed.
+    assert [
+        each.offset for each in found.findings if "one node has uncommitted records" in each.message
+    ] == [offset]
+    # A later snapshot shows that they were committed.
     written = kraft.open_metadata(other).write_snapshot(other / METADATA_LOG, columns=False)
     assert written.exists()
     found = verify([copy, other])
     assert not found.is_sound
-    assert any("they were committed" in each.message for each in found.findings)
+    assert any("this offset was committed" in each.message for each in found.findings)
 
 
 def test_a_gap_in_one_log_does_not_hide_the_rest(copy: Path) -> None:
@@ -388,15 +392,15 @@ def test_a_gap_in_one_log_does_not_hide_the_rest(copy: Path) -> None:
 def test_directories_of_two_clusters_or_of_one_node_are_found(copy: Path) -> None:
     twin = Path(shutil.copytree(copy, copy.with_name("twin")))
     messages = [each.message for each in verify([copy, twin]).findings]
-    assert messages[0] == "has the node id 101 of another directory"
-    assert messages[1].startswith("has the directory id ")
+    assert messages[0] == "has the same node id as another directory: 101"
+    assert messages[1].startswith("has the same directory id as another directory: ")
     other = other_node(copy)
     path = other / "meta.properties"
     text = path.read_text()
     cluster = next(line for line in text.splitlines() if line.startswith("cluster.id="))
     path.write_text(text.replace(cluster, "cluster.id=another"))
     finding = only([copy, other])
-    assert finding.message.endswith("the other of another")
+    assert finding.message.endswith("the other node has another")
 
 
 def test_snapshots_of_one_name_that_differ_are_found(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""A node in any role, driven by hand: what the tests of the state machine have in common.
+"""Nodes in any role, driven by hand, for the tests of the raft state machine.
 
-Node 1 of the voters 1, 2, 3 unless said otherwise. Its disk does at once what it is asked to,
+By default a node is voter 1 of the voters 1, 2, 3. Its disk performs and syncs writes at once,
 except while ``is_disk_stalled``.
 """
 
@@ -9,24 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kraft._core.batch import BatchBuilder
-from kraft.raft.config import RaftConfig
+from kraft._core.bytes.batch import BatchBuilder
+from kraft.raft.candidate import EpochElection, NomineeState
+from kraft.raft.config import RaftSettings
 from kraft.raft.election_state import ElectionState
-from kraft.raft.log_view import LogView
-from kraft.raft.messages import (
-    FetchRequest,
-    FetchResponse,
-    OffsetAndEpoch,
-    Request,
-    Response,
-    VoteRequest,
-    VoteResponse,
-)
-from kraft.raft.node import Node
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     Append,
     Event,
-    Ready,
+    RaftReady,
     RequestReceived,
     ResponseReceived,
     Role,
@@ -35,12 +25,24 @@ from kraft.raft.ready import (
     Write,
     Written,
 )
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.leader import LeaderState
+from kraft.raft.log_view import LogView
+from kraft.raft.node import Node
+from kraft.raft.rpc import (
+    FetchRequest,
+    FetchResponse,
+    OffsetAndEpoch,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid
 
 LISTENER = "CONTROLLER"
 EPOCH = 3
-#: Epoch and end offset of what the node's log holds: 4 records of epoch 1, then 2 of epoch 2.
+#: Epochs and end offsets of the node's log: 4 records of epoch 1, then 2 of epoch 2.
 LOG = ((1, 4), (2, 6))
 
 
@@ -56,8 +58,8 @@ def endpoint(id: int) -> Endpoint:
     return Endpoint(LISTENER, f"host{id}", 9000 + id)
 
 
-def voter(id: int) -> Voter:
-    return Voter(key(id), (endpoint(id),), VersionRange(0, 1))
+def voter(id: int) -> VoterNode:
+    return VoterNode(key(id), (endpoint(id),), KRaftVersionRange(0, 1))
 
 
 def dynamic(*ids: int) -> VoterSet:
@@ -65,7 +67,7 @@ def dynamic(*ids: int) -> VoterSet:
 
 
 def static(*ids: int) -> VoterSet:
-    return VoterSet(Voter(ReplicaKey(id), (endpoint(id),)) for id in ids)
+    return VoterSet(VoterNode(ReplicaKey(id), (endpoint(id),)) for id in ids)
 
 
 def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
@@ -76,7 +78,7 @@ def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
 
 
 class Driver:
-    """A node with its time and disk; ``sent``, ``written`` and ``ready`` are of the last step."""
+    """A node with its time and disk; ``sent``, ``written`` and ``ready`` are of its last step."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class Driver:
         for epoch, end_offset in log:
             view.append(view.end_offset, end_offset, epoch)
         view.durable_end_offset = view.end_offset
-        config = RaftConfig(
+        config = RaftSettings(
             node_id=id,
             directory_id=directory(id),
             cluster_id="cluster",
@@ -116,13 +118,13 @@ class Driver:
         self.is_disk_stalled = False
         self.sent: list[Any] = []
         self.written: list[Write] = []
-        self.ready = Ready()
+        self.ready = RaftReady()
         self._reply_to = 0
 
     # -- steps
 
     def step(self, event: Event = None) -> Driver:
-        """One step, and the sync of what it writes."""
+        """Perform one step and sync its writes."""
         self.ready = self.node.step(event, self.now_ms)
         self.sent, self.written = list(self.ready.to_send), list(self.ready.to_write)
         if self.written and not self.is_disk_stalled:
@@ -142,7 +144,7 @@ class Driver:
         return self.step()
 
     def ask(self, request: Request) -> Any:
-        """The answer to a request; None while there is none."""
+        """Send a request; return the response, or None if it has to wait."""
         self._reply_to += 1
         self.step(RequestReceived(request, self._reply_to))
         return self.answer(self._reply_to)
@@ -161,7 +163,7 @@ class Driver:
     def reply(self, send: SendRequest, response: Response) -> Driver:
         return self.step(ResponseReceived(send.correlation, response))
 
-    # -- what was sent
+    # -- sent messages
 
     def requests(self, kind: type | None = None) -> list[SendRequest]:
         return [
@@ -171,7 +173,7 @@ class Driver:
         ]
 
     def answer_votes(self, is_granted: bool = True, only: int | None = None) -> Driver:
-        """Who was asked for a vote just now answers."""
+        """Respond to the vote requests of the last step."""
         for send in self.requests(VoteRequest):
             if only is None or send.destination == only:
                 assert isinstance(send.request, VoteRequest)
@@ -227,6 +229,18 @@ def follower(epoch: int = EPOCH, *, has_fetched: bool = False, of: int = 2, **gi
     return driver
 
 
+def leader_state(driver: Driver) -> LeaderState:
+    state = driver.node.role_state
+    assert isinstance(state, LeaderState)
+    return state
+
+
+def election_of(driver: Driver) -> EpochElection:
+    state = driver.node.role_state
+    assert isinstance(state, NomineeState)
+    return state.election
+
+
 def resigned(epoch: int = EPOCH, **given: Any) -> Driver:
     driver = Driver(ElectionState(epoch, given.get("id", 1), given.pop("voted", None)), **given)
     driver.step()
@@ -247,7 +261,7 @@ MAKERS = {
 def fetched_by(
     driver: Driver, id: int, offset: int | None = None, *, max_wait_ms: int = 0, name: int = 0
 ) -> Any:
-    """Another replica fetches, up to the log's end unless told otherwise; the answer."""
+    """Fetch as another replica, by default from the end of the log; return the response."""
     log = driver.node.log
     offset = log.end_offset if offset is None else offset
     last_epoch = log.epochs.epoch_at(offset - 1) if offset else 0

@@ -1,9 +1,9 @@
-"""Records on their way into a leader's log: which share a batch, and when they go."""
+"""The accumulator: which records share a batch, and when they are drained."""
 
 import pytest
 
-from kraft._core.batch import ATTRIBUTE_CONTROL, scan
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch import ATTRIBUTE_CONTROL, scan
+from kraft._core.bytes.batch_records import iterate
 from kraft.errors import CorruptRecordError, RecordTooLargeError
 from kraft.raft.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, Accumulator
 from kraft.records import control
@@ -17,7 +17,7 @@ def accumulator(linger_ms: int = 25, max_batch_size: int = 1000) -> Accumulator:
 
 
 def drained(collected: Accumulator) -> list[tuple[int, int, list[bytes | None]]]:
-    """Base offset, end offset and values of each batch; epochs and CRCs are checked on the way."""
+    """Return base offset, end offset and values of each batch; check epochs and CRCs."""
     found = []
     for base_offset, end_offset, batches in collected.drain():
         for one in iterate(batches):
@@ -27,7 +27,7 @@ def drained(collected: Accumulator) -> list[tuple[int, int, list[bytes | None]]]
     return found
 
 
-def test_appends_share_a_batch_until_the_linger_is_over() -> None:
+def test_appends_share_a_batch_until_the_linger_time_ends() -> None:
     collected = accumulator()
     assert collected.append_values((b"a", b"b"), 100) == 11
     assert collected.append_values((b"c",), 110) == 12
@@ -39,7 +39,7 @@ def test_appends_share_a_batch_until_the_linger_is_over() -> None:
     assert drained(collected) == [(13, 14, [b"d"])]
 
 
-def test_what_does_not_fit_closes_the_batch_which_then_goes_at_once() -> None:
+def test_records_that_do_not_fit_close_the_batch_and_drain_it_at_once() -> None:
     collected = accumulator(max_batch_size=200)
     collected.append_values((b"x" * 80,), 100)
     collected.append_values((b"y" * 80,), 105)
@@ -48,7 +48,7 @@ def test_what_does_not_fit_closes_the_batch_which_then_goes_at_once() -> None:
 
 
 def test_records_of_one_append_are_never_split() -> None:
-    """Nor is a part of them taken: who does not fit gets nothing written (Kafka's accumulator)."""
+    """Nor is a part of an append accepted, as in Kafka's accumulator."""
     collected = accumulator(max_batch_size=200)
     fits = 200 - BATCH_OVERHEAD - 2 * RECORD_OVERHEAD
     assert collected.append_values((b"x" * fits, b""), 100) == 11
@@ -58,7 +58,7 @@ def test_records_of_one_append_are_never_split() -> None:
     assert len(drained(collected)) == 1
 
 
-def test_finished_batches_pass_through_stamped() -> None:
+def test_finished_batches_get_their_offsets_and_epoch() -> None:
     collected = accumulator()
     collected.append_values((b"a",), 100)
     batches = bytearray(batch(0, -1, b"b", b"c") + batch(2, -1, b"d"))
@@ -71,7 +71,7 @@ def test_finished_batches_pass_through_stamped() -> None:
     assert collected.append_values((b"e",), 102) == 14
 
 
-def test_batches_that_are_none_change_nothing() -> None:
+def test_malformed_batches_change_nothing() -> None:
     collected = accumulator()
     with pytest.raises(CorruptRecordError):
         collected.append_batches(bytearray(batch(0, -1)[:-1]), 100)
@@ -79,7 +79,7 @@ def test_batches_that_are_none_change_nothing() -> None:
     assert collected.append_values((b"a",), 100) == 10
 
 
-def test_control_records_make_a_batch_of_their_own_at_once() -> None:
+def test_control_records_form_a_batch_that_is_drained_at_once() -> None:
     collected = accumulator()
     collected.append_values((b"a",), 100)
     assert collected.append_control([control.KRaftVersion(kraft_version=1)], 101) == 11
@@ -90,10 +90,10 @@ def test_control_records_make_a_batch_of_their_own_at_once() -> None:
     assert scan(data).attributes.tolist() == [0]
 
 
-def test_an_append_of_nothing_is_refused() -> None:
+def test_an_empty_append_is_rejected() -> None:
     collected = accumulator()
-    with pytest.raises(ValueError, match="no records"):
+    with pytest.raises(ValueError, match="at least one record"):
         collected.append_values((), 100)
-    with pytest.raises(ValueError, match="no records"):
+    with pytest.raises(ValueError, match="at least one record"):
         collected.append_batches(bytearray(), 100)
     assert collected.drain() == []

@@ -1,27 +1,26 @@
-"""Chunks of a snapshot that are asked for one behind the other, before the first is there."""
+"""Snapshot chunks that are requested before the chunks before them have arrived."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kraft.raft.following import MAX_CHUNKS_IN_FLIGHT
-from kraft.raft.messages import (
-    POSITION_OUT_OF_RANGE,
-    SNAPSHOT_NOT_FOUND,
-    FetchRequest,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    OffsetAndEpoch,
-    UpdateRaftVoterRequest,
-)
-from kraft.raft.ready import (
+from kraft.errors import POSITION_OUT_OF_RANGE, SNAPSHOT_NOT_FOUND
+from kraft.raft.interface import (
     DropSnapshotDownload,
     InstallSnapshot,
     RequestFailed,
     SendRequest,
     StoreSnapshotChunk,
 )
-from kraft.raft.voters import VersionRange, Voter, VoterSet
+from kraft.raft.rpc import (
+    FetchRequest,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    OffsetAndEpoch,
+    UpdateRaftVoterRequest,
+)
+from kraft.raft.snapshot_download import MAX_CHUNKS_IN_FLIGHT
+from kraft.raft.voters import KRaftVersionRange, VoterNode, VoterSet
 from tests.unit.raft.nodes import EPOCH, Driver, answer, dynamic, fetched, follower, voter
 
 SNAPSHOT = OffsetAndEpoch(20, 2)
@@ -35,7 +34,7 @@ def downloading(**given: Any) -> Driver:
 
 
 def give(node: Driver, send: SendRequest, length: int = 10, **given: Any) -> Driver:
-    """The leader's answer to a request for a chunk."""
+    """Return the leader's response to a request for a chunk."""
     request = send.request
     assert isinstance(request, FetchSnapshotRequest)
     data = bytes(min(length, SIZE - request.position))
@@ -54,14 +53,14 @@ def positions(sends: list[SendRequest]) -> list[int]:
 
 
 def under_way(**given: Any) -> tuple[Driver, list[SendRequest]]:
-    """A download whose first chunk is there, and the requests behind it."""
+    """Return a node whose first chunk has arrived, and its next requests."""
     node = downloading(**given)
     (first,) = chunks(node)
     give(node, first)
     return node, chunks(node)
 
 
-def test_the_first_chunk_tells_the_size_and_the_others_follow_each_other() -> None:
+def test_after_the_first_chunk_several_are_requested_at_once() -> None:
     node, sent = under_way()
     assert positions(sent) == [10, 20, 30]
     assert len(sent) == MAX_CHUNKS_IN_FLIGHT
@@ -76,7 +75,7 @@ def test_the_first_chunk_tells_the_size_and_the_others_follow_each_other() -> No
     assert node.written[-1] == InstallSnapshot(SNAPSHOT)
 
 
-def test_a_leader_that_gives_less_is_asked_again_from_where_it_ended() -> None:
+def test_a_short_chunk_is_continued_from_its_end() -> None:
     node, sent = under_way()
     give(node, sent[0], 4)
     assert chunks(node) == [], "what is on its way begins too late"
@@ -87,7 +86,7 @@ def test_a_leader_that_gives_less_is_asked_again_from_where_it_ended() -> None:
     assert positions(chunks(node)) == [14, 18, 22], "in steps of what it gives now"
 
 
-def test_answers_in_another_order_are_asked_for_again() -> None:
+def test_chunks_out_of_order_are_requested_again() -> None:
     node, (first, second, third) = under_way()
     give(node, second)
     assert node.written == []
@@ -100,26 +99,26 @@ def test_answers_in_another_order_are_asked_for_again() -> None:
     assert positions(chunks(node)) == [20, 30, 40]
 
 
-def test_an_answer_that_comes_twice_is_passed_over() -> None:
+def test_a_duplicated_chunk_is_ignored() -> None:
     node, (first, *_) = under_way()
     give(node, first)
     give(node, first)
     assert node.written == []
 
 
-def test_the_others_are_not_waited_for_when_the_connection_is_lost() -> None:
+def test_no_chunk_is_awaited_after_the_connection_is_lost() -> None:
     node, sent = under_way()
     for send in sent:
         node.step(RequestFailed(send.correlation))
         assert chunks(node) == []
-    # A server that may know a newer leader is asked meanwhile.
+    # Meanwhile it asks a server that may know a newer leader.
     (other,) = node.requests(FetchRequest)
     node.wait(node.config.retry_backoff_ms)
     assert positions(chunks(node)) == [10, 20, 30]
     assert other.destination != sent[0].destination
 
 
-def test_a_snapshot_that_is_gone_is_dropped_once_and_a_fetch_waits_for_the_other_answers() -> None:
+def test_a_deleted_snapshot_is_dropped_once_and_the_fetch_waits_for_the_other_chunks() -> None:
     node, sent = under_way()
     give(node, sent[0], 0, error=SNAPSHOT_NOT_FOUND)
     assert node.written == [DropSnapshotDownload(SNAPSHOT)]
@@ -131,7 +130,7 @@ def test_a_snapshot_that_is_gone_is_dropped_once_and_a_fetch_waits_for_the_other
     assert len(node.requests(FetchRequest)) == 1
 
 
-def test_on_a_slow_connection_each_answer_gives_the_next_its_whole_time() -> None:
+def test_each_chunk_restarts_the_timeout_of_the_next() -> None:
     node, sent = under_way(fetch_timeout_ms=60_000)
     most = node.config.request_timeout_ms
     for _ in range(4):
@@ -142,7 +141,7 @@ def test_on_a_slow_connection_each_answer_gives_the_next_its_whole_time() -> Non
         sent += chunks(node)
 
 
-def test_a_leader_that_falls_silent_is_sought_elsewhere_once_nothing_is_in_flight() -> None:
+def test_bootstrap_servers_are_asked_once_no_chunk_of_a_silent_leader_is_in_flight() -> None:
     node, sent = under_way(fetch_timeout_ms=60_000)
     node.wait(node.config.request_timeout_ms)
     (elsewhere,) = node.requests()
@@ -150,8 +149,8 @@ def test_a_leader_that_falls_silent_is_sought_elsewhere_once_nothing_is_in_fligh
     assert elsewhere.destination != sent[0].destination
 
 
-def test_what_a_voter_has_to_tell_goes_between_the_chunks() -> None:
-    old = Voter(voter(1).key, voter(1).endpoints, VersionRange(0, 0))
+def test_a_voter_sends_its_update_between_the_chunks() -> None:
+    old = VoterNode(voter(1).key, voter(1).endpoints, KRaftVersionRange(0, 0))
     voters = VoterSet([old, *dynamic(2, 3)])
     node, sent = under_way(voters=voters, kraft_version=1, fetch_timeout_ms=1500)
     node.now_ms += 1499

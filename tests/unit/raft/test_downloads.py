@@ -1,18 +1,10 @@
-"""A follower that takes its leader's snapshot: in chunks, whole or not at all, sound or refused."""
+"""A follower that downloads its leader's snapshot in chunks, and installs it unless damaged."""
 
 from typing import Any
 
 import pytest
 
-from kraft.raft.following import MAX_DOWNLOAD_AHEAD
-from kraft.raft.messages import (
-    BeginQuorumEpochRequest,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    OffsetAndEpoch,
-    VoteRequest,
-)
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     DropSnapshotDownload,
     InstallSnapshot,
     Role,
@@ -21,6 +13,14 @@ from kraft.raft.ready import (
     SnapshotStored,
     StoreSnapshotChunk,
 )
+from kraft.raft.rpc import (
+    BeginQuorumEpochRequest,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    OffsetAndEpoch,
+    VoteRequest,
+)
+from kraft.raft.snapshot_download import MAX_DOWNLOAD_AHEAD
 from tests.unit.raft.nodes import (
     EPOCH,
     Driver,
@@ -54,7 +54,7 @@ def chunk_request(node: Driver) -> SendRequest:
     return send
 
 
-def test_a_snapshot_comes_in_chunks_and_takes_the_place_of_the_log() -> None:
+def test_a_snapshot_is_downloaded_in_chunks_and_replaces_the_log() -> None:
     node = downloading(voters=dynamic(1, 2, 3), kraft_version=1)
     request = chunk_request(node).request
     assert request == FetchSnapshotRequest("cluster", key(1), EPOCH, SNAPSHOT, 0)
@@ -74,12 +74,12 @@ def test_a_snapshot_comes_in_chunks_and_takes_the_place_of_the_log() -> None:
     assert (fetch_of(node).request.offset, fetch_of(node).request.last_fetched_epoch) == (20, 2)
 
 
-def test_a_chunk_is_as_large_as_its_own_setting_says() -> None:
+def test_the_chunk_size_has_its_own_setting() -> None:
     node = downloading(fetch_max_bytes=10, fetch_snapshot_max_bytes=70)
     assert chunk_request(node).request.max_bytes == 70  # type: ignore[union-attr]
 
 
-def test_chunks_are_asked_for_ahead_of_a_slow_disk_but_not_without_end() -> None:
+def test_a_bounded_number_of_chunks_is_requested_ahead_of_a_slow_disk() -> None:
     node = downloading(fetch_snapshot_max_bytes=MAX_DOWNLOAD_AHEAD // 3)
     node.is_disk_stalled = True
     node.reply(chunk_request(node), chunk(0, b"1"))
@@ -131,7 +131,7 @@ def installing() -> Driver:
 
 
 def refused(node: Driver) -> float:
-    """The snapshot that the leader gives is refused; how long it is left alone then, in ms."""
+    """Report the downloaded snapshot as damaged; return the delay before the next request in ms."""
     at_ms = node.now_ms
     node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
     assert node.node.download is None
@@ -142,7 +142,7 @@ def refused(node: Driver) -> float:
     return node.now_ms - at_ms
 
 
-def test_a_rotten_snapshot_is_asked_for_again_later_each_time() -> None:
+def test_a_damaged_snapshot_is_requested_again_with_growing_delay() -> None:
     node = installing()
     delays = []
     for _ in range(9):
@@ -153,7 +153,7 @@ def test_a_rotten_snapshot_is_asked_for_again_later_each_time() -> None:
         node.reply(chunk_request(node), chunk(0, b"1234567890"))
     assert delays == [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
     assert node.node.log.end_offset == 6, "what it had it has still"
-    # The sound one that comes then is taken, and the next rotten one is no old story.
+    # After a valid snapshot the delay of the next damaged one is short again.
     node.step(SnapshotStored(SNAPSHOT, 10, is_installed=True))
     assert node.node.log.end_offset == 20
     later = OffsetAndEpoch(30, 2)
@@ -163,14 +163,14 @@ def test_a_rotten_snapshot_is_asked_for_again_later_each_time() -> None:
     assert node.ready.wake_at_ms == node.now_ms + 20
 
 
-def test_a_disk_that_was_long_at_a_rotten_snapshot_costs_no_election() -> None:
+def test_a_slow_check_of_a_damaged_snapshot_causes_no_election() -> None:
     node = installing()
     node.now_ms += 5000
     assert refused(node) == 20
     assert node.role is Role.FOLLOWER
 
 
-def test_another_leaders_snapshot_is_fetched_whatever_the_one_before_gave() -> None:
+def test_the_next_leaders_snapshot_is_fetched_without_delay() -> None:
     node = installing()
     node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
     assert node.requests() == []
@@ -178,7 +178,7 @@ def test_another_leaders_snapshot_is_fetched_whatever_the_one_before_gave() -> N
     assert fetch_of(node).destination == 3
 
 
-def test_a_snapshot_is_refused_while_nobody_leads() -> None:
+def test_a_damaged_snapshot_is_reported_while_nobody_leads() -> None:
     node = installing()
     node.ask(VoteRequest("cluster", EPOCH + 1, key(3), key(1), 2, 6))
     assert node.role is Role.UNATTACHED
@@ -188,7 +188,7 @@ def test_a_snapshot_is_refused_while_nobody_leads() -> None:
     assert node.role is Role.PROSPECTIVE
 
 
-def test_a_snapshot_that_is_gone_is_asked_for_no_more_and_the_leader_lives() -> None:
+def test_a_deleted_snapshot_is_not_requested_again_and_the_leader_counts_as_alive() -> None:
     node = downloading()
     node.now_ms += 1500
     node.reply(chunk_request(node), chunk(0, b"", error=98))
@@ -198,7 +198,7 @@ def test_a_snapshot_that_is_gone_is_asked_for_no_more_and_the_leader_lives() -> 
     assert node.role is Role.FOLLOWER
 
 
-def test_a_position_that_the_leader_does_not_have_begins_the_download_anew() -> None:
+def test_a_position_beyond_the_leaders_file_restarts_the_download() -> None:
     node = downloading()
     node.reply(chunk_request(node), chunk(0, b"12345"))
     node.reply(chunk_request(node), chunk(5, b"", error=99))
@@ -206,7 +206,7 @@ def test_a_position_that_the_leader_does_not_have_begins_the_download_anew() -> 
     assert node.node.download is None
 
 
-def test_what_is_committed_here_is_not_given_up_for_a_snapshot() -> None:
+def test_a_snapshot_does_not_replace_committed_records() -> None:
     node = follower()
     fetched(node, answer(high_watermark=6))
     fetched(node, answer(snapshot_id=OffsetAndEpoch(6, 2)))
@@ -214,7 +214,7 @@ def test_what_is_committed_here_is_not_given_up_for_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("snapshot_id", [OffsetAndEpoch(-1, 2), OffsetAndEpoch(20, -1)])
-def test_a_snapshot_id_that_is_none_begins_no_download(snapshot_id: OffsetAndEpoch) -> None:
+def test_an_invalid_snapshot_id_begins_no_download(snapshot_id: OffsetAndEpoch) -> None:
     node = follower()
     fetched(node, answer(snapshot_id=snapshot_id))
     assert node.node.download is None

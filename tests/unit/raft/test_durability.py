@@ -1,18 +1,10 @@
-"""Nothing that speaks of what is not on disk leaves a node.
+"""Messages wait until the writes that they depend on are durable.
 
-A node is stepped with a stalled disk; then the disk syncs, and what was held goes.
+The tests step a node with a stalled disk; then the disk syncs, and the held messages are sent.
 """
 
 from kraft.raft.election_state import ElectionState
-from kraft.raft.messages import (
-    BeginQuorumEpochRequest,
-    FetchRequest,
-    FetchResponse,
-    LogSlice,
-    VoteRequest,
-    VoteResponse,
-)
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     RequestReceived,
     ResponseReceived,
@@ -21,6 +13,14 @@ from kraft.raft.ready import (
     SendResponse,
     WriteElectionState,
     Written,
+)
+from kraft.raft.rpc import (
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    LogSlice,
+    VoteRequest,
+    VoteResponse,
 )
 from tests.unit.raft.nodes import (
     EPOCH,
@@ -38,7 +38,7 @@ from tests.unit.raft.nodes import (
 )
 
 
-def test_a_candidate_asks_once_its_own_vote_is_on_disk() -> None:
+def test_a_candidate_requests_votes_after_its_own_vote_is_durable() -> None:
     node = prospective()
     node.is_disk_stalled = True
     node.answer_votes(only=2)
@@ -49,7 +49,7 @@ def test_a_candidate_asks_once_its_own_vote_is_on_disk() -> None:
     assert [send.destination for send in node.requests(VoteRequest)] == [2, 3]
 
 
-def test_a_leader_announces_itself_once_its_epoch_is_on_disk() -> None:
+def test_a_leader_sends_begin_quorum_epoch_after_its_epoch_is_durable() -> None:
     node = candidate()
     node.is_disk_stalled = True
     node.answer_votes(only=2)
@@ -59,7 +59,7 @@ def test_a_leader_announces_itself_once_its_epoch_is_on_disk() -> None:
     assert [s.destination for s in node.requests(BeginQuorumEpochRequest)] == [2, 3]
 
 
-def test_a_follower_names_its_leader_once_that_is_on_disk() -> None:
+def test_a_follower_names_its_leader_after_that_is_durable() -> None:
     node = unattached()
     node.is_disk_stalled = True
     begin = BeginQuorumEpochRequest("cluster", EPOCH + 1, 2, key(1), (endpoint(2),))
@@ -70,7 +70,7 @@ def test_a_follower_names_its_leader_once_that_is_on_disk() -> None:
     assert [send.request.epoch for send in node.requests(FetchRequest)] == [EPOCH + 1]
 
 
-def test_a_follower_fetches_on_once_what_it_has_is_on_disk() -> None:
+def test_a_follower_fetches_again_after_its_records_are_durable() -> None:
     node = follower()
     (fetch,) = node.requests()
     node.is_disk_stalled = True
@@ -83,8 +83,8 @@ def test_a_follower_fetches_on_once_what_it_has_is_on_disk() -> None:
     assert node.node.log.durable_end_offset == 7
 
 
-def test_a_vote_is_refused_at_once_but_speaks_of_a_log_that_is_on_disk() -> None:
-    """A refusal tells the epoch; with nothing unwritten it need not wait."""
+def test_a_rejected_vote_needs_no_write() -> None:
+    """The response names the epoch; without an unwritten epoch it need not wait."""
     node = follower()
     node.is_disk_stalled = True
     answer = node.ask(VoteRequest("cluster", EPOCH, key(3), key(1), 0, 0))
@@ -92,17 +92,17 @@ def test_a_vote_is_refused_at_once_but_speaks_of_a_log_that_is_on_disk() -> None
 
 
 def test_a_leader_answers_fetches_while_its_own_records_are_being_written() -> None:
-    """Group commit: the next batch does not wait for the sync of the one before."""
+    """Group commit: an append does not wait for the sync of the append before."""
     node = leader()
     fetched_by(node, 2)
     node.is_disk_stalled = True
     node.append(b"a")
     answer = fetched_by(node, 2, 6)
-    assert answer.records == LogSlice(6, 7, 8 << 20), "what is synced is shown, and no more"
+    assert answer.records == LogSlice(6, 7, 8 << 20), "only durable records are sent"
     assert (node.node.log.end_offset, node.node.log.durable_end_offset) == (8, 7)
 
 
-def test_syncs_may_be_told_of_together_or_late() -> None:
+def test_several_writes_may_be_reported_at_once_or_late() -> None:
     node = Driver(voters=static(1)).step()
     node.is_disk_stalled = True
     sequences = []
@@ -117,16 +117,16 @@ def test_syncs_may_be_told_of_together_or_late() -> None:
     assert (late.committed, node.node.log.durable_end_offset) == (None, end)
 
 
-def test_writes_are_in_the_order_in_which_they_must_be_done() -> None:
-    """The epoch, then its records: a log of an epoch that quorum-state has forgotten is worse."""
+def test_a_leader_writes_its_epoch_before_its_records() -> None:
+    """A log must not contain an epoch that quorum-state has lost."""
     node = candidate()
     node.is_disk_stalled = True
     node.answer_votes(only=2)
     assert [type(write) for write in node.written] == [WriteElectionState, AppendBatches]
 
 
-def test_what_was_written_and_cut_again_does_not_count_as_durable() -> None:
-    """The sync of an append tells nothing of records that a truncation has taken back."""
+def test_truncated_records_do_not_count_as_durable() -> None:
+    """The sync of an append does not count for records that were truncated since."""
     node = follower()
     (fetch,) = node.requests()
     node.is_disk_stalled = True
@@ -141,7 +141,7 @@ def test_what_was_written_and_cut_again_does_not_count_as_durable() -> None:
     assert node.node.log.durable_end_offset == node.node.log.end_offset == 7
 
 
-def test_held_answers_go_in_the_order_in_which_they_were_given() -> None:
+def test_held_responses_keep_their_order() -> None:
     node = unattached()
     node.is_disk_stalled = True
     node.step(RequestReceived(VoteRequest("cluster", EPOCH, key(2), key(1), 2, 6), 1))
@@ -156,7 +156,7 @@ def test_held_answers_go_in_the_order_in_which_they_were_given() -> None:
     ]
 
 
-def test_a_request_that_waited_for_the_disk_is_answered_as_any_other() -> None:
+def test_a_response_to_a_held_request_is_handled() -> None:
     node = prospective()
     node.is_disk_stalled = True
     node.answer_votes(only=2)
@@ -168,8 +168,8 @@ def test_a_request_that_waited_for_the_disk_is_answered_as_any_other() -> None:
     assert node.role is Role.LEADER
 
 
-def test_a_node_restarts_with_what_it_has_said() -> None:
-    """Whatever left it before the sync that never came, the disk knows."""
+def test_a_restarted_node_remembers_what_it_has_sent() -> None:
+    """Everything that it sent before a crash is on its disk."""
     node = unattached()
     node.is_disk_stalled = True
     assert node.ask(VoteRequest("cluster", EPOCH, key(2), key(1), 2, 6)) is None

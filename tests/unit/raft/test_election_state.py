@@ -13,7 +13,7 @@ DIRECTORY = Uuid.parse("0BABAAAAAAAAAAAAAAAAAA")
 VOTERS = '"appliedOffset":0,"currentVoters":[{"voterId":1},{"voterId":2},{"voterId":3}]'
 NONE = "AAAAAAAAAAAAAAAAAAAAAA"
 
-#: What Kafka wrote for a state, by kraft.version; and what it reads back from that.
+#: Kafka's file for a state and kraft.version, and the state that it reads from it.
 WRITTEN = [
     (
         ElectionState(7),
@@ -49,21 +49,21 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("state", "version_0", "version_1"), WRITTEN)
-def test_the_bytes_are_kafkas(state: ElectionState, version_0: str, version_1: str) -> None:
+def test_the_bytes_equal_kafkas(state: ElectionState, version_0: str, version_1: str) -> None:
     assert state.to_bytes(0, {3, 1, 2}).decode() == version_0
     assert state.to_bytes(1, {3, 1, 2}).decode() == version_1
 
 
 @pytest.mark.parametrize(("state", "version_0", "version_1"), WRITTEN)
-def test_what_kafka_wrote_is_read(state: ElectionState, version_0: str, version_1: str) -> None:
+def test_files_of_kafka_are_read(state: ElectionState, version_0: str, version_1: str) -> None:
     assert ElectionState.from_bytes(version_1.encode()) == state
-    # Version 0 has no place for the directory of the vote.
+    # Version 0 has no field for the voted directory.
     voted = None if state.voted is None else ReplicaKey(state.voted.id)
     without_directory = ElectionState(state.epoch, state.leader_id, voted)
     assert ElectionState.from_bytes(version_0.encode()) == without_directory
 
 
-def test_fields_that_are_not_known_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     content = WRITTEN[0][2].replace('"data', '"more":[1],"data').encode()
     assert ElectionState.from_bytes(content) == ElectionState(7)
 
@@ -95,13 +95,13 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
         WRITTEN[2][2].replace('"votedId":3', '"votedId":-1'),
     ],
 )
-def test_what_is_no_such_file_is_refused(content: str) -> None:
+def test_malformed_files_are_rejected(content: str) -> None:
     with pytest.raises(CorruptRecordError, match="malformed quorum-state"):
         ElectionState.from_bytes(content.encode(), path="quorum-state")
 
 
-def test_every_flipped_bit_is_refused_or_read_as_another_state() -> None:
-    """Never another error: a node that cannot read its vote says so and does not start."""
+def test_every_flipped_bit_is_rejected_or_yields_another_state() -> None:
+    """No other error: a node that cannot read its vote reports that and does not start."""
     content = bytearray(WRITTEN[2][2].encode())
     for position in range(len(content)):
         for bit in range(8):

@@ -1,7 +1,7 @@
-"""Whatever a peer sends, in whatever role a node is: a right answer, or none, and the node goes on.
+"""Arbitrary messages in every role: the node answers correctly, or not at all, and goes on.
 
-What ends a process is what Kafka ends it for, too: the word that another leads an epoch that has a
-leader (not said here), and that records go that are committed.
+The same messages as in Kafka end a process: another leader of an epoch with a known leader (not
+sent here), and the truncation of committed records.
 """
 
 import random
@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from kraft._core.epoch_cache import EpochEndOffset
-from kraft.raft import messages
-from kraft.raft.messages import OffsetAndEpoch
-from kraft.raft.ready import (
+from kraft._core.log.epoch_cache import EpochEndOffset
+from kraft.raft import rpc
+from kraft.raft.interface import (
     AppendBatches,
     RequestFailed,
     RequestReceived,
@@ -23,14 +22,15 @@ from kraft.raft.ready import (
     SnapshotRefused,
     SnapshotStored,
 )
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft.raft.rpc import OffsetAndEpoch
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from tests.unit.raft.nodes import EPOCH, MAKERS, Driver, batch, dynamic, endpoint, key, static
 
 ALLOWED = re.compile(r"truncation to \d+ below")
 
 
 class Peer:
-    """Says anything, but in the form that the wire has let through."""
+    """A peer that sends arbitrary messages of valid form."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -42,7 +42,7 @@ class Peer:
         return node.node.epoch + self.one(-1, 0, 0, 0, 0, 0, 1, 2)
 
     def leader(self, node: Driver, epoch: int) -> int:
-        """No leader, or one that does not contradict what the node knows."""
+        """Return no leader, or one that does not contradict the node's knowledge."""
         known = node.node.leader_id
         if epoch <= node.node.epoch and known >= 0:
             return self.one(-1, known, known)
@@ -69,12 +69,12 @@ class Peer:
         return self.one(b"", good, good, torn, bytes(flipped), batch(0, 1))
 
     def request(self, node: Driver) -> Any:
-        m, cluster = messages, self.one("cluster", "cluster", "cluster", None, "another")
+        m, cluster = rpc, self.one("cluster", "cluster", "cluster", None, "another")
         epoch = self.epoch(node)
         leader = self.leader(node, epoch)
         offset, last_epoch = self.offset(node), self.one(-1, 0, 1, 2, EPOCH)
         size, wait = self.one(-1, 0, 10, 1 << 20), self.one(-1, 0, 500)
-        versions = VersionRange(self.one(-1, 0, 1), self.one(-1, 0, 1, 9))
+        versions = KRaftVersionRange(self.one(-1, 0, 1), self.one(-1, 0, 1, 9))
         return self.one(
             m.VoteRequest(
                 cluster, epoch, self.key(), self.key(), last_epoch, offset, self.one(True, False)
@@ -97,7 +97,7 @@ class Peer:
         )
 
     def response(self, node: Driver, request: Any) -> Any:
-        m = messages
+        m = rpc
         error = self.one(0, 0, 0, 0, 6, 7, 8, 35, 42, 74, 75, 98, 99, 104, 125, -1)
         epoch = self.epoch(node)
         about = (error, epoch, self.leader(node, epoch), self.endpoints())
@@ -129,7 +129,7 @@ class Peer:
 
 
 def play(role: Role, seed: int, steps: int) -> Driver:
-    """A node among peers that say anything; returns where it ended."""
+    """Step a node with arbitrary messages; return its final state."""
     peer = Peer(seed)
     is_dynamic = peer.one(True, False)
     node = MAKERS[role](
@@ -170,7 +170,7 @@ def play(role: Role, seed: int, steps: int) -> Driver:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_node_among_peers_that_say_anything(role: Role) -> None:
+def test_a_node_survives_arbitrary_messages(role: Role) -> None:
     ended = 0
     for seed in range(25):
         try:

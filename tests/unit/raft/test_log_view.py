@@ -1,4 +1,4 @@
-"""What a node knows of its log, beside a twin that remembers every record."""
+"""The log view of a node, compared with a twin that records every record."""
 
 import pytest
 from hypothesis import settings
@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kraft.errors import CorruptRecordError
 from kraft.raft.log_view import LogView
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.records import control
 from kraft.records.batches import encode_control_records
 from tests.reference.log_view_twin import LogViewTwin
@@ -38,7 +38,7 @@ class LogViewBesideItsTwin(RuleBasedStateMachine):
         self.twin.say_voters(offset, frozenset(ids))
 
     def floor(self) -> int:
-        """Nothing below is ever cut."""
+        """Return the lowest offset to truncate to."""
         snapshots = [offset for offset, _ in self.twin.snapshots]
         return max(self.twin.high_watermark, self.twin.start_offset, *snapshots, 0)
 
@@ -113,7 +113,7 @@ def test_a_snapshot_holds_committed_records_only() -> None:
         log.add_snapshot(OffsetAndEpoch(3, 1), 10)
 
 
-def test_the_log_starts_no_later_than_a_snapshot_that_is_there() -> None:
+def test_the_log_starts_at_or_before_a_snapshot() -> None:
     log = LogView()
     log.append(0, 5, 1)
     log.high_watermark = 5
@@ -124,16 +124,16 @@ def test_the_log_starts_no_later_than_a_snapshot_that_is_there() -> None:
     assert (log.start_offset, list(log.snapshots)) == (0, [OffsetAndEpoch(3, 1)])
 
 
-def test_what_a_snapshot_holds_is_not_cut_after_a_restart() -> None:
-    """No high watermark is known then, but the snapshot says what was committed."""
+def test_records_of_a_snapshot_are_not_truncated_after_a_restart() -> None:
+    """No high watermark is known then, but the records of a snapshot are committed."""
     log = LogView(snapshots={OffsetAndEpoch(3, 1): 10})
     log.append(0, 5, 1)
-    with pytest.raises(AssertionError, match="or what a snapshot holds, 3"):
+    with pytest.raises(AssertionError, match="or below 3, which a snapshot covers"):
         log.truncate(2)
     log.truncate(3)
 
 
-def test_kraft_version_rises_and_is_undone_with_the_log() -> None:
+def test_a_truncation_undoes_kraft_version() -> None:
     log = LogView(static_voters=static(1))
     log.append(0, 1, 1)
     records = [control.KRaftVersion(kraft_version=1), dynamic(1).to_record()]
@@ -161,7 +161,7 @@ def test_the_removal_of_a_voter_is_found_until_it_is_committed() -> None:
     assert [log.removal_offset(key) for key in others] == [None, None]
     assert log.end_before(2) == OffsetAndEpoch(2, 1)
     assert log.end_before(0) == OffsetAndEpoch(0, 0)
-    # The same voters, written again, do not hide who was removed.
+    # Another record of the same voters does not hide the removal.
     again = encode_control_records([dynamic(2, 3).to_record()], base_offset=4, epoch=5)
     log.append(4, 5, 5)
     log.replay_control_batch(again)
@@ -170,7 +170,7 @@ def test_the_removal_of_a_voter_is_found_until_it_is_committed() -> None:
     assert log.removal_offset(gone) is None
 
 
-def test_a_control_record_that_is_none_is_found_before_anything_is_taken_in() -> None:
+def test_a_malformed_control_record_is_found_before_any_is_applied() -> None:
     damaged = bytearray(encode_control_records([dynamic(1).to_record()], epoch=1))
     with pytest.raises(CorruptRecordError):
         LogView.check_control_batches([memoryview(bytes(damaged[:-4]))])

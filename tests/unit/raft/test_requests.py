@@ -1,6 +1,6 @@
-"""What each request must look like, and the error code that says what is wrong with it.
+"""The error codes of invalid requests.
 
-The order of the checks is Kafka's: the cluster, the form, the epoch, the role, a shutdown.
+The order of the checks is Kafka's: cluster, form, epoch, role, shutdown.
 """
 
 from dataclasses import replace
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kraft.raft.messages import (
+from kraft.raft.interface import Role, Shutdown, SnapshotStored
+from kraft.raft.rpc import (
     AddRaftVoterRequest,
     BeginQuorumEpochRequest,
     DescribeQuorumRequest,
@@ -22,8 +23,7 @@ from kraft.raft.messages import (
     UpdateRaftVoterRequest,
     VoteRequest,
 )
-from kraft.raft.ready import Role, Shutdown, SnapshotStored
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from tests.unit.raft.nodes import (
     EPOCH,
     MAKERS,
@@ -50,7 +50,7 @@ SNAPSHOT = OffsetAndEpoch(6, 2)
 FETCH_SNAPSHOT = FetchSnapshotRequest("cluster", key(2), EPOCH, SNAPSHOT, 0)
 ADD = AddRaftVoterRequest("cluster", 1000, key(4), (endpoint(4),))
 REMOVE = RemoveRaftVoterRequest("cluster", key(3))
-UPDATE = UpdateRaftVoterRequest("cluster", EPOCH, key(3), (endpoint(3),), VersionRange(0, 1))
+UPDATE = UpdateRaftVoterRequest("cluster", EPOCH, key(3), (endpoint(3),), KRaftVersionRange(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ UPDATE = UpdateRaftVoterRequest("cluster", EPOCH, key(3), (endpoint(3),), Versio
     ids=lambda request: type(request).__name__,
 )
 @pytest.mark.parametrize("role", Role)
-def test_a_foreign_cluster_is_refused_and_changes_nothing(role: Role, request_: Any) -> None:
+def test_a_foreign_cluster_is_rejected_and_changes_nothing(role: Role, request_: Any) -> None:
     node = MAKERS[role]()
     before = node.election
     changes = {"epoch": EPOCH + 5} if hasattr(request_, "epoch") else {}
@@ -68,7 +68,7 @@ def test_a_foreign_cluster_is_refused_and_changes_nothing(role: Role, request_: 
     assert node.election == before
 
 
-def test_no_cluster_id_is_taken_for_the_right_one() -> None:
+def test_a_request_without_cluster_id_is_accepted() -> None:
     assert unattached().ask(replace(VOTE, cluster_id=None)).error == NONE
 
 
@@ -79,7 +79,7 @@ def test_no_cluster_id_is_taken_for_the_right_one() -> None:
         ({"voter": None}, NONE),
         ({"voter": ReplicaKey(1)}, NONE),
         ({"epoch": EPOCH - 1, "last_epoch": 1}, FENCED),
-        # The form is looked at first.
+        # The form is checked first.
         ({"epoch": EPOCH - 1, "last_epoch": EPOCH - 1}, INVALID_REQUEST),
         ({"last_offset": -1}, INVALID_REQUEST),
         ({"last_epoch": -1}, INVALID_REQUEST),
@@ -91,7 +91,7 @@ def test_no_cluster_id_is_taken_for_the_right_one() -> None:
         ({"voter": key(1, 9)}, INVALID_VOTER_KEY),
     ],
 )
-def test_votes(changes: dict[str, Any], error: int) -> None:
+def test_the_errors_of_vote(changes: dict[str, Any], error: int) -> None:
     assert unattached().ask(replace(VOTE, **changes)).error == error
 
 
@@ -101,18 +101,20 @@ def test_votes(changes: dict[str, Any], error: int) -> None:
     [
         ({}, NONE),
         ({"epoch": EPOCH - 1}, FENCED),
-        # The epoch is looked at first.
+        # The epoch is checked first.
         ({"epoch": EPOCH - 1, "leader_id": -1}, FENCED),
         ({"leader_id": -1}, INVALID_REQUEST),
     ],
 )
-def test_what_leaders_say(request_: Any, changes: dict[str, Any], error: int) -> None:
+def test_the_errors_of_begin_and_end_quorum_epoch(
+    request_: Any, changes: dict[str, Any], error: int
+) -> None:
     answer = unattached().ask(replace(request_, **changes))
     assert answer.error == error
     assert answer.epoch == EPOCH
 
 
-def test_a_leader_is_followed_though_it_takes_this_node_for_another() -> None:
+def test_a_leader_is_followed_although_its_voter_key_is_wrong() -> None:
     for voter in (key(2), key(1, 9)):
         node = unattached()
         assert node.ask(replace(BEGIN, voter=voter)).error == INVALID_VOTER_KEY
@@ -120,15 +122,15 @@ def test_a_leader_is_followed_though_it_takes_this_node_for_another() -> None:
 
 
 def leading(**given: Any) -> Driver:
-    """A leader whose epoch is committed, with a snapshot of 100 bytes."""
+    """Return a leader with a committed LeaderChange and a snapshot of 100 bytes."""
     node = leader(**given)
     fetched_by(node, 2)
     return node.step(SnapshotStored(SNAPSHOT, 100))
 
 
 @pytest.mark.parametrize("request_", [FETCH, FETCH_SNAPSHOT, UPDATE], ids=["f", "s", "u"])
-def test_requests_for_a_leader_of_an_epoch(request_: Any) -> None:
-    """Fenced, unknown epoch, not the leader, on its way out: in this order."""
+def test_the_errors_of_requests_to_the_leader(request_: Any) -> None:
+    """In this order: fenced, unknown epoch, not the leader, shutting down."""
     for role in Role:
         node = MAKERS[role]()
         is_leader = role is Role.LEADER
@@ -154,12 +156,12 @@ def test_a_leader_that_shuts_down_has_resigned() -> None:
         ({"offset": -1}, INVALID_REQUEST),
         ({"last_fetched_epoch": -1}, INVALID_REQUEST),
         ({"last_fetched_epoch": EPOCH + 1}, INVALID_REQUEST),
-        # The form is looked at before the epoch.
+        # The form is checked before the epoch.
         ({"last_fetched_epoch": EPOCH + 2, "epoch": EPOCH + 1}, INVALID_REQUEST),
         ({"replica": ReplicaKey(-1)}, NONE),
     ],
 )
-def test_fetches(changes: dict[str, Any], error: int) -> None:
+def test_the_errors_of_fetch(changes: dict[str, Any], error: int) -> None:
     assert leading().ask(replace(FETCH, **changes)).error == error
 
 
@@ -174,19 +176,19 @@ def test_fetches(changes: dict[str, Any], error: int) -> None:
         ({"snapshot_id": OffsetAndEpoch(5, 2)}, SNAPSHOT_NOT_FOUND),
     ],
 )
-def test_snapshot_fetches(changes: dict[str, Any], error: int) -> None:
+def test_the_errors_of_fetch_snapshot(changes: dict[str, Any], error: int) -> None:
     assert leading().ask(replace(FETCH_SNAPSHOT, **changes)).error == error
 
 
 @pytest.mark.parametrize(("asked", "given"), [(50, 50), (1000, 70), (-1, 0)])
-def test_a_leader_gives_no_larger_chunk_than_its_own_setting_says(asked: int, given: int) -> None:
+def test_the_leaders_setting_bounds_the_chunk_size(asked: int, given: int) -> None:
     node = leading(fetch_max_bytes=10, fetch_snapshot_max_bytes=70)
     response = node.ask(replace(FETCH_SNAPSHOT, max_bytes=asked))
     assert response.data.max_size == given
 
 
-def test_the_bootstrap_snapshot_is_not_given_away() -> None:
-    """Every node formats its own (0-0)."""
+def test_the_bootstrap_snapshot_is_not_sent() -> None:
+    """Every node has its own from formatting (0-0)."""
     node = leading(voters=dynamic(1, 2, 3), kraft_version=1)
     node.node.log.snapshots[OffsetAndEpoch(0, 0)] = 10
     request = replace(FETCH_SNAPSHOT, snapshot_id=OffsetAndEpoch(0, 0))
@@ -216,22 +218,22 @@ ELSEWHERE = (Endpoint("ANOTHER", "host4", 9004),)
         (replace(REMOVE, voter=key(4)), VOTER_NOT_FOUND),
         (replace(UPDATE, voter=ReplicaKey(3)), INVALID_REQUEST),
         (replace(UPDATE, endpoints=ELSEWHERE), INVALID_REQUEST),
-        (replace(UPDATE, kraft_versions=VersionRange(-1, 1)), INVALID_REQUEST),
-        (replace(UPDATE, kraft_versions=VersionRange(1, 0)), INVALID_REQUEST),
-        (replace(UPDATE, kraft_versions=VersionRange(0, 0)), INVALID_REQUEST),
+        (replace(UPDATE, kraft_versions=KRaftVersionRange(-1, 1)), INVALID_REQUEST),
+        (replace(UPDATE, kraft_versions=KRaftVersionRange(1, 0)), INVALID_REQUEST),
+        (replace(UPDATE, kraft_versions=KRaftVersionRange(0, 0)), INVALID_REQUEST),
         (replace(UPDATE, voter=key(4)), VOTER_NOT_FOUND),
         (replace(UPDATE, voter=key(3, 7)), VOTER_NOT_FOUND),
         (UPDATE, NONE),
     ],
 )
-def test_changes_of_voters(request_: Any, error: int) -> None:
+def test_the_errors_of_voter_changes(request_: Any, error: int) -> None:
     node = leading(voters=dynamic(1, 2, 3), kraft_version=1)
     assert node.ask(request_).error == error
 
 
 @pytest.mark.parametrize("request_", [ADD, REMOVE, UPDATE], ids=["add", "remove", "update"])
-def test_what_a_change_of_voters_waits_for(request_: Request) -> None:
-    """The high watermark of this epoch, and the change before: both only want another try."""
+def test_a_voter_change_needs_the_high_watermark_and_the_last_change(request_: Request) -> None:
+    """Both errors ask the client to try again."""
     node = leader(voters=dynamic(1, 2, 3), kraft_version=1)
     assert node.ask(request_).error == TIMED_OUT
     fetched_by(node, 2)
@@ -239,14 +241,14 @@ def test_what_a_change_of_voters_waits_for(request_: Request) -> None:
     assert node.ask(request_).error == TIMED_OUT
 
 
-def test_the_last_voter_stays() -> None:
+def test_the_last_voter_cannot_be_removed() -> None:
     node = Driver(voters=dynamic(1), kraft_version=1).step()
     assert node.role is Role.LEADER
     assert node.ask(RemoveRaftVoterRequest("cluster", key(1))).error == VOTER_NOT_FOUND
 
 
 @pytest.mark.parametrize("request_", [ADD, REMOVE], ids=["add", "remove"])
-def test_static_voters_are_not_changed(request_: Request) -> None:
+def test_static_voters_cannot_be_changed(request_: Request) -> None:
     assert leading().ask(request_).error == UNSUPPORTED_VERSION
 
 
@@ -260,5 +262,5 @@ def test_static_voters_are_not_changed(request_: Request) -> None:
     ],
     ids=["add", "remove", "update", "upgrade"],
 )
-def test_who_does_not_lead_says_so_before_it_looks_further(request_: Request) -> None:
+def test_a_node_that_does_not_lead_says_so_first(request_: Request) -> None:
     assert follower().ask(request_).error == NOT_LEADER

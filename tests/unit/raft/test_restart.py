@@ -1,12 +1,11 @@
-"""What a node begins with: the first rule that fits its quorum-state and its log (Kafka's
-``QuorumState.initialize``)."""
+"""The role in which a node starts with its disk (Kafka's ``QuorumState.initialize``)."""
 
 import pytest
 
 from kraft.raft.election_state import ElectionState
+from kraft.raft.interface import Role, RoleChange, WriteElectionState
 from kraft.raft.log_view import LogView
-from kraft.raft.messages import EndQuorumEpochRequest, FetchRequest, VoteRequest
-from kraft.raft.ready import Role, RoleChange, WriteElectionState
+from kraft.raft.rpc import EndQuorumEpochRequest, FetchRequest, VoteRequest
 from kraft.raft.voters import ReplicaKey
 from tests.unit.raft.nodes import EPOCH, Driver, dynamic, key, static
 
@@ -18,16 +17,16 @@ from tests.unit.raft.nodes import EPOCH, Driver, dynamic, key, static
         (ElectionState(EPOCH, -1, key(2)), Role.UNATTACHED, -1, key(2)),
         (ElectionState(EPOCH, 2), Role.FOLLOWER, 2, None),
         (ElectionState(EPOCH, 2, key(3)), Role.FOLLOWER, 2, key(3)),
-        # A leader of whom no endpoint is known can only be waited for.
+        # A leader without a known endpoint cannot be followed.
         (ElectionState(EPOCH, 9), Role.UNATTACHED, 9, None),
         (ElectionState(EPOCH, 9, key(3)), Role.UNATTACHED, 9, key(3)),
         (ElectionState(EPOCH, 1), Role.RESIGNED, 1, None),
         (ElectionState(EPOCH, 1, key(1)), Role.RESIGNED, 1, key(1)),
         (ElectionState(EPOCH, -1, key(1)), Role.CANDIDATE, -1, key(1)),
         (ElectionState(EPOCH, -1, ReplicaKey(1)), Role.CANDIDATE, -1, ReplicaKey(1)),
-        # The id, but on another disk: that was somebody else's vote.
+        # The vote names this id with another directory: another replica.
         (ElectionState(EPOCH, -1, key(1, 7)), Role.UNATTACHED, -1, key(1, 7)),
-        # It stood, and then another led: the vote for itself decides, as in Kafka.
+        # It voted for itself, then another led: the vote decides, as in Kafka.
         (ElectionState(EPOCH, 2, key(1)), Role.CANDIDATE, -1, key(1)),
     ],
 )
@@ -39,28 +38,28 @@ def test_the_role_that_a_node_begins_in(
     assert node.log.high_watermark == -1, "that is learned"
 
 
-def test_a_log_of_a_later_epoch_counts_for_more_than_the_file() -> None:
-    """The file was lost or put back: of its vote and leader nothing holds any more."""
+def test_a_later_epoch_of_the_log_overrides_the_file() -> None:
+    """The file was lost or restored: its vote and leader are obsolete."""
     node = Driver(ElectionState(1, 1, key(1)), log=((1, 4), (5, 6)))
     assert (node.role, node.node.epoch, node.node.voted) == (Role.UNATTACHED, 5, None)
     node.step()
     assert node.written[0] == WriteElectionState(5, -1, -1, None, 0)
 
 
-def test_no_file_and_no_log() -> None:
+def test_a_start_without_file_and_log() -> None:
     node = Driver(ElectionState(), log=())
     assert (node.role, node.node.epoch) == (Role.UNATTACHED, 0)
     (send,) = node.step().requests(FetchRequest)
     assert (send.request.epoch, send.request.offset) == (0, 0)
 
 
-def test_a_candidate_asks_for_the_votes_of_its_epoch_again_without_pre_votes() -> None:
+def test_a_restarted_candidate_requests_votes_without_pre_votes() -> None:
     node = Driver(ElectionState(EPOCH, -1, key(1))).step()
     asked = [send.request for send in node.requests(VoteRequest)]
     assert [(request.epoch, request.is_pre_vote) for request in asked] == [(EPOCH, False)] * 2
 
 
-def test_a_resigned_leader_tells_the_others_and_its_own_controller_nothing_of_leading() -> None:
+def test_a_restarted_leader_resigns_and_is_not_announced() -> None:
     node = Driver(ElectionState(EPOCH, 1)).step()
     assert [send.destination for send in node.requests(EndQuorumEpochRequest)] == [2, 3]
     assert node.ready.role_change == RoleChange(Role.RESIGNED, EPOCH, -1)
@@ -73,7 +72,7 @@ def test_a_resigned_leader_tells_the_others_and_its_own_controller_nothing_of_le
         (ElectionState(EPOCH, 1, key(1)), EPOCH + 1),
         (ElectionState(EPOCH, 9), EPOCH + 1),
         (ElectionState(EPOCH, -1, key(2)), EPOCH + 1),
-        # It stood and was stopped before it could lead: the epoch is still its own to win.
+        # A candidate that was stopped before it led can still win its epoch.
         (ElectionState(EPOCH, -1, key(1)), EPOCH),
     ],
 )
@@ -83,8 +82,8 @@ def test_a_sole_voter_leads_without_waiting(election: ElectionState, epoch: int)
     assert node.node.log.high_watermark == node.node.log.end_offset, "alone it is a majority"
 
 
-def test_a_sole_voter_that_followed_leads_without_waiting() -> None:
-    """The other voters were removed while it was away."""
+def test_a_sole_voter_that_was_a_follower_leads_without_waiting() -> None:
+    """The other voters were removed while it was down."""
     node = Driver(ElectionState(EPOCH, 2), voters=static(1, 2), draw=0.0)
     assert node.role is Role.FOLLOWER
     alone = Driver(ElectionState(EPOCH, 2), voters=dynamic(1), kraft_version=1).step()
@@ -99,7 +98,7 @@ def test_a_sole_voter_that_followed_leads_without_waiting() -> None:
         ElectionState(EPOCH, 9),
     ],
 )
-def test_an_observer_waits_for_no_election(election: ElectionState) -> None:
+def test_an_observer_has_no_election_timer(election: ElectionState) -> None:
     node = Driver(election, voters=static(2, 3)).step()
     assert node.role is Role.UNATTACHED
     node.wait(100_000)
@@ -107,13 +106,13 @@ def test_an_observer_waits_for_no_election(election: ElectionState) -> None:
     assert node.node.epoch == EPOCH
 
 
-def test_a_pure_broker_never_votes_for_itself() -> None:
+def test_a_broker_never_stands_for_election() -> None:
     node = Driver(ElectionState(EPOCH), voters=static(1, 2, 3), can_vote=False).step()
     node.wait(100_000)
     assert (node.role, node.node.epoch) == (Role.UNATTACHED, EPOCH)
 
 
-def test_the_voters_are_those_of_the_log_from_the_start() -> None:
+def test_a_node_starts_with_the_voters_of_its_log() -> None:
     view = LogView(static_voters=static(1, 2, 3))
     assert view.voters == static(1, 2, 3)
     view.load_snapshot_voters(dynamic(4), 1)

@@ -1,11 +1,23 @@
-"""What the simulation found in the state machine, each as the shortest story that shows it."""
+"""Bugs of the state machine that the simulation found, each by its shortest sequence of events."""
 
 from typing import Any
 
-from kraft.raft.config import RaftConfig
+from kraft.raft.config import RaftSettings
 from kraft.raft.election_state import ElectionState
+from kraft.raft.interface import (
+    RaftReady,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+    Role,
+    SendRequest,
+    SendResponse,
+    WriteElectionState,
+    Written,
+)
 from kraft.raft.log_view import LogView
-from kraft.raft.messages import (
+from kraft.raft.node import Node
+from kraft.raft.rpc import (
     AddRaftVoterRequest,
     ApiVersionsResponse,
     FetchRequest,
@@ -16,19 +28,7 @@ from kraft.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from kraft.raft.node import Node
-from kraft.raft.ready import (
-    Ready,
-    RequestFailed,
-    RequestReceived,
-    ResponseReceived,
-    Role,
-    SendRequest,
-    SendResponse,
-    WriteElectionState,
-    Written,
-)
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid
 from kraft.records.batches import encode_control_records
 
@@ -41,17 +41,17 @@ def directory(id: int) -> Uuid:
 
 def voters(*ids: int, are_static: bool = False) -> VoterSet:
     return VoterSet(
-        Voter(
+        VoterNode(
             ReplicaKey(id, None if are_static else directory(id)),
             (Endpoint(LISTENER, f"n{id}", 9000 + id),),
-            VersionRange(0, 1),
+            KRaftVersionRange(0, 1),
         )
         for id in ids
     )
 
 
 class Story:
-    """A node whose disk does at once what it is asked to, unless told otherwise."""
+    """A node whose disk performs and syncs writes at once, unless ``is_durable`` is False."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Story:
         static: VoterSet | None = None,
         **settings: Any,
     ) -> None:
-        config = RaftConfig(
+        config = RaftSettings(
             node_id=id,
             directory_id=directory(id),
             cluster_id="c",
@@ -74,19 +74,19 @@ class Story:
         self.node = Node(config, log, election, lambda: 0.0, 0.0)
         self.sent: list[Any] = []
 
-    def step(self, event: Any = None, *, is_durable: bool = True) -> Ready:
+    def step(self, event: Any = None, *, is_durable: bool = True) -> RaftReady:
         ready = self.node.step(event, self.now)
         self.sent = list(ready.to_send)
         if ready.to_write and is_durable:
             self.sent += self.node.step(Written(ready.write_sequence), self.now).to_send
         return ready
 
-    def wait(self, ms: float) -> Ready:
+    def wait(self, ms: float) -> RaftReady:
         self.now += ms
         return self.step()
 
     def answer_votes(self) -> None:
-        """Everybody who was asked for a vote grants it."""
+        """Grant all vote requests of the last step."""
         for send in self.sent:
             if isinstance(send, SendRequest) and isinstance(send.request, VoteRequest):
                 granted = VoteResponse(0, send.request.epoch, is_granted=True)
@@ -96,8 +96,8 @@ class Story:
         return [send.request for send in self.sent if isinstance(send, SendRequest)]
 
 
-def test_a_leader_that_hears_of_a_later_epoch_speaks_of_it_once_that_is_on_disk() -> None:
-    """Whoever waits for records is told that they must look elsewhere, and in which epoch."""
+def test_a_leader_names_a_later_epoch_after_that_is_durable() -> None:
+    """Responses to waiting fetches name the new epoch."""
     both = voters(1, 2, are_static=True)
     leader = Story(1, LogView(static_voters=both), ElectionState(), both)
     leader.wait(1000)
@@ -120,8 +120,8 @@ def test_a_leader_that_hears_of_a_later_epoch_speaks_of_it_once_that_is_on_disk(
     assert all(answer.epoch == 7 for answer in answers.values())
 
 
-def test_an_observer_whose_download_was_interrupted_goes_on_with_it() -> None:
-    """A chunk is lost, the fetch timeout runs out: the leader's next good answer must count."""
+def test_an_observer_continues_an_interrupted_download() -> None:
+    """After a lost chunk and the fetch timeout, the leader's next valid response must count."""
     static = voters(1, are_static=True)
     log = LogView(static_voters=static)
     observer = Story(4, log, ElectionState(1, 1), static)
@@ -141,7 +141,7 @@ def test_an_observer_whose_download_was_interrupted_goes_on_with_it() -> None:
     assert [request.position for request in observer.requests()] == [5]
 
     observer.wait(2500)
-    for _ in range(2):  # Two servers are asked where the leader is: it was silent, and too long.
+    for _ in range(2):  # It asks two servers for the leader, which was silent for too long.
         (fetch,) = observer.sent
         assert isinstance(fetch.request, FetchRequest)
         observer.step(ResponseReceived(fetch.correlation, to_snapshot))
@@ -150,9 +150,9 @@ def test_an_observer_whose_download_was_interrupted_goes_on_with_it() -> None:
 
 
 def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None:
-    """Of two voters it alone has the record that removes it: the other's log is too short to win.
+    """It alone has the record of its removal; the log of the other voter is too short to win.
 
-    It does not count its own vote, and steps down once the removal is committed.
+    It does not count its own vote, and resigns when the removal is committed.
     """
     log = LogView()
     log.load_snapshot_voters(voters(1, 3), 1)
@@ -165,7 +165,7 @@ def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None
     assert removed.node.role is Role.RESIGNED
     removed.wait(1000)
 
-    removed.wait(1000)  # Nobody answers: it asks bootstrap servers, then the voters again.
+    removed.wait(1000)  # Without answers it asks bootstrap servers, then the voters again.
     assert removed.node.role is Role.UNATTACHED
     removed.wait(1000)
     assert removed.node.role is Role.PROSPECTIVE
@@ -182,8 +182,8 @@ def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None
     assert removed.node.role is Role.RESIGNED
 
 
-def test_a_removed_voter_does_not_stand_without_a_pre_vote() -> None:
-    """Its elections would take others into epochs that the leader of its voters never hears of."""
+def test_a_removed_voter_never_skips_the_pre_vote() -> None:
+    """Its elections would raise epochs of which the leader of its voters does not learn."""
     log = LogView()
     log.load_snapshot_voters(voters(1, 3), 1)
     log.append(0, 1, 3)
@@ -201,7 +201,7 @@ def test_a_removed_voter_does_not_stand_without_a_pre_vote() -> None:
     assert (removed.node.role, removed.node.epoch) == (Role.PROSPECTIVE, 3)
 
 
-def test_a_node_whose_removal_is_committed_does_not_stand() -> None:
+def test_a_voter_does_not_stand_after_its_removal_is_committed() -> None:
     log = LogView()
     log.load_snapshot_voters(voters(1, 3), 1)
     log.append(0, 1, 3)
@@ -213,8 +213,8 @@ def test_a_node_whose_removal_is_committed_does_not_stand() -> None:
     assert removed.node.is_electable is False
 
 
-def test_a_silent_bootstrap_server_does_not_keep_a_follower_from_its_leader() -> None:
-    """The leader refused a connection once, and the server asked instead never answers."""
+def test_a_follower_fetches_although_a_bootstrap_server_is_silent() -> None:
+    """The leader has refused a connection once, and the bootstrap server never answers."""
     static = voters(1, 2, 3, are_static=True)
     log = LogView(static_voters=static)
     follower = Story(2, log, ElectionState(1, 1), static)
@@ -233,7 +233,7 @@ def test_a_silent_bootstrap_server_does_not_keep_a_follower_from_its_leader() ->
 
 
 def test_an_observer_grants_pre_votes_once_its_leader_is_silent() -> None:
-    """It is a voter by the candidate's longer log; KIP-996 protects leaders that are there."""
+    """It is a voter by the candidate's longer log; KIP-996 protects live leaders only."""
     log = LogView()
     log.load_snapshot_voters(voters(1, 2), 1)
     observer = Story(3, log, ElectionState(1, 1))
@@ -254,8 +254,8 @@ def test_an_observer_grants_pre_votes_once_its_leader_is_silent() -> None:
     assert observer.node.role is Role.FOLLOWER
 
 
-def test_an_observer_that_wants_to_join_looks_for_a_newer_leader_first() -> None:
-    """The old one is silent; asking it again and again to be added would be all that it did."""
+def test_a_joining_observer_looks_for_a_newer_leader_first() -> None:
+    """It would otherwise send nothing but requests to join to the silent old leader."""
     log = LogView()
     log.load_snapshot_voters(voters(1, 2), 1)
     observer = Story(3, log, ElectionState(1, 2), auto_join=True)
@@ -267,8 +267,8 @@ def test_an_observer_that_wants_to_join_looks_for_a_newer_leader_first() -> None
     assert {send.destination < 0 for send in asked} == {True, False}
 
 
-def test_who_looks_for_a_newer_leader_does_not_ask_the_silent_one() -> None:
-    """A static voter is a bootstrap server under its own id: drawn again, it costs two seconds."""
+def test_the_search_for_a_newer_leader_skips_the_silent_leader() -> None:
+    """A static voter is a bootstrap server under its own id; asking it again costs two seconds."""
     static = voters(1, 2, are_static=True)
     log = LogView(static_voters=static)
     observer = Story(3, log, ElectionState(1, 1), static, bootstrap_servers=())
@@ -278,7 +278,7 @@ def test_who_looks_for_a_newer_leader_does_not_ask_the_silent_one() -> None:
     assert [send.destination for send in observer.sent] == [2]
 
 
-def test_the_only_server_is_asked_though_it_leads() -> None:
+def test_a_sole_bootstrap_server_is_asked_although_it_leads() -> None:
     static = voters(1, are_static=True)
     log = LogView(static_voters=static)
     observer = Story(3, log, ElectionState(1, 1), static, bootstrap_servers=())
@@ -288,7 +288,7 @@ def test_the_only_server_is_asked_though_it_leads() -> None:
 
 
 def test_a_bootstrap_server_that_failed_is_asked_again_after_all_others() -> None:
-    """Each silent server costs two seconds: one drawn twice keeps an observer from the others."""
+    """Each silent server costs two seconds; drawing one twice delays the others."""
     log = LogView()
     log.load_snapshot_voters(voters(1, 2, 4, 5), 1)
     servers = tuple(Endpoint(LISTENER, f"bootstrap{id}", 8000 + id) for id in range(4))
@@ -307,7 +307,7 @@ def test_a_bootstrap_server_that_failed_is_asked_again_after_all_others() -> Non
 
 
 def test_an_unattached_node_asks_each_bootstrap_server_in_turn() -> None:
-    """The order outlives a change of epoch, which forgets which requests are in flight."""
+    """The order survives a change of epoch, which forgets the requests in flight."""
     servers = tuple(Endpoint(LISTENER, f"bootstrap{id}", 8000 + id) for id in range(3))
     observer = Story(9, LogView(), ElectionState(1), bootstrap_servers=servers)
     observer.step()
@@ -319,8 +319,8 @@ def test_an_unattached_node_asks_each_bootstrap_server_in_turn() -> None:
     assert sorted(asked) == [-4, -3, -2]
 
 
-def test_a_second_voter_has_a_whole_period_to_be_heard() -> None:
-    """A sole voter's own check-quorum period, which nobody renews, was all but over."""
+def test_a_second_voter_has_a_whole_check_quorum_period() -> None:
+    """The check-quorum period of a sole voter, which no fetch restarts, had almost ended."""
     log = LogView()
     log.load_snapshot_voters(voters(1), 1)
     leader = Story(1, log, ElectionState())
@@ -334,7 +334,7 @@ def test_a_second_voter_has_a_whole_period_to_be_heard() -> None:
     (endpoint,) = (endpoint for voter in voters(2) for endpoint in voter.endpoints)
     leader.step(RequestReceived(AddRaftVoterRequest("c", 100, second, (endpoint,)), 2))
     (ask,) = (send for send in leader.sent if isinstance(send, SendRequest))
-    leader.step(ResponseReceived(ask.correlation, ApiVersionsResponse(0, VersionRange(0, 1))))
+    leader.step(ResponseReceived(ask.correlation, ApiVersionsResponse(0, KRaftVersionRange(0, 1))))
     assert set(log.voters.ids) == {1, 2}
 
     leader.wait(400)

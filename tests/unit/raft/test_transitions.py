@@ -1,4 +1,4 @@
-"""The table of roles: every row is walked by what really happens, and nothing leads off it."""
+"""The transition table: events cause every row, and no other transition is possible."""
 
 from collections.abc import Callable
 from itertools import product
@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from kraft.raft.election_state import ElectionState
-from kraft.raft.messages import BeginQuorumEpochRequest, VoteRequest
-from kraft.raft.ready import Resign, Role, WriteElectionState
-from kraft.raft.transitions import TRANSITIONS, Cause, Timer
+from kraft.raft.interface import Resign, Role, WriteElectionState
+from kraft.raft.rpc import BeginQuorumEpochRequest, VoteRequest
+from kraft.raft.transitions import TRANSITIONS, Timer, TransitionCause
 from tests.unit.raft.nodes import MAKERS, Driver, endpoint, key, static
 
 
 def see_a_higher_epoch(node: Driver) -> None:
-    # With a short log: the epoch counts, the vote is not granted.
+    # The candidate's log is too short: the epoch counts, the vote is rejected.
     node.ask(VoteRequest("cluster", node.node.epoch + 4, key(2), key(1), 0, 0))
 
 
 def learn_the_leader(node: Driver) -> None:
-    # Who leads, or did, learns of another leader by a later epoch only; a follower learns more
-    # endpoints of the same one.
+    # A present or former leader learns another leader by a later epoch only; a follower learns more
+    # endpoints of the same leader.
     epoch = node.node.epoch + (node.role in (Role.LEADER, Role.RESIGNED))
     endpoints = (endpoint(2), endpoint(22))
     node.ask(BeginQuorumEpochRequest("cluster", epoch, 2, key(1), endpoints))
@@ -50,23 +50,23 @@ def resign(node: Driver) -> None:
     node.step(Resign(node.node.epoch))
 
 
-WAYS: dict[Cause, Callable[[Driver], None]] = {
-    Cause.HIGHER_EPOCH: see_a_higher_epoch,
-    Cause.LEADER_LEARNED: learn_the_leader,
-    Cause.VOTE_GRANTED: grant_a_vote,
-    Cause.ELECTION_TIMEOUT: let_the_election_time_out,
-    Cause.FETCH_TIMEOUT: let_the_fetch_time_out,
-    Cause.WON: win,
-    Cause.LOST: lose,
-    Cause.LEADER_GONE: let_the_election_time_out,
-    Cause.RESIGNED: resign,
-    Cause.RESIGNATION_OVER: let_the_election_time_out,
+WAYS: dict[TransitionCause, Callable[[Driver], None]] = {
+    TransitionCause.HIGHER_EPOCH: see_a_higher_epoch,
+    TransitionCause.LEADER_LEARNED: learn_the_leader,
+    TransitionCause.VOTE_GRANTED: grant_a_vote,
+    TransitionCause.ELECTION_TIMEOUT: let_the_election_time_out,
+    TransitionCause.FETCH_TIMEOUT: let_the_fetch_time_out,
+    TransitionCause.WON: win,
+    TransitionCause.LOST: lose,
+    TransitionCause.LEADER_GONE: let_the_election_time_out,
+    TransitionCause.RESIGNED: resign,
+    TransitionCause.RESIGNATION_OVER: let_the_election_time_out,
 }
 
 
-def made(role: Role, cause: Cause) -> Driver:
-    if (role, cause) == (Role.RESIGNED, Cause.ELECTION_TIMEOUT):
-        # The one that led alone, before its first step.
+def made(role: Role, cause: TransitionCause) -> Driver:
+    if (role, cause) == (Role.RESIGNED, TransitionCause.ELECTION_TIMEOUT):
+        # A restarted sole voter, before its first step.
         return Driver(ElectionState(3, 1), voters=static(1))
     return MAKERS[role]()
 
@@ -76,14 +76,14 @@ def rows() -> list[Any]:
 
 
 @pytest.mark.parametrize(("role", "cause"), rows())
-def test_every_row_is_walked(role: Role, cause: Cause) -> None:
+def test_every_row_occurs(role: Role, cause: TransitionCause) -> None:
     """Role, file and timer change as the row says."""
     driver = made(role, cause)
     node, rule = driver.node, TRANSITIONS[role, cause]
-    walked: list[tuple[Role, Cause, Role]] = []
+    walked: list[tuple[Role, TransitionCause, Role]] = []
     transition = node.transition
 
-    def watch(why: Cause, **what: Any) -> None:
+    def watch(why: TransitionCause, **what: Any) -> None:
         before, deadline_ms = node.role, node.election_deadline_ms
         transition(why, **what)
         walked.append((before, why, node.role))
@@ -107,13 +107,13 @@ def test_every_row_is_walked(role: Role, cause: Cause) -> None:
     ("role", "cause"),
     [
         pytest.param(*row, id=f"{row[0].name}-{row[1].name}")
-        for row in product(Role, Cause)
+        for row in product(Role, TransitionCause)
         if row not in TRANSITIONS
     ],
 )
-def test_nothing_else_changes_a_role(role: Role, cause: Cause) -> None:
+def test_other_causes_raise_an_error(role: Role, cause: TransitionCause) -> None:
     driver = MAKERS[role]()
-    with pytest.raises(AssertionError, match="no way from"):
+    with pytest.raises(AssertionError, match="no transition from"):
         driver.node.transition(cause)
     assert driver.role is role
 
@@ -128,12 +128,12 @@ def test_only_prospective_becomes_candidate_and_only_candidate_leader() -> None:
     assert into[Role.RESIGNED] == {Role.LEADER}
 
 
-def test_only_prospective_and_resigned_are_not_written() -> None:
-    """Every other change is on disk before it is acted on (Kafka's ``durableTransitionTo``)."""
+def test_only_prospective_and_resigned_write_no_quorum_state() -> None:
+    """Every other transition is durable before it is visible (Kafka's ``durableTransitionTo``)."""
     unwritten = {rule.target for rule in TRANSITIONS.values() if not rule.persists}
     assert unwritten == {Role.PROSPECTIVE, Role.RESIGNED}
     assert all(
         rule.persists != (rule.target in unwritten)
         for (role, cause), rule in TRANSITIONS.items()
-        if cause is not Cause.VOTE_GRANTED
+        if cause is not TransitionCause.VOTE_GRANTED
     )

@@ -1,14 +1,14 @@
-"""Voter sets: who is one, what a majority is, how they stand in a setting and in the log."""
+"""Voter sets: membership, majorities, the setting of static voters, the control record."""
 
 import pytest
 
 from kraft.errors import InvalidConfigError
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import control
 from tests.unit.raft.nodes import LISTENER, directory, dynamic, endpoint, key, static, voter
 
 
-def test_a_static_voter_is_known_by_its_id_and_a_dynamic_one_by_its_directory_too() -> None:
+def test_a_dynamic_voter_has_a_directory_id() -> None:
     assert static(1, 2).is_voter(key(1))
     assert static(1, 2).is_voter(ReplicaKey(1))
     assert dynamic(1, 2).is_voter(key(1))
@@ -22,12 +22,12 @@ def test_majorities(size: int, majority: int) -> None:
     assert dynamic(*range(size)).majority == majority
 
 
-def test_voters_come_and_go_in_a_new_set() -> None:
+def test_changes_make_a_new_voter_set() -> None:
     three = dynamic(1, 2, 3)
     assert three.with_voter(voter(4)) == dynamic(1, 2, 3, 4)
     assert three.without(2) == dynamic(1, 3)
     assert three == dynamic(1, 2, 3)
-    moved = Voter(key(2), (endpoint(22),), VersionRange(1, 1))
+    moved = VoterNode(key(2), (endpoint(22),), KRaftVersionRange(1, 1))
     assert three.with_voter(moved).get(2) == moved
     assert len(three.with_voter(moved)) == 3
 
@@ -44,18 +44,18 @@ def test_voters_come_and_go_in_a_new_set() -> None:
         ((1, 2, 3), (1, 4, 5), False),
     ],
 )
-def test_one_change_at_a_time_keeps_majorities_overlapping(
+def test_majorities_overlap_after_one_change(
     one: tuple[int, ...], other: tuple[int, ...], overlaps: bool
 ) -> None:
     assert dynamic(*one).has_overlapping_majority(dynamic(*other)) is overlaps
     assert dynamic(*other).has_overlapping_majority(dynamic(*one)) is overlaps
 
 
-def test_voters_in_the_log_and_back() -> None:
+def test_voters_survive_their_control_record() -> None:
     voters = VoterSet(
         [
-            Voter(key(3), (endpoint(3), Endpoint("OTHER", "h", 1)), VersionRange(0, 1)),
-            Voter(key(1), (endpoint(1),), VersionRange(1, 1)),
+            VoterNode(key(3), (endpoint(3), Endpoint("OTHER", "h", 1)), KRaftVersionRange(0, 1)),
+            VoterNode(key(1), (endpoint(1),), KRaftVersionRange(1, 1)),
         ]
     )
     record = voters.to_record()
@@ -80,21 +80,21 @@ def test_the_setting_of_static_voters() -> None:
 @pytest.mark.parametrize(
     "setting", ["1", "1@host", "1@host:", "1@:x", "x@host:1", "@h:1", "1@h:65536", "1@h:1,1@i:2"]
 )
-def test_a_setting_that_names_no_voters_is_refused(setting: str) -> None:
+def test_a_malformed_setting_is_rejected(setting: str) -> None:
     with pytest.raises(InvalidConfigError, match=r"controller\.quorum\.voters"):
         VoterSet.parse(setting, LISTENER)
 
 
 def test_endpoints_have_no_order() -> None:
-    """Kafka writes them in the order of a hash map: a voter must not take that for a change."""
+    """Kafka writes them in the order of a hash map, which is no change."""
     other = Endpoint("OTHER", "host", 1)
-    one = Voter(key(1), (endpoint(1), other), VersionRange(0, 1))
-    assert one.says_same_as(Voter(key(1), (other, endpoint(1)), VersionRange(0, 1)))
-    assert not one.says_same_as(Voter(key(1), (endpoint(1),), VersionRange(0, 1)))
-    assert not one.says_same_as(Voter(key(1, 7), one.endpoints, VersionRange(0, 1)))
-    assert not one.says_same_as(Voter(key(1), one.endpoints, VersionRange(0, 2)))
+    one = VoterNode(key(1), (endpoint(1), other), KRaftVersionRange(0, 1))
+    assert one.is_equivalent(VoterNode(key(1), (other, endpoint(1)), KRaftVersionRange(0, 1)))
+    assert not one.is_equivalent(VoterNode(key(1), (endpoint(1),), KRaftVersionRange(0, 1)))
+    assert not one.is_equivalent(VoterNode(key(1, 7), one.endpoints, KRaftVersionRange(0, 1)))
+    assert not one.is_equivalent(VoterNode(key(1), one.endpoints, KRaftVersionRange(0, 2)))
 
 
-def test_a_directory_is_part_of_who_somebody_is() -> None:
+def test_replica_keys_include_the_directory() -> None:
     assert key(1) != key(1, 7)
     assert key(1) == ReplicaKey(1, directory(1))

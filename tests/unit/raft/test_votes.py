@@ -1,13 +1,22 @@
-"""Who grants a vote: the table of KIP-996, cell by cell; and what a grant leaves behind."""
+"""Votes: which requests each role grants (the table of KIP-996), and the effects of a grant."""
 
 from typing import Any
 
 import pytest
 
-from kraft.raft.messages import VoteRequest
-from kraft.raft.ready import Role, WriteElectionState
+from kraft.raft.interface import Role, WriteElectionState
+from kraft.raft.rpc import VoteRequest
 from kraft.raft.voters import ReplicaKey
-from tests.unit.raft.nodes import EPOCH, LOG, MAKERS, Driver, directory, key, unattached
+from tests.unit.raft.nodes import (
+    EPOCH,
+    LOG,
+    MAKERS,
+    Driver,
+    directory,
+    election_of,
+    key,
+    unattached,
+)
 
 END = LOG[-1][1]
 BEHIND, EQUAL, AHEAD = "behind", "equal", "ahead"
@@ -19,7 +28,7 @@ def vote(node: Driver, log: str, *, is_pre_vote: bool, by: ReplicaKey | None = N
     last_epoch = own.last_epoch
     epoch = node.node.epoch
     if last_epoch >= epoch and not is_pre_vote:
-        # A leader's own log has records of its epoch, which no candidate of that epoch can have.
+        # The leader's log has records of its epoch; no candidate of that epoch can have them.
         last_epoch = epoch - 1
     return node.ask(
         VoteRequest("cluster", epoch, by or key(2), key(1), last_epoch, offset, is_pre_vote)
@@ -31,7 +40,7 @@ NEVER = dict.fromkeys(UP_TO_DATE, False)
 ALWAYS = dict.fromkeys(UP_TO_DATE, True)
 
 CELLS = {
-    # role, what is known: (pre-vote, real vote)
+    # role and known leader or vote: (pre-vote, real vote)
     ("UNATTACHED", "nothing"): (UP_TO_DATE, UP_TO_DATE),
     ("UNATTACHED", "voted for the sender"): (UP_TO_DATE, ALWAYS),
     ("UNATTACHED", "voted for another"): (UP_TO_DATE, NEVER),
@@ -59,7 +68,7 @@ KNOWN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("log", [BEHIND, EQUAL, AHEAD])
 @pytest.mark.parametrize("is_pre_vote", [True, False], ids=["pre", "real"])
 @pytest.mark.parametrize(("role", "known"), list(CELLS))
-def test_who_grants(role: str, known: str, is_pre_vote: bool, log: str) -> None:
+def test_which_votes_are_granted(role: str, known: str, is_pre_vote: bool, log: str) -> None:
     node = MAKERS[Role[role]](**KNOWN[known])
     expected = CELLS[role, known][0 if is_pre_vote else 1][log]
     before = node.election
@@ -70,14 +79,14 @@ def test_who_grants(role: str, known: str, is_pre_vote: bool, log: str) -> None:
     assert answer.is_granted is expected
     assert node.role is Role[role]
     if is_pre_vote or not expected:
-        # A pre-vote leaves no trace, nor does a refusal.
+        # A pre-vote or a rejection changes nothing.
         assert node.election == before
         assert not any(isinstance(write, WriteElectionState) for write in node.written)
     else:
         assert node.node.voted == key(2)
 
 
-def test_a_later_epoch_counts_for_more_than_a_longer_log() -> None:
+def test_a_later_epoch_beats_a_longer_log() -> None:
     """Logs compare by the epoch of their last record, then by their end."""
     node = unattached()
     request = VoteRequest("cluster", EPOCH, key(2), key(1), 1, 100)
@@ -86,8 +95,8 @@ def test_a_later_epoch_counts_for_more_than_a_longer_log() -> None:
     assert node.ask(request).is_granted
 
 
-def test_a_vote_goes_to_a_replica_with_its_directory() -> None:
-    """The same id on another disk is another replica; one that was recorded without is either."""
+def test_a_vote_includes_the_directory() -> None:
+    """The same id with another directory is another replica; a vote without one matches both."""
     node = unattached(voted=key(2))
     assert not vote(node, AHEAD, is_pre_vote=False, by=key(2, 7)).is_granted
     assert vote(node, AHEAD, is_pre_vote=False, by=key(2)).is_granted
@@ -100,7 +109,7 @@ def test_the_sender_need_not_be_a_voter() -> None:
     assert vote(unattached(), EQUAL, is_pre_vote=False, by=key(77)).is_granted
 
 
-def test_a_grant_is_on_disk_before_it_is_said() -> None:
+def test_a_granted_vote_is_durable_before_the_response() -> None:
     node = unattached()
     node.is_disk_stalled = True
     assert vote(node, EQUAL, is_pre_vote=False) is None
@@ -108,38 +117,37 @@ def test_a_grant_is_on_disk_before_it_is_said() -> None:
     assert write == WriteElectionState(EPOCH, -1, 2, directory(2), 0)
     node.sync()
     assert node.answer(1).is_granted
-    # Asked again, it says the same without writing.
+    # The same request again needs no write.
     assert vote(node, BEHIND, is_pre_vote=False).is_granted
     assert node.written == []
 
 
-def test_a_grant_begins_a_fresh_timeout() -> None:
+def test_a_granted_vote_draws_a_new_timeout() -> None:
     node = unattached()
     node.wait(1400)
     vote(node, EQUAL, is_pre_vote=False)
     assert node.node.election_deadline_ms == node.now_ms + 1500
 
 
-def test_a_prospective_that_grants_asks_for_pre_votes_anew() -> None:
+def test_a_prospective_node_that_grants_restarts_its_pre_votes() -> None:
     node = MAKERS[Role.PROSPECTIVE]()
     node.answer_votes(is_granted=False, only=3)
     vote(node, EQUAL, is_pre_vote=False)
-    assert node.node.candidacy is not None
-    assert node.node.candidacy.rejected == set()
-    assert node.node.candidacy.granted == {1}
+    election = election_of(node)
+    assert election.rejected == set()
+    assert election.granted == {1}
 
 
-def test_a_later_answer_to_a_pre_vote_replaces_the_first() -> None:
+def test_a_later_pre_vote_response_replaces_the_first() -> None:
     node = MAKERS[Role.PROSPECTIVE]()
-    candidacy = node.node.candidacy
-    assert candidacy is not None
-    candidacy.record(2, False)
-    candidacy.record(2, True)
-    assert (candidacy.granted, candidacy.rejected) == ({1, 2}, set())
+    election = election_of(node)
+    election.record(2, False)
+    election.record(2, True)
+    assert (election.granted, election.rejected) == ({1, 2}, set())
 
 
 @pytest.mark.parametrize("is_pre_vote", [True, False])
-def test_a_higher_epoch_is_taken_in_whatever_becomes_of_the_vote(is_pre_vote: bool) -> None:
+def test_a_higher_epoch_counts_although_the_vote_is_rejected(is_pre_vote: bool) -> None:
     for make in MAKERS.values():
         node = make()
         request = VoteRequest("cluster", EPOCH + 3, key(2), key(1), 0, 0, is_pre_vote)
@@ -149,14 +157,14 @@ def test_a_higher_epoch_is_taken_in_whatever_becomes_of_the_vote(is_pre_vote: bo
         assert node.node.voted is None
 
 
-def test_a_higher_epoch_is_kept_though_the_vote_was_meant_for_another() -> None:
+def test_a_higher_epoch_counts_although_the_voter_key_is_wrong() -> None:
     node = unattached()
     answer = node.ask(VoteRequest("cluster", EPOCH + 3, key(2), key(5), 2, 6))
     assert (answer.error, answer.epoch) == (125, EPOCH + 3)
 
 
-def test_no_vote_for_oneself_by_request() -> None:
-    """A request with this node's own id can only come from a node that is set up wrongly."""
+def test_a_candidate_with_this_nodes_id_is_rejected() -> None:
+    """Only a misconfigured node sends it."""
     node = unattached()
     answer = node.ask(VoteRequest("cluster", EPOCH, key(1), key(1), 2, 6))
     assert (answer.error, answer.is_granted) == (42, False)

@@ -1,10 +1,10 @@
-"""Typed records in batches: what was put in lies there at its offset."""
+"""Typed records in batches: each is decoded again at its offset."""
 
 from __future__ import annotations
 
 import pytest
 
-from kraft._core.batch_records import iterate
+from kraft._core.bytes.batch_records import iterate
 from kraft.errors import InvalidRecordError
 from kraft.records import (
     KRaftVersion,
@@ -21,7 +21,7 @@ from kraft.records import (
 from kraft.records.batches import encode_control_records, encode_records
 
 
-def test_records_lie_in_their_batch_at_dense_offsets() -> None:
+def test_records_have_consecutive_offsets_in_a_batch() -> None:
     topic = Uuid(range(16))
     records = [Topic("orders", topic), Partition(0, topic, [1], [1], leader=1), NoOp()]
     batches = encode_records(

@@ -1,4 +1,4 @@
-"""Records that Kafka 4.3.1 wrote, in every version, and what its own classes say of them.
+"""Records that Kafka 4.3.1 wrote, in every version, compared with the output of Kafka's classes.
 
 The corpus comes from ``tests/interop/java/RecordCorpus.java``.
 """
@@ -60,7 +60,7 @@ def type_of(line: dict[str, Any]) -> type[Record]:
 
 
 def as_json(value: Any, printed: Any) -> Any:
-    """A field as Kafka's JsonConverter prints it; ``printed`` tells how it prints doubles."""
+    """Return a field as Kafka's JsonConverter prints it; ``printed`` maps doubles to texts."""
     if isinstance(value, Struct):
         made = {
             name: as_json(getattr(value, name), printed.get(camel))
@@ -80,14 +80,14 @@ def as_json(value: Any, printed: Any) -> Any:
 
 
 def as_printed(fields: Any) -> Any:
-    """What Kafka printed, with our names."""
+    """Return Kafka's output with our field names."""
     if isinstance(fields, dict):
         return {snake_case(name): as_printed(value) for name, value in fields.items()}
     return [as_printed(e) for e in fields] if isinstance(fields, list) else fields
 
 
 def schema_text(type: type[Struct], version: int) -> str:
-    """The table under test, as Kafka's own Schema is printed in the corpus."""
+    """Return the schema under test in the form of Kafka's Schema in the corpus."""
     regular, tagged = [], []
     for name, spec in type.schema.specs.items():
         if not spec.since <= version <= spec.until:
@@ -102,7 +102,7 @@ def schema_text(type: type[Struct], version: int) -> str:
 
 
 @pytest.mark.parametrize("line", lines("schema"), ids=lambda s: f"{s['schema']}-{s['version']}")
-def test_the_schema_is_the_one_that_kafkas_class_carries(line: dict[str, Any]) -> None:
+def test_the_schema_equals_that_of_kafkas_class(line: dict[str, Any]) -> None:
     made = type_of(line)
     text = schema_text(made, line["version"])
     if line["kind"] == "control":
@@ -164,7 +164,7 @@ def test_the_twin_reads_and_writes_the_corpus_too() -> None:
 
 
 @pytest.mark.parametrize("line", lines("level"), ids=lambda line: line["text"])
-def test_a_metadata_version_gates_what_kafka_says(line: dict[str, Any]) -> None:
+def test_a_metadata_version_gates_the_same_as_in_kafka(line: dict[str, Any]) -> None:
     version = MetadataVersion.from_level(line["level"])
     for name, value in line.items():
         attribute = snake_case(name)
@@ -177,7 +177,7 @@ def test_a_metadata_version_gates_what_kafka_says(line: dict[str, Any]) -> None:
     assert record_version(Partition, version) == line["partitionRecordVersion"]
     assert record_version(PartitionChange, version) == line["partitionChangeRecordVersion"]
     for feature, level in line["features"].items():
-        # share.version 2 is of 4.4, where level 31 brings it by default.
+        # share.version 2 was added in 4.4, where level 31 enables it by default.
         ours = default_feature_level(feature, version)
         assert ours == level or (feature, ours, line["level"]) == ("share.version", 2, 31)
     assert MetadataVersion.from_text(line["text"]) is version

@@ -52,12 +52,12 @@ from kraft.records import (
         ("4.4-IV0", 31),
     ],
 )
-def test_a_text_names_a_level_or_the_newest_of_a_release(text: str, level: int) -> None:
+def test_a_text_is_the_name_of_a_level_or_of_a_release(text: str, level: int) -> None:
     assert MetadataVersion.from_text(text) == level
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "4.2-IV5", "4.3-IV0-x", "4.5", "4.5-IV0", "4"])
-def test_an_unknown_text_is_refused_with_the_known_ones(text: str) -> None:
+def test_an_unknown_text_is_rejected_with_the_known_ones(text: str) -> None:
     with pytest.raises(UnsupportedVersionError, match=r"3.0-IV1, .*4.4-IV0, 4.4-IV1, 4.4-IV2$"):
         MetadataVersion.from_text(text)
 
@@ -113,7 +113,7 @@ def test_the_version_written_is_the_one_asked_for_then_the_one_read_then_the_new
         encode_value(record.replace(directories=[Uuid()]), metadata_version=16)
 
 
-def test_features_have_defaults_and_needs() -> None:
+def test_features_have_defaults_and_dependencies() -> None:
     assert default_feature_level("metadata.version", 25) == 25
     assert default_feature_level("transaction.version", 24) == 2
     assert feature_dependencies("eligible.leader.replicas.version", 1) == {"metadata.version": 23}
@@ -123,7 +123,7 @@ def test_features_have_defaults_and_needs() -> None:
         feature_dependencies("transaction.version", 3)
 
 
-def test_control_records_carry_their_type_in_the_key_and_their_version_in_the_value() -> None:
+def test_control_records_have_their_type_in_the_key_and_their_version_in_the_value() -> None:
     leader = LeaderChange(3, [Voter(1), Voter(3)], [Voter(3)])
     assert encode_control_key(leader).hex() == "00000002"
     assert encode_control(leader).hex() == (
@@ -133,7 +133,7 @@ def test_control_records_carry_their_type_in_the_key_and_their_version_in_the_va
     assert decode_control(6, encode_control(KRaftVoters())) == KRaftVoters()
 
 
-def test_control_records_that_are_damaged_or_unknown_are_refused() -> None:
+def test_damaged_or_unknown_control_records_are_rejected() -> None:
     with pytest.raises(CorruptRecordError, match="version ends early"):
         decode_control(4, b"\0")
     with pytest.raises(CorruptRecordError) as caught:

@@ -1,4 +1,4 @@
-"""Histories with a story, analysed for real: what the tests of the reports report."""
+"""Example histories and their real analysis, for the tests of the reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import sha1
 
 import numpy as np
 
-from kraft.regression import history
+from kraft.regression import series_analysis
 from kraft.regression.findings import (
     Analysis,
     ChangePoint,
@@ -18,12 +18,12 @@ from kraft.regression.findings import (
     SeriesFinding,
 )
 from kraft.regression.points import Series, SeriesKey
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
 MACHINE = "AMD EPYC 7763, 8 cores, 3f2a9c1d"
 OTHER_MACHINE = "Apple M2, 8 cores, 77ab01e2"
 HOSTILE = "Bench</script><script>alert('x')</script>::|`*_[x](http://evil.example)\x1b[31m@here"
-SETTINGS = Settings(bootstrap_samples=200)
+SETTINGS = AnalysisSettings(bootstrap_samples=200)
 _DAY_US = 86_400_000_000
 _START_US = 1_772_000_000_000_000  # 2026-02-25
 
@@ -44,7 +44,7 @@ def series(
     rounds: int | None = 20,
     one_commit: bool = False,
 ) -> Series:
-    """A history of these levels, each as (runs, value); one run a day, one commit a run."""
+    """Return a history of these levels, each as (runs, value); one run and one commit per day."""
     source = np.random.default_rng(seed)
     means = np.concatenate([np.full(runs, value) for runs, value in levels])
     count = len(means)
@@ -64,19 +64,19 @@ def series(
 
 
 def finding(given: Series, *, is_drawn: bool = True) -> SeriesFinding:
-    found = history.analyse(given, SETTINGS)
+    found = series_analysis.analyse(given, SETTINGS)
     return replace(found, series=given if is_drawn else None)
 
 
 def drifting(benchmark: str) -> Series:
-    """A history that gets 12 % slower from run 30 to run 79, the newest."""
+    """Return a history that slows by 12 % from run 30 to run 79, the newest."""
     given = series(benchmark, [(80, 0.002)], noise=0.01, seed=6, rounds=None)
     ramp = np.asarray(1 + 0.12 * np.clip((np.arange(80) - 30) / 49, 0, 1), dtype=np.float64)
     return replace(given, value=given.value * ramp)
 
 
 def scattering(benchmark: str) -> Series:
-    """A history whose noise is 1 % up to run 59 and 8 % from then on."""
+    """Return a history whose noise is 1 % up to run 59 and 8 % from then on."""
     source = np.random.default_rng(3)
     given = series(benchmark, [(100, 0.003)], noise=0.01, seed=7, rounds=None)
     wild = np.where(np.arange(100) < 60, 0.01, 0.08) * source.standard_normal(100)
@@ -88,7 +88,7 @@ def partitions(count: int) -> str:
 
 
 def law(benchmark: str, exponent: float, *, changed: bool = False) -> ScalingLaw:
-    """time ~ size ** exponent, over sizes from ten thousand to ten million."""
+    """Return time ~ size ** exponent, over sizes from ten thousand to ten million."""
     key = SeriesKey("benchmarks/bench_table.py", benchmark, "{}", MACHINE)
     sizes = (1e4, 1e5, 1e6, 1e7)
     wobble = (1.05, 0.93, 1.04, 0.98)
@@ -131,9 +131,10 @@ def law(benchmark: str, exponent: float, *, changed: bool = False) -> ScalingLaw
 
 
 def analysis(*, hostile: bool = False) -> Analysis:
-    """Two regressions, one of them without a change of code, an improvement, two changes in one
-    series, a slow drift, a change of variance, stable series, one with too little data, on two
-    machines.
+    """Return an analysis on two machines with every kind of finding.
+
+    Two regressions, one of them without a change of code, an improvement, two changes in one
+    series, a slow drift, a change of variance, stable series, one with too little data.
     """
     million = partitions(1_000_000)
     drawn = [
@@ -164,7 +165,7 @@ def analysis(*, hostile: bool = False) -> Analysis:
     )
     problems = ["old/run-17.json: truncated at byte 4,096; skipped"]
     if hostile:
-        problems.append("<b>bad</b>\x1b[2J: no JSON")
+        problems.append("<b>bad</b>\x1b[2J: not JSON")
     return Analysis(
         settings=SETTINGS,
         series=tuple(findings),
@@ -178,7 +179,7 @@ def analysis(*, hostile: bool = False) -> Analysis:
 
 
 def comparison(benchmark: str, base: float, candidate: float, **given: object) -> Comparison:
-    """A candidate beside its baseline; significant and beyond the threshold from 5 % on."""
+    """Return a comparison; significant and beyond the threshold from 5 % on."""
     ratio = candidate / base
     fields: dict[str, object] = {
         "key": SeriesKey("benchmarks/bench_table.py", benchmark, partitions(10_000), MACHINE),

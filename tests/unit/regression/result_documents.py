@@ -1,4 +1,4 @@
-"""Results as pytest-benchmark 5 writes them, small ones, for tests."""
+"""Small results in the form of pytest-benchmark 5."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ def document(
     keep_values: bool = True,
     suite: str = "bench.py",
 ) -> dict[str, Any]:
-    """A run ``at`` so many hours after `BEGIN`, of a commit ``committed`` then, half an hour
-    before it by default; ``values`` are each benchmark's rounds.
+    """Return a run ``at`` hours after `BEGIN`, of a commit ``committed`` then (default: half an
+    hour before).
+
+    ``values`` are each benchmark's rounds.
     """
     when = BEGIN + timedelta(hours=at)
     commit_time = BEGIN + timedelta(hours=at - 0.5 if committed is None else committed)
@@ -59,7 +61,7 @@ def document(
 def benchmark(
     fullname: str, rounds: Sequence[float], *, keep_values: bool = True, **given: Any
 ) -> dict[str, Any]:
-    """One benchmark of these rounds; ``given`` says other fields."""
+    """Return one benchmark of these rounds; ``given`` sets other fields."""
     mean = statistics.mean(rounds)
     stats: dict[str, Any] = {
         "min": min(rounds),
@@ -91,7 +93,7 @@ def benchmark(
 
 
 def save(path: Path, content: dict[str, Any]) -> Path:
-    """Writes a document as pytest-benchmark does, indented by four."""
+    """Write a document as pytest-benchmark does, indented by four."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=4))
     return path

@@ -1,4 +1,4 @@
-"""How certain a ratio is."""
+"""Confidence intervals of ratios."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from hypothesis import strategies as st
 
 from benchmarks import histories, sensitivity
 from kraft.regression import bootstrap
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
-SETTINGS = Settings()
+SETTINGS = AnalysisSettings()
 
 
 def drawn(seed: int, count: int, level: float = 1.0) -> histories.Values:
     return histories.stable(np.random.default_rng(seed), count, histories.normal, 0.02) * level
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_intervals_contain_the_true_value_at_their_confidence() -> None:
     for after in (2, 10, 40):
         held = sensitivity.coverage("normal", 0.02, 0.02, after, series=200, seed=1)
         assert 90 <= held <= 99.5, (after, held)
 
 
-def test_the_same_data_give_the_same_interval_and_another_series_its_own() -> None:
+def test_equal_data_produce_equal_intervals_per_series() -> None:
     sides = drawn(1, 30), drawn(2, 30, 1.1)
     first = bootstrap.ratio(*sides, None, None, SETTINGS, "suite", "bench", 30)
     assert bootstrap.ratio(*sides, None, None, SETTINGS, "suite", "bench", 30) == first
     other = bootstrap.ratio(*sides, None, None, SETTINGS, "suite", "bench", 31)
     assert other.value == first.value
     assert other.low != first.low
-    assert bootstrap.ratio(*sides, None, None, Settings(seed=1), "suite", "bench", 30) != first
+    assert (
+        bootstrap.ratio(*sides, None, None, AnalysisSettings(seed=1), "suite", "bench", 30) != first
+    )
 
 
 @given(st.integers(0, 1000), st.integers(2, 150), st.integers(2, 150))
 @settings(max_examples=20, deadline=None)
-def test_sides_exchanged_give_the_inverse(seed: int, few: int, many: int) -> None:
+def test_exchanged_sides_produce_the_inverse_ratio(seed: int, few: int, many: int) -> None:
     before, after = drawn(seed, few), drawn(seed + 1, many, 1.2)
     there = bootstrap.ratio(before, after, None, None, SETTINGS)
     back = bootstrap.ratio(after, before, None, None, SETTINGS)
@@ -55,7 +57,7 @@ def test_the_unit_of_time_does_not_matter(seed: int, unit: float) -> None:
     assert there.high == pytest.approx(here.high)
 
 
-def test_one_run_on_each_side_is_as_certain_as_its_rounds() -> None:
+def test_one_run_per_side_uses_the_variance_of_its_rounds() -> None:
     random = np.random.default_rng(5)
     calm, wild = (1 + size * random.standard_normal((2, 50)) for size in (0.01, 0.1))
     widths = []
@@ -67,20 +69,20 @@ def test_one_run_on_each_side_is_as_certain_as_its_rounds() -> None:
     assert widths[1] > 5 * widths[0]
 
 
-def test_a_single_new_run_is_as_uncertain_as_runs_were_before() -> None:
+def test_a_single_new_run_uses_the_variance_of_earlier_runs() -> None:
     before = drawn(1, 50)
     ratio = bootstrap.ratio(before, np.array([1.1]), None, None, SETTINGS)
     assert ratio.high - ratio.low == pytest.approx(4 * 0.02 * 1.1, rel=0.3)
 
 
-def test_rounds_that_count_something_else_are_left_out() -> None:
+def test_rounds_are_ignored_for_instructions() -> None:
     counts = np.array([100.0] * 12), np.array([110.0] * 12)
     rounds = [np.linspace(1e-3, 2e-3, 10)] * 12
-    ratio = bootstrap.ratio(*counts, rounds, rounds, Settings(statistic="instructions"))
+    ratio = bootstrap.ratio(*counts, rounds, rounds, AnalysisSettings(statistic="instructions"))
     assert (ratio.value, ratio.low, ratio.high) == (1.1, 1.1, 1.1)
 
 
-def test_runs_without_rounds_stand_beside_runs_with_them() -> None:
+def test_runs_with_and_without_rounds_can_be_mixed() -> None:
     random = np.random.default_rng(2)
     values = drawn(2, 24)
     rounds = [
@@ -99,6 +101,6 @@ def test_many_runs_narrow_the_interval_by_the_root_of_their_number() -> None:
     assert widths[0] / widths[1] == pytest.approx(4, rel=0.3)
 
 
-def test_from_nothing_to_something_has_no_bound() -> None:
+def test_a_ratio_to_zero_is_unbounded() -> None:
     ratio = bootstrap.ratio(np.zeros(10), np.full(10, 5.0), None, None, SETTINGS)
     assert (ratio.value, ratio.low, ratio.high) == (np.inf, 0, np.inf)

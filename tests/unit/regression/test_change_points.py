@@ -1,4 +1,4 @@
-"""Where a history changed: Otava's own answer, and what of it is to be trusted."""
+"""Change points: Otava's own result, and those that remain after stricter tests."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from otava.analysis import compute_change_points
 from benchmarks import histories
 from kraft.errors import InvalidRequestError
 from kraft.regression import change_points
-from kraft.regression.change_points import Candidate
-from kraft.regression.settings import Settings
+from kraft.regression.change_points import ChangeCandidate
+from kraft.regression.settings import AnalysisSettings
 
-LAX = Settings.of_otava()
-STRICT = Settings()
+LAX = AnalysisSettings.of_otava()
+STRICT = AnalysisSettings()
 
 
-def indices(found: list[Candidate]) -> list[int]:
+def indices(found: list[ChangeCandidate]) -> list[int]:
     return [each.index for each in found]
 
 
-def trusted(values: histories.Values, asked: Settings = STRICT) -> list[int]:
-    return indices(change_points.trusted(values, change_points.find(values, asked), asked))
+def trusted(values: histories.Values, asked: AnalysisSettings = STRICT) -> list[int]:
+    return indices(change_points.drop_doubtful(values, change_points.find(values, asked), asked))
 
 
 @pytest.mark.parametrize("window", [10, 30, 50])
 @pytest.mark.parametrize("noise", ["normal", "outliers (5 % of the runs, +8 x noise)", "two modes"])
-def test_what_is_found_is_what_otava_finds_to_the_last_bit(noise: str, window: int) -> None:
+def test_change_points_equal_otavas_to_the_last_bit(noise: str, window: int) -> None:
     random = np.random.default_rng(window)
-    asked = Settings.of_otava(window=window, min_magnitude=0.01)
+    asked = AnalysisSettings.of_otava(window=window, min_magnitude=0.01)
     found_any = 0
     for count in (11, 49, 50, 51, 120, 333):
         values = histories.stepped(random, count, histories.NOISES[noise], 0.02, count // 2, 0.1)
         theirs, _ = compute_change_points(values.tolist(), window, 0.001, 0.01)
         assert change_points.find(values, asked) == [
-            Candidate(
+            ChangeCandidate(
                 each.index,
                 each.stats.pvalue,
                 each.stats.mean_1,
@@ -52,7 +52,7 @@ def test_what_is_found_is_what_otava_finds_to_the_last_bit(noise: str, window: i
     assert found_any >= 5
 
 
-def test_a_counter_that_steps_is_certain_and_warns_of_nothing() -> None:
+def test_a_step_of_a_constant_counter_is_certain_without_warnings() -> None:
     values = np.array([1_000_000.0] * 30 + [1_000_001.0] * 30)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -69,11 +69,11 @@ def test_a_constant_is_stable_whatever_its_last_bit(value: float, count: int) ->
     assert change_points.find(np.full(count, value), LAX) == []
 
 
-def test_a_counters_first_run_of_a_new_level_is_told_at_once() -> None:
+def test_a_counters_step_is_reported_at_its_first_run() -> None:
     assert trusted(np.array([500.0] * 40 + [510.0])) == [40]
 
 
-def test_one_odd_time_as_the_last_run_is_no_new_level_and_two_are() -> None:
+def test_one_outlier_as_last_run_is_no_level_but_two_are() -> None:
     random = np.random.default_rng(3)
     values = histories.stepped(random, 62, histories.normal, 0.01, 60, 0.3)
     assert indices(change_points.find(values[:61], STRICT)) == [60]
@@ -82,7 +82,7 @@ def test_one_odd_time_as_the_last_run_is_no_new_level_and_two_are() -> None:
 
 
 def test_an_outlier_beside_a_step_does_not_take_the_step_with_it() -> None:
-    # Where one window ends and the next begins, Otava may make a level of a single run.
+    # At a boundary between windows, Otava may report a level of a single run.
     random = np.random.default_rng(1)
     values = histories.stepped(random, 100, histories.normal, 0.005, 50, 0.05)
     values[49] *= 1.1
@@ -92,23 +92,23 @@ def test_an_outlier_beside_a_step_does_not_take_the_step_with_it() -> None:
     assert left in (49, 50)
 
 
-def test_runs_that_resemble_the_run_before_are_not_taken_for_levels() -> None:
+def test_autocorrelated_runs_are_not_levels() -> None:
     random = np.random.default_rng(8)
     drifting = histories.NOISES["autocorrelated, 0.8 (slow drift)"]
     every = [histories.stable(random, 100, drifting, 0.02) for _ in range(50)]
-    without = Settings(autocorrelation=False)
+    without = AnalysisSettings(autocorrelation=False)
     assert sum(bool(trusted(values, without)) for values in every) >= 30
     assert sum(bool(trusted(values)) for values in every) <= 5
 
 
-def test_resemblance_is_measured_within_levels() -> None:
+def test_autocorrelation_is_measured_within_levels() -> None:
     random = np.random.default_rng(0)
     white = histories.stepped(random, 1000, histories.normal, 0.02, 500, 0.5)
-    assert change_points.resemblance(white, []) > 0.9
-    assert change_points.resemblance(white, [500]) < 0.1
+    assert change_points.lag_one_autocorrelation(white, []) > 0.9
+    assert change_points.lag_one_autocorrelation(white, [500]) < 0.1
     alike = histories.stable(random, 1000, histories.lagging(0.5), 0.02)
-    assert change_points.resemblance(alike, []) == pytest.approx(0.5, abs=0.1)
-    assert change_points.resemblance(np.ones(20), []) == 0
+    assert change_points.lag_one_autocorrelation(alike, []) == pytest.approx(0.5, abs=0.1)
+    assert change_points.lag_one_autocorrelation(np.ones(20), []) == 0
 
 
 def test_a_step_that_was_missed_does_not_hide_all_others() -> None:
@@ -117,7 +117,7 @@ def test_a_step_that_was_missed_does_not_hide_all_others() -> None:
     values = levels * histories.stable(random, 2000, histories.normal, 0.005)
     found = change_points.find(values, STRICT)
     assert 80 <= len(found) < 99
-    left = change_points.trusted(values, found, STRICT)
+    left = change_points.drop_doubtful(values, found, STRICT)
     assert len(left) >= len(found) - 2
 
 
@@ -128,11 +128,11 @@ def test_a_dozen_runs_are_enough_for_a_large_step_even_if_they_resemble_each_oth
         assert trusted(histories.stepped(random, 12, alike, 0.02, 6, 0.5)) == [6]
 
 
-def test_what_goes_joins_the_levels_beside_it() -> None:
+def test_dropping_a_change_point_joins_its_levels() -> None:
     random = np.random.default_rng(1)
     values = histories.stepped(random, 100, histories.normal, 0.005, 50, 0.05)
     values[49] *= 1.1
-    (left,) = change_points.trusted(values, change_points.find(values, STRICT), STRICT)
+    (left,) = change_points.drop_doubtful(values, change_points.find(values, STRICT), STRICT)
     at = left.index
     assert left.mean_before == pytest.approx(values[:at].mean())
     assert left.mean_after == pytest.approx(values[at:].mean())
@@ -151,7 +151,7 @@ def test_the_unit_of_time_changes_no_index(seed: int, unit: float) -> None:
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_what_is_no_number_is_refused_by_its_place(broken: float) -> None:
+def test_nan_and_infinity_are_rejected_by_position(broken: float) -> None:
     with pytest.raises(InvalidRequestError, match="value 2 "):
         change_points.find(np.array([1.0, 2.0, broken, 3.0]), STRICT)
 
@@ -162,24 +162,24 @@ def test_nothing_changes_in_less_than_two_runs(count: int) -> None:
 
 
 def test_clipped_outliers_hide_no_step() -> None:
-    clip = Settings(clip_outliers=4.0)
+    clip = AnalysisSettings(clip_outliers=4.0)
     noise = histories.NOISES["outliers (5 % of the runs, +8 x noise)"]
     random = np.random.default_rng(4)
     found = {0.0: 0, 4.0: 0}
     for _ in range(40):
         values = histories.stepped(random, 110, noise, 0.02, 100, 0.05)
         for asked in (STRICT, clip):
-            left = trusted(change_points.clipped(values, asked), asked)
+            left = trusted(change_points.clip_outliers(values, asked), asked)
             found[asked.clip_outliers] += any(abs(at - 100) <= 5 for at in left)
     assert found[0.0] <= 15
     assert found[4.0] >= 28
 
 
-def test_clipping_leaves_what_is_no_outlier() -> None:
-    clip = Settings(clip_outliers=6.0)
+def test_clipping_keeps_values_that_are_no_outliers() -> None:
+    clip = AnalysisSettings(clip_outliers=6.0)
     step = histories.stepped(np.random.default_rng(4), 60, histories.normal, 0.02, 40, 1.0)
-    middle = change_points.clipped(step, clip)
+    middle = change_points.clip_outliers(step, clip)
     assert np.array_equal(np.delete(middle, range(36, 46)), np.delete(step, range(36, 46)))
     counters = np.array([10.0] * 30 + [11.0] * 30)
-    assert np.array_equal(change_points.clipped(counters, clip), counters)
-    assert change_points.clipped(step, STRICT) is step
+    assert np.array_equal(change_points.clip_outliers(counters, clip), counters)
+    assert change_points.clip_outliers(step, STRICT) is step

@@ -1,4 +1,4 @@
-"""A candidate against its baseline."""
+"""A candidate compared with its baseline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from kraft.regression import comparison
 from kraft.regression.comparison import compare
 from kraft.regression.findings import Comparison
 from kraft.regression.points import POINTS
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
-SETTINGS = Settings()
-COUNTS = Settings(statistic="instructions")
+SETTINGS = AnalysisSettings()
+COUNTS = AnalysisSettings(statistic="instructions")
 
 
 def row(
@@ -35,7 +35,7 @@ def row(
     machine: str = "here",
     **others: Any,
 ) -> dict[str, Any]:
-    """A point as `results` makes it of one benchmark's rounds."""
+    """Return a point of one benchmark's rounds, as `results` makes it."""
     drawn = np.asarray(rounds, dtype=np.float64)
     found = {
         "run_id": run,
@@ -63,7 +63,7 @@ def points(*rows: dict[str, Any]) -> pa.Table:
 
 
 def runs(seed: int, count: int, level: float = 1.0, **others: Any) -> list[dict[str, Any]]:
-    """Runs of ten rounds: 2 % between runs, 1 % within."""
+    """Return runs of ten rounds: 2 % between runs, 1 % within."""
     random = np.random.default_rng(seed)
     levels = level * (1 + 0.02 * random.standard_normal(count))
     return [
@@ -73,7 +73,7 @@ def runs(seed: int, count: int, level: float = 1.0, **others: Any) -> list[dict[
 
 
 def one(
-    base: pa.Table, candidate: pa.Table, threshold: float = 0.0, asked: Settings = SETTINGS
+    base: pa.Table, candidate: pa.Table, threshold: float = 0.0, asked: AnalysisSettings = SETTINGS
 ) -> Comparison:
     (found,) = compare(base, candidate, asked, threshold)
     return found
@@ -107,7 +107,7 @@ def test_noise_is_no_regression() -> None:
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5))
 @settings(max_examples=30, deadline=None)
-def test_sides_exchanged_say_the_same_the_other_way(seed: int, few: int, many: int) -> None:
+def test_exchanged_sides_give_the_opposite_verdict(seed: int, few: int, many: int) -> None:
     base, candidate = points(*runs(seed, few)), points(*runs(seed + 1, many, 1.07))
     there, back = one(base, candidate), one(candidate, base)
     assert back.p_value == pytest.approx(there.p_value)
@@ -126,7 +126,7 @@ def test_machines_never_mix() -> None:
     assert not any(each.is_regression or each.is_improvement for each in found)
 
 
-def test_a_benchmark_that_only_another_machine_measured_is_told() -> None:
+def test_a_benchmark_measured_only_on_another_machine_is_noted() -> None:
     found = compare(
         points(*runs(1, 5, machine="a")), points(*runs(2, 5, 2.0, machine="b")), SETTINGS, 0.0
     )
@@ -138,14 +138,14 @@ def test_a_benchmark_that_only_another_machine_measured_is_told() -> None:
     assert np.isnan([found[0].candidate, found[1].base]).all()
 
 
-def test_a_benchmark_that_is_new_or_gone_is_told() -> None:
+def test_a_new_or_missing_benchmark_is_noted() -> None:
     base = points(*runs(1, 3), *runs(2, 3, benchmark="gone"))
     candidate = points(*runs(3, 3), *runs(4, 3, benchmark="new"))
     notes = {each.key.benchmark: each.note for each in compare(base, candidate, SETTINGS, 0.0)}
     assert notes == {"bench": "", "gone": "not in the candidate", "new": "not in the baseline"}
 
 
-def test_one_run_is_held_against_the_runs_of_its_baseline() -> None:
+def test_one_run_is_compared_with_the_runs_of_its_baseline() -> None:
     base = points(*runs(1, 20))
     assert not one(base, points(*runs(2, 1, 1.02))).is_significant
     slower = one(base, points(*runs(2, 1, 1.15)), 0.05)
@@ -155,13 +155,13 @@ def test_one_run_is_held_against_the_runs_of_its_baseline() -> None:
     assert slower.ratio.high - slower.ratio.low > 0.05, "one run is as uncertain as runs are"
 
 
-def test_one_run_on_each_side_goes_by_its_rounds_and_says_so() -> None:
+def test_one_run_per_side_is_compared_by_rounds_with_a_note() -> None:
     found = one(points(*runs(1, 1)), points(*runs(2, 1, 1.3)), 0.05)
     assert found.is_regression
     assert found.note == comparison.ROUNDS_ONLY
 
 
-def test_few_rounds_go_by_their_means() -> None:
+def test_few_rounds_are_compared_by_their_means() -> None:
     base, candidate = points(row([1.0, 1.01, 0.99])), points(row([1.5, 1.52, 1.48]))
     found = one(base, candidate)
     expected = stats.ttest_ind([1.0, 1.01, 0.99], [1.5, 1.52, 1.48], equal_var=False).pvalue
@@ -169,20 +169,20 @@ def test_few_rounds_go_by_their_means() -> None:
     assert found.is_regression
 
 
-def test_rounds_that_were_not_saved_leave_their_mean_and_deviation() -> None:
+def test_without_saved_rounds_mean_and_deviation_are_compared() -> None:
     slow = row([1.5, 1.52, 1.48, 1.5], values=None)
     found = one(points(row([1.0, 1.01, 0.99, 1.0], values=None)), points(slow))
     assert found.is_regression
     assert "rounds were not saved" in found.note
 
 
-def test_one_round_against_one_round_says_nothing() -> None:
+def test_one_round_per_side_has_no_result() -> None:
     found = one(points(row([1.0])), points(row([9.0])))
     assert (found.ratio, found.p_value, found.is_significant) == (None, None, False)
     assert (found.base, found.candidate, found.note) == (1.0, 9.0, comparison.TOO_LITTLE)
 
 
-def test_counts_are_compared_as_they_are() -> None:
+def test_constant_counts_are_compared_without_a_test() -> None:
     base = points(row([1e-3, 2e-3], instructions=1000.0))
     slightly, more = (
         one(base, points(row([1e-3, 2e-3], instructions=count)), 0.01, COUNTS)
@@ -225,7 +225,7 @@ def test_a_count_of_nothing_that_becomes_something_is_a_regression() -> None:
 
 
 @pytest.mark.parametrize("broken", [None, float("nan"), float("inf"), 0.0])
-def test_a_time_that_is_none_is_left_out_and_told(broken: float | None) -> None:
+def test_an_invalid_time_is_omitted_and_noted(broken: float | None) -> None:
     base = runs(1, 4)
     base[2]["median"] = broken
     found = one(points(*base), points(*runs(2, 4, 1.2)))
@@ -234,7 +234,7 @@ def test_a_time_that_is_none_is_left_out_and_told(broken: float | None) -> None:
     assert found.is_regression
 
 
-def test_rounds_that_are_no_times_are_left_out() -> None:
+def test_invalid_rounds_are_omitted() -> None:
     rounds = np.full(30, 1.0) + np.arange(30) * 1e-3
     broken = [*rounds, float("nan"), 0.0, float("inf")]
     slow = points(row(rounds * 1.2))
@@ -244,7 +244,7 @@ def test_rounds_that_are_no_times_are_left_out() -> None:
     assert found.ratio == clean.ratio
 
 
-def test_a_run_that_is_there_twice_counts_once() -> None:
+def test_a_duplicate_run_counts_once() -> None:
     base = runs(1, 4)
     found = one(points(*base, *base), points(*runs(2, 4)))
     assert found.runs_base == 4
@@ -270,7 +270,7 @@ def test_many_benchmarks_are_corrected_together() -> None:
     )
 
 
-def test_the_tests_are_those_of_the_books() -> None:
+def test_p_values_equal_scipys() -> None:
     random = np.random.default_rng(3)
     for old, new in ((30, 12), (10, 10), (200, 50)):
         before = random.exponential(1, old).round(1) + 0.1
@@ -281,7 +281,7 @@ def test_the_tests_are_those_of_the_books() -> None:
         assert comparison.welch(
             before.mean(), before.var(ddof=1), old, after.mean(), after.var(ddof=1), new
         ) == pytest.approx(stats.ttest_ind(before, after, equal_var=False).pvalue)
-        assert comparison.one_more(before, after[:1]) == pytest.approx(
+        assert comparison.single_run_test(before, after[:1]) == pytest.approx(
             stats.ttest_ind(before, after[:1]).pvalue
         )
     assert comparison.mann_whitney(np.ones(10), np.ones(12)) == 1
@@ -297,16 +297,16 @@ def test_a_hundred_thousand_rounds_are_thinned_evenly() -> None:
     assert found.ratio.value == pytest.approx(1.5)
 
 
-def test_tables_in_pieces_say_the_same() -> None:
+def test_chunked_tables_give_the_same_result() -> None:
     base, candidate = points(*runs(1, 6)), points(*runs(2, 6, 1.1))
     pieces = pa.concat_tables([base.slice(0, 1), base.slice(1, 3), base.slice(4)])
     assert one(pieces, candidate) == one(base, candidate)
     assert compare(points(), points(), SETTINGS, 0.0) == []
 
 
-def test_what_is_no_table_of_points_is_refused() -> None:
+def test_a_table_without_the_columns_of_points_is_rejected() -> None:
     good = points(*runs(1, 2))
-    with pytest.raises(InvalidRequestError, match="without values"):
+    with pytest.raises(InvalidRequestError, match="missing columns: values"):
         compare(good, good.drop_columns(["values"]), SETTINGS, 0.0)
     for threshold in (-0.1, float("nan")):
         with pytest.raises(InvalidRequestError, match="threshold"):

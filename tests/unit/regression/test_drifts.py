@@ -1,4 +1,4 @@
-"""Slow drifts and changes of variance, each told as what it is."""
+"""Slow drifts and changes of variance, distinguished from steps."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks import histories
-from kraft.regression import history
-from kraft.regression.findings import Kind, Outcome, SeriesFinding
-from kraft.regression.settings import Settings
+from kraft.regression import series_analysis
+from kraft.regression.findings import ChangeKind, SeriesFinding, SeriesOutcome
+from kraft.regression.settings import AnalysisSettings
 
-SETTINGS = Settings(bootstrap_samples=100)
+SETTINGS = AnalysisSettings(bootstrap_samples=100)
 
 
-def analysed(values: histories.Values, settings: Settings = SETTINGS) -> SeriesFinding:
-    return history.analyse(histories.series(values), settings)
+def analysed(values: histories.Values, settings: AnalysisSettings = SETTINGS) -> SeriesFinding:
+    return series_analysis.analyse(histories.series(values), settings)
 
 
 def drifting(at: int, runs: int, count: int, by: float, seed: int = 1) -> histories.Values:
@@ -27,8 +27,8 @@ def drifting(at: int, runs: int, count: int, by: float, seed: int = 1) -> histor
 def test_a_slow_rise_is_one_drift_and_no_step() -> None:
     finding = analysed(drifting(40, 50, 120, 0.1))
     (drift,) = finding.drifts
-    assert (finding.outcome, finding.change_points) == (Outcome.CHANGED, ())
-    assert drift.kind is Kind.REGRESSION
+    assert (finding.outcome, finding.change_points) == (SeriesOutcome.CHANGED, ())
+    assert drift.kind is ChangeKind.REGRESSION
     assert abs(drift.start_index - 40) <= 8
     assert abs(drift.end_index - 89) <= 8
     assert drift.mean_before == pytest.approx(1, abs=0.01)
@@ -42,13 +42,13 @@ def test_a_slow_rise_is_one_drift_and_no_step() -> None:
     assert finding.noise == pytest.approx(0.01, rel=0.3)
 
 
-def test_a_drift_up_to_the_newest_run_goes_on() -> None:
+def test_a_drift_up_to_the_newest_run_is_ongoing() -> None:
     (drift,) = analysed(drifting(50, 50, 100, -0.1)).drifts
-    assert drift.kind is Kind.IMPROVEMENT
+    assert drift.kind is ChangeKind.IMPROVEMENT
     assert drift.is_ongoing
 
 
-def test_a_drift_over_thousands_of_runs_is_found_whole() -> None:
+def test_a_drift_over_thousands_of_runs_is_found_completely() -> None:
     (drift,) = analysed(drifting(500, 2000, 3000, 0.2)).drifts
     assert abs(drift.start_index - 500) <= 100
     assert abs(drift.end_index - 2499) <= 100
@@ -72,7 +72,7 @@ def test_counters_step_and_drift_without_any_noise() -> None:
     assert (len(finding.drifts), finding.change_points) == (1, ())
 
 
-def test_drifts_below_the_magnitude_asked_for_are_left_out() -> None:
+def test_drifts_below_the_minimum_magnitude_are_omitted() -> None:
     values = drifting(40, 50, 120, 0.1)
     finding = analysed(values, replace(SETTINGS, min_magnitude=0.2))
     assert (finding.drifts, finding.change_points) == ((), ())
@@ -83,7 +83,11 @@ def test_runs_that_scatter_more_are_a_change_of_variance_alone() -> None:
     values = histories.scattering(random, 160, histories.normal, 0.02, 100, 4.0)
     finding = analysed(values)
     (change,) = finding.variance_changes
-    assert (finding.outcome, finding.change_points, finding.drifts) == (Outcome.CHANGED, (), ())
+    assert (finding.outcome, finding.change_points, finding.drifts) == (
+        SeriesOutcome.CHANGED,
+        (),
+        (),
+    )
     assert abs(change.index - 100) <= 6
     assert change.is_noisier
     assert change.noise_before == pytest.approx(0.02, rel=0.3)
@@ -98,16 +102,16 @@ def test_a_level_ten_times_as_high_does_not_scatter_more() -> None:
     assert finding.variance_changes == ()
 
 
-def test_both_can_be_left_out() -> None:
+def test_both_searches_can_be_disabled() -> None:
     off = replace(SETTINGS, find_drifts=False, find_variance_changes=False)
     assert analysed(drifting(40, 50, 120, 0.1), off).drifts == ()
     values = histories.scattering(np.random.default_rng(5), 160, histories.normal, 0.02, 100, 4.0)
-    assert analysed(values, off).outcome is Outcome.STABLE
-    ofotava = analysed(values, Settings.of_otava())
+    assert analysed(values, off).outcome is SeriesOutcome.STABLE
+    ofotava = analysed(values, AnalysisSettings.of_otava())
     assert (ofotava.drifts, ofotava.variance_changes) == ((), ())
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-12, 1e12])
 def test_levels_of_any_height_are_no_drift(level: float) -> None:
     finding = analysed(np.full(40, level))
-    assert (finding.outcome, finding.drifts) == (Outcome.STABLE, ())
+    assert (finding.outcome, finding.drifts) == (SeriesOutcome.STABLE, ())

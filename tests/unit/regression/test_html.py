@@ -1,4 +1,4 @@
-"""The page: everything is in it, nothing is fetched by it, and no name becomes markup."""
+"""The page: complete, without network access, with every name escaped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Element:
 
 
 class Page(HTMLParser):
-    """The elements of a page in order; a text belongs to all elements that it stands in."""
+    """The elements of a page in order; a text belongs to all elements that contain it."""
 
     VOID = ("meta", "input", "br")
 
@@ -82,7 +82,7 @@ def parsed(hostile: str) -> Page:
     return Page(hostile)
 
 
-def test_each_series_that_was_kept_has_its_plots_and_their_numbers(parsed: Page) -> None:
+def test_each_kept_series_has_plots_with_data(parsed: Page) -> None:
     sections = [each for each in parsed.all("section") if each.attributes.get("id")]
     headings = [each.text for each in parsed.all("h3")]
     assert [each for each in headings if "Bench::bench_" in each] == [
@@ -118,7 +118,7 @@ def test_each_series_that_was_kept_has_its_plots_and_their_numbers(parsed: Page)
     ]
 
 
-def test_changes_are_told_in_words_with_their_commits(parsed: Page) -> None:
+def test_changes_are_listed_with_their_commits(parsed: Page) -> None:
     elect = next(each for each in parsed.all("tr") if each.text.startswith("ElectBench"))
     assert "+14.3 % [13.7, 15.0]" in elect.text
     assert "12.4 ms → 14.1 ms" in elect.text
@@ -131,7 +131,7 @@ def test_changes_are_told_in_words_with_their_commits(parsed: Page) -> None:
             assert parsed.all("section", id=link[1:]), f"{link} leads nowhere"
 
 
-def test_all_series_machines_problems_and_settings_are_there(parsed: Page) -> None:
+def test_the_page_contains_all_series_machines_problems_and_settings(parsed: Page) -> None:
     (body,) = parsed.all("body")
     for said in (
         "NewBench::bench_new",
@@ -145,7 +145,7 @@ def test_all_series_machines_problems_and_settings_are_there(parsed: Page) -> No
         assert said in body.text
 
 
-def test_nothing_is_fetched_from_anywhere(hostile: str, parsed: Page) -> None:
+def test_the_page_fetches_nothing(hostile: str, parsed: Page) -> None:
     for each in parsed.elements:
         assert each.tag not in ("link", "img", "iframe", "object", "embed", "base", "form")
         assert not each.attributes.keys() & {"src", "srcset", "data", "action", "style"}
@@ -161,14 +161,14 @@ def test_nothing_is_fetched_from_anywhere(hostile: str, parsed: Page) -> None:
     assert hostile.index("Content-Security-Policy") < hostile.index("<title>")
 
 
-def test_plotly_is_there_once(parsed: Page) -> None:
+def test_plotly_is_embedded_once(parsed: Page) -> None:
     scripts = [each for each in parsed.all("script") if "type" not in each.attributes]
     assert len(scripts) == 2
     assert len(scripts[0].text) > 1_000_000
     assert "IntersectionObserver" in scripts[1].text
 
 
-def test_a_hostile_name_is_text_wherever_it_stands(parsed: Page) -> None:
+def test_a_hostile_name_is_escaped_everywhere(parsed: Page) -> None:
     shown = examples.HOSTILE.replace("\x1b", "\\x1b") + "[<img src=x onerror=alert(1)>=|`\\n]"
     assert shown in [each.text for each in parsed.all("h3")]
     (title,) = parsed.all("title")
@@ -180,7 +180,7 @@ def test_a_hostile_name_is_text_wherever_it_stands(parsed: Page) -> None:
     assert any("alert('x')" in str(label) for label in parsed.data("overview")["label"])  # type: ignore[attr-defined]
 
 
-def test_only_so_many_series_are_drawn_the_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_drawn_series_is_limited_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "MOST_DRAWN", 2)
     page = Page(html.page(replace(examples.analysis(), scaling=())))
     assert [each.text for each in page.all("h3")] == [
@@ -188,10 +188,10 @@ def test_only_so_many_series_are_drawn_the_worst_first(monkeypatch: pytest.Monke
         "LoadBench::bench_load[partitions=1000000]",
     ]
     (body,) = page.all("body")
-    assert "4 more series with smaller changes or none are left out" in body.text
+    assert "4 more series with smaller changes or none are omitted" in body.text
 
 
-def test_without_anything_to_draw_the_page_is_small() -> None:
+def test_a_page_without_plots_is_small() -> None:
     analysis = Analysis(settings=examples.SETTINGS, series=())
     text = html.page(analysis)
     assert len(text) < 50_000
@@ -199,7 +199,7 @@ def test_without_anything_to_draw_the_page_is_small() -> None:
     assert "No series changed" in body.text
 
 
-def test_a_script_is_no_repository() -> None:
+def test_a_script_is_rejected_as_repository_url() -> None:
     with pytest.raises(InvalidConfigError):
         html.page(examples.analysis(), repository_url="javascript:alert(1)")
 

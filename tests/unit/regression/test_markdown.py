@@ -1,4 +1,4 @@
-"""Findings for a pull request: compact, bounded, and no name becomes markup."""
+"""Findings for a pull request: compact, bounded, with every name escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.regression import examples
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of every table row, split as GitHub does: at pipes that are not escaped."""
+    """Return the cells of every table row, split like GitHub at pipes that are not escaped."""
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()
@@ -64,7 +64,7 @@ def test_commits_are_links_where_the_repository_is_known() -> None:
     assert "https://" not in markdown.comment(analysis)
 
 
-def test_a_comment_fits_whatever_there_is_to_say() -> None:
+def test_a_comment_never_exceeds_the_limit() -> None:
     changed = examples.analysis().series[0]
     many = [
         changed.__class__(
@@ -93,7 +93,7 @@ def test_a_comparison_names_its_threshold_and_notes() -> None:
 
 
 @pytest.mark.parametrize("text_of", [markdown.comment, lambda given: markdown.comparison([], 0.1)])
-def test_nothing_found_is_said(text_of) -> None:  # type: ignore[no-untyped-def]
+def test_an_analysis_without_findings_says_so(text_of) -> None:  # type: ignore[no-untyped-def]
     text = text_of(Analysis(settings=examples.SETTINGS, series=()))
     assert text.startswith("### Benchmarks: no regression\n")
     assert "|" not in text

@@ -1,4 +1,4 @@
-"""The numbers of the plots: thinned without hiding anything, finite whatever the history."""
+"""The data of the plots: thinned without hiding anything, always finite."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_long_history_keeps_its_extremes_and_both_sides_of_a_change() -> None:
     assert 0.3 < low < high < 2, "one odd run does not flatten all others"
 
 
-def test_changes_that_were_not_asked_for_take_their_levels_with_them() -> None:
+def test_changes_before_since_are_drawn_without_their_levels() -> None:
     steps = examples.series("Bench::steps", [(30, 0.01), (30, 0.02), (30, 0.03)])
     found = examples.finding(steps)
     later = replace(found, change_points=found.change_points[1:])
@@ -75,7 +75,7 @@ def test_a_history_without_any_variation_is_drawn(value: float, runs: int) -> No
     assert max(level["density"]) == 1
 
 
-def test_rounds_that_are_no_numbers_are_left_out() -> None:
+def test_rounds_that_are_not_finite_are_omitted() -> None:
     odd = examples.series("Bench::odd", [(10, 0.01)], rounds=5)
     assert odd.rounds is not None
     odd.rounds[3][:] = np.nan
@@ -97,7 +97,7 @@ def test_a_fitted_line_goes_through_the_middle_of_its_points() -> None:
     assert plots.scaling_plot(replace(law, values=(0.0,) * 4), "median") == {}
 
 
-def test_an_exponent_that_is_wide_open_leaves_the_plot_readable() -> None:
+def test_a_very_wide_interval_of_an_exponent_keeps_the_plot_finite() -> None:
     open_wide = replace(examples.law("Bench::law", 1.0), low=-900.0, high=900.0)
     plot = plots.scaling_plot(open_wide, "median")
     json.dumps(plot, allow_nan=False)

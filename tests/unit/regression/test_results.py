@@ -1,4 +1,4 @@
-"""What a file of pytest-benchmark means, whichever version wrote it."""
+"""Files of pytest-benchmark of every version."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraft.errors import BenchmarkFileError
-from kraft.regression import wording
+from kraft.regression import report_text
 from kraft.regression.points import POINTS, SeriesKey
 from kraft.regression.results import read_run
-from kraft.regression.runs import Run, points_table
+from kraft.regression.runs import BenchmarkRun, points_table
 from tests.unit.regression.result_documents import BEGIN, benchmark, document
 
 FILES = Path(__file__).parents[2] / "data" / "pytest-benchmark"
 VERSIONS = ("3.0.0", "3.1.1", "3.2.3", "3.4.1", "4.0.0", "5.0.0", "5.3.1")
 
 
-def run_of(content: Any, source: str = "run.json", **given: Any) -> Run:
+def run_of(content: Any, source: str = "run.json", **given: Any) -> BenchmarkRun:
     data = content if isinstance(content, bytes) else json.dumps(content, indent=4).encode()
     return read_run(data, source, **given)
 
@@ -37,7 +37,7 @@ def test_what_each_version_really_wrote_becomes_the_same_series(version: str) ->
     assert run.version == version
     assert run.suite == ["test_sample.py"] * 4
     assert run.benchmark == ["TestSized::test_sum"] * 2 + ["test_plain", "test_odd"]
-    # 3.0.0 did not say what the parameters were, only what pytest made of them.
+    # 3.0.0 wrote no parameters, only pytest's id of them.
     sized = ['{"param":"1000"}', '{"param":"10000"}']
     odd = '{"param":"odd0"}'
     if version != "3.0.0":
@@ -96,7 +96,7 @@ def test_machines_are_told_apart_unless_their_names_mean_nothing() -> None:
     assert run_of(one, ignore_node=True).machine == run_of(other, ignore_node=True).machine
     assert "a-1" not in run_of(one, ignore_node=True).machine
 
-    one["machine_info"]["release"] = "6.2.0"  # a kernel's update makes no other machine
+    one["machine_info"]["release"] = "6.2.0"  # a kernel update does not make another machine
     one["machine_info"]["python_version"] = "3.11.9"
     before = document(at=0, values={"t": [1.0]}, node="a-1")
     assert run_of(one).machine == run_of(before).machine
@@ -121,7 +121,7 @@ def test_machines_are_told_apart_unless_their_names_mean_nothing() -> None:
         ("b.py::test_x[ü]", {"params": {"n": "ü"}}, ("b.py", "test_x", '{"n":"ü"}')),
     ],
 )
-def test_a_full_name_says_suite_benchmark_and_parameters(
+def test_a_full_name_has_suite_benchmark_and_parameters(
     fullname: str, given: dict[str, Any], expected: tuple[str, str, str]
 ) -> None:
     content = document(at=0, values={})
@@ -156,7 +156,7 @@ def test_times_are_utc_with_or_without_a_zone(text: str, hours: float) -> None:
         ({"data": [1.0, math.nan]}, "round 1 is NaN or infinite"),
     ],
 )
-def test_times_that_cannot_be_cost_their_benchmark_only(change: dict[str, Any], said: str) -> None:
+def test_invalid_times_omit_only_their_benchmark(change: dict[str, Any], said: str) -> None:
     content = document(at=0, values={"test_bad": [1.0, 2.0], "test_good": [3.0]})
     content["benchmarks"][0]["stats"].update(change)
     run = run_of(content, "dir/run.json")
@@ -166,21 +166,21 @@ def test_times_that_cannot_be_cost_their_benchmark_only(change: dict[str, Any], 
     ]
 
 
-def test_a_benchmark_that_a_run_has_twice_is_taken_once() -> None:
+def test_a_duplicate_benchmark_is_used_once() -> None:
     content = document(at=0, values={})
     content["benchmarks"] = [benchmark("b.py::t", [1.0]), benchmark("b.py::t", [2.0])]
     run = run_of(content)
     assert run.values == [[1.0]]
-    assert "twice" in run.problems[0].reason
+    assert "duplicate in this run; the first one is used" in run.problems[0].reason
 
 
-def test_a_run_without_benchmarks_says_so() -> None:
+def test_a_run_without_benchmarks_is_a_problem() -> None:
     run = run_of(document(at=0, values={}))
     assert len(run) == 0
-    assert run.problems[0].reason == "it holds no benchmarks"
+    assert run.problems[0].reason == "the file contains no benchmarks"
 
 
-def test_a_statistic_that_is_not_there_is_null() -> None:
+def test_a_missing_statistic_is_null() -> None:
     content = document(at=0, values={"t": [2.0]})
     for name in ("ops", "iqr", "total", "data", "iterations"):
         del content["benchmarks"][0]["stats"][name]
@@ -195,33 +195,33 @@ WHOLE = json.dumps(document(at=0, values={"test_a": [1.0]}), indent=4).encode()
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "no JSON: Input data was truncated"),
-        (WHOLE[: len(WHOLE) // 2], "no JSON: Input data was truncated"),
-        (WHOLE[:-1], "no JSON: Input data was truncated"),
-        (b"\x00" * 100, "no JSON"),
-        (b"\xff\xfe{\x00}\x00", "no JSON"),
-        (b'{"extra": ' + b"[" * 100_000, "no JSON"),
-        (b"NaN", "no result of pytest-benchmark"),
-        (b"[1, 2]", "no result of pytest-benchmark"),
-        (b'{"benchmarks": []}', "no result of pytest-benchmark"),
-        (b'{"context": {}, "benchmarks": [{"name": "BM_x"}]}', "no result of pytest-benchmark"),
+        (b"", "not JSON: Input data was truncated"),
+        (WHOLE[: len(WHOLE) // 2], "not JSON: Input data was truncated"),
+        (WHOLE[:-1], "not JSON: Input data was truncated"),
+        (b"\x00" * 100, "not JSON"),
+        (b"\xff\xfe{\x00}\x00", "not JSON"),
+        (b'{"extra": ' + b"[" * 100_000, "JSON cannot be read: brackets are nested too deep"),
+        (b"NaN", "not a pytest-benchmark result"),
+        (b"[1, 2]", "not a pytest-benchmark result"),
+        (b'{"benchmarks": []}', "not a pytest-benchmark result"),
+        (b'{"context": {}, "benchmarks": [{"name": "BM_x"}]}', "not a pytest-benchmark result"),
         (WHOLE.replace(b'"min": 1.0', b'"min": "1.0"'), r"\$\.benchmarks\[0\]\.stats\.min"),
-        (WHOLE.replace(b"2026-01-01T00:00:00", b"yesterday"), "is no time"),
+        (WHOLE.replace(b"2026-01-01T00:00:00", b"yesterday"), "is not a time"),
     ],
     ids=lambda value: repr(value[:20]) if isinstance(value, bytes) else None,
 )
-def test_what_is_no_result_is_refused_with_its_path(data: bytes, said: str) -> None:
+def test_an_invalid_file_is_rejected_with_its_path(data: bytes, said: str) -> None:
     with pytest.raises(BenchmarkFileError, match=rf"^dir/x\.json: .*{said}"):
         read_run(data, "dir/x.json")
 
 
-def test_every_truncation_is_refused() -> None:
+def test_every_truncation_is_rejected() -> None:
     for length in range(0, len(WHOLE), 7):
-        with pytest.raises(BenchmarkFileError, match=r"^x\.json: no JSON"):
+        with pytest.raises(BenchmarkFileError, match=r"^x\.json: not JSON"):
             read_run(WHOLE[:length], "x.json")
 
 
-def test_nan_where_it_does_not_matter_costs_nothing() -> None:
+def test_nan_in_an_unused_field_is_accepted() -> None:
     content = document(at=0, values={"t": [1.0]})
     content["benchmarks"][0]["extra_info"] = {"ratio": math.nan}
     run = run_of(content)
@@ -236,7 +236,7 @@ def test_instructions_are_numbers_only() -> None:
         assert run_of(content).instructions == [expected]
 
 
-def test_runs_make_one_table_in_which_nothing_of_a_run_is_repeated() -> None:
+def test_runs_make_one_table_with_dictionaries_per_run() -> None:
     runs = [
         run_of(document(at=hour, values={"a": [1.0, 2.0], "b": [3.0]}, keep_values=hour != 1))
         for hour in range(3)
@@ -251,17 +251,14 @@ def test_runs_make_one_table_in_which_nothing_of_a_run_is_repeated() -> None:
     assert runs[0].only([1]).batch.to_pylist() == runs[0].batch.to_pylist()[1:]
 
 
-# ---------------------------------------------------------------------------------------------
-# Any content whatsoever
+# Any content
 
 DEEP = b"[" * 100_000
 
 
 @pytest.mark.parametrize("name", ["machine_info", "commit_info", "params", "extra_info", "other"])
 @pytest.mark.parametrize(("opening", "closing"), [(b'{"a":', b"}"), (b"[", b"]")])
-def test_nested_brackets_make_no_more_than_a_bad_file(
-    name: str, opening: bytes, closing: bytes
-) -> None:
+def test_nested_brackets_are_a_bad_file(name: str, opening: bytes, closing: bytes) -> None:
     content = document(at=0, values={"test_a": [1.0]})
     (content if name in content else content["benchmarks"][0])[name] = "HERE"
     data = json.dumps(content).encode()
@@ -271,7 +268,7 @@ def test_nested_brackets_make_no_more_than_a_bad_file(
             run_or_refusal(changed.replace(b'"HERE"', nested))
 
 
-def test_a_file_of_opening_brackets_is_refused_with_its_path() -> None:
+def test_a_file_of_opening_brackets_is_rejected_with_its_path() -> None:
     with pytest.raises(BenchmarkFileError, match=r"^run\.json: "):
         read_run(DEEP, "run.json")
 
@@ -292,7 +289,7 @@ def test_a_file_of_opening_brackets_is_refused_with_its_path() -> None:
         ("commit_info.time", "0001-01-01T00:00:00+23:59"),
     ],
 )
-def test_values_beyond_what_can_be_are_no_more_than_a_bad_file(change: str, value: Any) -> None:
+def test_out_of_range_values_are_a_bad_file(change: str, value: Any) -> None:
     content: Any = document(at=0, values={"test_a": [1.0]})
     *path, last = change.split(".")
     place = content
@@ -304,7 +301,7 @@ def test_values_beyond_what_can_be_are_no_more_than_a_bad_file(change: str, valu
 
 
 def run_or_refusal(data: bytes) -> None:
-    """The file is refused, or its points can be held in Arrow and told of."""
+    """Check that the file is rejected, or that its points convert to Arrow."""
     try:
         run = read_run(data, "run.json")
     except BenchmarkFileError as error:
@@ -317,7 +314,7 @@ def run_or_refusal(data: bytes) -> None:
     batch = run.batch
     batch.validate(full=True)
     if len(run):
-        assert wording.iso_time(run.time_us)
+        assert report_text.iso_time(run.time_us)
         for key in zip(run.suite, run.benchmark, run.params, strict=True):
             assert SeriesKey(*key, run.machine).name
 

@@ -1,4 +1,4 @@
-"""How time grows with size."""
+"""Scaling laws: how time grows with size."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks import histories
-from kraft.regression import history, multiplicity, scaling
+from kraft.regression import multiple_testing, scaling, series_analysis
 from kraft.regression.points import Series
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 
-SETTINGS = Settings()
+SETTINGS = AnalysisSettings()
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
@@ -24,7 +24,7 @@ def measured(
     seed: int = 1,
     **others: object,
 ) -> list[Series]:
-    """A benchmark of four sizes whose exponent grows by ``bend`` halfway, around the middle."""
+    """Return a benchmark of four sizes whose exponent grows by ``bend`` halfway."""
     random = np.random.default_rng(seed)
     found = []
     for at, size in enumerate(SIZES):
@@ -46,7 +46,7 @@ def test_the_exponent_is_found_with_its_interval(power: float) -> None:
     assert (law.run_count, law.change_points) == (60, ())
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_intervals_contain_the_true_value_at_their_confidence() -> None:
     random = np.random.default_rng(2)
     sizes, held = np.array([1e3, 1e4, 1e5, 1e6, 1e7]), 0
     for _ in range(500):
@@ -58,14 +58,16 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 def test_an_exponent_changes_although_no_size_does() -> None:
     sized = measured(bend=0.007, seed=2)
-    alone = multiplicity.correct([history.analyse(each, SETTINGS) for each in sized], SETTINGS)
+    alone = multiple_testing.correct(
+        [series_analysis.analyse(each, SETTINGS) for each in sized], SETTINGS
+    )
     assert [each.change_points for each in alone] == [()] * 4
-    (law,) = multiplicity.correct_laws(scaling.laws(sized, SETTINGS), SETTINGS)
+    (law,) = multiple_testing.correct_laws(scaling.laws(sized, SETTINGS), SETTINGS)
     (point,) = law.change_points
     assert point.statistic == "exponent"
     assert abs(point.index - 30) <= 2
     assert point.mean_after - point.mean_before == pytest.approx(0.007, abs=0.003)
-    # Ten times the size takes so many times longer than it did.
+    # The factor by which ten times the size takes longer than before.
     assert point.ratio.low < 10**0.007 < point.ratio.high
     assert point.ratio.value == pytest.approx(
         10 ** (point.mean_after - point.mean_before), rel=1e-3
@@ -102,12 +104,12 @@ def test_every_parameter_with_three_sizes_is_a_size_unless_one_is_named() -> Non
 
 
 @pytest.mark.parametrize("sizes", [(True, False, 1), ("10", "100", "1000"), (-1, 0, 5), (1, 2)])
-def test_what_is_no_size_has_no_law(sizes: tuple[object, ...]) -> None:
+def test_parameters_that_are_no_sizes_have_no_law(sizes: tuple[object, ...]) -> None:
     sized = [histories.series(np.ones(10), params=json.dumps({"size": size})) for size in sizes]
     assert scaling.laws(sized, SETTINGS) == []
 
 
-def test_the_history_is_of_runs_that_have_all_sizes() -> None:
+def test_the_history_consists_of_runs_with_all_sizes() -> None:
     sized = measured()
     short = sized[2]
     sized[2] = Series(
@@ -118,7 +120,7 @@ def test_the_history_is_of_runs_that_have_all_sizes() -> None:
     assert law.sizes == SIZES
 
 
-def test_a_size_that_is_no_longer_measured_does_not_end_the_history() -> None:
+def test_a_size_that_is_no_longer_measured_keeps_the_history() -> None:
     sized = measured()
     gone = sized[3]
     sized[3] = Series(gone.key, gone.run_id[:9], gone.time_us[:9], gone.commit[:9], gone.value[:9])
@@ -127,7 +129,7 @@ def test_a_size_that_is_no_longer_measured_does_not_end_the_history() -> None:
     assert law.run_count == 60
 
 
-def test_sizes_that_never_meet_in_a_run_make_a_law_without_a_history() -> None:
+def test_sizes_of_separate_runs_make_a_law_without_a_history() -> None:
     sized = [
         Series(
             each.key, each.run_id[at::4], each.time_us[at::4], each.commit[at::4], each.value[at::4]

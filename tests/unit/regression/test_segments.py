@@ -1,4 +1,4 @@
-"""The search for what single splits miss."""
+"""The search for levels that single splits miss."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_segment_anywhere_in_a_long_level_is_found() -> None:
         assert all(at - 2 <= each <= at + 12 for each in near)
 
 
-def test_nothing_is_found_beyond_the_ends_that_are_given() -> None:
+def test_the_search_stays_within_the_given_ends() -> None:
     values = np.concatenate([np.full(30, 1.0), np.full(30, 2.0)])
     values *= 1 + 0.01 * np.random.default_rng(3).standard_normal(60)
     assert found(values) == [30]
@@ -45,7 +45,7 @@ def test_short_and_constant_levels_have_no_segments(count: int) -> None:
     assert found(np.arange(count, dtype=np.float64))[:1] in ([], [7], [5])
 
 
-def test_values_of_any_size_overflow_nothing() -> None:
+def test_values_of_any_magnitude_do_not_overflow() -> None:
     values = histories.bumped(np.random.default_rng(4), 60, histories.normal, 0.02, 20, 10, 0.5)
     for scale in (1e-140, 1e-9, 1.0, 1e9, 1e140):
         assert found(values * scale) == [20, 30], scale

@@ -1,4 +1,4 @@
-"""Rows in any order become one history, oldest first; what is no number is left out."""
+"""Rows in any order become one ordered history; missing values are omitted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kraft.regression.points import SeriesKey
-from kraft.regression.series import gather
+from kraft.regression.series import series_of
 
 KEY = SeriesKey("bench_a.py", "load", "{}", "box")
 
@@ -30,7 +30,7 @@ def rows(
 
 
 def test_time_orders_a_history() -> None:
-    series, left_out = gather(KEY, rows(("b", 30, 3.0), ("c", 10, 1.0), ("a", 20, 2.0)), "min")
+    series, left_out = series_of(KEY, rows(("b", 30, 3.0), ("c", 10, 1.0), ("a", 20, 2.0)), "min")
     assert series.value.tolist() == [1.0, 2.0, 3.0]
     assert series.run_id.tolist() == ["c", "a", "b"]
     assert series.commit.tolist() == ["of c", "of a", "of b"]
@@ -43,12 +43,12 @@ def test_runs_of_one_moment_are_ordered_by_their_ids() -> None:
     one = rows(("b", 10, 2.0), ("a", 10, 1.0), ("c", 5, 0.1))
     other = one.take([2, 1, 0])
     for table in (one, other):
-        assert gather(KEY, table, "median")[0].run_id.tolist() == ["c", "a", "b"]
+        assert series_of(KEY, table, "median")[0].run_id.tolist() == ["c", "a", "b"]
 
 
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -1.0, 0.0])
-def test_what_was_not_measured_is_left_out_and_counted(bad: float | None) -> None:
-    series, left_out = gather(
+def test_missing_values_are_omitted_and_counted(bad: float | None) -> None:
+    series, left_out = series_of(
         KEY,
         rows(("a", 1, 1.0), ("b", 2, bad), ("c", 3, 3.0), rounds=[[1.0], [9.0], [3.0]]),
         "median",
@@ -59,14 +59,14 @@ def test_what_was_not_measured_is_left_out_and_counted(bad: float | None) -> Non
     assert [each.tolist() for each in series.rounds] == [[1.0], [3.0]]
 
 
-def test_nothing_takes_no_time_but_may_be_counted() -> None:
+def test_a_time_of_zero_is_omitted_but_a_count_of_zero_is_not() -> None:
     given = rows(("a", 1, 0.0), ("b", 2, 3.0))
-    assert gather(KEY, given, "min")[0].value.tolist() == [3.0]
-    assert gather(KEY, given, "instructions")[0].value.tolist() == [0.0, 3.0]
+    assert series_of(KEY, given, "min")[0].value.tolist() == [3.0]
+    assert series_of(KEY, given, "instructions")[0].value.tolist() == [0.0, 3.0]
 
 
-def test_a_history_of_nothing_is_a_history() -> None:
-    series, left_out = gather(KEY, rows(("a", 1, None), ("b", 2, None)), "min")
+def test_an_empty_history_is_valid() -> None:
+    series, left_out = series_of(KEY, rows(("a", 1, None), ("b", 2, None)), "min")
     assert len(series) == 0
     assert left_out == 2
 
@@ -75,6 +75,6 @@ def test_rounds_stay_with_their_run() -> None:
     given = rows(
         ("b", 20, 2.0), ("a", 10, 1.0), ("c", 30, 3.0), rounds=[[2.0, 2.1], None, [3.0, np.nan, 0]]
     )
-    series, _ = gather(KEY, given, "median")
+    series, _ = series_of(KEY, given, "median")
     assert series.rounds is not None
     assert [each.tolist() for each in series.rounds] == [[], [2.0, 2.1], [3.0]]

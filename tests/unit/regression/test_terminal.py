@@ -1,4 +1,4 @@
-"""Findings in a terminal and in a pipe: the worst first, nothing lost, nothing that steers."""
+"""Findings in a terminal and in a pipe: worst first, complete, without control characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.regression import examples
 
 
 def shown(analysis: Analysis, *, width: int | None = None) -> str:
-    """What is printed, without colours; into a pipe where no width is given."""
+    """Return the output without colours; for a pipe if no width is given."""
     file = io.StringIO()
     console = Console(file=file, width=width or 80, force_terminal=width is not None)
     terminal.show(analysis, console)
@@ -72,12 +72,12 @@ def test_the_machine_is_named_only_where_there_are_several() -> None:
     assert "machine  " not in shown(alone)
 
 
-def test_a_hostile_name_cannot_steer_the_terminal() -> None:
+def test_a_hostile_name_cannot_control_the_terminal() -> None:
     assert "\x1b" not in shown(examples.analysis(hostile=True), width=200)
     assert "\\x1b[31m@here" in shown(examples.analysis(hostile=True), width=200)
 
 
-def test_nothing_found_is_one_line() -> None:
+def test_no_findings_are_one_line() -> None:
     stable = examples.finding(examples.series("Bench::stable", [(30, 0.1)]))
     said = shown(Analysis(settings=examples.SETTINGS, series=(stable,)))
     assert said == (
@@ -102,6 +102,6 @@ def test_a_slow_drift_and_a_change_of_variance_have_tables_of_their_own() -> Non
     text = shown(examples.analysis())
     drift = text.partition("Slow drifts")[2].splitlines()[2]
     assert "SlowBench::bench_slow" in drift
-    assert "still going on" in drift
+    assert "ongoing" in drift
     variance = text.partition("Changes of variance")[2].splitlines()[2]
     assert "WildBench::bench_wild" in variance

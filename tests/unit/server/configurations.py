@@ -1,4 +1,4 @@
-"""Configuration files for tests: a controller's, a broker's, and what a test changes of them."""
+"""Configuration files for tests: settings of controllers and brokers, with changes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COMBINED = BROKER | {
 
 
 def changed(base: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
-    """The settings with these changes; None takes one away."""
+    """Return the settings with these changes; None removes one."""
     settings = base | changes
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def write_configuration(directory: Path, settings: dict[str, str]) -> Path:
-    """A file with one setting a line, in their order."""
+    """Write a file with one setting a line, in order."""
     path = directory / "server.properties"
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return path

@@ -1,21 +1,27 @@
-"""Nodes with their controllers, all on the loop of a test, on real disks and sockets."""
+"""Run nodes with controllers on a test's event loop, with real disks and sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kraft.controller import NewTopic, requests
-from kraft.controller.operations import Operation
-from kraft.controller.sessions import Heartbeat
+from kraft import records
+from kraft._core.bytes.batch_records import iterate
+from kraft.controller.brokers.sessions import Heartbeat
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Operation
+from kraft.controller.topics.topic_creation import NewTopic
 from kraft.image import VersionRange
 from kraft.image.diff import diff
-from kraft.image.replay import Cluster
+from kraft.image.replay import MetadataState
 from kraft.metadata.identifiers import random_uuid
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch
+from kraft.records import decode_control, decode_value
 from kraft.records.versions import LATEST_PRODUCTION
 from kraft.server import process
 from kraft.server.config.loading import ServerConfig
@@ -41,12 +47,13 @@ FEATURES = {
     "share.version": VersionRange(0, 1),
     "streams.version": VersionRange(0, 1),
 }
+SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "4000"}
 
 
 class Quorum:
-    """``count`` formatted nodes, of which those run that were started.
+    """``count`` formatted nodes; `start` and `stop` run some of them.
 
-    What would end the process of a node is put into `ended` instead.
+    An error that would end a node's process is added to `ended` instead.
     """
 
     def __init__(
@@ -66,7 +73,7 @@ class Quorum:
         self.ended: list[tuple[str, BaseException]] = []
 
     async def start(self, *ids: int, has_controller: bool = True) -> None:
-        """These nodes, or all that do not run."""
+        """Start these nodes, or all that are stopped."""
         for id in ids or self.layout.keys() - self.running.keys():
             config = ServerConfig.load(self.layout[id].config_path)
             node = QuorumNode(config, has_controller=has_controller)
@@ -85,11 +92,11 @@ class Quorum:
         assert runner is not None
         return runner
 
-    def cluster(self, id: int) -> Cluster:
+    def cluster(self, id: int) -> MetadataState:
         return self.runner(id).controller.cluster
 
     async def active(self) -> int:
-        """The node whose controller is active, once there is one."""
+        """Return the node with the active controller; wait for one."""
         found = await until(
             lambda: [id for id in self.running if self.runner(id).controller.is_active]
         )
@@ -97,7 +104,7 @@ class Quorum:
         return int(found[0])
 
     async def ask(self, operation: Operation) -> Any:
-        """The response of the controller that is active now."""
+        """Return the response of the controller that is active now."""
         return await self.runner(await self.active()).submit(operation)
 
     async def create(self, name: str, partitions: int = 1) -> None:
@@ -105,14 +112,14 @@ class Quorum:
         assert response[name].num_partitions == partitions, response
 
     async def brokers(self, *ids: int) -> None:
-        """Brokers that are registered and unfenced."""
+        """Register and unfence brokers."""
         runner = self.runner(await self.active())
         for id in ids:
             epoch = await register(runner, id)
             assert not (await beat(runner, id, epoch)).is_fenced
 
     async def agree(self) -> None:
-        """Every running node has taken up what the active one has, and all of it is committed."""
+        """Wait until all running nodes have applied all records, and all are committed."""
         end = self.cluster(await self.active()).next_offset
         await until(
             lambda: all(self.runner(id).controller.committed_offset >= end for id in self.running)
@@ -120,46 +127,49 @@ class Quorum:
 
 
 async def register(runner: ControllerRunner, broker: int) -> int:
-    """The broker's epoch."""
+    """Register a broker and return its epoch."""
     request = registration(broker, features=FEATURES)
-    epoch: int = await runner.submit(requests.register(request))
+    epoch: int = await runner.submit(requests.register_broker(request))
     return epoch
 
 
 def create(name: str, partitions: int = 1) -> Operation:
-    return requests.create([NewTopic(name, random_uuid(), partitions, 1)])
+    return requests.create_topics([NewTopic(name, random_uuid(), partitions, 1)])
 
 
 def beat(runner: ControllerRunner, broker: int, epoch: int, **fields: Any) -> asyncio.Future[Any]:
-    """A heartbeat of a broker that has taken up everything that is committed."""
+    """Send a heartbeat of a broker that has applied everything committed."""
     given = {"metadata_offset": runner.controller.committed_offset} | fields
-    operation = requests.heartbeat(Heartbeat(broker, epoch, **given))
+    operation = requests.broker_heartbeat(Heartbeat(broker, epoch, **given))
     return runner.submit_heartbeat(operation, broker, epoch)
 
 
 async def until(look: Callable[[], Any]) -> Any:
-    """What ``look`` says, once that is something."""
+    """Return the result of ``look`` once it is true."""
     async with asyncio.timeout(PATIENCE_S):
         while not (seen := look()):
             await asyncio.sleep(0.001)
     return seen
 
 
-def are_alike(one: Cluster, other: Cluster) -> bool:
-    """Whether two states mean the same, in every field."""
+def are_alike(one: MetadataState, other: MetadataState) -> bool:
+    """Return whether two states are equal in every field."""
     return not diff(one.state, other.state) and plain(one.table) == plain(other.table)
 
 
-def topics(cluster: Cluster) -> dict[str, int]:
-    """How many partitions each topic has."""
+def topics(cluster: MetadataState) -> dict[str, int]:
+    """Return the number of partitions of each topic."""
     table = cluster.table
     return {table.topic_name(n): len(table.topic_rows(n)) for n in table.topic_numbers()}
 
 
+RunScenario = Callable[[Callable[[], Awaitable[None]], Quorum], None]
+
+
 def run(
-    story: Callable[[], Awaitable[None]], quorum: Quorum, monkeypatch: pytest.MonkeyPatch
+    scenario: Callable[[], Awaitable[None]], quorum: Quorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs a story on a loop of its own; nothing may break off unheard, and every node stops."""
+    """Run a test's coroutine on its own loop; no error may be lost, and every node stops."""
     broken: list[object] = []
 
     def end(what: str, error: BaseException) -> None:
@@ -170,7 +180,7 @@ def run(
     async def whole() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
         try:
-            await story()
+            await scenario()
         finally:
             await quorum.stop()
 
@@ -178,3 +188,55 @@ def run(
         runner.run(whole())
     if not quorum.ended:
         assert not broken
+
+
+async def outcomes(*asked: asyncio.Future[Any]) -> list[Any]:
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def snapshot_ids(quorum: Quorum, id: int) -> list[OffsetAndEpoch]:
+    return list(quorum.running[id].store.view.snapshots)
+
+
+async def cut_log(quorum: Quorum, id: int) -> int:
+    """Delete the log below a node's latest snapshot; return the new start of the log."""
+    node = quorum.running[id]
+    assert node.driver is not None
+    node.driver.clean(0, -1)
+    latest = snapshot_ids(quorum, id)[-1].offset
+    await until(lambda: node.store.view.start_offset == latest)
+    return latest
+
+
+async def snapshot_of_all(quorum: Quorum, id: int) -> OffsetAndEpoch:
+    """Create topics until a node has a snapshot of the state at the call."""
+    end = quorum.cluster(id).next_offset
+    number = 0
+    while not (ids := snapshot_ids(quorum, id)) or ids[-1].offset < end:
+        number += 1
+        await quorum.create(f"filler-{end}-{number}", 20)
+        await asyncio.sleep(0.002)
+    return ids[-1]
+
+
+def hold_disk(node: QuorumNode) -> threading.Event:
+    """Block the node's writes until the returned event is set."""
+    gate = threading.Event()
+
+    def wait() -> None:
+        assert gate.wait(PATIENCE_S)
+
+    node.writer.run(wait)
+    return gate
+
+
+def log_of(quorum: Quorum, id: int, since: int) -> list[records.Record]:
+    """Return the records of a node's log from an offset on."""
+    store = quorum.running[id].store
+    return [
+        decode_value(record.value or b"")
+        if record.control_type is None
+        else decode_control(record.control_type, record.value or b"")
+        for batch in iterate(store.read(LogSlice(since, store.log.log_end_offset, 1 << 30)))
+        for record in batch
+    ]

@@ -1,4 +1,4 @@
-"""Nodes whose transports run on a loop of their own thread, for clients that block."""
+"""Nodes whose transports run on a loop in a thread, for tests of blocking clients."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from kraft.raft import messages as m
-from kraft.raft.ready import Event, RequestAbandoned, RequestReceived, SendResponse
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange
+from kraft import errors
+from kraft.network.transport import Transport, TransportConfig
+from kraft.protocol.api_versions import NodeFeatures
+from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
+from kraft.raft import rpc as m
+from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
-from kraft.server.network.transport import Transport, TransportConfig
-from kraft.server.rpc.api_versions import Features
-from kraft.server.rpc.cluster_description import ClusterDescription, describe_cluster_handler
-from kraft.server.rpc.wire import DESCRIBE_CLUSTER
+from kraft.server.cluster_description import describe_cluster_handler
 
 LISTENER = "CONTROLLER"
 CLUSTER_ID = "3Db5QLSqSZieL3rJBUUegA"
@@ -25,14 +26,12 @@ DIRECTORIES = {id: Uuid(bytes([id + 1]) * 16) for id in range(5)}
 
 @dataclass
 class RunningNodes:
-    """``count`` nodes, one of which leads; `answer` is the leader's to anything else than a
-    DescribeQuorum.
-    """
+    """``count`` nodes, one of which leads; `answer` is its response to all but DescribeQuorum."""
 
     count: int = 3
     leader_id: int = 1
     answer: Callable[[m.Request], m.Response] = field(default=lambda request: silent(request))
-    #: Whether a node that does not lead names the leader in its answer to DescribeQuorum.
+    #: Whether other nodes name the leader in their response to DescribeQuorum.
     names_leader: bool = True
     serves_describe_cluster: bool = True
     #: Nodes that DescribeCluster does not know.
@@ -66,7 +65,7 @@ class RunningNodes:
         return (Endpoint(LISTENER, "127.0.0.1", self.ports[id]),)
 
     def description(self) -> m.DescribeQuorumResponse:
-        """What the leader says: 0 is a second behind, 2 never fetched, 4 observes."""
+        """Return the leader's view: 0 is a second behind, 2 never fetched, 4 is an observer."""
         lags = {0: (90, 9_000, 8_000), 1: (100, 10_000, 10_000), 2: (-1, -1, -1)}
         return m.DescribeQuorumResponse(
             error=0,
@@ -74,9 +73,10 @@ class RunningNodes:
             leader_id=self.leader_id,
             high_watermark=95,
             voters=tuple(
-                m.ReplicaState(ReplicaKey(id, DIRECTORIES[id]), *lag) for id, lag in lags.items()
+                m.DescribedReplica(ReplicaKey(id, DIRECTORIES[id]), *lag)
+                for id, lag in lags.items()
             ),
-            observers=(m.ReplicaState(ReplicaKey(4), 97, 9_900, 9_800),),
+            observers=(m.DescribedReplica(ReplicaKey(4), 97, 9_900, 9_800),),
             nodes={id: self.endpoints(id) for id in self.ports},
         )
 
@@ -88,7 +88,7 @@ class RunningNodes:
                 TransportConfig(id, at),
                 lambda event, id=id: self._received(id, event),
                 no_slices,
-                lambda: Features({"kraft.version": VersionRange(0, 1)}, {}, 5),
+                lambda: NodeFeatures({"kraft.version": KRaftVersionRange(0, 1)}, {}, 5),
                 handlers if self.serves_describe_cluster else {},
             )
             await self.transports[id].start()
@@ -117,17 +117,17 @@ class RunningNodes:
         elif leads:
             response = self.answer(event.request)
         elif isinstance(event.request, m.FetchRequest):
-            response = m.FetchResponse(m.FENCED_LEADER_EPOCH, 7)
+            response = m.FetchResponse(errors.FENCED_LEADER_EPOCH, 7)
             if self.leader_id >= 0:
                 response.leader_id = self.leader_id
                 response.leader_endpoints = self.endpoints(self.leader_id)
         else:
             name = type(event.request).__name__.replace("Request", "Response")
-            response = getattr(m, name)(m.NOT_LEADER_OR_FOLLOWER)
+            response = getattr(m, name)(errors.NOT_LEADER_OR_FOLLOWER)
         self.transports[id].send(SendResponse(event.reply_to, response))
 
     def _refusal(self) -> m.DescribeQuorumResponse:
-        refusal = m.DescribeQuorumResponse(m.NOT_LEADER_OR_FOLLOWER, 7)
+        refusal = m.DescribeQuorumResponse(errors.NOT_LEADER_OR_FOLLOWER, 7)
         if self.names_leader and self.leader_id >= 0:
             refusal.leader_id = self.leader_id
             refusal.leader_endpoints = self.endpoints(self.leader_id)

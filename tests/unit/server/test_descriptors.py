@@ -1,4 +1,4 @@
-"""File descriptors: the soft limit is raised, connections get what the disk does not need."""
+"""File descriptors: the soft limit is raised, and some are reserved for the disk."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from kraft.errors import InvalidConfigError
+from kraft.network.admission import NEWCOMERS, VOTER_CONNECTIONS
+from kraft.network.listener import Limits
 from kraft.server.descriptors import RESERVE, bounded_limits
-from kraft.server.network.admission import NEWCOMERS, VOTER_CONNECTIONS
-from kraft.server.network.listener import Limits
 
 ALL_RESERVES = RESERVE + NEWCOMERS + VOTER_CONNECTIONS
 
@@ -30,7 +30,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
     assert ran.stdout == "2000 (2000, 2000)\n"
 
 
-def test_connections_are_bounded_by_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_are_limited_to_the_free_descriptors(caplog: pytest.LogCaptureFixture) -> None:
     in_use = len(os.listdir("/dev/fd"))
     limits = bounded_limits(Limits(), soft_limit=1024)
     assert abs(limits.max_connections - (1024 - in_use - ALL_RESERVES)) <= 1
@@ -40,12 +40,12 @@ def test_connections_are_bounded_by_what_is_left(caplog: pytest.LogCaptureFixtur
     assert f"max.connections is {limits.max_connections} instead of 10000" in record.getMessage()
 
 
-def test_a_limit_that_is_high_enough_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_high_limit_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     limits = Limits(max_connections=500)
     assert bounded_limits(limits, soft_limit=2000) == limits
     assert not caplog.records
 
 
-def test_a_node_with_next_to_no_descriptors_does_not_start() -> None:
+def test_a_node_without_free_descriptors_does_not_start() -> None:
     with pytest.raises(InvalidConfigError, match=r"limit of open files is 300, .* at least \d+"):
         bounded_limits(Limits(), soft_limit=300)

@@ -1,4 +1,4 @@
-"""State machine, disk and clock joined: nodes of one and of two voters, on real files."""
+"""The driver with the state machine, the store and the writer, on real files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from kraft import errors
 from kraft.errors import NotControllerError, RecordTooLargeError
-from kraft.raft import messages as m
-from kraft.raft.config import RaftConfig
-from kraft.raft.messages import LogSlice, OffsetAndEpoch
-from kraft.raft.node import Node
-from kraft.raft.ready import (
+from kraft.raft import rpc as m
+from kraft.raft.config import RaftSettings
+from kraft.raft.interface import (
     RequestReceived,
     ResponseReceived,
     Role,
@@ -25,6 +24,8 @@ from kraft.raft.ready import (
     SendRequest,
     SendResponse,
 )
+from kraft.raft.node import Node
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch
 from kraft.raft.voters import ReplicaKey, VoterSet
 from kraft.records import Uuid
 from kraft.records.classes import NoOp
@@ -41,7 +42,7 @@ RECORD = encode_value(NoOp())
 
 
 class RunningNode:
-    """Node 1 of the voters, with all that it sends and says."""
+    """Node 1 of the voters; records its messages and callbacks."""
 
     def __init__(self, path: Path, voters: VoterSet, **settings: Any) -> None:
         self.store = MetadataStore.open(path, static_voters=voters)
@@ -49,7 +50,7 @@ class RunningNode:
         self.roles: list[RoleChange] = []
         self.committed: list[int] = []
         self.is_news = asyncio.Event()
-        config = RaftConfig(
+        config = RaftSettings(
             1,
             Uuid(b"\1" * 16),
             "cluster",
@@ -100,7 +101,7 @@ class RunningNode:
         return found[0]
 
     async def request(self, kind: type) -> SendRequest:
-        """The next request of this kind that it sends."""
+        """Return the next request of this kind that the node sends."""
         found = await self.until(
             lambda: [s for s in self.sent if isinstance(getattr(s, "request", None), kind)]
         )
@@ -109,14 +110,14 @@ class RunningNode:
         return found[-1]
 
     async def win(self) -> int:
-        """The other voter grants every vote; the epoch that it leads then.
+        """Grant every vote until the node leads; return its epoch.
 
-        Where this process is slow an election times out, and is asked for once more.
+        On a slow machine an election may time out and be repeated.
         """
         while self.driver.node.role is not Role.LEADER:
             asked = await self.request(m.VoteRequest)
             assert isinstance(asked.request, m.VoteRequest)
-            answer = m.VoteResponse(m.NONE, asked.request.epoch, is_granted=True)
+            answer = m.VoteResponse(errors.NONE, asked.request.epoch, is_granted=True)
             if asked.request.is_pre_vote:
                 answer.epoch = asked.request.epoch
             self.driver.deliver(ResponseReceived(asked.correlation, answer))
@@ -129,14 +130,14 @@ class RunningNode:
         assert not self.failures
 
 
-def run(story: Callable[[], Awaitable[None]], loop: str = "asyncio") -> None:
+def run(scenario: Callable[[], Awaitable[None]], loop: str = "asyncio") -> None:
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(story())  # type: ignore[arg-type]
+        runner.run(scenario())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_sole_voter_leads_and_commits_what_it_is_given(loop: str, tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_sole_voter_leads_and_commits_appended_records(loop: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, ALONE)
         assert (await node.activation()).epoch == 1
         offsets = await asyncio.gather(*[node.driver.append((RECORD,)) for _ in range(300)])
@@ -144,7 +145,7 @@ def test_a_sole_voter_leads_and_commits_what_it_is_given(loop: str, tmp_path: Pa
         assert offsets[-1] == 300
         assert node.committed == sorted(node.committed)
         assert node.committed[-1] == 301
-        # What is committed is on disk, whoever looks.
+        # Committed records are on disk.
         assert node.store.log.log_end_offset == 301
         await node.stop()
         node = RunningNode(tmp_path, ALONE)
@@ -152,11 +153,11 @@ def test_a_sole_voter_leads_and_commits_what_it_is_given(loop: str, tmp_path: Pa
         assert await node.driver.append((RECORD, RECORD)) == 303
         await node.stop()
 
-    run(story, loop)
+    run(scenario, loop)
 
 
-def test_what_a_callback_appends_comes_after_what_it_heard(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_records_appended_in_a_callback_follow_the_committed_ones(tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, ALONE)
         made: list[asyncio.Future[int]] = []
         heard = node._committed
@@ -172,21 +173,21 @@ def test_what_a_callback_appends_comes_after_what_it_heard(tmp_path: Path) -> No
         assert node.committed == sorted(node.committed)
         await node.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_who_does_not_lead_says_so(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_node_that_does_not_lead_rejects_appends(tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, TWO)
         with pytest.raises(NotControllerError):
             await node.driver.append((RECORD,))
         await node.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_records_that_no_batch_holds_are_refused(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_records_too_large_for_a_batch_are_rejected(tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, ALONE, max_batch_size=1000)
         await node.activation()
         with pytest.raises(RecordTooLargeError):
@@ -194,11 +195,11 @@ def test_records_that_no_batch_holds_are_refused(tmp_path: Path) -> None:
         assert await node.driver.append((RECORD,)) == 1
         await node.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_leader_that_is_deposed_gives_up_what_was_not_committed(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_deposed_leader_fails_uncommitted_appends(tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, TWO)
         epoch = await node.win()
         future = node.driver.append((RECORD,))
@@ -213,16 +214,16 @@ def test_a_leader_that_is_deposed_gives_up_what_was_not_committed(tmp_path: Path
         answer = await node.until(lambda: [s for s in node.sent if isinstance(s, SendResponse)])
         assert answer[0].reply_to == 7
         await node.stop()
-        # The epoch was on disk before it was told.
+        # The epoch was on disk before the node sent it.
         store = MetadataStore.open(tmp_path, static_voters=TWO)
         assert (store.election.epoch, store.election.leader_id) == (epoch + 1, 2)
         store.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_majority_commits_and_the_leader_serves_its_log(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, TWO)
         epoch = await node.win()
         future = node.driver.append((RECORD,))
@@ -243,11 +244,11 @@ def test_a_majority_commits_and_the_leader_serves_its_log(tmp_path: Path) -> Non
         assert node.roles[-1].is_active
         await node.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_snapshots_and_cleaning_reach_the_node(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_added_and_cleaned_snapshots_reach_the_node(tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, ALONE)
         await node.activation()
         view = node.driver.node.log
@@ -255,7 +256,7 @@ def test_snapshots_and_cleaning_reach_the_node(tmp_path: Path) -> None:
             await node.driver.append((RECORD,))
             id = OffsetAndEpoch(view.high_watermark, 1)
             make_snapshot(node.store, id)
-            node.driver.take_in_snapshot(id)
+            node.driver.add_snapshot(id)
             await node.until(lambda: view.latest_snapshot == OffsetAndEpoch(view.high_watermark, 1))
         node.driver.clean(0, -1)
         await node.until(lambda: len(view.snapshots) == 1)
@@ -263,11 +264,11 @@ def test_snapshots_and_cleaning_reach_the_node(tmp_path: Path) -> None:
         assert len(list(metadata_dir(tmp_path).glob("*.checkpoint"))) == 1
         await node.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_leader_shuts_down_by_itself_and_what_waits_is_given_up(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_leader_alone_shuts_down_and_fails_waiting_appends(tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, TWO)
         await node.win()
         future = node.driver.append((RECORD,))
@@ -277,11 +278,11 @@ def test_a_leader_shuts_down_by_itself_and_what_waits_is_given_up(tmp_path: Path
             await future
         await node.stop()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_node_that_stops_gives_up_what_waits(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_stopped_node_fails_waiting_appends(tmp_path: Path) -> None:
+    async def scenario() -> None:
         node = RunningNode(tmp_path, TWO)
         await node.win()
         future = node.driver.append((RECORD,))
@@ -289,4 +290,4 @@ def test_a_node_that_stops_gives_up_what_waits(tmp_path: Path) -> None:
         with pytest.raises(NotControllerError, match="the node stopped"):
             await future
 
-    run(story)
+    run(scenario)

@@ -1,4 +1,4 @@
-"""Quorums on loopback: where their nodes listen."""
+"""Ports of quorums on loopback."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import socket
 from kraft.server.local_quorum import LOOPBACK, free_ports
 
 
-def test_ports_lie_below_those_that_connections_get() -> None:
-    """Else a connection could take the port of a node that is down, or meet itself there."""
+def test_ports_are_below_the_ephemeral_ports() -> None:
+    """Else a connection could take the port of a stopped node, or connect to itself."""
     ports = free_ports(5)
     assert len(set(ports)) == 5
     with socket.socket() as connection:
@@ -16,7 +16,7 @@ def test_ports_lie_below_those_that_connections_get() -> None:
         assert max(ports) < connection.getsockname()[1]
 
 
-def test_a_port_that_is_taken_is_not_given() -> None:
+def test_a_port_in_use_is_not_returned() -> None:
     ports = free_ports(3)
     with socket.socket() as listener:
         listener.bind((LOOPBACK, ports[0]))

@@ -1,4 +1,4 @@
-"""What a node makes of committed metadata: snapshots that are made while it goes on."""
+"""Snapshots of committed metadata, generated while the node runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kraft import records
-from kraft._core.snapshot_file import SnapshotReader
-from kraft.image.replay import Cluster
+from kraft._core.snapshot.snapshot_file import SnapshotReader
+from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SnapshotPolicy
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.records import Record
 from kraft.records.batches import encode_records
 from kraft.server import publishing
@@ -26,7 +26,7 @@ PATIENCE_S = 20
 
 
 class SlowDisk(MemoryDisk):
-    """Pieces of a snapshot wait for `gate`, which is open at first."""
+    """A disk whose snapshot writes wait for `gate`, which is open at first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,22 +40,22 @@ class SlowDisk(MemoryDisk):
 
 
 class Publishing:
-    """What `ControllerRunner` does with it: told of what is committed, woken while there is work.
+    """A MetadataPublishing driven as `ControllerRunner` does.
 
-    Every record lies in a batch of its own, all of which are committed at once.
+    Every record is a batch of its own; each is committed at once.
     """
 
-    def __init__(self, max_record_bytes: int = 1, cluster: Cluster | None = None) -> None:
+    def __init__(self, max_record_bytes: int = 1, cluster: MetadataState | None = None) -> None:
         self.disk = SlowDisk()
         self.store = MetadataStore.open("d", disk=self.disk)
-        self.cluster = cluster or Cluster(journaling=True)
-        self.taken_in: list[OffsetAndEpoch] = []
+        self.cluster = cluster or MetadataState(journaling=True)
+        self.stored: list[OffsetAndEpoch] = []
         self.policy = SnapshotPolicy(0, max_record_bytes=max_record_bytes)
         self.publishing = MetadataPublishing(
             self.store,
             self.cluster,
             self.policy,
-            take_in=self.taken_in.append,
+            on_snapshot_stored=self.stored.append,
             wake=self.wake,
         )
         self.wake_count = 0
@@ -80,73 +80,73 @@ class Publishing:
     def snapshots(self) -> list[str]:
         return [name for name in self.disk.list(self.store.directory) if ".checkpoint" in name]
 
-    def loaded(self) -> Cluster:
-        """The state that the only snapshot holds."""
-        (id,) = self.taken_in
+    def loaded(self) -> MetadataState:
+        """Return the state in the only snapshot."""
+        (id,) = self.stored
         (name,) = self.snapshots()
-        cluster = Cluster(journaling=True)
+        cluster = MetadataState(journaling=True)
         content = self.disk.files[f"{self.store.directory}/{name}"]
         with cluster.loading_snapshot(id.offset) as callbacks:
             SnapshotReader(bytes(content)).read(cluster.table, **callbacks)
         return cluster
 
 
-def leader_of(cluster: Cluster) -> int:
-    """Of the only partition."""
+def leader_of(cluster: MetadataState) -> int:
+    """Return the leader of the only partition."""
     return int(cluster.table.column("leader")[0])
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
     broken: list[object] = []
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(lambda loop, context: broken.append(context))
-        runner.run(story())  # type: ignore[arg-type]
+        runner.run(scenario())  # type: ignore[arg-type]
     assert not broken
 
 
-def test_a_snapshot_holds_what_was_committed_when_it_was_begun() -> None:
-    async def story() -> None:
+def test_a_snapshot_has_the_state_at_its_start() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.append(*BASE)
         node.policy.max_record_bytes = 1_000_000
         assert node.publishing.has_work
         node.append(change(2))
         node.wake()
-        await node.until(lambda: node.taken_in)
-        assert node.taken_in == [(3, 0)]
+        await node.until(lambda: node.stored)
+        assert node.stored == [(3, 0)]
         loaded = node.loaded()
         assert loaded.next_offset == 3
         assert leader_of(loaded) == 1
         assert leader_of(node.cluster) == 2
 
-    run(story)
+    run(scenario)
 
 
-def test_one_is_made_at_a_time_and_the_next_when_it_is_due() -> None:
-    async def story() -> None:
+def test_one_snapshot_is_made_at_a_time() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.append(*BASE)
         for leader in (2, 1, 2):
             node.append(change(leader))
         node.wake()
-        await node.until(lambda: node.taken_in)
-        assert node.taken_in == [(3, 0)]
+        await node.until(lambda: node.stored)
+        assert node.stored == [(3, 0)]
         node.append(change(1))
         node.wake()
-        await node.until(lambda: len(node.taken_in) == 2)
-        assert node.taken_in[1] == (7, 0)
+        await node.until(lambda: len(node.stored) == 2)
+        assert node.stored[1] == (7, 0)
         assert not node.publishing.has_work
 
-    run(story)
+    run(scenario)
 
 
-def test_it_goes_on_by_itself_once_a_slow_disk_has_caught_up(
+def test_generation_continues_once_a_slow_disk_has_caught_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing else need happen: nobody may ask anything of an idle cluster for long."""
+    """No other event may follow: an idle cluster gets no requests."""
     monkeypatch.setattr(publishing, "_MAX_UNWRITTEN_SIZE", 1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.disk.gate.clear()
         node.append(
@@ -161,40 +161,40 @@ def test_it_goes_on_by_itself_once_a_slow_disk_has_caught_up(
         await asyncio.sleep(0.01)
         assert node.wake_count == count, "it waits for the disk, and does not ask it again"
         node.disk.gate.set()
-        await node.until(lambda: node.taken_in)
+        await node.until(lambda: node.stored)
         assert len(node.loaded().state.configs) == 30
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("operation", ["truncate", "write", "sync", "rename", "sync_directory"])
-def test_a_disk_that_fails_is_told_and_the_next_snapshot_is_made(
+def test_a_disk_failure_is_logged_and_the_next_snapshot_is_made(
     operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.disk.refuse(operation)
         node.append(*BASE)
         node.wake()
         await node.until(lambda: not node.policy.is_generating)
-        assert node.taken_in == []
+        assert node.stored == []
         (line,) = (one for one in caplog.records if one.levelno == logging.ERROR)
         assert f"cannot {operation}" in line.getMessage()
         assert "offset 3" in line.getMessage()
         node.append(change(2))
         node.wake()
-        await node.until(lambda: node.taken_in)
-        assert node.taken_in == [(4, 0)]
+        await node.until(lambda: node.stored)
+        assert node.stored == [(4, 0)]
 
-    run(story)
+    run(scenario)
 
 
-def test_what_cannot_be_said_at_its_metadata_version_is_told_and_the_node_goes_on(
+def test_a_state_that_its_metadata_version_cannot_express_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Kafka's writer of images refuses it as well, and its fault handler goes on."""
+    """Kafka's image writer fails too, and its fault handler continues."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.append(
             records.FeatureLevel("metadata.version", 10),
@@ -206,53 +206,53 @@ def test_what_cannot_be_said_at_its_metadata_version_is_told_and_the_node_goes_o
         await node.until(lambda: node.snapshots() == [])
         node.append(records.RemoveUserScramCredential(name="a", mechanism=1))
         node.wake()
-        await node.until(lambda: node.taken_in)
+        await node.until(lambda: node.stored)
 
-    run(story)
+    run(scenario)
 
 
-def test_without_a_metadata_version_none_is_made_and_that_is_told(
+def test_without_a_metadata_version_the_failure_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.append(*BASE[1:])
         assert not node.policy.is_generating
         assert not node.publishing.has_work
-        assert "begins with the metadata.version, and no record has set one" in caplog.text
+        assert "a snapshot needs a metadata.version, but no record has set one" in caplog.text
 
-    run(story)
+    run(scenario)
 
 
-def test_a_snapshot_of_the_old_state_is_dropped_when_another_takes_its_place() -> None:
-    async def story() -> None:
+def test_a_snapshot_of_a_replaced_state_is_cancelled() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.disk.gate.clear()
         node.append(*BASE)
         node.wake()
         await node.until(lambda: not node.publishing.has_work)
-        fresh = Cluster(journaling=True)
+        fresh = MetadataState(journaling=True)
         batch = encode_records(BASE, timestamp_ms=8)
         fresh.apply(batch)
-        # The disk is still at it, and the loop does not wait for that.
+        # The disk is still busy, and the loop does not wait for it.
         node.publishing.replace_cluster(fresh)
         assert not node.policy.is_generating
         node.disk.gate.set()
         await node.until(lambda: node.snapshots() == [])
-        assert node.taken_in == []
+        assert node.stored == []
         node.cluster = fresh
         node.append(change(2))
         assert node.publishing.images.image is not None
         assert node.publishing.images.image.offset == 4
         node.wake()
-        await node.until(lambda: node.taken_in)
-        assert node.taken_in == [(4, 0)]
+        await node.until(lambda: node.stored)
+        assert node.stored == [(4, 0)]
 
-    run(story)
+    run(scenario)
 
 
-def test_a_node_that_stops_leaves_no_half_of_a_snapshot() -> None:
-    async def story() -> None:
+def test_a_stopped_node_leaves_no_unfinished_snapshot() -> None:
+    async def scenario() -> None:
         node = Publishing()
         node.append(*BASE)
         node.publishing.work()
@@ -261,4 +261,4 @@ def test_a_node_that_stops_leaves_no_half_of_a_snapshot() -> None:
         assert node.snapshots() == []
         assert not node.publishing.has_work
 
-    run(story)
+    run(scenario)

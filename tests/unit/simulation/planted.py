@@ -1,4 +1,4 @@
-"""A fault in the code of the quorum, planted for the length of a test, wherever it runs."""
+"""Faults planted into the code of the quorum for the duration of a test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def voters_that_were_truncated_stay() -> Iterator[None]:
-    """`voters_are_those_of_the_log` speaks: after a truncation a node acts by voters that are gone.
+    """Violate `voters_are_those_of_the_log`: after a truncation a node acts by truncated voters.
 
-    It needs a change of voters, and something that has it truncated: a history of a few faults.
+    That needs a change of the voters and a truncation of it: a run with a few faults.
     """
     from kraft.raft.log_view import LogView
 
@@ -28,7 +28,7 @@ def voters_that_were_truncated_stay() -> Iterator[None]:
 
 @contextmanager
 def the_high_watermark_is_one_too_high() -> Iterator[None]:
-    """Many invariants speak, and soon: no fault is needed for it."""
+    """Violate many invariants soon, without any fault."""
     from kraft.raft.state import NodeState
 
     commit = NodeState.commit
@@ -45,12 +45,12 @@ def the_high_watermark_is_one_too_high() -> Iterator[None]:
 
 @contextmanager
 def a_lost_request_is_waited_for() -> Iterator[None]:
-    """Nothing goes wrong but that something does not happen: a liveness invariant speaks."""
-    from kraft.raft.state import NodeState
+    """Violate a liveness invariant only."""
+    from kraft.raft.connections import Connections
 
-    give_up = NodeState.give_up_late_requests
-    NodeState.give_up_late_requests = lambda self: None  # type: ignore[method-assign]
+    give_up = Connections.give_up_late
+    Connections.give_up_late = lambda self, now_ms: None  # type: ignore[method-assign]
     try:
         yield
     finally:
-        NodeState.give_up_late_requests = give_up  # type: ignore[method-assign]
+        Connections.give_up_late = give_up  # type: ignore[method-assign]

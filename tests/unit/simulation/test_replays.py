@@ -1,10 +1,10 @@
-"""Replays: a history of a seed as a line of text, with faults left out of it."""
+"""Replays: a run of a seed as a line of text, perhaps without some of its faults."""
 
 import pytest
 
 from kraft.errors import InvalidRequestError
+from kraft.simulation.conditions import Suppressed
 from kraft.simulation.replays import CONTROLLERS, QUORUM, Replay, parse
-from kraft.simulation.weather import Suppressed
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_replay_is_its_text(text: str) -> None:
 
 def test_the_parts_of_a_replay() -> None:
     replay = parse(" quorum:7:719:without=loss,3,40-42:nodes=2\n")
-    assert (replay.kind, replay.seed, replay.event_limit, replay.most_nodes) == (QUORUM, 7, 719, 2)
+    assert (replay.kind, replay.seed, replay.event_limit, replay.max_nodes) == (QUORUM, 7, 719, 2)
     assert replay.suppressed == Suppressed(frozenset({"loss"}), frozenset({3, 40, 41, 42}))
     assert not replay.is_whole
     assert parse("controllers:7:719") == Replay(CONTROLLERS, 7, 719)
@@ -47,12 +47,12 @@ def test_the_parts_of_a_replay() -> None:
         "quorum:1:100:faults=3",
     ],
 )
-def test_what_is_no_replay_is_refused(text: str) -> None:
+def test_malformed_replays_are_rejected(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="is no replay"):
         parse(text)
 
 
-def test_a_history_without_a_fault_does_not_have_it() -> None:
+def test_a_suppressed_fault_does_not_happen() -> None:
     wanted = {"trouble", "crash_one", "loss", "pause"}
     for seed in range(100):
         whole = parse(f"quorum:{seed}:3000").run()
@@ -71,7 +71,7 @@ def test_a_history_without_a_fault_does_not_have_it() -> None:
     assert without.injected[: len(before)] == before
 
 
-def test_a_history_in_which_nothing_goes_wrong() -> None:
+def test_a_replay_without_any_fault() -> None:
     for text in ("quorum:6:1500:only=", "controllers:2:700:only="):
         outcome = parse(text).run()
         assert outcome.violation is None
@@ -81,7 +81,7 @@ def test_a_history_in_which_nothing_goes_wrong() -> None:
         assert outcome.counts["calms"] > 0
 
 
-def test_a_history_of_fewer_nodes() -> None:
+def test_a_replay_with_fewer_nodes() -> None:
     whole = parse("quorum:6:800").run()
     assert whole.node_count > 1
     outcome = parse("quorum:6:800:nodes=1").run()

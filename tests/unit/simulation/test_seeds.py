@@ -1,4 +1,4 @@
-"""Sweeps over seeds: pieces, sums, and the failures that are worth shrinking."""
+"""Sweeps over seeds: ranges, sums, and the failures to minimise."""
 
 from collections import Counter
 
@@ -8,24 +8,24 @@ from kraft.errors import InvalidRequestError
 from kraft.simulation.replays import QUORUM
 from kraft.simulation.seeds import (
     Failure,
-    Summary,
+    SeedSummary,
+    failures_to_shrink,
     parse_seeds,
     run_locally,
     run_seeds,
     shrink_failure,
     tasks,
-    worth_shrinking,
 )
 
 
-def total(parts: list[Summary]) -> Summary:
-    summary = Summary(QUORUM)
+def total(parts: list[SeedSummary]) -> SeedSummary:
+    summary = SeedSummary(QUORUM)
     for part in parts:
         summary.add(part)
     return summary
 
 
-def figures(summary: Summary) -> tuple[object, ...]:
+def figures(summary: SeedSummary) -> tuple[object, ...]:
     return (
         summary.seeds,
         summary.events,
@@ -36,7 +36,7 @@ def figures(summary: Summary) -> tuple[object, ...]:
     )
 
 
-def test_seeds_add_up_whatever_the_pieces() -> None:
+def test_summaries_do_not_depend_on_the_ranges() -> None:
     whole = run_seeds(range(4, 12), "quorum", 300)
     assert whole.seeds == 8
     parts = [run_seeds(range(10, 12), "quorum", 300), run_seeds(range(4, 10), "quorum", 300)]
@@ -46,7 +46,7 @@ def test_seeds_add_up_whatever_the_pieces() -> None:
     assert figures(total(spread)) == figures(whole)
 
 
-def test_pieces_are_all_seeds_in_their_order() -> None:
+def test_ranges_cover_all_seeds_in_order() -> None:
     for seeds, events, workers in ((range(1000), 10_000, 2), (range(5, 9), 400, 16)):
         pieces = list(tasks(seeds, events, workers))
         assert [seed for piece in pieces for seed in piece] == list(seeds)
@@ -54,11 +54,11 @@ def test_pieces_are_all_seeds_in_their_order() -> None:
     assert max(map(len, tasks(range(10_000), 10_000, 2))) == 6
 
 
-def test_a_failure_of_each_invariant_is_shrunk_first_the_shortest() -> None:
+def test_the_shortest_failures_of_each_invariant_are_minimised() -> None:
     failures = [Failure(seed, 900 - seed, "logs_match", "") for seed in range(9)]
     failures.append(Failure(70, 5000, "acknowledged_is_committed", ""))
-    summary = Summary(QUORUM, counts=Counter(), failures=failures)
-    assert worth_shrinking(summary, 1000) == [
+    summary = SeedSummary(QUORUM, counts=Counter(), failures=failures)
+    assert failures_to_shrink(summary, 1000) == [
         "quorum:8:1000",
         "quorum:7:1000",
         "quorum:6:1000",

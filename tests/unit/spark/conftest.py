@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this package; starting one takes longer than most of them."""
+"""One Spark session for all tests of this package; starting one takes longer than most tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark on two threads and loopback; tests that take it are skipped where Java is missing."""
+    """Yield Spark on two threads and loopback; skip the test without Java."""
     pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
     try:
         find_java()

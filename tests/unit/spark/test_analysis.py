@@ -1,4 +1,4 @@
-"""Histories in Spark: each looked at by itself, whole, and the same however the rows are spread."""
+"""Histories in Spark: each analysed completely, independent of how the rows are distributed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import pyarrow.compute as pc
 import pytest
 
 from kraft.errors import InvalidRequestError
-from kraft.regression import history, multiplicity
-from kraft.regression.findings import Outcome
-from kraft.regression.lineage import glob_pattern
+from kraft.regression import multiple_testing, series_analysis
+from kraft.regression.commit_order import glob_pattern
+from kraft.regression.findings import SeriesOutcome
 from kraft.regression.points import POINTS, SeriesKey
-from kraft.regression.series import gather
-from kraft.regression.settings import Settings
+from kraft.regression.series import series_of
+from kraft.regression.settings import AnalysisSettings
 
 pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
 
-from kraft.spark import analysis, looking
-from kraft.spark.point_frames import FrameSource
+from kraft.spark import analysis, table_analysis
+from kraft.spark.frame_source import FrameSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SETTINGS = Settings(bootstrap_samples=100)
+SETTINGS = AnalysisSettings(bootstrap_samples=100)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RUNS = 40
 
@@ -55,15 +55,15 @@ def point(run: int, benchmark: str, median: float | None, **others: Any) -> dict
 
 
 def levels(*given: tuple[int, float], seed: int = 1, noise: float = 0.02) -> list[float]:
-    """A history: runs at each level, with a little noise."""
+    """Return a history with this many runs at each level, with a little noise."""
     random = np.random.default_rng(seed)
     flat = np.concatenate([np.full(runs, level) for runs, level in given])
     values: list[float] = (flat * random.normal(1, noise, len(flat))).tolist()
     return values
 
 
-#: Three benchmarks on a box, one of them slower from run 20 on and one faster from run 25; a young
-#: one; one on another box as well.
+#: Three benchmarks on a box: one slower from run 20 on, one faster from run 25 on, one with few
+#: runs; one of them on another box as well.
 HISTORIES = {
     ("slower", "box"): levels((20, 1.0), (20, 1.2)),
     ("faster", "box"): levels((25, 1.0), (15, 0.7), seed=2),
@@ -87,15 +87,15 @@ def points(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(table())
 
 
-def test_each_history_is_looked_at_by_itself(points: DataFrame) -> None:
+def test_each_history_is_analysed_separately(points: DataFrame) -> None:
     found = analysis.analyse(points, SETTINGS)
     outcomes = {(each.key.benchmark, each.key.machine): each.outcome for each in found.series}
     assert outcomes == {
-        ("slower", "box"): Outcome.CHANGED,
-        ("slower", "other box"): Outcome.STABLE,
-        ("faster", "box"): Outcome.CHANGED,
-        ("steady", "box"): Outcome.STABLE,
-        ("young", "box"): Outcome.TOO_LITTLE_DATA,
+        ("slower", "box"): SeriesOutcome.CHANGED,
+        ("slower", "other box"): SeriesOutcome.STABLE,
+        ("faster", "box"): SeriesOutcome.CHANGED,
+        ("steady", "box"): SeriesOutcome.STABLE,
+        ("young", "box"): SeriesOutcome.TOO_LITTLE_DATA,
     }
     slower, faster = found.change_points
     assert (slower.key.benchmark, slower.index, slower.commit_after) == ("slower", 20, "14" * 20)
@@ -105,8 +105,8 @@ def test_each_history_is_looked_at_by_itself(points: DataFrame) -> None:
     assert found.problems == ()
 
 
-def test_what_spark_finds_is_what_is_found_without_it(points: DataFrame) -> None:
-    """The same functions on the same rows: to the last bit, q values included."""
+def test_findings_are_equal_with_and_without_spark(points: DataFrame) -> None:
+    """The same functions on the same rows: equal to the last bit, q values included."""
     columns = {"run_id": "run_id", "time": "time", "commit": "commit"}
     expected = []
     for benchmark, machine in sorted(HISTORIES):
@@ -114,16 +114,16 @@ def test_what_spark_finds_is_what_is_found_without_it(points: DataFrame) -> None
             (pc.field("benchmark") == benchmark) & (pc.field("machine") == machine)
         )
         rows = of_key.select([*columns, "median", "values"])
-        series, _ = gather(
+        series, _ = series_of(
             SeriesKey("bench_a.py", benchmark, "{}", machine),
             rows.rename_columns({**columns, "median": "value", "values": "rounds"}),
             "median",
         )
-        expected.append(history.analyse(series, SETTINGS))
+        expected.append(series_analysis.analyse(series, SETTINGS))
     found = analysis.analyse(points, SETTINGS).series
     assert [each.key.benchmark for each in found if each.ended] == ["young"]
     plain = tuple(replace(each, ended=False) for each in found)
-    assert plain == multiplicity.correct(expected, SETTINGS)
+    assert plain == multiple_testing.correct(expected, SETTINGS)
 
 
 def test_neither_order_nor_partitions_matter(points: DataFrame) -> None:
@@ -133,7 +133,7 @@ def test_neither_order_nor_partitions_matter(points: DataFrame) -> None:
 
 
 def test_runs_of_one_moment_have_an_order(spark: SparkSession) -> None:
-    """A clock that stands still, and one that goes back: the same history whoever reads it."""
+    """A stopped clock and one that goes back: the same history for every reader."""
     values = levels((20, 1.0), (20, 1.2))
     rows = [
         point(run, "a", value, time=START if run < 10 else at(50 - run))
@@ -152,7 +152,7 @@ def test_runs_of_one_moment_have_an_order(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), 0.0])
-def test_what_is_no_number_is_left_out_and_told(spark: SparkSession, bad: float | None) -> None:
+def test_missing_values_are_omitted_and_reported(spark: SparkSession, bad: float | None) -> None:
     values: list[float | None] = [*levels((40, 1.0))]
     values[7] = values[9] = bad
     rows = [point(run, "a", value) for run, value in enumerate(values)]
@@ -161,22 +161,22 @@ def test_what_is_no_number_is_left_out_and_told(spark: SparkSession, bad: float 
         spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS)), SETTINGS
     )
     a, b = found.series
-    assert (a.run_count, a.outcome) == (38, Outcome.STABLE)
-    assert (b.run_count, b.outcome) == (0, Outcome.TOO_LITTLE_DATA)
+    assert (a.run_count, a.outcome) == (38, SeriesOutcome.STABLE)
+    assert (b.run_count, b.outcome) == (0, SeriesOutcome.TOO_LITTLE_DATA)
     assert found.problems == (
-        "bench_a.py::a on box: 2 runs left out, without a usable median",
-        "bench_a.py::b on box: 1 run left out, without a usable median",
+        "bench_a.py::a on box: 2 runs omitted, without a usable median",
+        "bench_a.py::b on box: 1 run omitted, without a usable median",
     )
 
 
-def test_a_statistic_of_ones_choice(spark: SparkSession) -> None:
-    """Instructions are counted beside the time; here they went up where the time did not."""
+def test_another_statistic_can_be_analysed(spark: SparkSession) -> None:
+    """Instructions are counted as well as time; here only they increase."""
     rows = [
         point(run, "a", value, instructions=1e9 if run < 30 else 1.001e9, values=[value])
         for run, value in enumerate(levels((40, 1.0)))
     ]
     points = spark.createDataFrame(pa.Table.from_pylist(rows, schema=POINTS))
-    settings = Settings(statistic="instructions", bootstrap_samples=100)
+    settings = AnalysisSettings(statistic="instructions", bootstrap_samples=100)
     (change,) = analysis.analyse(points, settings).change_points
     assert (change.index, change.statistic) == (30, "instructions")
     assert change.ratio.value == pytest.approx(1.001)
@@ -195,19 +195,19 @@ def test_globs_choose_benchmarks_and_machines(points: DataFrame) -> None:
     assert chosen(machine="*box", benchmark="slower") == ["slower box", "slower other box"]
 
 
-def test_brackets_and_dots_of_a_glob_are_themselves() -> None:
+def test_brackets_and_dots_of_a_glob_match_themselves() -> None:
     assert glob_pattern("a.b[*]") == r"^a\.b\[.*\]$"
 
 
-def test_since_leaves_out_what_is_older(points: DataFrame) -> None:
-    """But what is older still is what the first new runs are compared with."""
+def test_since_omits_older_changes(points: DataFrame) -> None:
+    """The older runs are still the baseline of the first new runs."""
     found = analysis.analyse(points, SETTINGS, since=at(20))
     assert [each.index for each in found.change_points] == [20, 25]
     later = analysis.analyse(points, SETTINGS, since=at(21))
     assert [each.key.benchmark for each in later.change_points] == ["faster"]
     wanted = SeriesKey("bench_a.py", "slower", "{}", "box")
     slower = next(each for each in later.series if each.key == wanted)
-    assert slower.outcome is Outcome.STABLE
+    assert slower.outcome is SeriesOutcome.STABLE
     assert slower.run_count == RUNS
 
 
@@ -222,7 +222,7 @@ def test_since_is_a_date_or_a_commit(points: DataFrame) -> None:
             analysis.time_of(source, text)
 
 
-def test_histories_come_along_as_far_as_there_is_room(points: DataFrame) -> None:
+def test_histories_are_kept_up_to_a_limit(points: DataFrame) -> None:
     assert all(each.series is None for each in analysis.analyse(points, SETTINGS).series)
     found = analysis.analyse(points, SETTINGS, kept_runs=2 * RUNS)
     kept = {each.key.benchmark: each.series for each in found.series if each.series is not None}
@@ -234,7 +234,7 @@ def test_histories_come_along_as_far_as_there_is_room(points: DataFrame) -> None
     assert {len(each) for each in series.rounds} == {9}
 
 
-def test_a_run_of_a_great_many_rounds_is_thinned_out(spark: SparkSession) -> None:
+def test_a_run_with_very_many_rounds_is_thinned(spark: SparkSession) -> None:
     many = np.arange(100_000, dtype=np.float64) + 1
     rows = [point(0, "a", 1.0, values=many.tolist()), point(1, "a", 1.0, values=[1.0, 2.0])]
     rows.append(point(2, "a", 1.0))
@@ -243,9 +243,9 @@ def test_a_run_of_a_great_many_rounds_is_thinned_out(spark: SparkSession) -> Non
     order = pa.array(sorted(row.run_id for row in points.select("run_id").collect()))
     rounds = FrameSource(points).histories([key], SETTINGS, order)[key].rounds
     assert rounds is not None
-    assert [len(each) for each in rounds] == [looking.MOST_ROUNDS, 2, 0]
+    assert [len(each) for each in rounds] == [table_analysis.MOST_ROUNDS, 2, 0]
     assert rounds[0].mean() == pytest.approx(many.mean(), rel=0.01)
-    assert len(set(rounds[0].tolist())) == looking.MOST_ROUNDS
+    assert len(set(rounds[0].tolist())) == table_analysis.MOST_ROUNDS
 
 
 def test_machines_are_as_their_newest_run_describes_them(points: DataFrame) -> None:
@@ -258,7 +258,7 @@ def test_machines_are_as_their_newest_run_describes_them(points: DataFrame) -> N
 
 
 def test_an_exponent_changes_although_no_size_does(spark: SparkSession) -> None:
-    """A little more at each size, in the order of sizes: only the law over them all shows it."""
+    """A change that grows with the size: only the law over all sizes shows it."""
     random = np.random.default_rng(5)
     sizes = (1_000, 10_000, 100_000, 1_000_000)
     rows = []
@@ -280,6 +280,6 @@ def test_an_exponent_changes_although_no_size_does(spark: SparkSession) -> None:
     assert [each.change_points for each in late.scaling] == [()]
 
 
-def test_nothing_to_look_at_is_nothing_found(points: DataFrame) -> None:
+def test_an_empty_selection_has_no_findings(points: DataFrame) -> None:
     found = analysis.analyse(points, SETTINGS, benchmark="no such thing")
     assert (found.series, found.scaling, found.machines, found.problems) == ((), (), {}, ())

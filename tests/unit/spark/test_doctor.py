@@ -1,4 +1,4 @@
-"""``kraft doctor --spark`` counts in a real session."""
+"""``kraft doctor --spark`` runs a job in a real session."""
 
 from __future__ import annotations
 

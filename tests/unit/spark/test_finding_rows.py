@@ -1,4 +1,4 @@
-"""What workers find reaches the driver as it was: every field, every float bit for bit."""
+"""Findings as Arrow rows: every field returns, every float bit for bit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 from kraft.regression.findings import (
     ChangePoint,
     Comparison,
-    Outcome,
     Ratio,
     ScalingLaw,
     SeriesFinding,
+    SeriesOutcome,
 )
 from kraft.regression.points import Series, SeriesKey
 from kraft.spark.finding_rows import from_rows, schema_of, to_rows
@@ -41,7 +41,7 @@ POINT = ChangePoint(
 )
 FINDING = SeriesFinding(
     key=KEY,
-    outcome=Outcome.CHANGED,
+    outcome=SeriesOutcome.CHANGED,
     run_count=16,
     first_time_us=1,
     last_time_us=2,
@@ -51,27 +51,27 @@ FINDING = SeriesFinding(
 )
 
 
-def test_a_finding_comes_back_as_it_was() -> None:
-    stable = replace(FINDING, outcome=Outcome.STABLE, change_points=())
+def test_a_finding_round_trips() -> None:
+    stable = replace(FINDING, outcome=SeriesOutcome.STABLE, change_points=())
     found = from_rows(SeriesFinding, to_rows(SeriesFinding, [FINDING, stable]))
     assert found == [FINDING, stable]
-    assert isinstance(found[0].outcome, Outcome)
+    assert isinstance(found[0].outcome, SeriesOutcome)
     assert isinstance(found[0].change_points[0].key, SeriesKey)
 
 
-def test_nan_travels_as_nan() -> None:
+def test_nan_round_trips() -> None:
     (found,) = from_rows(
         SeriesFinding, to_rows(SeriesFinding, [replace(FINDING, noise=float("nan"))])
     )
     assert math.isnan(found.noise)
 
 
-def test_numbers_of_numpy_travel_as_numbers() -> None:
+def test_numpy_numbers_become_numbers() -> None:
     given = replace(FINDING, last_value=np.float64(0.1), noise=np.float64(0.02))
     assert from_rows(SeriesFinding, to_rows(SeriesFinding, [given])) == [FINDING]
 
 
-def test_a_history_stays_behind() -> None:
+def test_a_series_is_not_part_of_a_row() -> None:
     series = Series(
         KEY,
         np.array(["a"], dtype=object),
@@ -84,7 +84,7 @@ def test_a_history_stays_behind() -> None:
     assert found == [FINDING]
 
 
-def test_laws_and_comparisons_travel_too() -> None:
+def test_laws_and_comparisons_round_trip() -> None:
     law = ScalingLaw(KEY, "partitions", (1e4, 1e5), (0.1, 1.0), 1.0, 0.9, 1.1, (POINT,), 12)
     unsure = Comparison(KEY, "min", 1, 1, 1.0, 2.0, None, None, None, False, False, False, "short")
     sure = replace(unsure, ratio=Ratio(2.0, 1.9, 2.1), p_value=0.0, q_value=0.0)
@@ -92,7 +92,7 @@ def test_laws_and_comparisons_travel_too() -> None:
     assert from_rows(Comparison, to_rows(Comparison, [unsure, sure])) == [unsure, sure]
 
 
-def test_no_findings_are_a_table_all_the_same() -> None:
+def test_no_findings_are_an_empty_table() -> None:
     empty = to_rows(ChangePoint, [])
     assert empty.num_rows == 0
     assert empty.schema.names == [each.name for each in fields(ChangePoint)]

@@ -1,4 +1,4 @@
-"""Which Java Spark gets: the first that is new enough, with a launcher where it lacks a module."""
+"""The Java for Spark: the first that is new enough, with a launcher if it lacks a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
 
 
 def install_java(home: Path, version: str, *, has_vectors: bool = True) -> Path:
-    """A program that answers as a Java of this version does, and else prints its arguments."""
+    """Write a program that responds like a Java of this version, and otherwise prints its
+    arguments.
+    """
     refuses = "false" if has_vectors else f'[ "$1" = {VECTOR_FLAG} ]'
     (home / "bin").mkdir(parents=True)
     java = home / "bin" / "java"
@@ -39,7 +41,7 @@ def install_java(home: Path, version: str, *, has_vectors: bool = True) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine where no Java can be found, and whose cache is empty."""
+    """Return a machine without any Java and with an empty cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "no-bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -62,7 +64,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("", None),
     ],
 )
-def test_a_version_is_read_from_whatever_a_java_prints(text: str, version: int | None) -> None:
+def test_the_version_is_parsed_from_any_javas_output(text: str, version: int | None) -> None:
     assert major_version(text) == version
 
 
@@ -74,10 +76,10 @@ def test_java_home_comes_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch
     java = find_java()
     assert (java.home, java.version, java.origin) == (given, 21, "JAVA_HOME")
     assert not java.has_launcher
-    assert java.passed_over == ()
+    assert java.rejected == ()
 
 
-def test_a_link_on_path_leads_to_the_java_home_behind_it(
+def test_a_link_on_path_resolves_to_its_java_home(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = install_java(bare / "jvm" / "java-17", "17")
@@ -87,7 +89,7 @@ def test_a_link_on_path_leads_to_the_java_home_behind_it(
     assert find_java().home == real
 
 
-def test_an_old_java_is_passed_over_for_one_that_will_do(
+def test_an_old_java_is_skipped_for_a_newer_one(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = install_java(bare / "old", "11")
@@ -96,10 +98,10 @@ def test_an_old_java_is_passed_over_for_one_that_will_do(
     monkeypatch.setenv("PATH", f"{new / 'bin'}:/bin:/usr/bin")
     java = find_java()
     assert (java.home, java.origin) == (new, "PATH")
-    assert java.passed_over == (f"JAVA_HOME ({old / 'bin' / 'java'}): it is Java 11",)
+    assert java.rejected == (f"JAVA_HOME ({old / 'bin' / 'java'}): it is Java 11",)
 
 
-def test_only_an_old_java_is_refused_by_its_version_and_place(
+def test_only_an_old_java_is_rejected_with_version_and_path(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = install_java(bare / "old", "1.8")
@@ -110,13 +112,13 @@ def test_only_an_old_java_is_refused_by_its_version_and_place(
         find_java()
 
 
-def test_a_java_home_that_is_none_is_told(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_java_home_is_reported(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(bare / "moved-away"))
     with pytest.raises(MissingJavaError, match=r"moved-away/bin/java\): No such file"):
         find_java()
 
 
-def test_a_java_that_fails_is_told_with_its_last_words(
+def test_a_java_that_fails_is_reported_with_its_last_line(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = install_java(bare / "broken", "17") / "bin" / "java"
@@ -157,7 +159,7 @@ def test_a_java_without_the_vector_module_is_started_without_the_flag(
     assert os.listdir(java.home / "bin") == ["java"]
 
 
-def test_where_no_cache_can_be_written_the_launcher_is_temporary(
+def test_without_a_writable_cache_the_launcher_is_temporary(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_java(bare / "bundled", "25", has_vectors=False)
@@ -179,7 +181,7 @@ def test_the_wheel_is_the_last_resort(bare: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java: no java on PATH")
-def test_a_real_java_tells_its_home_and_version() -> None:
+def test_a_real_java_reports_home_and_version() -> None:
     java = find_java()
     said = subprocess.run(
         [java.home / "bin" / "java", "-version"], capture_output=True, text=True, check=True

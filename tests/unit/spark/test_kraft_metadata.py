@@ -1,4 +1,4 @@
-"""Clusters in Spark: what the library says of them, row for row."""
+"""Clusters in Spark: equal to the library's state, row for row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kraft.metadata.facade import open_metadata
-from kraft.metadata.reading import read_records
+from kraft.metadata.log_records import read_records
 from kraft.metadata.source import MetadataSource
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def is_pushed(frame: DataFrame) -> bool:
 
 
 def library_rows(path: Path, at: int | None = None) -> list[dict[str, Any]]:
-    """The partitions as the library spreads them out, one by one."""
+    """Return the partitions of the library, one by one."""
     metadata = open_metadata(path, at=at)
     return [
         {
@@ -77,7 +77,7 @@ def test_partitions_are_those_of_the_library(spark: SparkSession) -> None:
 
 
 def test_one_dataframe_serves_many_queries(spark: SparkSession) -> None:
-    # Spark would keep the rows of the first filter that a source takes over for all of them.
+    # Otherwise Spark would reuse the rows of the first filter for all of them.
     partitions = load(spark, CLUSTER)
     rows = library_rows(CLUSTER)
     led = Counter(row["leader"] for row in rows)
@@ -145,7 +145,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("path", [CLUSTER, OLDER], ids=["4.3", "3.9"])
-def test_records_are_those_that_kafkas_own_dump_printed(spark: SparkSession, path: Path) -> None:
+def test_records_equal_the_output_of_kafkas_dump_tool(spark: SparkSession, path: Path) -> None:
     rows = load(spark, path, view="records", maxPartitionBytes=10_000).collect()
     for file in files_of(path):
         text = kafkas_dump(file)
@@ -159,7 +159,7 @@ def test_records_are_those_that_kafkas_own_dump_printed(spark: SparkSession, pat
         assert here.keys() == printed.keys()
         types = Counter(kafkas_name(row.type) for row in here.values())
         assert types == Counter(each["type"] for each in printed.values())
-        # Every value as Kafka prints it, but for secrets.
+        # Every value as Kafka prints it, except secrets.
         for offset, row in here.items():
             assert row.version == printed[offset]["version"]
             if row.type not in ("UserScramCredential", "Config"):
@@ -180,7 +180,7 @@ def kafkas_dump(file: Path) -> str:
     return gzip.decompress(text.with_name(text.name + ".txt.gz").read_bytes()).decode()
 
 
-def test_records_have_their_place_and_what_they_are_about(spark: SparkSession) -> None:
+def test_records_have_position_and_resource(spark: SparkSession) -> None:
     rows = load(spark, CLUSTER, view="records").where("kind = 'log'").orderBy("offset").collect()
     expected = [
         each for piece in MetadataSource(CLUSTER).slices() for each in read_records(piece.data)
@@ -246,7 +246,7 @@ def test_transactions_are_marked_by_how_they_ended(spark: SparkSession) -> None:
         assert [row.offset for row in inside] == list(range(begun, inside[-1].offset + 1))
 
 
-def test_secrets_are_shown_only_where_they_are_asked_for(spark: SparkSession) -> None:
+def test_secrets_are_shown_only_on_request(spark: SparkSession) -> None:
     scram = load(spark, CLUSTER, view="records").where("type = 'UserScramCredential'")
     assert all(json.loads(row.value)["salt"] == "[hidden]" for row in scram.collect())
     shown = load(spark, CLUSTER, view="records", showSecrets="true")
@@ -254,7 +254,9 @@ def test_secrets_are_shown_only_where_they_are_asked_for(spark: SparkSession) ->
     assert all(json.loads(row.value)["salt"] != "[hidden]" for row in shown.collect())
 
 
-def test_damage_is_refused_with_its_place_or_left_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_damage_is_rejected_with_its_position_or_omitted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(CLUSTER, damaged)
     segment = min((damaged / "__cluster_metadata-0").glob("*.log"))
@@ -270,9 +272,9 @@ def test_damage_is_refused_with_its_place_or_left_out(spark: SparkSession, tmp_p
         load(spark, CLUSTER, view="records").count() + load(spark, OLDER, view="records").count()
     )
     assert 0 < whole - both.count() < 200
-    # What is no cluster at all is named as well.
+    # An error also names a path without any cluster.
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Exception, match=r"empty holds no metadata log"):
+    with pytest.raises(Exception, match=r"empty has no metadata log"):
         load(spark, tmp_path / "empty").count()
     permissive = load(spark, [tmp_path / "empty", OLDER], mode="PERMISSIVE")
     assert permissive.count() == len(library_rows(OLDER))
@@ -297,12 +299,12 @@ def test_a_damaged_snapshot_is_named(spark: SparkSession, tmp_path: Path) -> Non
     assert 0 < left < load(spark, source, view="records").count()
 
 
-def test_options_that_make_no_sense_are_refused(spark: SparkSession) -> None:
+def test_invalid_options_are_rejected(spark: SparkSession) -> None:
     for options, words in (
-        ({"view": "leaders"}, "there is no view 'leaders'; there are: records, partitions"),
-        ({"view": "records", "offset": "5"}, "records have no state as of an offset"),
+        ({"view": "leaders"}, "unknown view 'leaders'; known: records, partitions"),
+        ({"view": "records", "offset": "5"}, "the view records has no option offset"),
         ({"offset": "yesterday"}, "offset is a whole number, not 'yesterday'"),
-        ({"offset": "99999999"}, "there is no state as of offset 99999999"),
+        ({"offset": "99999999"}, "no state is available as of offset 99999999"),
     ):
         with pytest.raises(Exception, match=words):
             load(spark, CLUSTER, **options).count()

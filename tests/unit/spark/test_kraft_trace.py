@@ -12,7 +12,7 @@ import pytest
 
 from kraft.errors import InvalidRequestError, StorageError
 from kraft.lab.trace import Trace, TraceHeader, TraceWriter
-from kraft.lab.trace_summary import Summary
+from kraft.lab.trace_summary import TraceSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,9 +62,7 @@ def test_every_event_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
     assert all(abs(row.began.timestamp() - row.began_ns / 1e9) < 2e-6 for row in rows)
 
 
-def test_a_file_is_cut_into_ranges_that_share_its_frames(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_file_is_divided_into_ranges_of_frames(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "a.trace", 1000)
     whole = load(spark, str(tmp_path / "a.trace"))
     cut = load(spark, str(tmp_path / "a.trace"), maxPartitionBytes=3000)
@@ -84,7 +82,7 @@ def test_folders_patterns_and_several_paths(spark: SparkSession, tmp_path: Path)
     assert load(spark, f"file://{paths[1]}").count() == 20
 
 
-def test_filters_are_evaluated_where_the_events_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_filters_are_evaluated_in_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "a.trace", 500, scenario="first")
     write(tmp_path / "b.trace", 300, scenario="second", seed=2)
     rows = load(spark, str(tmp_path)).localCheckpoint()
@@ -119,7 +117,7 @@ def test_a_query_that_names_its_columns_gets_only_those(
         (durations[0], "append"),
         (durations[1], "turn"),
     ]
-    with pytest.raises(Exception, match="there is no column 'duration'"):
+    with pytest.raises(Exception, match="unknown column 'duration'"):
         spark.read.format("kraft-trace").schema("duration bigint").load(str(tmp_path)).collect()
     with pytest.raises(Exception, match="column count is bigint, not string"):
         spark.read.format("kraft-trace").schema("count string").load(str(tmp_path)).collect()
@@ -129,7 +127,7 @@ def test_percentiles_are_those_of_all_events(spark: SparkSession, tmp_path: Path
     write(tmp_path / "a.trace", 5000, block_events=512)
     events = load(spark, str(tmp_path), maxPartitionBytes=20_000)
     found = events.groupBy("what").agg(*spark_percentiles()).collect()
-    summary = {kind.what: kind for kind in Summary.of([Trace(tmp_path / "a.trace")]).kinds}
+    summary = {kind.what: kind for kind in TraceSummary.of([Trace(tmp_path / "a.trace")]).kinds}
     assert {row.what for row in found} == set(summary)
     for row in found:
         kind = summary[row.what]
@@ -148,7 +146,7 @@ def spark_percentiles() -> list[Any]:
     ]
 
 
-def test_a_torn_end_is_left_out_and_damage_is_refused_or_left_out(
+def test_a_torn_end_is_omitted_and_damage_is_rejected_or_omitted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write(tmp_path / "good.trace", 100)
@@ -157,7 +155,7 @@ def test_a_torn_end_is_left_out_and_damage_is_refused_or_left_out(
     (tmp_path / "torn.trace").write_bytes(torn[:-1])
     assert load(spark, str(tmp_path)).count() == 150
     (tmp_path / "bad.trace").write_bytes(b'{"machine_info": {}}')
-    with pytest.raises(Exception, match=r"no trace: .*bad\.trace, byte 0"):
+    with pytest.raises(Exception, match=r"not a trace: .*bad\.trace, byte 0"):
         load(spark, str(tmp_path)).count()
     assert load(spark, str(tmp_path), mode="PERMISSIVE").count() == 150
     # A damaged block in the midst of a file is found when it is read.
@@ -170,7 +168,7 @@ def test_a_torn_end_is_left_out_and_damage_is_refused_or_left_out(
     assert load(spark, str(tmp_path / "good.trace"), mode="PERMISSIVE").count() == 0
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_invalid_options_of_traces_are_rejected(tmp_path: Path) -> None:
     from kraft.spark.kraft_trace import EVENTS, KraftTraceSource
 
     def planned(path: str, **options: str) -> None:
@@ -184,9 +182,9 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidRequestError, match=words):
             planned(str(tmp_path), **options)
-    with pytest.raises(InvalidRequestError, match="that the driver and all executors see"):
+    with pytest.raises(InvalidRequestError, match="that the driver and all executors share"):
         planned("hdfs://somewhere/a.trace")
-    with pytest.raises(InvalidRequestError, match="no path is given"):
+    with pytest.raises(InvalidRequestError, match="no path given"):
         KraftTraceSource({}).reader(EVENTS)
     with pytest.raises(StorageError, match="nothing matches"):
         planned(str(tmp_path / "*.none"))
@@ -194,7 +192,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         planned(str(tmp_path / "absent"))
 
 
-def test_a_stream_reads_what_is_whole_and_leaves_the_rest_for_later(
+def test_a_stream_reads_complete_blocks_and_the_rest_later(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     watched, sink = tmp_path / "watched", tmp_path / "sink"
@@ -234,7 +232,7 @@ def test_a_stream_reads_what_is_whole_and_leaves_the_rest_for_later(
     assert run() == durations
 
 
-def test_a_stream_may_take_a_file_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_may_read_one_file_per_batch(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
     from kraft.spark.kraft_trace import EVENTS, KraftTraceSource

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'")
 pytest.importorskip("otava", reason="needs Otava: pip install 'kraft[spark]'")
 
-from kraft.regression.settings import Settings
+from kraft.regression.settings import AnalysisSettings
 from tests.otava import generated
 from tests.otava.run import compare
 from tests.otava.suites import Suite
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_the_same_change_points_by_way_of_json_store_and_spark(
+def test_change_points_via_json_store_and_spark_equal_otavas(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     suites = generated.suites(50, seed=7)
@@ -33,7 +33,7 @@ def test_the_same_change_points_by_way_of_json_store_and_spark(
     values[[5, 6, 40]] = np.nan
     counter = np.where(np.arange(60) < 45, 7.0, 8.0)
     suites.append(Suite("by_hand", np.arange(60), {"gaps": values, "counter": counter}))
-    outcome = compare(spark, suites, tmp_path, Settings.of_otava())
+    outcome = compare(spark, suites, tmp_path, AnalysisSettings.of_otava())
     assert outcome.series == 52
     assert outcome.differences == []
     assert len(outcome.of_otava) > 40

@@ -1,4 +1,4 @@
-"""Outages swept by Spark are those swept here."""
+"""Outages swept by Spark equal those swept in this process."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 LOG = Path(__file__).parents[2] / "data" / "kafka-4.3" / "controller-101"
 
 
-def test_spark_gives_the_figures_that_this_machine_gives(spark: SparkSession) -> None:
+def test_spark_computes_the_figures_of_one_machine(spark: SparkSession) -> None:
     metadata = open_metadata(LOG)
     here, there = sweep_outages(metadata), sweep(spark, LOG)
     assert len(there) == len(here) > 3
     assert np.array_equal(there.figures, here.figures)
     assert there.as_dict() == here.as_dict()
-    # Another sweep of the same session sees the state that it is given, not what was sent before.
+    # Another sweep of the same session uses its own state, not the file that was sent before.
     plan = plan_outages(metadata, pairs=False)
-    metadata.apply(metadata.fence(1))
+    metadata.apply(metadata.fence_broker(1))
     later = sweep(spark, metadata, plan)
     assert np.array_equal(later.figures, sweep_outages(metadata, plan).figures)
     assert not np.array_equal(later.figures, here.figures[: len(plan)])
 
 
-def test_the_command_says_the_same_with_spark(spark: SparkSession) -> None:
+def test_the_command_prints_the_same_with_spark(spark: SparkSession) -> None:
     command = ["sweep", "outages", "--from", str(LOG), "--json", "--top", "0"]
     here, there = (
         CliRunner().invoke(app, [*command, *more]) for more in ([], ["--master", "local[2]"])
     )
     assert (here.exit_code, there.exit_code) == (0, 0), there.output
     assert json.loads(there.stdout) == json.loads(here.stdout)
-    # A session that was there before goes on.
+    # An existing session remains open.
     assert spark.range(3).count() == 3
 
 
-def test_nothing_to_sweep_asks_nothing_of_spark(spark: SparkSession) -> None:
+def test_an_empty_plan_does_not_use_spark(spark: SparkSession) -> None:
     assert len(sweep(spark, Metadata())) == 0
 
 
-def test_the_arrays_come_out_of_their_file_as_they_went_in(tmp_path: Path) -> None:
+def test_saved_arrays_load_unchanged(tmp_path: Path) -> None:
     metadata = open_metadata(LOG)
     arrays = sweep_arrays(metadata, plan_outages(metadata))
     save(arrays, tmp_path / "arrays")

@@ -1,4 +1,4 @@
-"""docs/spark.md: what it shows is what happens when it is typed."""
+"""The examples of docs/spark.md produce the output that the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters that are taken over mean what Spark means by them."""
+"""Filters evaluated for Spark have Spark's semantics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ N, T = ("number",), ("text",)
 NUMBERS = [None, -3, 0, 1, 2, 3, 7]
 TEXTS = [None, "", "a", "ab", "ba", "abc"]
 
-#: Each filter and the SQL that Spark makes it of.
+#: Each filter and the SQL from which Spark makes it.
 CASES: list[tuple[Filter, str]] = [
     (EqualTo(N, 2), "number = 2"),
     (EqualNullSafe(N, 2), "number <=> 2"),
@@ -75,7 +75,7 @@ def test_every_filter_passes_what_spark_passes(spark: SparkSession) -> None:
             assert pushdown.passes(**{column: row[column]}) == row[f"c{place}"]
 
 
-def test_what_cannot_be_evaluated_is_given_back() -> None:
+def test_unsupported_filters_are_returned() -> None:
     pushdown = Pushdown({"number": pa.int32()})
     strange: list[Filter] = [
         EqualTo(("other",), 1),
@@ -91,7 +91,7 @@ def test_what_cannot_be_evaluated_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("each", [case[0] for case in CASES if case[0].attribute == N], ids=str)  # type: ignore[attr-defined]
-def test_a_range_that_is_left_out_holds_nothing_that_passes(each: Filter) -> None:
+def test_a_skipped_range_contains_no_passing_value(each: Filter) -> None:
     for taken in (each, Not(each)):
         pushdown = Pushdown({"number": pa.int32()})
         assert list(pushdown.take([taken])) == []

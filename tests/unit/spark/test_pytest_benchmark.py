@@ -1,4 +1,4 @@
-"""The data source: what it gives, what it leaves out, and its stream over a watched folder."""
+"""The data source: its rows, what it omits, and its stream over a watched folder."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ CONDITIONS = {
     "benchmark in ('test_b', 'test_c') and suite like 'bench%'": 3,
     "machine like 'other%'": 0,
     "commit is null": 2,
-    "not (commit = 'c1')": 2,  # of a run without a commit SQL does not know
+    "not (commit = 'c1')": 2,  # null for a run without a commit
     "time >= timestamp'2026-01-01 01:00:00'": 4,
     "time < timestamp'2026-01-01 01:00:00' and median > 1.5": 1,
 }
 
 
-def test_filters_give_what_they_give_after_reading(spark: SparkSession, tmp_path: Path) -> None:
+def test_pushed_filters_equal_filters_after_reading(spark: SparkSession, tmp_path: Path) -> None:
     save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0], "test_b": [2.0]}))
     save(tmp_path / "1.json", document(at=1, commit="c1", values={"test_a": [1], "test_b": [2]}))
     save(tmp_path / "2.json", document(at=2, commit=None, values={"test_a": [1], "test_c": [2]}))
@@ -76,8 +76,8 @@ def test_filters_give_what_they_give_after_reading(spark: SparkSession, tmp_path
     assert {each: pushed(each) for each in CONDITIONS} == CONDITIONS
 
 
-def test_one_load_may_be_asked_several_things(spark: SparkSession, tmp_path: Path) -> None:
-    # Spark plans a Python source once a load, with the filters of the first query.
+def test_one_load_serves_several_queries(spark: SparkSession, tmp_path: Path) -> None:
+    # Spark plans a Python source once per load, with the filters of the first query.
     save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0], "test_b": [2.0]}))
     points = read(spark, tmp_path)
     assert points.where("benchmark = 'test_a'").count() == 1
@@ -85,7 +85,7 @@ def test_one_load_may_be_asked_several_things(spark: SparkSession, tmp_path: Pat
     assert points.count() == 2
 
 
-def test_filters_on_what_names_a_point_leave_nothing_to_spark(
+def test_filters_on_a_points_identity_are_fully_pushed_down(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     save(tmp_path / "0.json", document(at=0, values={"test_a": [1.0]}))
@@ -104,7 +104,7 @@ def test_fewer_columns_are_read_where_fewer_are_named(spark: SparkSession, tmp_p
     assert narrow.load(str(tmp_path)).collect() == [("test_a", 1.0)]
 
 
-def test_a_bad_file_fails_the_query_or_is_left_out_and_told(
+def test_a_bad_file_fails_the_query_or_is_omitted_and_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     save(tmp_path / "good.json", document(at=0, values={"test_a": [1.0], "test_b": [0.0]}))
@@ -117,19 +117,19 @@ def test_a_bad_file_fails_the_query_or_is_left_out_and_told(
 
     assert [row.benchmark for row in rows] == ["test_a"]
     assert sorted((os.path.basename(row.path), row.reason.split(":")[0]) for row in problems) == [
-        ("cut.json", "no JSON"),
+        ("cut.json", "not JSON"),
         ("good.json", "bench.py"),
     ]
 
 
-def test_options_that_are_none_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_unknown_options_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
     for options, said in [({"mode": "LAX"}, "LAX"), ({"table": "rows"}, "rows")]:
         with pytest.raises(PySparkException, match=said):
             read(spark, tmp_path, **options).collect()
 
 
 class Watched:
-    """A stream over a folder, one availableNow query after the other on the same checkpoint."""
+    """A stream over a folder: one availableNow query after another with the same checkpoint."""
 
     def __init__(self, spark: SparkSession, root: Path, **options: Any) -> None:
         self.spark = spark
@@ -139,7 +139,7 @@ class Watched:
         self.options = options
 
     def batches(self) -> list[list[str]]:
-        """The benchmarks of each batch of what is new."""
+        """Return the benchmarks of each batch of new files."""
         seen: list[list[str]] = []
 
         def take(rows: DataFrame, _: int) -> None:
@@ -164,7 +164,7 @@ def watched(spark: SparkSession, tmp_path: Path) -> Callable[..., Watched]:
     return lambda **options: Watched(spark, tmp_path, **options)
 
 
-def test_a_stream_takes_each_file_once_whatever_its_times_say(
+def test_a_stream_reads_each_file_once_whatever_its_times(
     watched: Callable[..., Watched],
 ) -> None:
     stream = watched(maxFilesPerTrigger=1)
@@ -181,7 +181,7 @@ def test_a_stream_takes_each_file_once_whatever_its_times_say(
     assert stream.batches() == [["test_d"], ["test_c"]]
 
 
-def test_a_file_that_stays_half_written_is_damaged_in_the_end(
+def test_a_file_that_stays_incomplete_counts_as_damaged(
     watched: Callable[..., Watched],
 ) -> None:
     stream = watched(mode="PERMISSIVE", table="points", settleSeconds=1)
@@ -197,7 +197,7 @@ def test_a_file_that_stays_half_written_is_damaged_in_the_end(
 def test_a_file_of_junk_does_not_end_a_stream_or_a_query(
     spark: SparkSession, watched: Callable[..., Watched], junk: bytes
 ) -> None:
-    """A file of opening brackets ended both with a RecursionError, PERMISSIVE too."""
+    """A file of opening brackets ended both with a RecursionError, also in PERMISSIVE."""
     stream = watched(mode="PERMISSIVE", settleSeconds=1)
     save(stream.folder / "1.json", document(at=0, values={"test_a": [1.0]}))
     (stream.folder / "2.json").write_bytes(junk)
@@ -207,7 +207,7 @@ def test_a_file_of_junk_does_not_end_a_stream_or_a_query(
     assert problem.path.endswith("2.json")
 
 
-def test_options_that_there_are_not_are_refused_by_batch_and_stream(
+def test_unknown_options_are_rejected_by_batch_and_stream(
     spark: SparkSession, watched: Callable[..., Watched], tmp_path: Path
 ) -> None:
     with pytest.raises(PySparkException, match="pytest-benchmark has no option 'ignorenodes'"):

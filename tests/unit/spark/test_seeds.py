@@ -1,4 +1,4 @@
-"""Seeds on Spark: the same counts as anywhere else, and failures that come back small."""
+"""Seeds on Spark: the same counts as on one machine, and minimised failures."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from kraft.simulation.replays import CONTROLLERS, QUORUM
 from kraft.simulation.seeds import (
-    Finding,
-    Summary,
+    SeedSummary,
+    ShrunkFailure,
+    failures_to_shrink,
     run_locally,
     run_seeds,
     shrink_failure,
     shrink_locally,
-    worth_shrinking,
 )
 from kraft.spark import seeds as spark_seeds
 from kraft.spark.seeds import shrink_on_spark, simulate_seeds
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def figures(summary: Summary) -> tuple[object, ...]:
+def figures(summary: SeedSummary) -> tuple[object, ...]:
     return (
         summary.kind.name,
         summary.seeds,
@@ -43,7 +43,7 @@ def test_spark_counts_what_this_machine_counts(
     spark: SparkSession, seeds: range, controllers: bool, events: int
 ) -> None:
     kind = CONTROLLERS if controllers else QUORUM
-    here = Summary(kind)
+    here = SeedSummary(kind)
     for part in run_locally(seeds, kind, events, jobs=1):
         here.add(part)
 
@@ -57,13 +57,13 @@ def test_spark_counts_what_this_machine_counts(
 def test_waves_come_in_the_order_of_the_seeds(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that an interrupted sweep can say where to go on."""
+    """So that an interrupted sweep can report where to continue."""
     monkeypatch.setattr(spark_seeds, "TASKS_OF_A_CORE", 2)
     waves = list(spark_seeds.run_on_spark(spark, range(24), QUORUM, 200))
     assert len(waves) > 1
     done = 0
     for wave in waves:
-        again = Summary(QUORUM)
+        again = SeedSummary(QUORUM)
         for part in run_locally(range(done, done + wave.seeds), QUORUM, 200, jobs=1):
             again.add(part)
         assert figures(wave) == figures(again)
@@ -71,24 +71,24 @@ def test_waves_come_in_the_order_of_the_seeds(
     assert done == 24
 
 
-def test_failures_come_back_small_and_are_those_of_this_machine(
+def test_failures_are_minimised_and_equal_those_of_one_machine(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault is planted wherever a task runs, and taken away behind it."""
+    """A fault is planted where a task runs, and removed afterwards."""
 
-    def run_with_fault(seeds: range, kind_name: str, event_limit: int) -> Summary:
+    def run_with_fault(seeds: range, kind_name: str, event_limit: int) -> SeedSummary:
         with the_high_watermark_is_one_too_high():
             return run_seeds(seeds, kind_name, event_limit)
 
-    def shrink_with_fault(replay: str) -> Finding | None:
+    def shrink_with_fault(replay: str) -> ShrunkFailure | None:
         with the_high_watermark_is_one_too_high():
             return shrink_failure(replay)
 
     with the_high_watermark_is_one_too_high():
-        here = Summary(QUORUM)
+        here = SeedSummary(QUORUM)
         for part in run_locally(range(5, 21), QUORUM, 300, jobs=1):
             here.add(part)
-        small = shrink_locally(worth_shrinking(here, 300), jobs=1)
+        small = shrink_locally(failures_to_shrink(here, 300), jobs=1)
     monkeypatch.setattr(spark_seeds, "run_seeds", run_with_fault)
     monkeypatch.setattr(spark_seeds, "shrink_failure", shrink_with_fault)
 
@@ -101,7 +101,7 @@ def test_failures_come_back_small_and_are_those_of_this_machine(
     assert simulate_seeds(spark, range(5, 21), events=300, shrink=False).findings == []
 
 
-def test_a_history_that_holds_on_the_executors_is_no_failure(spark: SparkSession) -> None:
+def test_a_failure_that_does_not_reproduce_is_an_error(spark: SparkSession) -> None:
     assert shrink_on_spark(spark, []) == []
     with pytest.raises(AssertionError, match="does not fail again"):
         shrink_on_spark(spark, ["quorum:5:300"])

@@ -1,4 +1,4 @@
-"""Sessions: how they are set up, and that they end."""
+"""Sessions: configuration and shutdown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_session_works_and_knows_utc(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
 
 
-def test_workers_run_the_interpreter_that_runs_this(spark: SparkSession) -> None:
+def test_workers_run_this_interpreter(spark: SparkSession) -> None:
     def prefix(_: int) -> str:
         import sys
 
@@ -48,7 +48,7 @@ def test_a_local_driver_listens_on_loopback_only() -> None:
     assert 1024 <= int(settings["spark.driver.memory"].removesuffix("m")) <= 4096
 
 
-def test_a_cluster_is_reached_from_wherever_its_configuration_says() -> None:
+def test_a_cluster_master_keeps_its_own_network_configuration() -> None:
     settings = session_settings(
         master="spark://far:7077", app_name="kraft", memory="3g", progress=True, config={"a": "b"}
     )
@@ -57,7 +57,7 @@ def test_a_cluster_is_reached_from_wherever_its_configuration_says() -> None:
     assert settings["a"] == "b"
 
 
-def test_options_of_ones_own_for_the_jvm_are_added() -> None:
+def test_jvm_options_of_the_user_are_appended() -> None:
     settings = session_settings(
         master="local[1]",
         app_name="kraft",
@@ -71,7 +71,7 @@ def test_options_of_ones_own_for_the_jvm_are_added() -> None:
 
 
 def processes_of(marker: str) -> list[int]:
-    """The Java processes whose command line holds a marker."""
+    """Return the Java processes whose command line contains a marker."""
     found = []
     for process in Path("/proc").iterdir():
         try:
@@ -86,7 +86,7 @@ def processes_of(marker: str) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
-def test_ctrl_c_leaves_no_jvm_and_a_start_says_nothing(spark: SparkSession) -> None:
+def test_an_interrupt_leaves_no_jvm_and_a_start_is_silent(spark: SparkSession) -> None:
     marker = f"kraft-test-{os.getpid()}"
     program = f"""
 import time
@@ -110,11 +110,11 @@ with spark_session(master="local[1]", memory="1g", app_name="{marker}") as spark
     _, said = child.communicate(timeout=60)
     assert processes_of(marker) == []
     assert said.splitlines()[-1] == "KeyboardInterrupt"
-    assert said.startswith("Traceback")  # nothing of Spark's before it
+    assert said.startswith("Traceback")  # no output of Spark before it
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
-def test_a_killed_driver_takes_its_jvm_along(spark: SparkSession) -> None:
+def test_the_jvm_ends_with_a_killed_driver(spark: SparkSession) -> None:
     marker = f"kraft-test-killed-{os.getpid()}"
     program = f"""
 import time
@@ -135,7 +135,7 @@ time.sleep(600)
     assert processes_of(marker) == []
 
 
-def test_where_spark_does_not_start_the_error_tells_what_java_said(spark: SparkSession) -> None:
+def test_if_spark_does_not_start_the_error_has_javas_output(spark: SparkSession) -> None:
     program = """
 from kraft.errors import SparkError
 from kraft.spark.session import open_session
@@ -151,7 +151,7 @@ except SparkError as error:
     assert done.stderr == ""
 
 
-def test_a_missing_pyspark_is_said_with_the_way_to_get_it() -> None:
+def test_a_missing_pyspark_is_reported_with_the_install_command() -> None:
     program = """
 import sys
 sys.modules["pyspark"] = None

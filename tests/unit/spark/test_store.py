@@ -1,4 +1,4 @@
-"""The store of results: each run once, bad input told and passed over, never half written."""
+"""The store of results: each run once, bad input reported and skipped, never half written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kraft.regression.points import POINTS
 from kraft.spark import store_manifest
 from kraft.spark.store import (
     IngestReport,
-    RefusedError,
+    StrictIngestError,
     ingest,
     list_runs,
     open_store,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def hourly(folder: Path, count: int, first: int = 0, **given: Any) -> list[Path]:
-    """Runs of two benchmarks, one an hour."""
+    """Write runs of two benchmarks, one per hour."""
     return [
         save(
             folder / f"{hour:04}.json",
@@ -52,7 +52,7 @@ def hourly(folder: Path, count: int, first: int = 0, **given: Any) -> list[Path]
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return every file below a folder."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -64,7 +64,7 @@ def reasons(report: IngestReport) -> list[tuple[str, str]]:
     return [(os.path.basename(path), reason) for path, reason in report.problems]
 
 
-def test_runs_go_in_once_however_often_they_are_offered(tmp_path: Path) -> None:
+def test_runs_are_stored_once_however_often_they_are_given(tmp_path: Path) -> None:
     runs, store = tmp_path / "runs", tmp_path / "store"
     hourly(runs, 3)
     report = ingest(None, [runs], store)
@@ -81,7 +81,7 @@ def test_runs_go_in_once_however_often_they_are_offered(tmp_path: Path) -> None:
     assert snapshot(store) == before
 
 
-def test_what_went_in_comes_out(tmp_path: Path) -> None:
+def test_stored_points_read_back_unchanged(tmp_path: Path) -> None:
     hourly(tmp_path / "runs", 3)
     ingest(None, [tmp_path / "runs"], tmp_path / "store")
     table = read_table(tmp_path / "store")
@@ -104,7 +104,7 @@ def test_what_went_in_comes_out(tmp_path: Path) -> None:
     assert [run.commit for run in list_runs(tmp_path / "store")] == ["c0", "c1", "c2"]
 
 
-def test_every_series_lies_whole_and_in_order_in_one_bucket(tmp_path: Path) -> None:
+def test_every_series_is_complete_and_sorted_in_one_bucket(tmp_path: Path) -> None:
     values = {f"test_{number}": [1.0] for number in range(40)}
     hourly(tmp_path / "runs", 4, values=values)
     for hour in range(4):  # four data files
@@ -138,14 +138,13 @@ def test_spark_reads_and_writes_the_same_store(spark: SparkSession, tmp_path: Pa
     assert ingest(spark, [tmp_path / "runs"], tmp_path / "by-spark").duplicate_runs == 12
 
 
-# ---------------------------------------------------------------------------------------------
-# Bad input: told with its path and passed over, or refused
+# Bad input: reported with its path and skipped, or rejected
 
 
 BAD = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:100]),
     "empty": lambda path: path.write_bytes(b""),
-    "no JSON": lambda path: path.write_bytes(b"\x89PNG\r\n"),
+    "not JSON": lambda path: path.write_bytes(b"\x89PNG\r\n"),
     "foreign": lambda path: path.write_text('{"context": {}, "benchmarks": []}'),
     "a list": lambda path: path.write_text("[]"),
     "unreadable": lambda path: (path.unlink(), path.symlink_to("nowhere")),
@@ -154,7 +153,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_one_bad_file_among_many_is_told_and_the_rest_is_stored(tmp_path: Path, bad: str) -> None:
+def test_one_bad_file_is_reported_and_the_rest_is_stored(tmp_path: Path, bad: str) -> None:
     hourly(tmp_path / "runs", 20)
     BAD[bad](tmp_path / "runs" / "0007.json")
     report = ingest(None, [tmp_path / "runs"], tmp_path / "store")
@@ -164,24 +163,24 @@ def test_one_bad_file_among_many_is_told_and_the_rest_is_stored(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_strict_refuses_all_and_leaves_the_store_untouched(tmp_path: Path, bad: str) -> None:
+def test_strict_rejects_all_and_leaves_the_store_untouched(tmp_path: Path, bad: str) -> None:
     hourly(tmp_path / "old", 2)
     hourly(tmp_path / "runs", 5, first=50)
     BAD[bad](tmp_path / "runs" / "0053.json")
     ingest(None, [tmp_path / "old"], tmp_path / "store")
     before = snapshot(tmp_path / "store")
 
-    with pytest.raises(RefusedError, match=r"0053\.json") as refused:
+    with pytest.raises(StrictIngestError, match=r"0053\.json") as refused:
         ingest(None, [tmp_path / "runs"], tmp_path / "store", strict=True)
     assert len(refused.value.problems) == 1
     assert snapshot(tmp_path / "store") == before
 
-    with pytest.raises(RefusedError):
+    with pytest.raises(StrictIngestError):
         ingest(None, [tmp_path / "runs"], tmp_path / "new", strict=True)
     assert not (tmp_path / "new").exists()
 
 
-def test_nan_and_zero_times_cost_their_benchmark_only(tmp_path: Path) -> None:
+def test_nan_and_zero_times_omit_only_their_benchmark(tmp_path: Path) -> None:
     content = document(at=0, values={"test_nan": [1.0], "test_zero": [0.0], "test_good": [1.0]})
     content["benchmarks"][0]["stats"]["mean"] = float("nan")
     save(tmp_path / "run.json", content)
@@ -196,7 +195,7 @@ def test_nan_and_zero_times_cost_their_benchmark_only(tmp_path: Path) -> None:
     assert read_table(tmp_path / "store")["benchmark"].to_pylist() == ["test_good"]
 
 
-def test_a_path_that_leads_nowhere_is_told_and_nothing_at_all_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_and_no_file_is_an_error(tmp_path: Path) -> None:
     hourly(tmp_path / "runs", 1)
     report = ingest(None, [tmp_path / "runs", tmp_path / "gone"], tmp_path / "store")
     assert [path for path, _ in report.problems] == [str(tmp_path / "gone")]
@@ -205,7 +204,7 @@ def test_a_path_that_leads_nowhere_is_told_and_nothing_at_all_is_an_error(tmp_pa
         ingest(None, [tmp_path / "hollow"], tmp_path / "store")
 
 
-def test_duplicates_within_one_ingest_are_one_run_and_the_copy_with_rounds_wins(
+def test_of_duplicates_in_one_ingest_the_copy_with_rounds_is_stored(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     for name, keep in [("a", False), ("b", True), ("c", False), ("d", True)]:
@@ -219,7 +218,7 @@ def test_duplicates_within_one_ingest_are_one_run_and_the_copy_with_rounds_wins(
         assert all("/b/" in run.source for run in list_runs(store))
 
 
-def test_a_copy_with_rounds_replaces_one_without_that_was_there_before(tmp_path: Path) -> None:
+def test_a_copy_with_rounds_replaces_a_stored_one_without(tmp_path: Path) -> None:
     hourly(tmp_path / "bare", 3, keep_values=False)
     hourly(tmp_path / "full", 1, first=1)
     ingest(None, [tmp_path / "bare"], tmp_path / "store")
@@ -233,12 +232,12 @@ def test_a_copy_with_rounds_replaces_one_without_that_was_there_before(tmp_path:
     assert read_table(tmp_path / "store").num_rows == 6
 
 
-def test_a_clock_that_went_back_is_told_and_its_run_is_stored(tmp_path: Path) -> None:
+def test_a_clock_that_went_back_is_reported_and_its_run_stored(tmp_path: Path) -> None:
     runs, store = tmp_path / "runs", tmp_path / "store"
     save(runs / "0.json", document(at=5, commit="c0", committed=4, values={"t": [1.0]}))
     save(runs / "1.json", document(at=6, commit="c1", committed=7, values={"t": [1.0]}))
     report = ingest(None, [runs], store)
-    assert reasons(report) == [("1.json", "its run is older than its commit: a clock went back")]
+    assert reasons(report) == [("1.json", "the run is older than its commit: a clock went back")]
     assert report.runs_added == 2
 
     save(runs / "2.json", document(at=3, commit="c2", committed=4.5, values={"t": [1.0]}))
@@ -246,8 +245,8 @@ def test_a_clock_that_went_back_is_told_and_its_run_is_stored(tmp_path: Path) ->
     assert report.runs_added == 1
     assert [path for path, _ in reasons(report)] == ["2.json", "2.json"]
     assert "older than that of an earlier commit" in report.problems[1].reason
-    assert ingest(None, [runs], store).problems == []  # known, and told when it was new
-    with pytest.raises(RefusedError, match="clock"):
+    assert ingest(None, [runs], store).problems == []  # known; reported when it was new
+    with pytest.raises(StrictIngestError, match="clock"):
         ingest(None, [runs], tmp_path / "strict", strict=True)
 
 
@@ -268,7 +267,7 @@ def test_runs_of_one_commit_or_of_two_branches_may_come_in_any_order(tmp_path: P
 
 
 def killed(tmp_path: Path, where: str) -> None:
-    """An ingest of ``tmp_path/runs`` that is killed where a function is called."""
+    """Kill an ingest of ``tmp_path/runs`` when it calls a function."""
     program = f"""
 import os, signal
 import kraft.spark.store as store
@@ -282,7 +281,7 @@ store.ingest(None, [{str(tmp_path / "runs")!r}], {str(tmp_path / "store")!r})
 
 
 @pytest.mark.parametrize("where", ["store_group", "commit", "sync_directory"])
-def test_a_killed_ingest_leaves_the_store_readable_and_the_next_one_completes_it(
+def test_after_a_killed_ingest_the_store_is_readable_and_the_next_one_completes(
     tmp_path: Path, where: str
 ) -> None:
     hourly(tmp_path / "old", 2)
@@ -304,12 +303,12 @@ def test_a_killed_ingest_leaves_the_store_readable_and_the_next_one_completes_it
 def test_a_first_ingest_that_is_killed_leaves_no_store(tmp_path: Path) -> None:
     hourly(tmp_path / "runs", 3)
     killed(tmp_path, "commit")
-    with pytest.raises(StorageError, match="no store"):
+    with pytest.raises(StorageError, match="not a store"):
         read_table(tmp_path / "store")
     assert ingest(None, [tmp_path / "runs"], tmp_path / "store").runs_added == 3
 
 
-def test_what_a_living_ingest_has_written_is_left_to_it(tmp_path: Path) -> None:
+def test_files_of_a_running_ingest_are_not_removed(tmp_path: Path) -> None:
     hourly(tmp_path / "runs", 1)
     folder = tmp_path / "store" / "data" / "of-another"
     folder.mkdir(parents=True)
@@ -323,7 +322,7 @@ def test_what_a_living_ingest_has_written_is_left_to_it(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_of_two_that_commit_at_once_the_later_one_looks_again(
+def test_of_two_concurrent_commits_the_later_one_reloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hourly(tmp_path / "both", 2)
@@ -333,7 +332,7 @@ def test_of_two_that_commit_at_once_the_later_one_looks_again(
 
     def interrupted(state: Any, **change: Any) -> Any:
         calls.append(state.number)
-        if len(calls) == 1:  # another ingest is quicker, with two of the three runs
+        if len(calls) == 1:  # another ingest commits first, with two of the three runs
             monkeypatch.setattr("kraft.spark.store.commit", commit)
             ingest(None, [tmp_path / "both"], store)
             monkeypatch.setattr("kraft.spark.store.commit", interrupted)
@@ -350,7 +349,7 @@ def test_of_two_that_commit_at_once_the_later_one_looks_again(
     )
 
 
-def test_many_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_concurrent_ingests_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     hourly(tmp_path / "runs", 12)
     context = multiprocessing.get_context("spawn")
     workers = [
@@ -372,7 +371,7 @@ def test_many_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
     assert table.num_rows == 24
 
 
-def test_many_small_ingests_do_not_make_many_small_files(tmp_path: Path) -> None:
+def test_small_files_are_merged(tmp_path: Path) -> None:
     for path in hourly(tmp_path / "runs", 70):
         ingest(None, [path], tmp_path / "store")
     state = open_store(tmp_path / "store")
@@ -393,7 +392,7 @@ def test_two_cannot_commit_the_same_number(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "commits").iterdir()] == ["00000001.json"]
 
 
-def test_a_damaged_manifest_or_one_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_manifest_is_reported(tmp_path: Path) -> None:
     hourly(tmp_path / "runs", 3)
     for hour in range(3):
         ingest(None, [tmp_path / "runs" / f"{hour:04}.json"], tmp_path / "store")
@@ -408,7 +407,7 @@ def test_a_damaged_manifest_or_one_that_is_missing_is_told(tmp_path: Path) -> No
         open_store(tmp_path / "store")
 
 
-def test_what_is_no_longer_named_stays_for_those_who_read_and_goes_then(
+def test_removed_files_are_kept_for_readers_and_deleted_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "store"

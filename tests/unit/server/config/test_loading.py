@@ -1,4 +1,4 @@
-"""Kafka's configuration files: what is read, what is refused, and in which words."""
+"""Loading of Kafka's configuration files: values, rejections and their messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from kraft.errors import CorruptRecordError, InvalidConfigError
 from kraft.metadata.properties import property_line
+from kraft.network.listener import Limits
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
 from kraft.server.config import settings as settings_module
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.settings import SETTINGS
-from kraft.server.network.listener import Limits
 from tests.unit.server.configurations import (
     BROKER,
     COMBINED,
@@ -65,11 +65,11 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
     path = write_configuration(tmp_path, CONTROLLER)
     config = ServerConfig.load(path, {"controller.quorum.append.linger.ms": "0"})
     assert config.settings.controller_quorum_append_linger_ms == 0
-    with pytest.raises(InvalidConfigError, match=r"^the command line: node\.id is 'x', allowed"):
+    with pytest.raises(InvalidConfigError, match=r"^the command line: node\.id is 'x'; expected"):
         ServerConfig.load(path, {"node.id": "x"})
 
 
-def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
+def test_unknown_settings_are_reported(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         CONTROLLER,
@@ -92,7 +92,7 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_what_kafka_heeds_and_this_node_does_not_is_checked_and_named(tmp_path: Path) -> None:
+def test_settings_without_effect_are_checked_and_reported(tmp_path: Path) -> None:
     given = {
         "internal_metadata_delete_delay_millis": "1",
     }
@@ -101,7 +101,7 @@ def test_what_kafka_heeds_and_this_node_does_not_is_checked_and_named(tmp_path: 
     assert config.no_effect[0].where == f"{config.path}, line 7"
     assert config.not_understood == ()
     assert load(tmp_path, CONTROLLER).no_effect == (), "a default is nothing that was given"
-    with pytest.raises(InvalidConfigError, match=r"interval\.ms is '-1', allowed is at least 0"):
+    with pytest.raises(InvalidConfigError, match=r"interval\.ms is '-1'; expected at least 0"):
         load(tmp_path, CONTROLLER, metadata_log_max_snapshot_interval_ms="-1")
 
 
@@ -132,7 +132,7 @@ def test_the_controllers_settings(tmp_path: Path) -> None:
         made.controller(max_transaction_ms=6_000)
 
 
-def test_every_setting_that_has_an_effect_is_read_by_something() -> None:
+def test_every_setting_with_an_effect_is_used() -> None:
     package = Path(settings_module.__file__).parents[2]
     read = {
         node.attr
@@ -167,15 +167,15 @@ def test_the_raft_layers_settings(tmp_path: Path) -> None:
     assert (raft.fetch_max_bytes, raft.fetch_snapshot_max_bytes) == (4096, 8192)
 
 
-def test_what_a_listener_bears(tmp_path: Path) -> None:
+def test_the_limits_of_a_listener(tmp_path: Path) -> None:
     bears = load(tmp_path, CONTROLLER, max_connections="7", connections_max_idle_ms="1000").limits()
     assert (bears.max_connections, bears.max_idle_ms) == (7, 1000)
     assert bears.max_request_size == 104_857_600
-    # Kafka has no end there; a node has.
+    # Kafka's default is unlimited, a node's is not.
     assert bears.max_connections_per_ip == Limits().max_connections_per_ip
 
 
-def test_static_voters_listen_where_the_quorum_does(tmp_path: Path) -> None:
+def test_static_voters_use_the_first_controller_listener(tmp_path: Path) -> None:
     config = load(
         tmp_path,
         CONTROLLER,
@@ -192,26 +192,26 @@ def test_static_voters_listen_where_the_quorum_does(tmp_path: Path) -> None:
     assert [endpoint.name for endpoint in raft.endpoints] == ["B", "A"]
 
 
-def test_a_node_that_listens_everywhere_advertises_its_own_name(tmp_path: Path) -> None:
+def test_a_node_bound_to_all_addresses_advertises_its_host_name(tmp_path: Path) -> None:
     config = load(tmp_path, CONTROLLER, listeners="CONTROLLER://0.0.0.0:9093")
     assert config.controller_listeners[0].host == "0.0.0.0"
     host = config.raft(DIRECTORY_ID, "cluster").endpoints[0].host
     assert host not in ("", "0.0.0.0")
 
 
-def test_nobody_can_connect_to_the_address_of_every_interface(tmp_path: Path) -> None:
+def test_the_wildcard_address_of_another_controller_is_rejected(tmp_path: Path) -> None:
     config = load(tmp_path, CONTROLLER, controller_quorum_bootstrap_servers="0.0.0.0:9093")
-    with pytest.raises(InvalidConfigError, match="no address that a node can connect to"):
+    with pytest.raises(InvalidConfigError, match="not an address that a node can connect to"):
         config.raft(DIRECTORY_ID, "cluster")
 
 
 REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (CONTROLLER, {"process.roles": None}, r"process\.roles is missing; it must be given"),
     (CONTROLLER, {"process.roles": "zookeeper"}, "one or more of broker, controller"),
-    (CONTROLLER, {"node.id": "-1"}, r", line 2: node\.id is '-1', allowed is at least 0"),
+    (CONTROLLER, {"node.id": "-1"}, r", line 2: node\.id is '-1'; expected at least 0"),
     (CONTROLLER, {"broker.id": "2"}, r"broker\.id must be the same as node\.id, 1"),
     (CONTROLLER, {"controller.listener.names": None}, r"controller\.listener\.names is missing"),
-    (CONTROLLER, {"controller.listener.names": "OTHER"}, "nor, where that is not given, in"),
+    (CONTROLLER, {"controller.listener.names": "OTHER"}, "nor, without that setting, in"),
     (CONTROLLER, {"controller.listener.names": "CONTROLLER,MORE"}, "each of them in listeners"),
     (CONTROLLER, {"listeners": "CONTROLLER//x:1"}, "NAME://host:port"),
     (CONTROLLER, {"listeners": "CONTROLLER://x:70000"}, "NAME://host:port"),
@@ -224,7 +224,7 @@ REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (
         CONTROLLER,
         {"listeners": "CONTROLLER://a:1,B://b:1", "controller.listener.names": "CONTROLLER,B"},
-        "port 1 is given to several",
+        "several have port 1",
     ),
     (
         CONTROLLER,
@@ -234,22 +234,26 @@ REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (
         CONTROLLER,
         {"listener.security.protocol.map": "CONTROLLER:TELEPATHY"},
-        "allowed is one of PLAINTEXT, SSL",
+        "expected one of PLAINTEXT, SSL",
     ),
-    (CONTROLLER, {"controller.quorum.bootstrap.servers": None}, "no controllers are named: give"),
-    (CONTROLLER, {"controller.quorum.bootstrap.servers": "a"}, "needed is host:port"),
-    (CONTROLLER, {"controller.quorum.voters": "1@a"}, "needed is host:port"),
-    (CONTROLLER, {"controller.quorum.voters": "1@a:1,1@b:1"}, "1 stands twice"),
+    (
+        CONTROLLER,
+        {"controller.quorum.bootstrap.servers": None},
+        "no controllers are configured: set",
+    ),
+    (CONTROLLER, {"controller.quorum.bootstrap.servers": "a"}, "expected host:port"),
+    (CONTROLLER, {"controller.quorum.voters": "1@a"}, "expected host:port"),
+    (CONTROLLER, {"controller.quorum.voters": "1@a:1,1@b:1"}, "1 appears twice"),
     (CONTROLLER, {"controller.quorum.voters": "2@a:1"}, "must have the node id 1"),
     (CONTROLLER, {"controller.quorum.append.linger.ms": "-1"}, "at least 0"),
     (CONTROLLER, {"controller.quorum.fetch.timeout.ms": "2147483648"}, "an integer of 32 bits"),
     (CONTROLLER, {"metadata.log.segment.bytes": "8388607"}, "at least 8388608"),
     (CONTROLLER, {"log.dirs": "/a,,/b"}, "without empty entries"),
-    (CONTROLLER, {"max.connections.per.ip": "0"}, "lets nobody in"),
+    (CONTROLLER, {"max.connections.per.ip": "0"}, "rejects every client"),
     (
         CONTROLLER,
         {"advertised.listeners": "CONTROLLER://0.0.0.0:1"},
-        "which nobody can connect to",
+        "which no node can connect to",
     ),
     (
         CONTROLLER,
@@ -257,7 +261,7 @@ REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
         "takes its value from a config provider",
     ),
     (BROKER, {"controller.quorum.voters": "11@a:1"}, r"node\.id is 11, which controller\.quorum"),
-    (BROKER, {"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, "none of them may be there"),
+    (BROKER, {"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, "none of them is allowed"),
     (BROKER, {"controller.quorum.auto.join.enable": "true"}, "is for controllers only"),
     (BROKER, {"inter.broker.listener.name": "SSL"}, "must have the listener between brokers, SSL"),
     (
@@ -272,7 +276,7 @@ REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
 
 
 @pytest.mark.parametrize(("base", "changes", "words"), REFUSALS)
-def test_what_cannot_work_is_refused(
+def test_configurations_that_cannot_work_are_rejected(
     tmp_path: Path, base: dict[str, str], changes: dict[str, str | None], words: str
 ) -> None:
     path = write_configuration(tmp_path, changed(base, changes))
@@ -314,7 +318,7 @@ _VALUES = st.lists(_WORDS, max_size=9).map("".join) | st.text(max_size=12)
 
 @given(st.dictionaries(st.sampled_from(sorted(SETTINGS)) | st.text(max_size=9), _VALUES))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_whatever_a_file_says_it_holds_or_is_refused(
+def test_any_file_is_accepted_or_rejected_with_an_invalid_config_error(
     tmp_path: Path, changes: dict[str, str]
 ) -> None:
     path = tmp_path / "server.properties"
@@ -330,5 +334,5 @@ def test_whatever_a_file_says_it_holds_or_is_refused(
         assert str(path) in reason
         return
     heeded = {name for name in changes if name in SETTINGS and SETTINGS[name].has_effect}
-    told = {each.name for each in (*config.not_understood, *config.no_effect)}
-    assert told == set(changes) - heeded, "nothing is dropped in silence"
+    reported = {each.name for each in (*config.not_understood, *config.no_effect)}
+    assert reported == set(changes) - heeded, "every setting is used or reported"

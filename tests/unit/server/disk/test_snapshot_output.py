@@ -1,4 +1,4 @@
-"""A snapshot on its way to the disk: whole under its name, or not there at all."""
+"""SnapshotOutput: a file is complete under its final name, or does not exist."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typing_extensions import Buffer
 
-from kraft._core.disk import OsDisk
+from kraft._core.log.disk import OsDisk
 from kraft.errors import StorageError
-from kraft.raft.messages import OffsetAndEpoch
+from kraft.raft.rpc import OffsetAndEpoch
 from kraft.server.disk.snapshot_output import SnapshotOutput
 from kraft.simulation.memory_disk import MemoryDisk, MemoryFile
 
@@ -27,14 +27,14 @@ def pieces(*numbers: int) -> list[memoryview]:
 
 
 def finished(output: SnapshotOutput) -> BaseException | None:
-    """What came of it, once the thread says so."""
+    """Finish the output and return the future's result."""
     told: Future[BaseException | None] = Future()
     output.finish(lambda done: told.set_result(done.exception()))
     return told.result(PATIENCE_S)
 
 
 class SlowDisk(MemoryDisk):
-    """Writes wait for `gate`."""
+    """A disk whose writes wait for `gate`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class SlowDisk(MemoryDisk):
         super().attempt(operation, path)
 
 
-def test_pieces_lie_in_their_order_under_its_name(tmp_path: Path) -> None:
+def test_the_file_has_the_buffers_in_order(tmp_path: Path) -> None:
     output = SnapshotOutput(OsDisk(), str(tmp_path), ID)
     output.write(pieces(0, 1))
     output.write(pieces(2))
@@ -60,7 +60,7 @@ def test_pieces_lie_in_their_order_under_its_name(tmp_path: Path) -> None:
     assert output.unwritten_size == 0
 
 
-def test_file_and_directory_are_synced_before_anyone_hears_of_it() -> None:
+def test_file_and_directory_are_synced_before_the_callback() -> None:
     disk = MemoryDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0))
@@ -68,7 +68,7 @@ def test_file_and_directory_are_synced_before_anyone_hears_of_it() -> None:
     assert disk.synced == [NAME + ".tmp", "d"]
 
 
-def test_what_an_earlier_attempt_left_is_written_over(tmp_path: Path) -> None:
+def test_an_earlier_temporary_file_is_overwritten(tmp_path: Path) -> None:
     left = tmp_path / (NAME.removeprefix("d/") + ".tmp")
     left.write_bytes(bytes(100_000))
     output = SnapshotOutput(OsDisk(), str(tmp_path), ID)
@@ -78,7 +78,7 @@ def test_what_an_earlier_attempt_left_is_written_over(tmp_path: Path) -> None:
     assert file.read_bytes() == PIECES[1]
 
 
-def test_who_gives_pieces_never_waits_for_the_disk() -> None:
+def test_write_never_waits_for_the_disk() -> None:
     disk = SlowDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0, 1))
@@ -93,8 +93,8 @@ def test_who_gives_pieces_never_waits_for_the_disk() -> None:
 
 
 @pytest.mark.parametrize("operation", ["truncate", "write", "begin_sync", "sync", "rename"])
-def test_a_disk_that_refuses_once_leaves_no_snapshot(operation: str) -> None:
-    """Else a piece would be missing from a file that has its name and its footer."""
+def test_one_failed_write_leaves_no_snapshot(operation: str) -> None:
+    """Else a buffer would be missing in a file with its final name and a footer."""
     disk = MemoryDisk()
     disk.refuse(operation)
     output = SnapshotOutput(disk, "d", ID)
@@ -107,7 +107,7 @@ def test_a_disk_that_refuses_once_leaves_no_snapshot(operation: str) -> None:
     assert output.unwritten_size == 0
 
 
-def test_a_failure_shows_before_the_end() -> None:
+def test_a_failure_is_visible_before_the_end() -> None:
     disk = MemoryDisk()
     disk.refuse("write")
     output = SnapshotOutput(disk, "d", ID)
@@ -116,41 +116,41 @@ def test_a_failure_shows_before_the_end() -> None:
     assert output.has_failed
 
 
-def test_what_is_given_up_leaves_nothing() -> None:
+def test_a_cancelled_output_leaves_no_file() -> None:
     disk = SlowDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0))
     output.write(pieces(1, 2))
     assert disk.is_asked.wait(PATIENCE_S)
-    # The disk is still at it: nobody waits for that.
-    output.give_up()
+    # The disk is still busy; `cancel` does not wait for it.
+    output.cancel()
     disk.gate.set()
-    output.give_up(wait=True)
+    output.cancel(wait=True)
     assert disk.files == {}
 
 
-def test_what_is_given_up_before_its_first_piece_never_was() -> None:
+def test_an_output_cancelled_before_its_first_write_creates_no_file() -> None:
     disk = MemoryDisk()
     output = SnapshotOutput(disk, "d", ID)
-    output.give_up(wait=True)
+    output.cancel(wait=True)
     assert disk.files == {}
 
 
-def test_what_is_given_up_before_it_is_synced_never_gets_its_name() -> None:
+def test_an_output_cancelled_before_its_sync_is_not_renamed() -> None:
     disk = SlowDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0))
     told: Future[BaseException | None] = Future()
     output.finish(lambda done: told.set_result(done.exception()))
-    output.give_up()
+    output.cancel()
     disk.gate.set()
     assert told.result(PATIENCE_S) is None
-    output.give_up(wait=True)
+    output.cancel(wait=True)
     assert disk.files == {}
 
 
 class ReleasedFile(MemoryFile):
-    """Remembers whether it was given back."""
+    """Records whether it was closed."""
 
     is_closed = False
 
@@ -164,7 +164,7 @@ class ReleasedFile(MemoryFile):
 
 
 @pytest.mark.parametrize("refused", [None, "write", "sync", "rename"])
-def test_the_file_is_given_back_however_it_ends(refused: str | None) -> None:
+def test_the_file_is_closed_in_every_case(refused: str | None) -> None:
     opened: list[ReleasedFile] = []
 
     class Disk(MemoryDisk):

@@ -1,4 +1,4 @@
-"""Downloads of snapshots: checked while they come in, however they are cut."""
+"""Downloads of snapshots: checked as they arrive, in chunks of any extent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from kraft._core.batch import BatchBuilder
-from kraft._core.disk import OsDisk
-from kraft._core.snapshot_file import SnapshotWriter
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.log.disk import OsDisk
+from kraft._core.snapshot.snapshot_file import SnapshotWriter
 from kraft.errors import CorruptRecordError
-from kraft.raft.messages import OffsetAndEpoch
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.rpc import OffsetAndEpoch
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Uuid, control
 from kraft.server.disk import snapshots
 from kraft.server.disk.snapshots import RecordsCheck, SnapshotFiles, read_stored_snapshot
@@ -21,10 +21,10 @@ from kraft.simulation.memory_disk import MemoryDisk
 ID = OffsetAndEpoch(100, 3)
 VOTERS = VoterSet(
     [
-        Voter(
+        VoterNode(
             ReplicaKey(1, Uuid(bytes(range(16)))),
             (Endpoint("CONTROLLER", "one", 9093),),
-            VersionRange(0, 1),
+            KRaftVersionRange(0, 1),
         )
     ]
 )
@@ -32,7 +32,7 @@ VOTERS = VoterSet(
 
 @pytest.fixture
 def content(tmp_path: Path) -> bytes:
-    """Batches of many sizes behind the header and the voters."""
+    """Return a snapshot with batches of many sizes."""
     head = [control.KRaftVersion(kraft_version=1), VOTERS.to_record()]
     with SnapshotWriter(
         tmp_path,
@@ -57,16 +57,16 @@ def store(files: SnapshotFiles, content: bytes, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1000, 1 << 20])
-def test_chunks_may_be_cut_anywhere(content: bytes, size: int) -> None:
+def test_chunks_may_have_any_extent(content: bytes, size: int) -> None:
     check = RecordsCheck()
     for position in range(0, len(content), size):
         assert not check.has_passed(len(content))
-        check.take_chunk(content[position : position + size])
+        check.check_chunk(content[position : position + size])
     assert check.has_passed(len(content))
     assert (check.voters, check.kraft_version) == (VOTERS, 1)
 
 
-def test_what_has_passed_is_not_checked_again(
+def test_checked_chunks_are_not_checked_again(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = SnapshotFiles(OsDisk(), str(tmp_path))
@@ -78,7 +78,7 @@ def test_what_has_passed_is_not_checked_again(
 
 
 @pytest.mark.parametrize("size", [1, 333, 1 << 20])
-def test_damage_is_found_and_named_whatever_the_chunks(content: bytes, size: int) -> None:
+def test_damage_is_reported_for_chunks_of_any_size(content: bytes, size: int) -> None:
     random = Random(size)
     for _ in range(40):
         disk = MemoryDisk()
@@ -96,7 +96,7 @@ def test_damage_is_found_and_named_whatever_the_chunks(content: bytes, size: int
         disk.remove(files.path(ID))
         store(files, bytes(damaged), size)
         if not expected:
-            # A base offset's epoch lies outside the CRC only where the headers still agree.
+            # An epoch is outside the CRC only where the headers still agree.
             assert bytes(files.finish_download(ID).data) == damaged
             continue
         with pytest.raises(CorruptRecordError) as caught:
@@ -105,7 +105,7 @@ def test_damage_is_found_and_named_whatever_the_chunks(content: bytes, size: int
         assert not disk.exists(files.path(ID))
 
 
-def test_a_download_that_ends_too_early_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_an_incomplete_download_is_rejected(content: bytes, tmp_path: Path) -> None:
     for end in (len(content) - 1, len(content) // 2, 5):
         files = SnapshotFiles(OsDisk(), str(tmp_path))
         store(files, content[:end], 300)
@@ -113,27 +113,27 @@ def test_a_download_that_ends_too_early_is_refused(content: bytes, tmp_path: Pat
             files.finish_download(ID)
 
 
-def test_a_batch_too_large_to_be_put_together_is_checked_at_the_end(
+def test_a_batch_too_large_to_assemble_is_checked_at_the_end(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "MAX_PIECED_SIZE", 300)
+    monkeypatch.setattr(snapshots, "MAX_ASSEMBLED_SIZE", 300)
     check = RecordsCheck()
     for position in range(0, len(content), 100):
-        check.take_chunk(content[position : position + 100])
+        check.check_chunk(content[position : position + 100])
     assert not check.has_passed(len(content))
     files = SnapshotFiles(OsDisk(), str(tmp_path))
     store(files, content, 100)
     assert files.finish_download(ID).voters == VOTERS
 
 
-def test_a_download_that_begins_anew_is_checked_anew(content: bytes, tmp_path: Path) -> None:
+def test_a_restarted_download_is_checked_from_its_start(content: bytes, tmp_path: Path) -> None:
     files = SnapshotFiles(OsDisk(), str(tmp_path))
     files.store_chunk(ID, 0, b"no snapshot at all" * 20)
     store(files, content, 700)
     assert files.finish_download(ID).voters == VOTERS
 
 
-def test_the_device_begins_with_what_is_there(
+def test_the_sync_begins_during_the_download(
     content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []

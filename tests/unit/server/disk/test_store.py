@@ -1,4 +1,4 @@
-"""A node's disk: opened, written, read, cleaned and opened again."""
+"""The store of a node: open, write, read, clean and reopen."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kraft._core.batch import assign_offsets
-from kraft._core.snapshot_file import SnapshotWriter, snapshot_name
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.snapshot.snapshot_file import SnapshotWriter, snapshot_name
 from kraft.errors import CorruptRecordError, DamagedLogError, InvalidRequestError, StorageError
 from kraft.raft.election_state import ElectionState
-from kraft.raft.messages import LogSlice, OffsetAndEpoch, SnapshotSlice
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
@@ -24,7 +23,8 @@ from kraft.raft.ready import (
     TruncateLog,
     WriteElectionState,
 )
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch, SnapshotSlice
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import Record, Uuid, control
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.classes import NoOp
@@ -34,7 +34,11 @@ from kraft.simulation.memory_disk import MemoryDisk
 
 STATIC = VoterSet.parse("1@localhost:9093", "CONTROLLER")
 DYNAMIC = VoterSet(
-    [Voter(ReplicaKey(2, Uuid(b"\2" * 16)), (Endpoint("C", "host", 9),), VersionRange(0, 1))]
+    [
+        VoterNode(
+            ReplicaKey(2, Uuid(b"\2" * 16)), (Endpoint("C", "host", 9),), KRaftVersionRange(0, 1)
+        )
+    ]
 )
 NOW_MS = 1_700_000_000_000
 DATA = Path(__file__).parents[3] / "data" / "kafka-4.3"
@@ -63,7 +67,7 @@ def stamped(records: list[Record], base_offset: int, epoch: int, *, is_control: 
 
 
 def begin_epoch(store: MetadataStore, epoch: int, *more: Record) -> None:
-    """A leader's first batch."""
+    """Append a leader's first batch."""
     base = store.log.log_end_offset
     records = [control.LeaderChange(leader_id=1), *more]
     data = stamped(records, base, epoch, is_control=True)
@@ -92,7 +96,7 @@ def fill(writer: SnapshotWriter, id: OffsetAndEpoch) -> None:
 def snapshot_bytes(
     path: Path, id: OffsetAndEpoch, voters: VoterSet | None, *more: tuple[int, bytes]
 ) -> bytes:
-    """A snapshot as another node would send it; ``more`` control records by type."""
+    """Return a snapshot as another node would send it; ``more`` control records by type."""
     head = list(more)
     if voters is not None:
         head += [
@@ -125,7 +129,7 @@ def test_an_empty_directory_is_a_fresh_node(store: MetadataStore) -> None:
     assert store.view.voters == STATIC
 
 
-def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_a_restart_finds_all_writes(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     directory = Uuid(b"\7" * 16)
     store.perform(WriteElectionState(3, -1, 5, directory, kraft_version=1))
@@ -142,7 +146,7 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     store.close()
 
 
-def test_static_voters_stand_in_a_quorum_state_of_version_0(tmp_path: Path) -> None:
+def test_a_quorum_state_of_version_0_has_static_voters(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.perform(WriteElectionState(2, 1, -1, None, kraft_version=0))
     content = (metadata_dir(tmp_path) / "quorum-state").read_bytes()
@@ -175,7 +179,7 @@ def test_the_directory_of_a_real_node_opens(node: str, tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_torn_tail_goes_and_a_tail_that_was_synced_is_missed(tmp_path: Path) -> None:
+def test_an_unsynced_torn_tail_is_truncated_and_a_synced_one_is_an_error(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     append(store)
@@ -194,7 +198,7 @@ def test_a_torn_tail_goes_and_a_tail_that_was_synced_is_missed(tmp_path: Path) -
     assert segment.read_bytes() == whole[:-1]
 
 
-def test_without_its_memory_a_torn_tail_is_cut_as_kafka_does(tmp_path: Path) -> None:
+def test_without_the_synced_offset_a_torn_tail_is_truncated_as_in_kafka(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     append(store)
@@ -207,13 +211,13 @@ def test_without_its_memory_a_torn_tail_is_cut_as_kafka_does(tmp_path: Path) -> 
     store.close()
 
 
-def test_what_kafka_wrote_last_is_not_held_against_the_memory(tmp_path: Path) -> None:
+def test_the_synced_offset_is_ignored_after_kafka_wrote_last(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.perform(WriteElectionState(1, 1, -1, None, kraft_version=1))
     begin_epoch(store, 1)
     append(store)
     store.close()
-    # Kafka follows a new leader, cuts the log, and is stopped.
+    # Kafka follows a new leader, truncates the log, and stops.
     segment = metadata_dir(tmp_path) / f"{0:020d}.log"
     segment.write_bytes(segment.read_bytes()[: -len(append_of(10, 1, 1))])
     (metadata_dir(tmp_path) / "quorum-state").write_bytes(
@@ -224,9 +228,9 @@ def test_what_kafka_wrote_last_is_not_held_against_the_memory(tmp_path: Path) ->
     store.close()
 
 
-def test_what_kafka_wrote_last_is_remembered_from_the_first_start_on(tmp_path: Path) -> None:
-    """Before this node writes an election state of its own: a power loss tears what is not synced,
-    and leaves whole batches behind it.
+def test_the_synced_offset_is_written_at_the_first_start_after_kafka(tmp_path: Path) -> None:
+    """Also before kraft writes its first election state: a power loss may tear unsynced batches and
+    leave later ones intact.
     """
     store = open_store(tmp_path)
     begin_epoch(store, 1)
@@ -244,15 +248,15 @@ def test_what_kafka_wrote_last_is_remembered_from_the_first_start_on(tmp_path: P
     torn = bytearray(segment.read_bytes())
     torn[synced_size : synced_size + 8] = bytes(8)
     segment.write_bytes(torn)
-    # The process was killed, and gave its lock back without closing anything.
+    # The process was killed: its lock is released, nothing is closed.
     store._lock.release()
     store = open_store(tmp_path)
     assert (store.view.end_offset, store.election) == (11, ElectionState(1, 3))
     store.close()
 
 
-def test_a_refused_log_is_left_as_it_was(tmp_path: Path) -> None:
-    """Whatever batch is missing or damaged, a single record at the end included."""
+def test_a_damaged_log_is_left_unchanged(tmp_path: Path) -> None:
+    """Any batch may be missing or damaged, even a single record at the end."""
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     for count in (10, 3, 1):
@@ -278,7 +282,7 @@ def append_of(count: int, base: int, epoch: int) -> bytes:
     return stamped([NoOp() for _ in range(count)], base, epoch, is_control=False)
 
 
-def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_an_error(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     append(store)
@@ -290,13 +294,13 @@ def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
     segment.write_bytes(content)
     with pytest.raises(DamagedLogError, match="CRC"):
         open_store(tmp_path)
-    # Nobody's memory is needed where whole batches follow (known bug 26).
+    # No synced offset is needed where valid batches follow (known bug 26).
     (metadata_dir(tmp_path) / "synced-offset-checkpoint").unlink()
     with pytest.raises(DamagedLogError, match="whole batches follow"):
         open_store(tmp_path)
 
 
-def test_an_epoch_that_rotted_is_found_though_it_lies_outside_the_crc(tmp_path: Path) -> None:
+def test_a_corrupted_epoch_is_detected_though_it_is_outside_the_crc(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     append(store)
@@ -318,19 +322,19 @@ def test_a_log_without_its_beginning_needs_a_snapshot(tmp_path: Path) -> None:
         append(store)
     store.close()
     (metadata_dir(tmp_path) / f"{0:020d}.log").unlink()
-    with pytest.raises(StorageError, match="no snapshot holds what was before"):
+    with pytest.raises(StorageError, match="no snapshot has the records before it"):
         open_store(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"leaderId":1', b"\xff\xfe"])
-def test_a_quorum_state_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_a_malformed_quorum_state_is_an_error(content: bytes, tmp_path: Path) -> None:
     open_store(tmp_path).close()
     (metadata_dir(tmp_path) / "quorum-state").write_bytes(content)
     with pytest.raises(CorruptRecordError, match="could vote twice"):
         open_store(tmp_path)
 
 
-def test_a_vote_that_rotted_is_refused(tmp_path: Path) -> None:
+def test_a_corrupted_vote_is_an_error(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.perform(WriteElectionState(2, -1, 1, None, kraft_version=1))
     store.close()
@@ -340,7 +344,7 @@ def test_a_vote_that_rotted_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path)
 
 
-def test_what_was_left_unfinished_is_removed(tmp_path: Path) -> None:
+def test_unfinished_files_are_removed(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     left = [
         f"{snapshot_name(5, 1)}.part",
@@ -363,7 +367,7 @@ def test_a_snapshot_ahead_of_the_log_empties_it(tmp_path: Path) -> None:
         append(store)
     store.sync()
     store.close()
-    # A crash fell between the snapshot's name and the end of the old log.
+    # The crash came between the snapshot's rename and the truncation of the old log.
     (metadata_dir(tmp_path) / snapshot_name(50, 3)).write_bytes(content)
     store = open_store(tmp_path)
     assert (store.view.start_offset, store.view.end_offset) == (50, 50)
@@ -372,7 +376,7 @@ def test_a_snapshot_ahead_of_the_log_empties_it(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_an_error(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     append(store)
@@ -398,12 +402,12 @@ def test_a_slice_ends_at_a_batch_and_before_its_end_offset(store: MetadataStore)
     assert bytes(store.read(LogSlice(5, 21, 1))) == first
     assert bytes(store.read(LogSlice(1, 10, 1 << 20))) == b""
     assert bytes(store.read(LogSlice(21, 21, 1 << 20))) == b""
-    # What is gone, or never was, is nothing to send.
+    # Offsets outside the log return no bytes.
     assert bytes(store.read(LogSlice(100, 200, 1 << 20))) == b""
     assert bytes(store.read(SnapshotSlice(OffsetAndEpoch(9, 9), 0, 100))) == b""
 
 
-def test_a_snapshot_is_served_once_it_was_taken_in(tmp_path: Path, store: MetadataStore) -> None:
+def test_a_snapshot_is_served_once_it_was_added(tmp_path: Path, store: MetadataStore) -> None:
     begin_epoch(store, 1)
     append(store)
     id = OffsetAndEpoch(11, 1)
@@ -438,7 +442,7 @@ def test_bug_09_kafka_17713_no_snapshot_ends_within_a_batch(
     with pytest.raises(InvalidRequestError, match=reason):
         make_snapshot(store, id)
     assert not list(metadata_dir(tmp_path).glob("*.checkpoint*"))
-    # Nor is one taken in that somebody else wrote there.
+    # A file from elsewhere is not added either.
     snapshot_bytes(metadata_dir(tmp_path), id, None)
     with pytest.raises(InvalidRequestError, match=reason):
         store.add_snapshot(id)
@@ -452,7 +456,7 @@ def test_bug_09_kafka_17713_no_snapshot_ends_within_a_batch(
     store.close()
 
 
-def test_no_snapshot_is_made_from_before_the_log(store: MetadataStore, tmp_path: Path) -> None:
+def test_no_snapshot_ends_before_the_log(store: MetadataStore, tmp_path: Path) -> None:
     id = OffsetAndEpoch(50, 3)
     download(store, id, snapshot_bytes(tmp_path / "other", id, None))
     store.perform(InstallSnapshot(id))
@@ -463,7 +467,7 @@ def test_no_snapshot_is_made_from_before_the_log(store: MetadataStore, tmp_path:
 # Truncations and snapshots from the leader
 
 
-def test_a_truncation_holds_at_once(tmp_path: Path) -> None:
+def test_a_truncation_is_durable_at_once(tmp_path: Path) -> None:
     store = open_store(tmp_path, segment_bytes=300)
     begin_epoch(store, 1)
     for _ in range(5):
@@ -479,10 +483,10 @@ def test_a_truncation_holds_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
-def test_a_snapshot_of_its_own_that_a_leaders_has_overtaken_is_dropped(
+def test_an_own_snapshot_older_than_an_installed_one_is_dropped(
     is_late: bool, store: MetadataStore, tmp_path: Path
 ) -> None:
-    """It is finished by a thread of its own, before or after the leader's is put in its place."""
+    """A thread finishes it, before or after the leader's is installed."""
     begin_epoch(store, 1)
     append(store)
     own, leaders = OffsetAndEpoch(11, 1), OffsetAndEpoch(100, 7)
@@ -499,7 +503,7 @@ def test_a_snapshot_of_its_own_that_a_leaders_has_overtaken_is_dropped(
     assert file.name == snapshot_name(*leaders)
 
 
-def test_a_download_takes_the_place_of_everything(tmp_path: Path) -> None:
+def test_an_installed_snapshot_replaces_the_log(tmp_path: Path) -> None:
     id = OffsetAndEpoch(100, 7)
     content = snapshot_bytes(tmp_path / "other", id, DYNAMIC)
     store = open_store(tmp_path, segment_bytes=300)
@@ -527,10 +531,10 @@ def test_a_download_takes_the_place_of_everything(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_snapshot_is_checked_in_pieces(
+def test_a_snapshot_is_checked_in_parts(
     tmp_path: Path, store: MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_snapshots, "PIECE_SIZE", 100)
+    monkeypatch.setattr(store_snapshots, "CHECK_SIZE", 100)
     id = OffsetAndEpoch(100, 7)
     content = snapshot_bytes(tmp_path / "other", id, DYNAMIC)
     download(store, id, content)
@@ -559,7 +563,7 @@ def damaged_bytes(content: bytes) -> bytes:
     ],
     ids=["one bit", "ends early", "ends late", "something else"],
 )
-def test_a_download_that_is_no_snapshot_leaves_all_as_it_was(
+def test_an_invalid_download_changes_nothing(
     spoil: Callable[[bytes], bytes],
     reason: str,
     tmp_path: Path,
@@ -578,14 +582,14 @@ def test_a_download_that_is_no_snapshot_leaves_all_as_it_was(
     assert refused.reason in caplog.text
     assert not [p for p in metadata_dir(tmp_path).iterdir() if snapshot_name(*id) in p.name]
     assert (store.log.log_start_offset, store.log.log_end_offset) == (0, 11)
-    # The log goes on, and the leader's next snapshot is taken.
+    # Appends continue, and the leader's next snapshot is installed.
     append(store)
     download(store, id, content)
     assert isinstance(store.perform(InstallSnapshot(id)), SnapshotStored)
     store.close()
 
 
-def test_a_snapshot_of_a_later_kafka_is_refused(store: MetadataStore, tmp_path: Path) -> None:
+def test_a_snapshot_of_a_later_kafka_is_rejected(store: MetadataStore, tmp_path: Path) -> None:
     id = OffsetAndEpoch(200, 8)
     download(store, id, snapshot_bytes(tmp_path / "other", id, DYNAMIC, (99, b"\0\0")))
     refused = store.perform(InstallSnapshot(id))
@@ -593,7 +597,7 @@ def test_a_snapshot_of_a_later_kafka_is_refused(store: MetadataStore, tmp_path: 
     assert "type 99" in refused.reason
 
 
-def test_a_disk_that_refuses_a_download_is_no_refused_snapshot(tmp_path: Path) -> None:
+def test_a_disk_failure_during_a_download_is_not_a_rejected_snapshot(tmp_path: Path) -> None:
     id = OffsetAndEpoch(200, 8)
     content = snapshot_bytes(tmp_path / "other", id, DYNAMIC)
     memory = MemoryDisk()
@@ -604,7 +608,7 @@ def test_a_disk_that_refuses_a_download_is_no_refused_snapshot(tmp_path: Path) -
         store.perform(InstallSnapshot(id))
 
 
-def test_a_download_that_begins_anew_forgets_what_came_before(
+def test_a_restarted_download_drops_its_earlier_chunks(
     tmp_path: Path, store: MetadataStore
 ) -> None:
     id = OffsetAndEpoch(100, 7)
@@ -614,7 +618,7 @@ def test_a_download_that_begins_anew_forgets_what_came_before(
     assert store.perform(InstallSnapshot(id)) is not None
 
 
-def test_a_download_that_is_given_up_leaves_nothing(tmp_path: Path, store: MetadataStore) -> None:
+def test_a_dropped_download_leaves_no_file(tmp_path: Path, store: MetadataStore) -> None:
     id = OffsetAndEpoch(100, 7)
     store.perform(StoreSnapshotChunk(id, 0, b"half"))
     store.perform(DropSnapshotDownload(id))
@@ -625,7 +629,7 @@ def test_a_download_that_is_given_up_leaves_nothing(tmp_path: Path, store: Metad
 # Cleaning
 
 
-def test_retention_by_size_gives_up_the_oldest_while_a_newer_is_there(tmp_path: Path) -> None:
+def test_retention_by_size_deletes_the_oldest_but_never_the_last_snapshot(tmp_path: Path) -> None:
     store = open_store(tmp_path, segment_bytes=300)
     begin_epoch(store, 1)
     ids = []
@@ -652,7 +656,7 @@ def test_retention_by_size_gives_up_the_oldest_while_a_newer_is_there(tmp_path: 
     store.close()
 
 
-def test_retention_by_time_looks_at_the_last_record_in_the_snapshot(store: MetadataStore) -> None:
+def test_retention_by_time_uses_the_last_record_of_the_snapshot(store: MetadataStore) -> None:
     begin_epoch(store, 1)
     for offset in (1, 11):
         make_snapshot(store, OffsetAndEpoch(offset, 1))
@@ -667,7 +671,7 @@ def test_retention_by_time_looks_at_the_last_record_in_the_snapshot(store: Metad
 # One process
 
 
-def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
+def test_a_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with pytest.raises(StorageError, match="in use"):
         open_store(tmp_path)

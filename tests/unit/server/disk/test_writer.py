@@ -1,4 +1,4 @@
-"""The threads that write: order, one sync for many, and what happens when the disk refuses."""
+"""The writer threads: order, group commit, and failures of the disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import pytest
 import uvloop
 
 from kraft.errors import StorageError
-from kraft.raft.messages import LogSlice, OffsetAndEpoch
-from kraft.raft.ready import (
+from kraft.raft.interface import (
     AppendBatches,
     Event,
     InstallSnapshot,
@@ -29,6 +28,7 @@ from kraft.raft.ready import (
     WriteElectionState,
     Written,
 )
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch
 from kraft.records import control
 from kraft.server.disk import writer
 from kraft.server.disk.store import MetadataStore
@@ -40,9 +40,9 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 class Heard:
-    """A writer, and the events that it told; `until` waits for a write sequence.
+    """A writer with its delivered events; `until` waits for a write sequence.
 
-    A failure that a test does not ask for ends `until`.
+    An unexpected failure ends `until`.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ def begin(base: int, epoch: int) -> AppendBatches:
     return AppendBatches(base, base + 1, data)
 
 
-def run(story: Callable[[], Awaitable[None]], loop: str = "asyncio") -> None:
+def run(scenario: Callable[[], Awaitable[None]], loop: str = "asyncio") -> None:
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(story())  # type: ignore[arg-type]
+        runner.run(scenario())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_is_told_is_in_the_log_and_in_order(loop: str, tmp_path: Path) -> None:
-    async def story() -> None:
+def test_events_come_in_order_after_the_log_has_the_writes(loop: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path, segment_bytes=5000)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -105,7 +105,7 @@ def test_what_is_told_is_in_the_log_and_in_order(loop: str, tmp_path: Path) -> N
         assert found == wanted
         store.close()
 
-    run(story, loop)
+    run(scenario, loop)
 
 
 def offset_behind(data: memoryview) -> int:
@@ -117,8 +117,8 @@ def offset_behind(data: memoryview) -> int:
     return end
 
 
-def test_appends_that_wait_share_a_sync(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_waiting_appends_share_a_sync(tmp_path: Path) -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path, segment_bytes=1 << 20)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -130,17 +130,15 @@ def test_appends_that_wait_share_a_sync(tmp_path: Path) -> None:
         await heard.writer.close()
         store.close()
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_snapshot_is_told_before_the_sequence_that_it_came_with(
-    loop: str, tmp_path: Path
-) -> None:
+def test_the_event_of_a_snapshot_precedes_that_of_its_sequence(loop: str, tmp_path: Path) -> None:
     id = OffsetAndEpoch(50, 4)
     content = snapshot_bytes(tmp_path / "other", id, None)
 
-    async def story() -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -155,13 +153,13 @@ def test_a_snapshot_is_told_before_the_sequence_that_it_came_with(
         await heard.writer.close()
         store.close()
 
-    run(story, loop)
+    run(scenario, loop)
 
 
-def test_each_chunk_of_a_download_is_told_while_the_next_is_written(
+def test_each_chunk_of_a_download_has_its_event_before_the_next_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is asked for next waits for this: told together, chunks come and go by turns."""
+    """The next chunk is requested after this event; a common event would delay it."""
     id = OffsetAndEpoch(50, 4)
     content = snapshot_bytes(tmp_path / "other", id, None)
     is_told = threading.Event()
@@ -174,7 +172,7 @@ def test_each_chunk_of_a_download_is_told_while_the_next_is_written(
 
     monkeypatch.setattr(MetadataStore, "perform", perform_late)
 
-    async def story() -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -193,13 +191,13 @@ def test_each_chunk_of_a_download_is_told_while_the_next_is_written(
         await heard.writer.close()
         store.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_snapshot_that_is_refused_is_told_and_the_writer_goes_on(tmp_path: Path) -> None:
+def test_a_rejected_snapshot_is_reported_and_the_writer_continues(tmp_path: Path) -> None:
     id = OffsetAndEpoch(50, 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -212,11 +210,11 @@ def test_a_snapshot_that_is_refused_is_told_and_the_writer_goes_on(tmp_path: Pat
         await heard.writer.close()
         store.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_other_writes_wait_for_the_sync_and_later_appends_for_them(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path, segment_bytes=2000)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -240,11 +238,11 @@ def test_other_writes_wait_for_the_sync_and_later_appends_for_them(tmp_path: Pat
         assert store.election.epoch == 39
         store.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_small_append_that_is_waited_for_is_durable_at_the_return(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_small_awaited_append_is_durable_at_the_return(tmp_path: Path) -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -255,7 +253,7 @@ def test_a_small_append_that_is_waited_for_is_durable_at_the_return(tmp_path: Pa
             heard.writer.submit([AppendBatches(base, base + 10, data)], sequence, is_awaited=True)
             base += 10
             if heard.events[-1] != Written(sequence):
-                # The first append of a segment and those after a slow sync are another thread's.
+                # The threads write the first append of a segment, and appends after a slow sync.
                 await heard.until(sequence)
             assert store.log.synced_offset == base
         sequences = [e.write_sequence for e in heard.events if isinstance(e, Written)]
@@ -264,11 +262,11 @@ def test_a_small_append_that_is_waited_for_is_durable_at_the_return(tmp_path: Pa
         store.close()
         assert open_store(tmp_path).view.end_offset == base
 
-    run(story)
+    run(scenario)
 
 
-def test_nothing_is_overtaken_by_an_append_that_is_waited_for(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_an_awaited_append_overtakes_no_other_write(tmp_path: Path) -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path, segment_bytes=1 << 20)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -287,14 +285,16 @@ def test_nothing_is_overtaken_by_an_append_that_is_waited_for(tmp_path: Path) ->
         await heard.writer.close()
         store.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop has others to answer: it waits for no second sync at once."""
+def test_after_a_slow_sync_the_threads_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop must serve the network: it does not wait for a second slow sync."""
     monkeypatch.setattr(writer, "SLOW_S", 0.0)
 
-    async def story() -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path)
         heard = Heard(store)
         heard.writer.submit([begin(0, 1)], 1)
@@ -307,11 +307,11 @@ def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.M
         await heard.writer.close()
         store.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_cleaning_is_told_as_an_event(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_cleaning_delivers_an_event(tmp_path: Path) -> None:
+    async def scenario() -> None:
         store = open_store(tmp_path)
         heard = Heard(store)
         cleaned = SnapshotsCleaned(0, OffsetAndEpoch(0, 0))
@@ -321,11 +321,11 @@ def test_cleaning_is_told_as_an_event(tmp_path: Path) -> None:
         assert heard.events == [cleaned]
         store.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_another_disk_works_as_the_operating_systems() -> None:
-    async def story() -> None:
+def test_a_disk_without_group_writer_works_too() -> None:
+    async def scenario() -> None:
         disk = MemoryDisk()
         store = MetadataStore.open("/node", disk=disk)
         heard = Heard(store)
@@ -337,12 +337,12 @@ def test_another_disk_works_as_the_operating_systems() -> None:
         assert store.log.synced_offset == 201
         store.close()
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
-def test_a_disk_that_refuses_ends_it_and_nothing_more_is_told(operation: str) -> None:
-    async def story() -> None:
+def test_a_failed_write_ends_the_writer_without_further_events(operation: str) -> None:
+    async def scenario() -> None:
         disk = MemoryDisk()
         store = MetadataStore.open("/node", disk=disk)
         failures: list[BaseException] = []
@@ -363,11 +363,11 @@ def test_a_disk_that_refuses_ends_it_and_nothing_more_is_told(operation: str) ->
         assert [type(error) for error in failures] == [StorageError]
         assert heard.events == [Written(1)]
 
-    run(story)
+    run(scenario)
 
 
 def test_a_sync_that_fails_ends_the_process(tmp_path: Path) -> None:
-    """A process of its own, on a disk whose next sync fails."""
+    """Runs a process on a disk whose next sync fails."""
     script = """
 import asyncio, sys
 from functools import partial
@@ -405,14 +405,14 @@ asyncio.run(main())
     assert done.stdout == ""
 
 
-def test_a_refusal_on_the_loop_ends_the_process_too(tmp_path: Path) -> None:
-    """A process of its own, whose files may not grow beyond 100 kB; every append is waited for."""
+def test_a_failed_write_on_the_loop_ends_the_process_too(tmp_path: Path) -> None:
+    """Runs a process whose files are limited to 100 kB; it waits for every append."""
     script = """
 import asyncio, resource, sys
 from functools import partial
 from pathlib import Path
 
-from kraft.raft.ready import AppendBatches, Written
+from kraft.raft.interface import AppendBatches, Written
 from kraft.server.process import end_process
 from tests.unit.server.disk.test_store import append_of, open_store
 from tests.unit.server.disk.test_writer import Heard, begin
@@ -449,7 +449,7 @@ asyncio.run(main())
     store.close()
 
 
-def test_killed_at_work_it_loses_nothing_that_was_told(tmp_path: Path) -> None:
+def test_a_killed_process_loses_no_reported_write(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 from kraft.server.disk.writer import WriterThread

@@ -1,8 +1,8 @@
-"""A disk in memory that knows what a power loss would leave of it.
+"""A disk in memory with the states that a power loss may leave.
 
-A file's content lasts once the file was synced; a name (made, renamed or removed) lasts once its
-directory was synced, and so does a directory's own name. What was not synced may have reached the
-disk all the same: names without contents, contents without names, both, or neither.
+A file's content is durable once the file was synced; a name (created, renamed or removed), also of
+a directory, is durable once its parent directory was synced. Unsynced changes may be durable too:
+names without contents, contents without names, both, or neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SURVIVALS = [(names, contents) for names in (False, True) for contents in (False
 
 
 class PowerLossError(Exception):
-    """The power went; whoever worked is gone."""
+    """The simulated power loss."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _File:
 
 
 class PowerLossDisk:
-    """The operations of the port that formatting uses; the power goes before the ``steps``-th."""
+    """The operations of the disk that formatting uses; the power fails before the ``steps``-th."""
 
     def __init__(self, root: str, steps: int) -> None:
         self._left = steps
@@ -103,12 +103,12 @@ class PowerLossDisk:
         return path in self._names
 
     def left(self, names_survive: bool, contents_survive: bool) -> MemoryDisk:
-        """What is there when the power is back."""
+        """Return the files after the power loss."""
         names = self._names if names_survive else self._lasting
         disk = MemoryDisk()
         for path, content in sorted(names.items()):
             if dirname(path) not in disk.directories and disk.directories:
-                continue  # its directory is gone, and it with it
+                continue  # its directory is lost, and the file with it
             if content is None:
                 disk.directories.add(path)
             else:

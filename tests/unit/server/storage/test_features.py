@@ -1,4 +1,4 @@
-"""The levels at which a new cluster's features start."""
+"""The initial feature levels of a new cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kraft.server.storage.features import (
 from kraft.server.storage.scram import parse_scram
 
 
-def test_a_release_names_its_newest_level() -> None:
+def test_a_release_has_its_newest_level() -> None:
     assert release_version(None, {}) == MetadataVersion.IBP_4_3_IV0
     assert release_version("3.3.1", {}) == MetadataVersion.IBP_3_3_IV3
     assert release_version("4.0-IV1", {}) == MetadataVersion.IBP_4_0_IV1
@@ -37,7 +37,7 @@ def test_a_release_names_its_newest_level() -> None:
         (None, {"metadata.version": 99}),
     ],
 )
-def test_releases_that_nobody_can_start_with(release: str | None, levels: dict[str, int]) -> None:
+def test_releases_that_cannot_be_formatted(release: str | None, levels: dict[str, int]) -> None:
     with pytest.raises(KraftError):
         release_version(release, levels)
 

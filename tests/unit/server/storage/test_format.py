@@ -1,4 +1,4 @@
-"""Formatting: the files that come of it, and what a failure at any moment leaves behind."""
+"""Formatting: the files it creates, and those that a failure at any moment leaves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kraft import open_metadata
-from kraft._core.batch_records import iterate
-from kraft._core.disk import OsDisk
+from kraft._core.bytes.batch_records import iterate
+from kraft._core.log.disk import OsDisk
 from kraft.errors import InvalidConfigError, InvalidRequestError, StorageError
 from kraft.metadata.directory import MetadataDirectory
-from kraft.raft.voters import Endpoint, ReplicaKey, VersionRange, VoterSet
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterSet
 from kraft.records import KRaftVersion, KRaftVoters, SnapshotHeader, Uuid, decode_control
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.format import DirectoryKind, FormatRequest, format_storage
@@ -39,7 +39,7 @@ STATIC = {
 def configured(
     tmp_path: Path, base: dict[str, str] = CONTROLLER, **changes: str | None
 ) -> ServerConfig:
-    """With the directories a (the metadata's) and b, which are not there yet."""
+    """Return a configuration with the missing directories a (for the metadata) and b."""
     named = {name.replace("_", "."): value for name, value in changes.items()}
     named.setdefault("log.dirs", f"{tmp_path}/a,{tmp_path}/b")
     return ServerConfig.load(write_configuration(tmp_path, changed(base, named)))
@@ -85,7 +85,7 @@ def test_a_standalone_controller_is_its_only_voter(tmp_path: Path) -> None:
     (voter,) = VoterSet.from_record(voters)
     assert voter.key == ReplicaKey(1, identity.directory_id)
     assert voter.endpoints == (Endpoint("CONTROLLER", "127.0.0.1", 9093),)
-    assert voter.kraft_versions == VersionRange(0, 1)
+    assert voter.kraft_versions == KRaftVersionRange(0, 1)
 
 
 def test_the_library_opens_what_was_formatted(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_node_without_first_voters_has_no_checkpoint(
     assert report.levels["kraft.version"] == (0 if changes else 1)
 
 
-def test_a_checkpoint_of_a_format_that_was_stopped_does_not_stay(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_interrupted_format_is_removed(tmp_path: Path) -> None:
     left = tmp_path / "a" / CHECKPOINT
     left.parent.mkdir(parents=True)
     left.write_bytes(b"voters of another attempt")
@@ -167,7 +167,7 @@ def test_formatting_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "request_", "words"),
     [
-        (CONTROLLER, {}, FormatRequest(cluster_id="c"), "so say who votes first"),
+        (CONTROLLER, {}, FormatRequest(cluster_id="c"), "so choose the first voters"),
         (CONTROLLER, STATIC, FormatRequest(cluster_id="c", is_standalone=True), "fixes the voters"),
         (BROKER, {}, FormatRequest(cluster_id="c", is_standalone=True), "is for controllers"),
         (CONTROLLER, {}, FormatRequest(cluster_id=""), "the cluster id is empty"),
@@ -187,13 +187,13 @@ def test_formatting_again(tmp_path: Path) -> None:
             CONTROLLER,
             {},
             FormatRequest(cluster_id="c", initial_controllers="1@a:1"),
-            "id@host:port:directory, which '1@a:1' is not",
+            "id@host:port:directory, not '1@a:1'",
         ),
         (
             CONTROLLER,
             {},
             FormatRequest(cluster_id="c", initial_controllers=f"1@a:1:{D1!s},1@b:1:{D2!s}"),
-            "1 stands twice",
+            "1 appears twice",
         ),
         (
             CONTROLLER,
@@ -204,7 +204,7 @@ def test_formatting_again(tmp_path: Path) -> None:
         (CONTROLLER, {}, FormatRequest(cluster_id="c", initial_controllers=","), "at least one"),
     ],
 )
-def test_what_cannot_be_asked(
+def test_invalid_options(
     tmp_path: Path,
     base: dict[str, str],
     changes: dict[str, str | None],
@@ -218,9 +218,7 @@ def test_what_cannot_be_asked(
 
 
 class FailingDisk:
-    """The operating system's files, until the ``fails_at``-th change; from there on, if it is
-    ``dead``, nothing is changed any more.
-    """
+    """The OS's files; the ``fails_at``-th change fails, and if ``dead`` all later ones."""
 
     def __init__(self, fails_at: int, *, dead: bool) -> None:
         self._disk = OsDisk()
@@ -251,7 +249,7 @@ class FailingDisk:
 
 
 class FailingFile:
-    """A file of a FailingDisk; half of what it is given is written when it fails."""
+    """A file of a FailingDisk; a failing append writes half of its bytes."""
 
     def __init__(self, file: Any, disk: FailingDisk) -> None:
         self._file = file
@@ -277,8 +275,10 @@ REQUEST = FormatRequest(cluster_id="c", is_standalone=True)
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_a_failure_at_any_moment_leaves_nothing_half_formatted(tmp_path: Path, dead: bool) -> None:
-    """``dead``: as if the process was killed there, with nobody to clean up behind it."""
+def test_a_failure_at_any_moment_leaves_no_partly_formatted_directory(
+    tmp_path: Path, dead: bool
+) -> None:
+    """``dead``: as if the process was killed there, without cleaning up."""
     for fails_at in range(1, 1000):
         root = tmp_path / str(fails_at)
         root.mkdir()
@@ -308,7 +308,7 @@ def test_a_failure_at_any_moment_leaves_nothing_half_formatted(tmp_path: Path, d
     raise AssertionError("a format has no end")
 
 
-def test_a_power_loss_leaves_no_directory_that_vouches_for_what_is_not_there(
+def test_after_a_power_loss_a_formatted_directory_is_complete(
     tmp_path: Path,
 ) -> None:
     config = configured(tmp_path, log_dirs="/disk/x/a,/disk/x/b")

@@ -1,4 +1,4 @@
-"""The meta.properties of a node's directories: agreement, and what a start does with them."""
+"""The meta.properties of a node's directories: their checks, and the ids that a start adds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B = Uuid(range(16)), Uuid(range(16, 32))
 
 
 def node(tmp_path: Path, **directories: str | None) -> ServerConfig:
-    """Node 1 with these directories; each has this meta.properties, or none."""
+    """Return node 1 with these directories; each has this meta.properties, or none."""
     for name, content in directories.items():
         (tmp_path / name).mkdir()
         if content is not None:
@@ -36,7 +36,7 @@ def formatted(directory_id: Uuid | None, cluster_id: str = "c", node_id: int = 1
     return meta_properties_bytes(MetaProperties(1, cluster_id, node_id, directory_id)).decode()
 
 
-def test_what_is_written_reads_back() -> None:
+def test_written_properties_read_back() -> None:
     for properties in (
         MetaProperties(1, "a=b # c\\", 3, A),
         MetaProperties(0, None, None, None),
@@ -46,7 +46,7 @@ def test_what_is_written_reads_back() -> None:
         assert parse_meta_properties(content.decode("latin-1")) == properties
 
 
-def test_a_node_knows_itself_by_its_directories(tmp_path: Path) -> None:
+def test_the_directories_identify_the_node(tmp_path: Path) -> None:
     config = node(tmp_path, a=formatted(A), b=formatted(B))
     identity = load_identity(config)
     assert (identity.cluster_id, identity.node_id, identity.directory_id) == ("c", 1, A)
@@ -54,7 +54,7 @@ def test_a_node_knows_itself_by_its_directories(tmp_path: Path) -> None:
     assert not identity.failed
 
 
-def test_a_directory_without_an_id_gets_one_that_lasts(tmp_path: Path) -> None:
+def test_a_directory_without_an_id_gets_a_durable_one(tmp_path: Path) -> None:
     old = "broker.id=1\ncluster.id=c\n"
     config = node(tmp_path, a=old, b=formatted(A))
     drawn = iter((A, B))
@@ -101,7 +101,7 @@ def test_a_metadata_log_in_a_data_directory(tmp_path: Path) -> None:
         load_identity(config)
 
 
-def test_loading_sorts_directories_by_what_they_are(tmp_path: Path) -> None:
+def test_loading_classifies_directories(tmp_path: Path) -> None:
     node(tmp_path, a=formatted(A), b=None, c="version=1\ncluster.id=c\nnode.id=x")
     paths = [str(tmp_path / name) for name in ("c", "b", "a", "absent")]
     found = LogDirectories.load_all(paths)
@@ -110,14 +110,14 @@ def test_loading_sorts_directories_by_what_they_are(tmp_path: Path) -> None:
     assert list(found.failed) == [str(tmp_path / "c")]
 
 
-def test_random_uuids_are_nobody_elses() -> None:
+def test_random_uuids_are_unique() -> None:
     drawn = {random_uuid() for _ in range(1000)}
     assert len(drawn) == 1000
     assert not any(str(uuid).startswith("-") or is_reserved_directory(uuid) for uuid in drawn)
 
 
-def test_reserved_is_what_java_counts_below_a_hundred() -> None:
-    """The lower half is a signed number there, so that the highest bit alone is one too."""
+def test_ids_below_a_hundred_in_java_are_reserved() -> None:
+    """In Java the lower half is signed, so that an id with only the highest bit is reserved too."""
     assert is_reserved_directory(Uuid(bytes(15) + b"\x63"))
     assert not is_reserved_directory(Uuid(bytes(15) + b"\x64"))
     assert is_reserved_directory(Uuid(bytes(8) + b"\x80" + bytes(7)))

@@ -18,7 +18,7 @@ def test_the_keys_of_rfc_7677() -> None:
         "SCRAM-SHA-256=[name=user,password=pencil,salt=W22ZaJ0SNY7soEsUEjb6gQ==,iterations=4096]"
     )
     assert (record.name, record.mechanism, record.iterations) == ("user", 1, 4096)
-    # What the RFC's server signature is made with, computed there from the same server key.
+    # The RFC's server signature is computed from the same server key.
     auth = (
         "n=user,r=rOprNGfwEbeRWgbNEkqO,"
         "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"
@@ -32,7 +32,7 @@ def test_the_keys_of_rfc_7677() -> None:
     assert hashlib.sha256(client_key).digest() == record.stored_key
 
 
-def test_a_salt_is_drawn_where_none_is_given() -> None:
+def test_without_a_salt_a_random_one_is_used() -> None:
     record = parse_scram("SCRAM-SHA-512=[name=a,password=b]", draw=lambda: b"salt")
     assert (record.salt, record.mechanism, record.iterations) == (b"salt", 2, 4096)
     assert len(record.stored_key) == len(record.server_key) == 64
@@ -55,14 +55,16 @@ def test_a_salted_password_gives_the_keys_of_the_password() -> None:
         ("SCRAM-SHA-256=[name=a]", "needs a password"),
         ("SCRAM-SHA-256=[name=a,password=se,cret]", "no equals sign in entry 3"),
         ("SCRAM-SHA-256=[name=a,pasword=secret]", "unknown in .*: pasword"),
-        ("SCRAM-SHA-256=[name=a,password=secret,iterations=4095]", "allowed is 4096 to 16384"),
-        ("SCRAM-SHA-256=[name=a,password=secret,iterations=16385]", "allowed is 4096 to 16384"),
-        ("SCRAM-SHA-256=[name=a,password=secret,iterations=many]", "allowed is 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=secret,iterations=4095]", "expected 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=secret,iterations=16385]", "expected 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=secret,iterations=many]", "expected 4096 to 16384"),
         ("SCRAM-SHA-256=[name=a,password=secret,salt=!]", "the salt of a is not base64"),
         ("SCRAM-SHA-256=[name=a,saltedpassword=c2VjcmV0]", "needs the salt"),
     ],
 )
-def test_what_is_no_credential_is_refused_without_telling_it(text: str, words: str) -> None:
+def test_an_invalid_credential_is_rejected_without_its_secrets_in_the_error(
+    text: str, words: str
+) -> None:
     with pytest.raises(InvalidRequestError, match=words) as refused:
         parse_scram(text)
     assert "secret" not in str(refused.value)

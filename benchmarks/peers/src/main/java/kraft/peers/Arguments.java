@@ -7,7 +7,7 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Map;
 
-/** The command line: one word that names the program, then name=value pairs. */
+/** The command line: the name of the program, then name=value pairs. */
 record Arguments(String program, Map<String, String> values) {
     static Arguments parse(String[] args) {
         Map<String, String> values = new HashMap<>();
@@ -28,7 +28,7 @@ record Arguments(String program, Map<String, String> values) {
         return values.containsKey(name) ? Integer.parseInt(values.get(name)) : otherwise;
     }
 
-    /** The whole file that an argument names, in memory before anything is timed. */
+    /** Returns the file that an argument names; it is read before timing starts. */
     ByteBuffer bytes(String name) throws IOException {
         return ByteBuffer.wrap(Files.readAllBytes(Path.of(text(name))));
     }

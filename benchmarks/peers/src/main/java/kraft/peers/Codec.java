@@ -32,7 +32,7 @@ final class Codec {
 
     private Codec() { }
 
-    /** Feeds every data record to `each` as Kafka reads a snapshot or log; CRCs are checked. */
+    /** Passes every data record to `each`, read as Kafka reads a snapshot or log; CRCs are checked. */
     static int forEach(ByteBuffer bytes, Consumer<ApiMessageAndVersion> each) {
         MemoryRecords records = MemoryRecords.readableRecords(bytes.duplicate());
         int count = 0;
@@ -48,8 +48,8 @@ final class Codec {
     }
 
     /**
-     * decode_batches: CRC, batches, records and values, by the iterator that raft itself uses.
-     * decode_serde: MetadataRecordSerde alone, over values found beforehand, no CRC.
+     * decode_batches: CRC, batches, records and values, by raft's own iterator.
+     * decode_serde: MetadataRecordSerde alone, on values located beforehand, no CRC.
      */
     static void decode(Arguments arguments) throws Exception {
         Measure measure = new Measure(arguments);
@@ -85,10 +85,10 @@ final class Codec {
     }
 
     /**
-     * encode_raft: raft's BatchBuilder, the way of the metadata log and of snapshots.
-     * encode_builder: MemoryRecordsBuilder over values encoded one by one.
+     * encode_raft: raft's BatchBuilder, as for the metadata log and snapshots.
+     * encode_builder: MemoryRecordsBuilder on values encoded one by one.
      * encode_serde: MetadataRecordSerde alone, into a buffer; no batches, no CRC.
-     * The partition records are objects before anything is timed.
+     * The partition records are created before timing starts.
      */
     static void encode(Arguments arguments) throws Exception {
         Measure measure = new Measure(arguments);
@@ -187,7 +187,7 @@ final class Codec {
         }
     }
 
-    /** Counts records by type, for the harness to compare with what the file's maker wrote. */
+    /** Counts records by type, for comparison with the counts of the file's generator. */
     private static final class Sum implements Consumer<ApiMessageAndVersion> {
         private final int[] byVersion = new int[3];
         private int partitions;

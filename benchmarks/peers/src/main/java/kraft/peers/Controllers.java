@@ -23,13 +23,13 @@ import java.util.Map;
 import java.util.zip.CRC32;
 
 /**
- * The controller's decisions by Kafka's own control managers. Each work is what QuorumController
- * does about a request: the manager decides, the records' values are written by MetadataRecordSerde
- * into a buffer (no batches, no CRC), and the records are replayed as the objects that they are. The
- * state is taken back after every run, which is not timed; snapshots of the timeline are kept as in
- * a node, so that a change notes what was there before.
+ * The controller's decisions by Kafka's own control managers. Each work does what QuorumController
+ * does for a request: the manager decides, MetadataRecordSerde writes the records' values into a
+ * buffer (no batches, no CRC), and the record objects are replayed. The state is reverted after
+ * every run, untimed; snapshots of the timeline are kept as in a node, so that a change records the
+ * old values.
  *
- * Every line says how many records were written and the sum of their values' checksums.
+ * Every line contains the number of records written and the sum of their values' checksums.
  */
 final class Controllers {
     private final ControlManagers managers = new ControlManagers();
@@ -48,7 +48,7 @@ final class Controllers {
         managers.mark();
     }
 
-    /** create: so many topics of so many partitions, so many of them in each request. */
+    /** create: topics of a number of partitions, a number of topics per request. */
     static void create(Arguments arguments) throws Exception {
         Controllers controllers = new Controllers(arguments);
         int topics = arguments.number("topics", 100);
@@ -70,7 +70,7 @@ final class Controllers {
         }, () -> { });
     }
 
-    /** fence: one broker's session is over; zone: those of a third of all brokers, one by one. */
+    /** fence: one broker's session expires; zone: those of a third of all brokers, one by one. */
     static void fence(Arguments arguments) throws Exception {
         Controllers controllers = new Controllers(arguments);
         int silent = arguments.number("silent", 1);
@@ -94,8 +94,8 @@ final class Controllers {
     }
 
     /**
-     * elect: preferred leaders for every partition of the cluster, some topics in each request, as
-     * more than 10,000 elections are refused.
+     * elect: preferred leaders for every partition of the cluster, some topics per request, because
+     * more than 10,000 elections are rejected.
      */
     static void elect(Arguments arguments) throws Exception {
         Controllers controllers = new Controllers(arguments);
@@ -123,7 +123,7 @@ final class Controllers {
         }, () -> { });
     }
 
-    /** controller_heap: what the managers hold after collections, less what was there before. */
+    /** controller_heap: the growth of the heap by the managers, after garbage collections. */
     static void heap(Arguments arguments) throws Exception {
         Measure.sink = new Controllers(arguments);
         Measure.sink = null;
@@ -136,7 +136,7 @@ final class Controllers {
             "controller_heap", "partitions", arguments.number("count", 0), after - before - own));
     }
 
-    /** What QuorumController does with the records of a decision. */
+    /** Processes the records of a decision like QuorumController. */
     private void write(List<ApiMessageAndVersion> decided) {
         ObjectSerializationCache cache = new ObjectSerializationCache();
         buffer.clear();
@@ -157,7 +157,7 @@ final class Controllers {
 
     private void time(Arguments arguments, String name, long count, Measure.Step work,
             Measure.Step before) throws Exception {
-        // Once by itself for the checksums, which no counted run takes.
+        // One separate run for the checksums, which timed runs do not compute.
         isChecked = true;
         before.run();
         work.run();

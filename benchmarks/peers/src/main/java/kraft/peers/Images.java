@@ -20,7 +20,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 
-/** TopicsDelta and TopicsImage: loading a checkpoint, publishing changes, and the heap they take. */
+/** TopicsDelta and TopicsImage: load a checkpoint, publish changes, measure their heap. */
 final class Images {
     private Images() { }
 
@@ -82,7 +82,7 @@ final class Images {
     }
 
     /**
-     * changes: a log's tail of PartitionChange records in memory, CRC checked, decoded, replayed and
+     * changes: PartitionChange records at the end of a log, in memory, CRC checked, decoded, replayed and
      * applied to the image of a checkpoint.
      */
     static void changes(Arguments arguments) throws Exception {
@@ -101,7 +101,7 @@ final class Images {
         return delta.apply();
     }
 
-    /** image_heap: what is on the heap after collections with the image, less what is without. */
+    /** image_heap: the growth of the heap by the image, after garbage collections. */
     static void heap(Arguments arguments) throws Exception {
         ByteBuffer file = arguments.bytes("file");
         int size = file.remaining();
@@ -137,7 +137,7 @@ final class Images {
         return delta;
     }
 
-    /** What the controller writes when `broker` is fenced: out of the ISR, and led by the next. */
+    /** Returns the change when `broker` is fenced: removed from the ISR, led by the next replica. */
     private static PartitionChangeRecord fencing(
         Uuid topic,
         int id,
@@ -161,7 +161,7 @@ final class Images {
         return image.topicsById().values().stream().mapToInt(t -> t.partitions().size()).sum();
     }
 
-    /** The counts and sums of `generate.py`, taken from the image. */
+    /** Returns the counts and sums of `generate.py`, computed from the image. */
     private static Map<String, Object> describe(TopicsImage image) {
         long state = 0;
         long directories = 0;

@@ -30,9 +30,9 @@ final class Logs {
     private Logs() { }
 
     /**
-     * append: a fresh log each run; every append gives the batch its offset, checks its CRC and
+     * append: a fresh log each run; every append assigns the offset, checks the CRC and
      *   writes it to the page cache.
-     * read_slice: UnifiedLog.read of 1 MiB: where the slice lies, its bytes not looked at.
+     * read_slice: UnifiedLog.read of 1 MiB: locates the slice without reading its bytes.
      * read_bytes: the same and FileRecords.readInto a direct buffer, one copy.
      */
     static void appendAndRead(Arguments arguments) throws Exception {
@@ -74,7 +74,7 @@ final class Logs {
         return log.logEndOffset();
     }
 
-    /** Reads the log of many such batches from start to end in slices; returns the bytes seen. */
+    /** Reads the log from start to end in slices; returns the bytes seen. */
     private static long read(UnifiedLog log, ByteBuffer batch, ByteBuffer into) throws IOException {
         long seen = 0;
         long offset = 0;

@@ -9,23 +9,23 @@ import java.util.Map;
 import java.util.stream.Collectors;
 
 /**
- * Times one piece of work on the calling thread and prints one line of JSON about it.
+ * Times one work on the calling thread and prints one line of JSON.
  *
- * Warm-up runs come first and are not counted: they let C2 compile the hot loops and the heap reach
- * its size. Collections that fall into a counted run are part of that run, as they would be in a node.
+ * Warm-up runs come first and are not counted: during them C2 compiles the hot loops and the heap
+ * reaches its size. Garbage collections during a counted run are part of it, as in a node.
  */
 final class Measure {
-    /** One run of the work; what it returns is kept alive, so that nothing is optimised away. */
+    /** One run of the work; its result is kept alive, so that nothing is optimised away. */
     interface Work {
         Object run() throws Exception;
     }
 
-    /** What happens around a run and is not timed. */
+    /** Untimed steps around a run. */
     interface Step {
         void run() throws Exception;
     }
 
-    /** Its CPU time is that of all threads, compiler and collector included; it steps by 10 ms. */
+    /** CPU time of all threads, compiler and collector included, in steps of 10 ms. */
     private static final OperatingSystemMXBean PROCESS =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
@@ -34,7 +34,7 @@ final class Measure {
     private final int warmup;
     private final int iterations;
 
-    /** As many rounds, and warm-up rounds before them, as kraft has for the same work. */
+    /** The number of rounds and warm-up rounds of kraft for the same work. */
     Measure(Arguments arguments) {
         warmup = arguments.number("warmup", 10);
         iterations = arguments.number("iterations", 20);

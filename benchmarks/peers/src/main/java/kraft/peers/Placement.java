@@ -15,7 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Random;
 
-/** StripedReplicaPlacer: one big topic, and many small ones; seeded, so that draws can be compared. */
+/** StripedReplicaPlacer: one large topic, and many small ones; seeded, for comparison. */
 final class Placement {
     private static final int SMALL_TOPIC = 10;
 
@@ -45,7 +45,7 @@ final class Placement {
         });
     }
 
-    /** A sum in which the partition, the slot and the broker of every replica count. */
+    /** Returns a sum that covers the partition, slot and broker of every replica. */
     private static long check(TopicAssignment assignment) {
         long sum = 0;
         long partition = 0;
@@ -58,7 +58,7 @@ final class Placement {
         return sum;
     }
 
-    /** Unfenced brokers 0..n-1; broker b stands in rack b mod racks. */
+    /** Returns unfenced brokers 0..n-1; broker b is in rack b mod racks. */
     private static final class Brokers implements ClusterDescriber {
         private static final Uuid DIRECTORY = Uuid.randomUuid();
         private final List<UsableBroker> brokers = new ArrayList<>();

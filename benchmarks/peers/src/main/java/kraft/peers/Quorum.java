@@ -41,15 +41,15 @@ import org.apache.kafka.snapshot.SnapshotReader;
 
 /**
  * One controller of Kafka's own quorum, raft alone: KafkaRaftManager behind a SocketServer, as
- * Kafka's TestRaftServer has them, with a load that is asked for on standard input.
+ * in Kafka's TestRaftServer, with a load that is requested on standard input.
  *
  * <pre>
  * latency COUNT PER_SECOND SIZE     one append at a time; from prepareAppend to handleCommit
- * bandwidth COUNT IN_FLIGHT SIZE    so many appends on their way at once
+ * bandwidth COUNT IN_FLIGHT SIZE    appends with this many in flight
  * </pre>
  *
- * A line of JSON answers each, and tells when this node has become the leader. What is appended is
- * one record, and the load runs in the leader's process, so that no client's connection is measured.
+ * A line of JSON is the response to each; another one reports that this node became the leader. Each
+ * append is one record. The load runs in the leader's process, without a client's connection.
  */
 final class Quorum implements RaftClient.Listener<byte[]> {
     private final int nodeId;

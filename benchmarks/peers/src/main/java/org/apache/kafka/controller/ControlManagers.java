@@ -35,17 +35,17 @@ import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.apache.kafka.timeline.SnapshotRegistry;
 
 /**
- * Kafka's own control managers, composed as QuorumController composes them: what the peers of the
- * controller's benchmarks run on. It lies in their package, as they are not public.
+ * Kafka's own control managers, composed as in QuorumController, for the peers of the controller's
+ * benchmarks. This class is in their package, because they are not public.
  *
- * Every decision is given as its records, which the caller replays; a refusal is an exception.
+ * Every decision is returned as records, which the caller replays; a rejection is an exception.
  */
 public final class ControlManagers {
     public static final long SESSION_TIMEOUT_MS = 9_000;
     private static final int NODE_ID = 3000;
     private static final LogContext LOG = new LogContext();
 
-    /** A clock that goes on only when it is told to. */
+    /** A clock that the caller advances. */
     private static final class GivenTime implements Time {
         private long nowMs = 1_000_000;
 
@@ -115,7 +115,7 @@ public final class ControlManagers {
             .build();
     }
 
-    // -- life
+    // -- state
 
     /** As QuorumController.replay, at the next offset. */
     public void replay(ApiMessage message) {
@@ -134,17 +134,17 @@ public final class ControlManagers {
         }
     }
 
-    /** This controller leads from now on; every broker that is not fenced was just heard of. */
+    /** Makes this controller active; every unfenced broker has just sent a heartbeat. */
     public void activate() {
         cluster.activate();
     }
 
-    /** The state as it is now is what {@link #revert} goes back to, as after a commit. */
+    /** Marks the current state as the one for {@link #revert}, as after a commit. */
     public void mark() {
         registry.idempotentCreateSnapshot(nextOffset);
     }
 
-    /** Back to the mark; the sessions begin anew, as after another election of this controller. */
+    /** Reverts to the mark; the sessions restart, as after another election of this controller. */
     public void revert() {
         nextOffset = registry.latestEpoch();
         registry.revertToSnapshot(nextOffset);
@@ -152,7 +152,7 @@ public final class ControlManagers {
         cluster.activate();
     }
 
-    // -- what is asked
+    // -- requests
 
     public List<ApiMessageAndVersion> createTopics(CreateTopicsRequestData request) {
         ControllerResult<CreateTopicsResponseData> result =
@@ -174,7 +174,7 @@ public final class ControlManagers {
         return result.records();
     }
 
-    /** Everybody but the brokers below this id is heard, then the sessions of those are over. */
+    /** Receives heartbeats of all brokers but those below this id, until their sessions expire. */
     public void silenceBelow(int silent) {
         time.sleep(SESSION_TIMEOUT_MS);
         cluster.brokerRegistrations().forEach((id, broker) -> {
@@ -183,7 +183,7 @@ public final class ControlManagers {
         time.sleep(1);
     }
 
-    /** The records that fence one broker whose session is over; none where there is none. */
+    /** Returns the records that fence one broker with an expired session; none without one. */
     public List<ApiMessageAndVersion> fenceOneStaleBroker() {
         return replication.maybeFenceOneStaleBroker().records();
     }

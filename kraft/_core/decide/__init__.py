@@ -1,0 +1,1 @@
+"""Decisions over many rows: placement, topic creation, elections, AlterPartition, directories."""

@@ -1,0 +1,1 @@
+"""The log on disk: the file-system port, segments, indexes, recovery and group commit."""

@@ -1,0 +1,128 @@
+"""File names and small files of a partition's directory.
+
+Defines the names of a segment's files (storage/.../internals/log/LogFileUtils.java), the text of
+`partition.metadata` (PartitionMetadataFile.java) and the producer snapshot that Kafka writes beside
+each rolled segment, which for a metadata log never has a producer:
+
+    .snapshot   version i16 = 1 | crc u32 of the rest | entry count i32 = 0
+
+Used by `log` and `segment`; uses the disk only through a `Disk` argument.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kraft._core.bytes.checksum import crc32c
+from kraft._core.log.disk import write_atomically
+from kraft.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from kraft._core.log.disk import Disk
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+PRODUCER_SNAPSHOT = ".snapshot"
+PARTITION_METADATA = "partition.metadata"
+
+# The topic id of __cluster_metadata (clients/.../common/Uuid.java): text AAAAAAAAAAAAAAAAAAAAAQ.
+METADATA_TOPIC_ID = UUID(int=1)
+
+# Files that are useless once their segment's .log is removed.
+BESIDE_LOG = (OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT)
+
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.snapshot)")
+
+_MOST_SMALL_FILE_BYTES = 1 << 20
+
+_NO_PRODUCERS = struct.pack(">i", 0)
+EMPTY_PRODUCER_SNAPSHOT = struct.pack(">hI", 1, crc32c(_NO_PRODUCERS)) + _NO_PRODUCERS
+
+
+def segment_file(directory: str, base_offset: int, suffix: str) -> str:
+    """Return the path of one file of a segment: the base offset in 20 digits, and the suffix."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> tuple[int, str] | None:
+    """Return (base offset, suffix) of a segment's file, or None for any other name."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None or int(match[1]) >= 1 << 63:
+        return None
+    return int(match[1]), match[2]
+
+
+def partition_metadata_bytes(topic_id: UUID) -> bytes:
+    """Return the content of `partition.metadata`, version 0."""
+    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    return f"version: 0\ntopic_id: {text}".encode()
+
+
+def parse_partition_metadata(content: bytes, *, path: str | None = None) -> UUID:
+    """Return the topic id of a `partition.metadata`. Raises CorruptRecordError."""
+    try:
+        fields = dict(line.split(": ", 1) for line in content.decode().splitlines() if line)
+        if fields["version"] != "0":
+            raise ValueError(f"unknown version {fields['version']}")
+        return UUID(bytes=base64.b64decode(fields["topic_id"] + "==", b"-_", validate=True))
+    except (ValueError, KeyError, binascii.Error) as error:
+        raise CorruptRecordError(f"malformed partition metadata: {error}", path=path) from error
+
+
+def base_offsets_of_logs(disk: Disk, directory: str) -> list[int]:
+    """Return the base offset of every segment that has a `.log` file, in the listing's order."""
+    files = [parse_segment_file(name) for name in disk.list(directory)]
+    return [file[0] for file in files if file is not None and file[1] == LOG]
+
+
+def remove_orphans(disk: Disk, directory: str, base_offsets: Container[int]) -> None:
+    """Remove index files without a segment, like Kafka when it loads; keep producer snapshots."""
+    for name in disk.list(directory):
+        file = parse_segment_file(name)
+        if file is not None and file[0] not in base_offsets and file[1] != PRODUCER_SNAPSHOT:
+            disk.remove(f"{directory}/{name}")
+
+
+def write_producer_snapshot(disk: Disk, directory: str, base_offset: int) -> None:
+    """Write a snapshot without producers beside the segment that begins at `base_offset`."""
+    file = disk.open(segment_file(directory, base_offset, PRODUCER_SNAPSHOT), create=True)
+    try:
+        file.truncate(0)
+        file.append([EMPTY_PRODUCER_SNAPSHOT])
+    finally:
+        file.close()
+
+
+def read_small_file(disk: Disk, path: str) -> bytes:
+    """Return the content of a file beside the segments, at most its first MiB."""
+    file = disk.open(path, read_only=True)
+    try:
+        return file.read_at(0, min(file.size(), _MOST_SMALL_FILE_BYTES))
+    finally:
+        file.close()
+
+
+def read_topic_id(disk: Disk, directory: str) -> UUID | None:
+    """Return the topic id of `partition.metadata`, or None without the file.
+
+    Raises CorruptRecordError.
+    """
+    path = f"{directory}/{PARTITION_METADATA}"
+    if not disk.exists(path):
+        return None
+    return parse_partition_metadata(read_small_file(disk, path), path=path)
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
+    """Write `partition.metadata` if there is none."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    if not disk.exists(path):
+        write_atomically(disk, path, partition_metadata_bytes(topic_id))

@@ -1,0 +1,43 @@
+# The C half of segment: one segment's log file, its two indexes, and its mapped bytes.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kraft._core.bytes.batch cimport BatchHeader
+from kraft._core.log.disk cimport Mapping, OsFile
+from kraft._core.log.segment_index cimport OffsetIndex, TimeIndex
+
+
+cdef class Segment:
+    cdef readonly object disk
+    cdef readonly str directory
+    cdef readonly str path
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t end_offset            # after the last batch
+    cdef readonly int64_t size                  # bytes of whole batches and of gaps
+    cdef readonly int64_t max_timestamp         # in ms, -1 if no batch has one
+    cdef readonly int64_t first_timestamp       # of the first batch, -1 without one
+    cdef readonly bint read_only
+    cdef readonly list gaps                     # damaged (start, stop) positions read past
+    cdef public bint dirty                      # written since the last sync
+    cdef readonly OffsetIndex offset_index
+    cdef readonly TimeIndex time_index
+    cdef int64_t _offset_of_max_timestamp
+    cdef int64_t _last_entry_position
+    cdef int32_t _index_interval_bytes
+    cdef object _file
+    cdef OsFile _os_file                        # _file if it is the operating system's
+    cdef Mapping _mapping
+
+    cdef Mapping mapped(self)
+    cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1
+    cdef int note_batch(self, const BatchHeader *header, int64_t position) except -1
+    cdef int skip_damage(self, int64_t start, int64_t stop) except -1
+    cdef bint fits(
+        self, int64_t size, int64_t last_offset, int64_t max_timestamp,
+        int64_t segment_bytes, int64_t segment_ms, int64_t index_max_bytes,
+    ) noexcept
+    cdef int64_t batch_at(self, int64_t position, BatchHeader *header) except -1
+    cdef int64_t position_of(self, int64_t offset) except -2
+    cdef object read(self, int64_t offset, int64_t max_size, int64_t end_offset)
+    cdef int cut(self, int64_t position) except -1
+    cdef int write_many_pending(self) except -1

@@ -1,0 +1,324 @@
+"""One segment of a log, `%020d.log` and its two indexes: append, search, truncate.
+
+Manages a segment's open file, its mapping for reads, its indexes in memory, and Kafka's rules on
+when an index entry is added (storage/.../internals/log/LogSegment.java):
+
+- a batch gets an offset entry if it begins more than the index interval after the batch of the last
+  entry (after byte 0 at first), and then a time entry too, if the largest timestamp grew;
+- a segment that is rolled or closed gets a time entry for its largest timestamp;
+- a segment is rolled if an append would exceed its largest size, has a timestamp more than
+  `segment_ms` after that of its first batch, an index is full, or an offset does not fit in an i32
+  relative to the base offset.
+
+Invariants: `size` counts whole, checked batches only (and damage that a salvaging open skipped, see
+`gaps`); the mapping covers `size` at each use. Returned bytes never change: a segment with live
+slices is not truncated in place but replaced by a copy of the rest, and the old file exists until
+its last slice is gone. Used by `log` and `recovery`; uses `disk`, `batch` and `segment_index`.
+"""
+
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+
+from kraft._core.bytes.batch cimport LOG_OVERHEAD, BatchHeader, read_batch_header
+from kraft._core.log.disk cimport Mapping, OsFile, mapping_of_buffer
+from kraft._core.log.segment_index cimport OffsetIndex, TimeIndex
+
+from kraft._core.log.disk import write_atomically
+from kraft._core.log.partition_directory import (
+    BESIDE_LOG,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    segment_file,
+)
+from kraft.errors import CorruptRecordError
+
+cdef extern from "Python.h":
+    enum:
+        PyBUF_READ
+    Py_ssize_t Py_REFCNT(PyObject *o)
+
+cdef enum:
+    OFFSET_ENTRY_SIZE = 8
+    TIME_ENTRY_SIZE = 12
+    MAP_AHEAD_BYTES = 1 << 20
+    PENDING_ENTRIES = 512       # offset entries that wait before a write: 4 KiB
+
+
+cdef class Segment:
+    """A segment; made by `Segment.create` and `Segment.load`, used by `Log` only."""
+
+    @staticmethod
+    def create(disk, str directory, int64_t base_offset, int32_t index_interval_bytes):
+        """Create an empty segment; existing files are emptied."""
+        segment = Segment(disk, directory, base_offset, index_interval_bytes, False)
+        if segment.size:
+            segment.cut(0)
+        segment.write_indexes(True)
+        segment.dirty = True
+        return segment
+
+    def __init__(
+        self, disk, str directory, int64_t base_offset, int32_t index_interval_bytes,
+        bint read_only,
+    ):
+        self.disk = disk
+        self.directory = directory
+        self.path = segment_file(directory, base_offset, LOG)
+        self.base_offset = self.end_offset = base_offset
+        self.read_only = read_only
+        self.gaps = []
+        self.max_timestamp = self.first_timestamp = -1
+        self._offset_of_max_timestamp = base_offset
+        self._index_interval_bytes = index_interval_bytes
+        self.offset_index = OffsetIndex(
+            segment_file(directory, base_offset, OFFSET_INDEX), base_offset
+        )
+        self.time_index = TimeIndex(segment_file(directory, base_offset, TIME_INDEX), base_offset)
+        self._open()
+        self.size = self._file.size()
+
+    def _open(self):
+        self._file = self.disk.open(
+            self.path, create=not self.read_only, read_only=self.read_only
+        )
+        self._os_file = self._file if type(self._file) is OsFile else None
+
+    def __repr__(self):
+        return (
+            f"<Segment {self.path!r}, offsets {self.base_offset} to {self.end_offset}, "
+            f"{self.size} bytes>"
+        )
+
+    cdef Mapping mapped(self):
+        """Return the mapping; map again if the segment has outgrown it."""
+        cdef int64_t capacity
+        if self._mapping is not None and self.size <= self._mapping.capacity:
+            return self._mapping
+        if self._os_file is None:
+            self._mapping = mapping_of_buffer(self._file.map(self.size))
+        elif self.read_only:
+            self._mapping = self._os_file.map_ahead(self.size, self.size)
+        else:
+            # Pages after the end of the file are mapped too: they fill as the file grows.
+            capacity = max(self.size + (self.size >> 1), <int64_t>MAP_AHEAD_BYTES)
+            self._mapping = self._os_file.map_ahead(self.size, capacity)
+        return self._mapping
+
+    cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Write after the end. The caller notes the batches after this has succeeded."""
+        if self._os_file is not None:
+            self._os_file.append_bytes(data, size)
+        else:
+            self._file.append([PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ)])
+        self.dirty = True
+        return 0
+
+    cdef int note_batch(self, const BatchHeader *header, int64_t position) except -1:
+        """Count the batch at `position`, the end so far, and add its index entries."""
+        cdef int64_t last_offset = header.base_offset + header.last_offset_delta
+        if self.first_timestamp < 0 and self.end_offset == self.base_offset:
+            self.first_timestamp = header.max_timestamp
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if position - self._last_entry_position > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+            self._last_entry_position = position
+        self.size = position + LOG_OVERHEAD + header.batch_length
+        self.end_offset = last_offset + 1
+        return 0
+
+    cdef int skip_damage(self, int64_t start, int64_t stop) except -1:
+        """Skip damage: the next batch begins at `stop`."""
+        self.gaps.append((start, stop))
+        return 0
+
+    cdef bint fits(
+        self, int64_t size, int64_t last_offset, int64_t max_timestamp,
+        int64_t segment_bytes, int64_t segment_ms, int64_t index_max_bytes,
+    ) noexcept:
+        """Return whether `size` more bytes up to `last_offset` fit, without rolling the segment.
+
+        Kafka rolls by the wall clock if the first batch has no timestamp; this does not.
+        """
+        return (
+            self.size + size <= segment_bytes
+            and (
+                self.size == 0
+                or self.first_timestamp < 0
+                or max_timestamp - self.first_timestamp <= segment_ms
+            )
+            and self.offset_index.entry_count < index_max_bytes // OFFSET_ENTRY_SIZE
+            and self.time_index.entry_count < index_max_bytes // TIME_ENTRY_SIZE - 1
+            and last_offset - self.base_offset <= INT32_MAX
+        )
+
+    cdef int64_t batch_at(self, int64_t position, BatchHeader *header) except -1:
+        """Read the header of the batch at `position`, or after the gap that begins there.
+
+        Returns the batch's own position, or `size` if there is none. The mapping must cover
+        `size`. Raises CorruptRecordError if the bytes changed since they were checked.
+        """
+        for start, stop in self.gaps:
+            if position == start:
+                position = stop
+        if position >= self.size:
+            return self.size
+        if read_batch_header(
+            self._mapping.data + position, <size_t>(self.size - position), header
+        ):
+            raise CorruptRecordError(
+                "a batch changed after it was checked", path=self.path, position=position
+            )
+        return position
+
+    cdef int64_t position_of(self, int64_t offset) except -2:
+        """Return the position of the first batch that ends at or after `offset`, or -1."""
+        cdef BatchHeader header
+        cdef int64_t position
+        if offset >= self.end_offset:
+            return -1
+        self.mapped()
+        position = self.batch_at(self.offset_index.position_at(offset), &header)
+        while position < self.size:
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position
+            position = self.batch_at(position + LOG_OVERHEAD + header.batch_length, &header)
+        return -1
+
+    cdef object read(self, int64_t offset, int64_t max_size, int64_t end_offset):
+        """Return whole batches from the one with `offset` on, as a slice of the mapping.
+
+        At least one and otherwise at most `max_size` bytes, none that ends after `end_offset`; None
+        if the segment ends before `offset`.
+        """
+        cdef BatchHeader header
+        cdef int64_t start, stop, bound, position
+        start = self.position_of(offset)
+        if start < 0:
+            return None
+        bound = self.size
+        for gap, _ in self.gaps:
+            if start < gap:
+                bound = min(bound, <int64_t>gap)
+                break
+        if end_offset < self.end_offset:
+            bound = min(bound, self.position_of(end_offset))
+            if bound <= start:
+                return self._mapping.slice(start, start)
+        if bound - start <= max_size:
+            return self._mapping.slice(start, bound)
+        bound = min(bound, start + max_size)
+        stop = max(start, self.offset_index.boundary_at(bound))
+        position = stop
+        while True:
+            self.batch_at(position, &header)
+            position += LOG_OVERHEAD + header.batch_length
+            if position > bound and stop > start:
+                return self._mapping.slice(start, stop)
+            stop = position
+            if position >= bound:
+                return self._mapping.slice(start, stop)
+
+    cdef int cut(self, int64_t position) except -1:
+        """Make the log file end at `position`, durably."""
+        # A slice holds a reference to the mapping too: the segment alone is one reference.
+        cdef bint shared = (
+            self._os_file is not None and self._mapping is not None
+            and Py_REFCNT(<PyObject *>self._mapping) > 1
+        )
+        kept = self._mapping.slice(0, position) if shared else None
+        # Before the file shrinks, so that a reader in another thread maps no byte of the rest.
+        self._mapping = None
+        self.size = position
+        if shared:
+            write_atomically(self.disk, self.path, kept)
+            self._file.close()
+            self._open()
+        else:
+            self._file.truncate(position)
+            self._file.sync()
+        return 0
+
+    def truncate_to(self, int64_t offset):
+        """Remove the batch with `offset` and all after it."""
+        cdef BatchHeader header
+        cdef int64_t position = self.position_of(offset)
+        if position < 0:
+            return
+        self.batch_at(position, &header)
+        self.end_offset = header.base_offset
+        self.cut(position)
+        self.offset_index.truncate_to(self.end_offset)
+        self.time_index.truncate_to(self.end_offset)
+        self.write_indexes(True)
+        # As in Kafka, the next entry comes an interval after the new end.
+        self._last_entry_position = position
+        self.max_timestamp = self.time_index.last_timestamp()
+        self._offset_of_max_timestamp = self.time_index.last_offset()
+        if position == 0:
+            self.first_timestamp = -1
+        self._find_max_timestamp()
+
+    def _find_max_timestamp(self):
+        # The last time entry may be older than the batches between it and the end.
+        cdef BatchHeader header
+        cdef int64_t position
+        self.mapped()
+        position = self.batch_at(
+            self.offset_index.position_at(self._offset_of_max_timestamp), &header
+        )
+        while position < self.size:
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self._offset_of_max_timestamp = header.base_offset + header.last_offset_delta
+            position = self.batch_at(position + LOG_OVERHEAD + header.batch_length, &header)
+
+    cdef int write_many_pending(self) except -1:
+        """Write the index entries if enough of them wait to be worth the system calls."""
+        if self.offset_index.entry_count - self.offset_index._written >= PENDING_ENTRIES:
+            self.write_indexes(False)
+        return 0
+
+    def write_indexes(self, bint trim):
+        """Append missing entries to the index files; with `trim`, set their exact size."""
+        self.offset_index.write_pending(self.disk, trim)
+        self.time_index.write_pending(self.disk, trim)
+
+    def restore_indexes(self):
+        """Make the index files equal to the entries of a full scan, if they differ."""
+        self.finish_time_index()
+        self.offset_index.restore(self.disk)
+        self.time_index.restore(self.disk)
+
+    def finish_time_index(self):
+        """Add the entry for the largest timestamp at the end of a rolled or closed segment."""
+        self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+
+    def become_inactive(self):
+        """Complete the indexes of a rolled segment."""
+        self.finish_time_index()
+        self.write_indexes(True)
+
+    def sync(self):
+        """fdatasync the log file. The indexes are not synced: an open rebuilds them."""
+        self.dirty = False
+        self._file.sync()
+
+    def close(self):
+        """Close the file; bytes read from the segment stay valid."""
+        self._file.close()
+        self._mapping = None
+
+    def delete(self):
+        """Remove the segment's files, the log file first."""
+        self.close()
+        self.disk.remove(self.path)
+        for suffix in BESIDE_LOG:
+            path = segment_file(self.directory, self.base_offset, suffix)
+            if self.disk.exists(path):
+                self.disk.remove(path)

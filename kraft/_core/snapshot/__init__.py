@@ -1,0 +1,1 @@
+"""Snapshots: Kafka's checkpoint files, and the column checkpoint beside them."""

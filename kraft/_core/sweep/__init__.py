@@ -1,0 +1,1 @@
+"""Numba kernels that judge very many what-if outages; only the lab and Spark import them."""

@@ -1,0 +1,1 @@
+"""The partition table: columns, topics, rows with a journal, replay and images."""

@@ -1,0 +1,22 @@
+"""Arrays of an image's rows, from which partition and replica states are derived."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft._core.table.history import TableImage
+
+IN_ISR: int
+ADDING: int
+
+def leaders_of(
+    image: TableImage, rows: NDArray[np.int32]
+) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
+    """Return whether each row held a partition, its leader and its leader epoch; -1 if not."""
+
+def replicas_of(
+    image: TableImage, rows: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
+    """Return brokers, directory numbers and marks (`IN_ISR`, `ADDING`), ``(len(rows), widest)``.
+
+    Unused entries have broker -1, as have all of a row that held no partition.
+    """

@@ -1,0 +1,24 @@
+"""The exit codes of every command; scripts rely on them."""
+
+#: Success.
+OK = 0
+#: Failed: the message on stderr begins with ``error:`` and names file, offset and byte where known.
+REFUSED = 1
+#: Wrong usage of the command line.
+USAGE = 2
+#: Done, and something needs attention: two states differ, a log is torn or damaged.
+FOUND = 3
+#: Done, and a check failed: a snapshot is damaged, files contradict one another, a threshold is
+#: exceeded, a seed fails, a requirement is missing. stderr has an ``error:`` line.
+FAILED = 4
+#: Ctrl-C.
+INTERRUPTED = 130
+#: The reader of the output closed the pipe (128 + SIGPIPE, as for any Unix tool).
+BROKEN_PIPE = 141
+
+#: At the end of every command's help.
+EPILOG = (
+    "[bold]Exit codes[/bold]: 0 done · 1 rejected or failed (stderr says why) · 2 wrong usage · "
+    "3 done, with a finding: states that differ, a torn or damaged log, an open transaction · "
+    "4 done, and a check failed (stderr names it) · 130 Ctrl-C"
+)

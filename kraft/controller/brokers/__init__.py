@@ -1,0 +1,1 @@
+"""Decisions about nodes: registration, sessions, heartbeats, log directories, producer ids."""

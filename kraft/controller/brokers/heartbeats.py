@@ -1,0 +1,124 @@
+"""BrokerHeartbeat: fence or unfence a broker, or let it shut down.
+
+Decides the records of a heartbeat in Kafka's order, and the response. ``sessions`` computes the
+next state of the broker; ``brokers`` and ``directories`` write the records. Sources: Kafka's
+``ReplicationControlManager.processBrokerHeartbeat``, ``QuorumController.processBrokerHeartbeat``
+(4.3.1), KIP-631, KIP-866, KIP-858, KIP-1066.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraft._core.bytes.batch import BatchBuilder
+from kraft.controller.brokers.broker_lifecycle import (
+    append_controlled_shutdown,
+    append_fencing,
+    append_unfencing,
+    check_broker_epoch,
+)
+from kraft.controller.brokers.directories import append_cordoned, append_offline
+from kraft.controller.brokers.sessions import (
+    BrokerControlState,
+    BrokerSessions,
+    Heartbeat,
+    is_caught_up,
+)
+from kraft.controller.decision import Decision, Records
+from kraft.controller.state import DEFAULTS, ClusterMetadata, DecisionSettings
+from kraft.records.versions import MetadataVersion
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeatReply:
+    """The response to a heartbeat (BrokerHeartbeatResponse).
+
+    ``state`` is the broker's state after the records are applied. ``changes_registration``: one of
+    the records changes the broker's registration.
+    """
+
+    state: BrokerControlState
+    is_caught_up: bool
+    changes_registration: bool = False
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.state.is_fenced
+
+    @property
+    def in_controlled_shutdown(self) -> bool:
+        return self.state.in_controlled_shutdown
+
+    @property
+    def should_shut_down(self) -> bool:
+        return self.state.should_shut_down
+
+
+def broker_heartbeat(
+    cluster: ClusterMetadata,
+    sessions: BrokerSessions,
+    heartbeat: Heartbeat,
+    settings: DecisionSettings = DEFAULTS,
+) -> Decision[BrokerHeartbeatReply]:
+    """Decide a heartbeat; if it changes nothing, there are no records.
+
+    The controller calls `BrokerSessions.touch` when the heartbeat arrives, however long it waits in
+    the queue. It calls `broker_heartbeat_applied` after the records are applied, or at once without
+    records. Raises StaleBrokerEpochError.
+    """
+    registration = check_broker_epoch(cluster, heartbeat.broker_id, heartbeat.broker_epoch)
+    current, following = sessions.next_states(cluster, heartbeat)
+    builder = BatchBuilder()
+    has_changed = current is not following
+    if has_changed:
+        if following.is_fenced:
+            append_fencing(builder, cluster, registration, settings)
+        elif following.in_controlled_shutdown:
+            append_controlled_shutdown(builder, cluster, registration, settings)
+            has_changed = not registration.in_controlled_shutdown
+        else:
+            append_unfencing(builder, cluster, registration, settings)
+    level = cluster.state.metadata_version
+    if heartbeat.offline_log_dirs and level >= MetadataVersion.IBP_3_7_IV2:
+        offline = heartbeat.offline_log_dirs
+        has_changed |= append_offline(builder, cluster, registration, offline, settings)
+    if heartbeat.cordoned_log_dirs is not None and level >= MetadataVersion.IBP_4_3_IV0:
+        has_changed |= append_cordoned(builder, registration, heartbeat.cordoned_log_dirs)
+    answer = BrokerHeartbeatReply(following, is_caught_up(registration, heartbeat), has_changed)
+    return Decision(Records.finished(builder), answer)
+
+
+def broker_heartbeat_applied(
+    cluster: ClusterMetadata,
+    sessions: BrokerSessions,
+    heartbeat: Heartbeat,
+    answer: BrokerHeartbeatReply,
+    end_offset: int,
+) -> None:
+    """Update the sessions after a heartbeat was applied.
+
+    ``end_offset`` is the offset of its last record, or of the log's last record if it has none.
+    """
+    broker_id = heartbeat.broker_id
+    sessions.note_heartbeat(
+        broker_id, is_fenced=answer.is_fenced, metadata_offset=heartbeat.metadata_offset
+    )
+    if answer.changes_registration:
+        sessions.note_registration_change(cluster, broker_id)
+    if answer.in_controlled_shutdown:
+        sessions.note_controlled_shutdown(broker_id, end_offset)
+
+
+def broker_heartbeat_expired(
+    cluster: ClusterMetadata, sessions: BrokerSessions, heartbeat: Heartbeat
+) -> None:
+    """Take only the metadata offset of a heartbeat that expired in the queue.
+
+    Raises StaleBrokerEpochError.
+    """
+    registration = check_broker_epoch(cluster, heartbeat.broker_id, heartbeat.broker_epoch)
+    sessions.note_heartbeat(
+        registration.id,
+        is_fenced=registration.fenced,
+        metadata_offset=heartbeat.metadata_offset,
+    )

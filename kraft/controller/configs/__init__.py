@@ -1,0 +1,1 @@
+"""Decisions about dynamic configurations and client quotas."""

@@ -1,0 +1,1 @@
+"""Run operations: event queue, transactions, periodic tasks, activation, each API's operation."""

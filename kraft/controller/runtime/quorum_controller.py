@@ -1,0 +1,444 @@
+"""The quorum controller: decide one operation at a time on the uncommitted state.
+
+Holds the uncommitted state, the answers that wait for a commit, and the metadata transaction, and
+carries them through a change of leadership. Pure: no socket, file, thread, clock or random source.
+A driver calls it and does the work that each call returns (``ControllerOutput``).
+
+    submit ─▶ queue ─▶ decide(context) ─▶ records ─▶ apply ─▶ to_append ─▶ the raft layer
+                                            └─▶ answer, held until committed ◀──┘
+
+Invariants
+
+- A decision changes nothing; only records do. The bytes that are applied are the bytes that are
+  appended.
+- An answer is released when its last record is committed, and the transaction of that record; an
+  answer without records when every record that the decision may have seen is committed.
+- No other record is written within a metadata transaction. Operations that would write wait.
+  Operations that write nothing (most heartbeats) are answered at once. The time of a transaction is
+  bounded.
+- When leadership is lost, the state reverts to the committed state, or to the beginning of an open
+  transaction. The node continues as a standby. All waiting operations are answered with
+  NOT_CONTROLLER, and raft and controller resign together (KAFKA-13104).
+- A record that cannot be applied ends the process: every method lets `ReplayError` pass.
+
+Sources: Kafka's ``QuorumController``, ``OffsetControlManager``; KIP-868.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from kraft._core.bytes.batch import assign_offsets
+from kraft._core.decide.placement import ReplicaPlacer
+from kraft.controller.brokers.sessions import BrokerSessions
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.runtime.bootstrap import activation_records
+from kraft.controller.runtime.event_queue import DurationHistogram, EventQueue, QueuedEvent
+from kraft.controller.runtime.operations import (
+    INTERNAL,
+    Answer,
+    ControllerOutput,
+    DecisionContext,
+    KRaftVersionUpgrade,
+    KRaftVersionUpgradeRequest,
+    Operation,
+    OperationResult,
+    TransactionPlan,
+)
+from kraft.controller.runtime.periodic import PeriodicTasks
+from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.runtime.transactions import Transaction
+from kraft.errors import (
+    KraftError,
+    NotControllerError,
+    PolicyViolationError,
+    ReplayError,
+    RequestTimedOutError,
+    UnknownServerError,
+)
+from kraft.image.replay import MetadataState
+from kraft.records import Record, Uuid
+
+
+class _PendingAnswer(NamedTuple):
+    """An answer that is held until everything below ``end_offset`` is committed."""
+
+    end_offset: int
+    answer: Answer
+
+
+class QuorumController:
+    """The controller of one node: the active controller or a standby.
+
+    ``cluster`` is empty or loaded from a snapshot, and has a journal. ``bootstrap`` are the first
+    records of an empty log. ``log_fault`` is called with each unexpected exception.
+    """
+
+    def __init__(
+        self,
+        cluster: MetadataState,
+        settings: ControllerSettings,
+        *,
+        placer: ReplicaPlacer,
+        random_uuid: Callable[[], Uuid],
+        bootstrap: Sequence[Record] = (),
+        log_fault: Callable[[str, Exception], None] = lambda what, error: None,
+    ) -> None:
+        self.settings = settings
+        self.sessions = BrokerSessions(settings.session_timeout_ms)
+        self.context = DecisionContext(
+            cluster, self.sessions, settings.decisions, placer, random_uuid
+        )
+        self.queue: EventQueue[Operation] = EventQueue()
+        #: -1 while another node leads.
+        self.epoch = -1
+        #: Every record below this offset is committed, as far as the raft layer has reported.
+        self.committed_offset = cluster.next_offset
+        self.queue_times = DurationHistogram()
+        #: How long each `run` took; noted by the driver, which has a clock.
+        self.processing_times = DurationHistogram()
+        self.fault_count = 0
+        self._log_fault = log_fault
+        self._bootstrap = tuple(bootstrap)
+        self._periodic = PeriodicTasks(settings)
+        self._pending: deque[_PendingAnswer] = deque()
+        self._transaction: Transaction | None = None
+        #: Control batches that the raft layer appended and that are not committed yet.
+        self._control_batches: deque[tuple[int, memoryview]] = deque()
+        #: Operations that wait for the raft layer's response about kraft.version, by number.
+        self._upgrades: dict[int, tuple[Operation, KRaftVersionUpgrade]] = {}
+        self._last_upgrade = 0
+        self._output = ControllerOutput()
+
+    @property
+    def cluster(self) -> MetadataState:
+        """The uncommitted state; on a standby it equals the committed state."""
+        return self.context.cluster
+
+    @property
+    def is_active(self) -> bool:
+        return self.epoch >= 0
+
+    @property
+    def stable_offset(self) -> int:
+        """The offset below which everything is committed and no metadata transaction is open. Other
+        components may read up to it.
+        """
+        return self.cluster.stable_at(self.committed_offset)
+
+    # -- requests
+
+    def submit(self, operation: Operation, now_ms: float) -> ControllerOutput:
+        """Queue an operation; answer NOT_CONTROLLER at once if another node leads."""
+        if self._accepts(operation):
+            self.queue.append(operation, now_ms, deadline_ms=operation.deadline_ms)
+        return self._take_output(now_ms)
+
+    def submit_heartbeat(
+        self, operation: Operation, broker_id: int, broker_epoch: int, now_ms: float
+    ) -> ControllerOutput:
+        """As `submit`, but before all other events. The heartbeat renews the session at once."""
+        if self._accepts(operation):
+            self.sessions.touch(broker_id, broker_epoch, now_ms)
+            self.queue.append_heartbeat(operation, now_ms, deadline_ms=operation.deadline_ms)
+        return self._take_output(now_ms)
+
+    def _accepts(self, operation: Operation) -> bool:
+        if not self.is_active:
+            self._answer(operation, error=_not_controller())
+        return self.is_active
+
+    # -- one event
+
+    def run(self, now_ms: float, next_offset: int, *, may_append: bool = True) -> ControllerOutput:
+        """Run the next event, if there is one, and return the resulting work.
+
+        ``next_offset`` is the offset of the raft leader's next record. Without ``may_append`` (the
+        disk is behind) only events that write nothing are answered.
+        """
+        self.context.now_ms, self.context.next_offset = now_ms, next_offset
+        for late in self.queue.take_expired(now_ms):
+            self._answer(late.event, error=_timed_out(late, now_ms))
+        if not self.is_active:
+            return self._take_output(now_ms)
+        is_free = self._transaction is None and may_append
+        if is_free:
+            self.queue.release_held()
+        waiting = self.queue.take(now_ms) if is_free else self.queue.take_heartbeat()
+        if waiting is not None:
+            self.queue_times.note(now_ms - waiting.since_ms)
+            self._run(waiting, may_write=is_free)
+        elif self._transaction is not None:
+            self._continue_transaction(self._transaction, may_append)
+        return self._take_output(now_ms)
+
+    def _run(self, waiting: QueuedEvent[Operation], *, may_write: bool) -> None:
+        operation = waiting.event
+        outcome = self._decide(operation)
+        if outcome is None:
+            return
+        if isinstance(outcome, TransactionPlan):
+            self._transaction = Transaction(operation, outcome, self.context.now_ms)
+            return
+        if isinstance(outcome, KRaftVersionUpgrade):
+            if not may_write:
+                self.queue.hold(waiting)
+                return
+            self._last_upgrade += 1
+            number = self._last_upgrade
+            self._upgrades[number] = operation, outcome
+            asked = KRaftVersionUpgradeRequest(number, outcome.level, outcome.validate_only)
+            self._output.kraft_version_upgrades.append(asked)
+            return
+        if len(outcome.records) and not may_write:
+            self.queue.hold(waiting)
+            return
+        self._apply_decision(operation, outcome)
+
+    def _decide(self, operation: Operation) -> OperationResult | None:
+        """Decide the operation; if it is rejected, answer its error and return None."""
+        try:
+            outcome = operation.decide(self.context)
+            if isinstance(outcome, Decision) and outcome.is_atomic:
+                _check_is_one_batch(operation, outcome.records)
+        except ReplayError:
+            raise
+        except KraftError as error:
+            self._answer(operation, error=error)
+            return None
+        except Exception as error:
+            # Deciding changes nothing: the state is unchanged, and other operations go on.
+            self._answer(operation, error=self._fault(operation, error))
+            return None
+        return outcome
+
+    def _apply_decision(self, operation: Operation, decision: Decision[Any]) -> None:
+        if len(decision.records):
+            self._write(decision.records)
+        if operation.applied is not None:
+            operation.applied(self.context, decision.response)
+        if decision.is_partial:
+            self.queue.prepend(operation, self.context.now_ms, deadline_ms=operation.deadline_ms)
+        elif operation.token != INTERNAL:
+            answer = Answer(operation.token, decision.response)
+            self._pending.append(_PendingAnswer(self._seen_offset(), answer))
+            self._release_answers()
+
+    def _seen_offset(self) -> int:
+        """Return the end of the records that a decision has seen, without an open transaction."""
+        start = self.cluster.transaction_start
+        return self.cluster.next_offset if start is None else start
+
+    def _write(self, records: Records) -> None:
+        """Apply the records to the uncommitted state and hand them to the raft layer."""
+        assert self._output.to_append is None, "one call appends once"
+        context = self.context
+        batches = records.batches
+        end_offset = assign_offsets(batches, context.next_offset, self.epoch, int(context.now_ms))
+        context.cluster.apply(batches, verify_crc=False)
+        assert context.cluster.next_offset == end_offset, "what was applied is what is appended"
+        self._output.to_append = batches
+        self._output.base_offset, self._output.epoch = context.next_offset, self.epoch
+        context.next_offset = end_offset
+
+    def kraft_version_answered(
+        self, number: int, error: KraftError | None, now_ms: float
+    ) -> ControllerOutput:
+        """Take the raft layer's response to a `KRaftVersionUpgradeRequest`; None is success.
+
+        The records of the upgrade are committed by then. After leadership was lost the response is
+        ignored: the operation has been answered.
+        """
+        waiting = self._upgrades.pop(number, None)
+        if waiting is not None:
+            operation, upgrade = waiting
+            if error is not None:
+                self._answer(operation, error=error)
+            else:
+                following = replace(operation, decide=upgrade.then)
+                self.queue.prepend(following, now_ms, deadline_ms=operation.deadline_ms)
+        return self._take_output(now_ms)
+
+    # -- metadata transactions
+
+    def _continue_transaction(self, transaction: Transaction, may_append: bool) -> None:
+        """Write the next chunk of the transaction, or end it."""
+        context = self.context
+        if transaction.expires_at_ms(self.settings.max_transaction_ms) <= context.now_ms:
+            self._end_transaction(transaction, error=transaction.timeout_error(context.now_ms))
+            return
+        if not may_append:
+            return
+        try:
+            records = transaction.next_chunk(context.cluster.state.metadata_version)
+        except ReplayError:
+            raise
+        except KraftError as error:
+            self._end_transaction(transaction, error=error)
+        except Exception as error:
+            failure = self._fault(transaction.operation, error)
+            self._end_transaction(transaction, error=failure)
+        else:
+            if records is None:
+                self._end_transaction(transaction)
+            elif len(records):
+                self._write(records)
+
+    def _end_transaction(self, transaction: Transaction, error: KraftError | None = None) -> None:
+        self._transaction = None
+        operation = transaction.operation
+        closing = transaction.closing_records(error, self.cluster.state.metadata_version)
+        if closing is not None:
+            self._write(closing)
+        if error is None and operation.applied is not None:
+            operation.applied(self.context, transaction.response)
+        answer = Answer(operation.token, None if error else transaction.response, error)
+        self._pending.append(_PendingAnswer(self._seen_offset(), answer))
+        self.queue.release_held()
+        self._periodic.index_partitions(self.cluster, self.queue, self.context.now_ms)
+        self._release_answers()
+
+    # -- committed records
+
+    def apply_committed(self, batches: memoryview, now_ms: float) -> ControllerOutput:
+        """Apply committed batches on a standby; records that it has already are skipped.
+
+        Raises ReplayError, after which this process must not continue.
+        """
+        assert not self.is_active, "the active controller has applied what it wrote"
+        self.cluster.apply(batches, verify_crc=False)
+        self.committed_offset = self.cluster.next_offset
+        return self._take_output(now_ms)
+
+    def commit(self, high_watermark: int, now_ms: float) -> ControllerOutput:
+        """Take the new high watermark; releases the answers of committed records."""
+        if self.is_active:
+            assert high_watermark <= self.cluster.next_offset, "committed, and not written here"
+            self.committed_offset = max(self.committed_offset, high_watermark)
+            self._forget_control_batches()
+            self._release_answers()
+        return self._take_output(now_ms)
+
+    def control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
+        """Note a control batch that the raft leader appended behind all batches handed to it."""
+        self._control_batches.append((base_offset, batch))
+        if self.is_active:
+            self.cluster.apply(batch, verify_crc=False)
+
+    def replace_cluster(self, cluster: MetadataState) -> None:
+        """Replace the state of a standby by a snapshot. Raises ReplayError on the active
+        controller.
+        """
+        if self.is_active:
+            raise ReplayError("a snapshot was loaded on the active controller")
+        self.context.cluster = cluster
+        self.committed_offset = cluster.next_offset
+        self._forget_control_batches()
+
+    def _release_answers(self) -> None:
+        while self._pending and self._pending[0].end_offset <= self.committed_offset:
+            self._output.answers.append(self._pending.popleft().answer)
+
+    def _forget_control_batches(self) -> None:
+        batches = self._control_batches
+        while batches and batches[0][0] < self.committed_offset:
+            batches.popleft()
+
+    # -- leadership
+
+    def claim(self, epoch: int, now_ms: float, next_offset: int) -> ControllerOutput:
+        """Become active: this node leads, and has applied every record before its epoch.
+
+        Writes the activation records first: the bootstrap of an empty log, and the end of a
+        transaction that a failed controller left open.
+        """
+        assert not self.is_active
+        assert epoch >= 0
+        self.epoch = epoch
+        self._forget_control_batches()
+        for _, batch in self._control_batches:
+            self.cluster.apply(batch, verify_crc=False)
+        self.context.now_ms, self.context.next_offset = now_ms, next_offset
+        first = activation_records(self.cluster, self._bootstrap, self.settings.decisions)
+        if len(first):
+            self._write(first)
+        self.sessions.activate(self.cluster, now_ms)
+        self._periodic.begin(self.queue, now_ms)
+        self._periodic.index_partitions(self.cluster, self.queue, now_ms)
+        return self._take_output(now_ms)
+
+    def renounce(self, now_ms: float) -> ControllerOutput:
+        """Become a standby: another node leads, or none. Reverts to the committed state."""
+        self._control_batches.clear()
+        if self.is_active:
+            self._step_down()
+        return self._take_output(now_ms)
+
+    def append_failed(self, now_ms: float) -> ControllerOutput:
+        """Resign: the raft layer rejected a batch, so this controller cannot continue."""
+        if self.is_active:
+            self._output.resign_epoch = self.epoch
+            self._step_down()
+        return self._take_output(now_ms)
+
+    def _step_down(self) -> None:
+        self.epoch = -1
+        if self._transaction is not None:
+            self._answer(self._transaction.operation, error=_not_controller())
+            self._transaction.close()
+            self._transaction = None
+        for pending in self._pending:
+            self._output.answers.append(Answer(pending.answer.token, error=_not_controller()))
+        self._pending.clear()
+        for operation, _ in self._upgrades.values():
+            self._answer(operation, error=_not_controller())
+        self._upgrades.clear()
+        for waiting in self.queue.take_all():
+            if waiting.event.token != INTERNAL:
+                self._answer(waiting.event, error=_not_controller())
+        self.sessions.clear()
+        if self.cluster.next_offset > self.committed_offset:
+            # The log delivers the committed records of an aborted transaction again.
+            self.cluster.revert(self.cluster.reachable(self.committed_offset))
+            self.committed_offset = self.cluster.next_offset
+
+    # -- answers
+
+    def _answer(self, operation: Operation, *, error: KraftError) -> None:
+        if operation.token == INTERNAL:
+            self._periodic.failed(operation.name, self.queue, self.context.now_ms)
+        else:
+            self._output.answers.append(Answer(operation.token, error=error))
+
+    def _fault(self, operation: Operation, error: Exception) -> UnknownServerError:
+        """Count and log an unexpected exception; return the error for the client."""
+        self.fault_count += 1
+        self._log_fault(operation.name, error)
+        return UnknownServerError(f"{operation.name} failed: {error!r}")
+
+    def _take_output(self, now_ms: float) -> ControllerOutput:
+        output, self._output = self._output, ControllerOutput()
+        if self._transaction is not None:
+            output.wake_at_ms = float("-inf")
+        else:
+            output.wake_at_ms = self.queue.wake_at_ms()
+        return output
+
+
+def _check_is_one_batch(operation: Operation, records: Records) -> None:
+    if len(records) > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"{operation.name} writes at most {MAX_RECORDS_PER_BATCH} records, not {len(records)}"
+        )
+
+
+def _not_controller() -> NotControllerError:
+    return NotControllerError("this node is not the active controller")
+
+
+def _timed_out(late: QueuedEvent[Operation], now_ms: float) -> RequestTimedOutError:
+    waited_ms = now_ms - late.since_ms
+    return RequestTimedOutError(f"{late.event.name} expired after {waited_ms:.0f} ms in the queue")

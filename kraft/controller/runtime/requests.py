@@ -1,0 +1,424 @@
+"""Operations of the APIs: each function returns the operation of one request.
+
+Decides which requests are too large for one batch and become metadata transactions, and updates the
+broker sessions after a decision is applied. The caller adds token and deadline and passes the
+operation to ``QuorumController.submit``, or for `broker_heartbeat` to ``submit_heartbeat``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kraft._core.decide.creation import topic_size
+from kraft.controller import features
+from kraft.controller.arguments import find_topic
+from kraft.controller.brokers import (
+    broker_lifecycle,
+    controller_registration,
+    directories,
+    heartbeats,
+    producer_ids,
+)
+from kraft.controller.brokers.broker_lifecycle import RegistrationRequest
+from kraft.controller.brokers.controller_registration import ControllerRegistrationRequest
+from kraft.controller.brokers.directories import DirectoryAssignment
+from kraft.controller.brokers.heartbeats import BrokerHeartbeatReply
+from kraft.controller.brokers.sessions import Heartbeat
+from kraft.controller.configs import client_quotas, config_changes
+from kraft.controller.configs.client_quotas import QuotaAlteration
+from kraft.controller.configs.config_changes import AlterConfigPolicy, ConfigChange
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision
+from kraft.controller.features import FeatureUpdate, LocalFeatures, UpdatedFeatures
+from kraft.controller.runtime.operations import (
+    DecisionContext,
+    KRaftVersionUpgrade,
+    Operation,
+    OperationResult,
+    TransactionPlan,
+)
+from kraft.controller.topics import (
+    isr_changes,
+    partition_creation,
+    reassignment,
+    topic_creation,
+    topic_deletion,
+)
+from kraft.controller.topics.elections import ElectionType, LeaderElection
+from kraft.controller.topics.isr_changes import EncodedAlterPartition, IsrChange
+from kraft.controller.topics.partition_creation import NewPartitions
+from kraft.controller.topics.topic_creation import (
+    CreationRules,
+    NewTopic,
+    requested_partitions,
+    valid_count,
+)
+from kraft.controller.topics.topic_deletion import DeletedTopic, DeletionRules, TopicToDelete
+from kraft.image.configs import ConfigResource
+from kraft.records.versions import MetadataVersion
+
+#: Larger requests take longer than a few milliseconds and are decided in chunks.
+_REASSIGNMENTS_AT_ONCE = 1_000
+_RESOURCES_AT_ONCE = 200
+
+# -- brokers and controllers
+
+
+def broker_heartbeat(beat: Heartbeat) -> Operation:
+    """Return the operation of BrokerHeartbeat; the response is a `BrokerHeartbeatReply`."""
+
+    def decide(context: DecisionContext) -> OperationResult:
+        return heartbeats.broker_heartbeat(
+            context.cluster, context.sessions, beat, context.settings
+        )
+
+    def applied(context: DecisionContext, answer: BrokerHeartbeatReply) -> None:
+        heartbeats.broker_heartbeat_applied(
+            context.cluster, context.sessions, beat, answer, context.next_offset - 1
+        )
+
+    return Operation("broker heartbeat", decide, applied)
+
+
+def register_broker(request: RegistrationRequest, cluster_id: str | None = None) -> Operation:
+    """Return the operation of BrokerRegistration; the response is the broker's epoch."""
+
+    def decide(context: DecisionContext) -> OperationResult:
+        return broker_lifecycle.register_broker(
+            context.cluster,
+            request,
+            next_offset=context.next_offset,
+            has_live_session=context.sessions.is_alive(
+                context.cluster, request.broker_id, context.now_ms
+            ),
+            cluster_id=cluster_id,
+            settings=context.settings,
+        )
+
+    def applied(context: DecisionContext, epoch: int) -> None:
+        context.sessions.reset_broker(context.cluster, request.broker_id)
+
+    return Operation("broker registration", decide, applied)
+
+
+def unregister_broker(broker_id: int) -> Operation:
+    """Return the operation of UnregisterBroker."""
+
+    def decide(context: DecisionContext) -> OperationResult:
+        return broker_lifecycle.unregister_broker(context.cluster, broker_id, context.settings)
+
+    def applied(context: DecisionContext, response: None) -> None:
+        context.sessions.reset_broker(context.cluster, broker_id)
+
+    return Operation("unregister broker", decide, applied)
+
+
+def register_controller(request: ControllerRegistrationRequest) -> Operation:
+    """Return the operation of ControllerRegistration."""
+    return Operation(
+        "controller registration",
+        lambda context: controller_registration.register_controller(context.cluster, request),
+    )
+
+
+# -- topics and partitions
+
+
+def create_topics(
+    topics: Sequence[NewTopic],
+    rules: CreationRules | None = None,
+    *,
+    validate_only: bool = False,
+) -> Operation:
+    """Return the operation of CreateTopics; the response maps names to `CreatedTopic` or an error.
+
+    More than 10,000 partitions are written in one metadata transaction, if the metadata.version has
+    transactions.
+    """
+    rules = rules or CreationRules()
+
+    def decide(context: DecisionContext) -> OperationResult:
+        large = requested_partitions(topics, context.settings) > MAX_RECORDS_PER_BATCH
+        if large and not validate_only and supports_transactions(context):
+            chunks = topic_creation.create_topics_in_chunks(
+                context.cluster,
+                topics,
+                placer=context.placer,
+                settings=context.settings,
+                order=context.sessions,
+                rules=rules,
+            )
+            return TransactionPlan("create topics", chunks)
+        return topic_creation.create_topics(
+            context.cluster,
+            topics,
+            placer=context.placer,
+            settings=context.settings,
+            order=context.sessions,
+            rules=rules,
+            validate_only=validate_only,
+        )
+
+    return Operation("create topics", decide)
+
+
+def create_partitions(topics: Sequence[NewPartitions], *, validate_only: bool = False) -> Operation:
+    """Return the operation of CreatePartitions; large requests as in `create_topics`."""
+
+    def decide(context: DecisionContext) -> OperationResult:
+        wanted = sum(valid_count(topic.count) for topic in topics)
+        if wanted > MAX_RECORDS_PER_BATCH and not validate_only and supports_transactions(context):
+            chunks = partition_creation.create_partitions_in_chunks(
+                context.cluster,
+                topics,
+                placer=context.placer,
+                settings=context.settings,
+                order=context.sessions,
+            )
+            return TransactionPlan("create partitions", chunks)
+        return partition_creation.create_partitions(
+            context.cluster,
+            topics,
+            placer=context.placer,
+            settings=context.settings,
+            order=context.sessions,
+            validate_only=validate_only,
+        )
+
+    return Operation("create partitions", decide)
+
+
+def delete_topics(topics: Sequence[TopicToDelete], rules: DeletionRules | None = None) -> Operation:
+    """Return the operation of DeleteTopics; the response is a list of `DeletedTopic`.
+
+    Topics with many partitions are deleted in one metadata transaction, because applying takes
+    time.
+    """
+    rules = rules or DeletionRules()
+
+    def decide(context: DecisionContext) -> OperationResult:
+        if _partitions_of(context, topics) > MAX_RECORDS_PER_BATCH and supports_transactions(
+            context
+        ):
+            chunks = topic_deletion.delete_topics_in_chunks(
+                context.cluster, topics, settings=context.settings, rules=rules
+            )
+            return TransactionPlan("delete topics", chunks)
+        decision: Decision[list[DeletedTopic]] = topic_deletion.delete_topics(
+            context.cluster, topics, settings=context.settings, rules=rules
+        )
+        return decision
+
+    return Operation("delete topics", decide)
+
+
+def alter_partition(broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> Operation:
+    """Return the operation of a typed AlterPartition; the response maps partitions to state or
+    error.
+    """
+    return Operation(
+        "alter partition",
+        lambda context: isr_changes.alter_partition(
+            context.cluster, broker_id, broker_epoch, changes, context.settings
+        ),
+    )
+
+
+def alter_partition_encoded(request: EncodedAlterPartition) -> Operation:
+    """Return the operation of an AlterPartition in bytes; the response is a body.
+
+    It decides about 10,000 partitions at a time.
+    """
+    return Operation(
+        "alter partition", lambda context: request.decide(context.cluster, context.settings)
+    )
+
+
+def elect_leaders(
+    election: ElectionType, partitions: Mapping[str, Sequence[int]] | None = None
+) -> Operation:
+    """Return the operation of ElectLeaders; the response is an `ElectionResults`.
+
+    It decides about 10,000 elections at a time.
+    """
+    asked = LeaderElection(election, partitions)
+    return Operation(
+        "elect leaders", lambda context: asked.decide(context.cluster, context.settings)
+    )
+
+
+def alter_partition_reassignments(
+    targets: Mapping[tuple[str, int], Sequence[int] | None],
+    *,
+    allow_replication_factor_change: bool = True,
+) -> Operation:
+    """Return the operation of AlterPartitionReassignments."""
+
+    def decide(context: DecisionContext) -> OperationResult:
+        if len(targets) > _REASSIGNMENTS_AT_ONCE and supports_transactions(context):
+            chunks = reassignment.alter_partition_reassignments_in_chunks(
+                context.cluster,
+                targets,
+                allow_replication_factor_change=allow_replication_factor_change,
+                settings=context.settings,
+            )
+            return TransactionPlan("alter partition reassignments", chunks)
+        return reassignment.alter_partition_reassignments(
+            context.cluster,
+            targets,
+            allow_replication_factor_change=allow_replication_factor_change,
+            settings=context.settings,
+        )
+
+    return Operation("alter partition reassignments", decide)
+
+
+# -- configurations, directories, producer ids, features, quotas
+
+
+def incremental_alter_configs(
+    resources: Iterable[tuple[ConfigResource, Sequence[ConfigChange]]],
+    *,
+    validate_only: bool = False,
+    is_forwarded: bool = False,
+    policy: AlterConfigPolicy | None = None,
+) -> Operation:
+    """Return the operation of IncrementalAlterConfigs; arguments as in `configs`."""
+    wanted = list(resources)
+
+    def decide(context: DecisionContext) -> OperationResult:
+        if (
+            len(wanted) > _RESOURCES_AT_ONCE
+            and not validate_only
+            and supports_transactions(context)
+        ):
+            chunks = config_changes.incremental_alter_configs_in_chunks(
+                context.cluster, wanted, context.settings, is_forwarded=is_forwarded, policy=policy
+            )
+            return TransactionPlan("incremental alter configs", chunks)
+        return config_changes.incremental_alter_configs(
+            context.cluster,
+            wanted,
+            context.settings,
+            validate_only=validate_only,
+            is_forwarded=is_forwarded,
+            policy=policy,
+        )
+
+    return Operation("incremental alter configs", decide)
+
+
+def alter_configs(
+    resources: Iterable[tuple[ConfigResource, Mapping[str, str | None]]],
+    *,
+    validate_only: bool = False,
+    is_forwarded: bool = False,
+    policy: AlterConfigPolicy | None = None,
+) -> Operation:
+    """Return the operation of the legacy AlterConfigs; arguments as in `configs`."""
+    wanted = list(resources)
+
+    def decide(context: DecisionContext) -> OperationResult:
+        if (
+            len(wanted) > _RESOURCES_AT_ONCE
+            and not validate_only
+            and supports_transactions(context)
+        ):
+            chunks = config_changes.alter_configs_in_chunks(
+                context.cluster, wanted, context.settings, is_forwarded=is_forwarded, policy=policy
+            )
+            return TransactionPlan("alter configs", chunks)
+        return config_changes.alter_configs(
+            context.cluster,
+            wanted,
+            context.settings,
+            validate_only=validate_only,
+            is_forwarded=is_forwarded,
+            policy=policy,
+        )
+
+    return Operation("alter configs", decide)
+
+
+def assign_replicas_to_dirs(
+    broker_id: int, broker_epoch: int, assignments: Sequence[DirectoryAssignment]
+) -> Operation:
+    """Return the operation of AssignReplicasToDirs.
+
+    The response has one array of Kafka's error codes for each assignment.
+    """
+    return Operation(
+        "assign replicas to directories",
+        lambda context: directories.assign_replicas_to_dirs(
+            context.cluster, broker_id, broker_epoch, assignments, context.settings
+        ),
+    )
+
+
+def allocate_producer_ids(broker_id: int, broker_epoch: int) -> Operation:
+    """Return the operation of AllocateProducerIds; the response is a `ProducerIdBlock`."""
+    return Operation(
+        "allocate producer ids",
+        lambda context: producer_ids.allocate_producer_ids(
+            context.cluster, broker_id, broker_epoch
+        ),
+    )
+
+
+def update_features(
+    updates: Sequence[FeatureUpdate], local: LocalFeatures, *, validate_only: bool = False
+) -> Operation:
+    """Return the operation of UpdateFeatures; the response is an `UpdatedFeatures`.
+
+    The operation checks every update. Then the raft layer upgrades kraft.version; its error is the
+    response. After it succeeded, all updates are checked again on the state of that moment, and the
+    other levels are written. A NoOp record stands for kraft.version, as in Kafka.
+    """
+
+    def others(context: DecisionContext) -> Decision[UpdatedFeatures]:
+        return features.update_features(
+            context.cluster, updates, local, context.settings, validate_only=validate_only
+        )
+
+    def decide(context: DecisionContext) -> OperationResult:
+        decision = others(context)
+        level = decision.response.kraft_version
+        return decision if level is None else KRaftVersionUpgrade(level, validate_only, others)
+
+    return Operation("update features", decide)
+
+
+def alter_client_quotas(
+    alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+) -> Operation:
+    """Return the operation of AlterClientQuotas."""
+
+    def decide(context: DecisionContext) -> OperationResult:
+        large = len(alterations) > _RESOURCES_AT_ONCE
+        if large and not validate_only and supports_transactions(context):
+            chunks = client_quotas.alter_client_quotas_in_chunks(context.cluster, alterations)
+            return TransactionPlan("alter client quotas", chunks)
+        return client_quotas.alter_client_quotas(
+            context.cluster, alterations, validate_only=validate_only
+        )
+
+    return Operation("alter client quotas", decide)
+
+
+def supports_transactions(context: DecisionContext) -> bool:
+    """Return whether the metadata.version has metadata transactions (KIP-868)."""
+    return context.cluster.state.metadata_version >= MetadataVersion.IBP_3_6_IV1
+
+
+def _partitions_of(context: DecisionContext, topics: Sequence[TopicToDelete]) -> int:
+    """Return an upper bound of the number of partitions of the named topics."""
+    table = context.cluster.table
+    total = len(topics)
+    for topic in topics:
+        number = (
+            find_topic(table, topic.name)
+            if topic.name is not None
+            else table.topic_number_by_id(topic.topic_id or b"\0" * 16)
+        )
+        if number >= 0:
+            total += topic_size(table, number)[0]
+    return total

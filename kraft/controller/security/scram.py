@@ -1,0 +1,237 @@
+"""AlterUserScramCredentials and DescribeUserScramCredentials.
+
+Checks changes of credentials, and derives the keys that are stored instead of the salted password
+(RFC 5802, section 3): StoredKey, which verifies the client, and ServerKey, which proves the server.
+Each user of a request has one change and one result.
+
+Invariant: no repr, error or log contains a salt, key or salted password. Sources: Kafka's
+``ScramControlManager``, ``ScramImage.describe`` (4.3.1); KIP-554, KIP-900.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from kraft import records
+from kraft.controller.arguments import is_integer, is_text
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
+from kraft.controller.state import ClusterMetadata
+from kraft.errors import (
+    DuplicateResourceError,
+    KraftError,
+    PolicyViolationError,
+    ResourceNotFoundError,
+    UnacceptableCredentialError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+from kraft.image.security import SCRAM_SHA_256, SCRAM_SHA_512
+from kraft.records import Record
+from kraft.records.versions import MetadataVersion
+
+#: Limits of both mechanisms.
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16384
+
+# Changes that one chunk of a transaction checks or writes; deriving keys takes time.
+_CHANGES_PER_CHUNK = 400
+
+_HASH_NAMES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+
+
+class ScramDeletion(NamedTuple):
+    """Delete the credential of ``user`` for ``mechanism`` (its number in records)."""
+
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """Set the credential of ``user`` for ``mechanism``, whether one exists or not.
+
+    ``salted_password`` is PBKDF2 of the password with ``salt`` and ``iterations``; the client never
+    sends the password.
+    """
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
+
+
+class ScramDescription(NamedTuple):
+    """A user's credentials: iterations by mechanism."""
+
+    iterations: dict[int, int]
+
+
+def alter_user_scram_credentials(
+    cluster: ClusterMetadata,
+    *,
+    deletions: Sequence[ScramDeletion] = (),
+    upsertions: Sequence[ScramUpsertion] = (),
+) -> Decision[dict[str, KraftError | None]]:
+    """Delete and set credentials; the response maps each user to an error or None.
+
+    A user who is named twice, for any mechanisms, is not changed (DuplicateResourceError). Raises
+    PolicyViolationError for more than 10,000 records.
+    """
+    changes = _Changes(cluster)
+    for change in _in_order(deletions, upsertions):
+        changes.add(change)
+    if len(changes.accepted) > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"a request alters the credentials of at most {MAX_RECORDS_PER_BATCH} users"
+        )
+    written = map(_record, changes.accepted.values())
+    level = cluster.state.metadata_version
+    return Decision(Records.of(written, level), changes.response, is_atomic=True)
+
+
+def alter_user_scram_credentials_in_chunks(
+    cluster: ClusterMetadata,
+    *,
+    deletions: Sequence[ScramDeletion] = (),
+    upsertions: Sequence[ScramUpsertion] = (),
+) -> Generator[Records, None, dict[str, KraftError | None]]:
+    """Decide as `alter_user_scram_credentials`, without a limit, for one metadata transaction
+    (KIP-868).
+
+    Yields a few records at a time and returns the response. Yields empty records until every change
+    is checked.
+    """
+    changes = _Changes(cluster)
+    for number, change in enumerate(_in_order(deletions, upsertions), 1):
+        changes.add(change)
+        if number % _CHANGES_PER_CHUNK == 0:
+            yield NO_RECORDS
+    accepted = iter(changes.accepted.values())
+    while chunk := list(islice(accepted, _CHANGES_PER_CHUNK)):
+        yield Records.of(map(_record, chunk), cluster.state.metadata_version)
+    return changes.response
+
+
+def describe_user_scram_credentials(
+    cluster: ClusterMetadata, users: Sequence[str] = ()
+) -> dict[str, ScramDescription | KraftError]:
+    """Describe the credentials of these users, or of all if none is named; without secrets.
+
+    ResourceNotFoundError for a user without credentials, DuplicateResourceError for a user who is
+    named twice.
+    """
+    credentials = cluster.state.scram_credentials
+    if not users:
+        found: dict[str, ScramDescription | KraftError] = {}
+        for (mechanism, user), credential in sorted(credentials.items(), key=lambda item: item[0]):
+            described = found.setdefault(user, ScramDescription({}))
+            assert isinstance(described, ScramDescription)
+            described.iterations[mechanism] = credential.iterations
+        return found
+    answers: dict[str, ScramDescription | KraftError] = {}
+    for user in users:
+        iterations = {
+            mechanism: credentials[mechanism, user].iterations
+            for mechanism in _HASH_NAMES
+            if (mechanism, user) in credentials
+        }
+        if user in answers:
+            answers[user] = DuplicateResourceError(
+                f"the credentials of {user!r:.80} are described twice in one request"
+            )
+        elif not iterations:
+            answers[user] = ResourceNotFoundError(f"{user!r:.80} has no SCRAM credentials")
+        else:
+            answers[user] = ScramDescription(iterations)
+    return answers
+
+
+def _in_order(
+    deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+) -> Iterator[ScramDeletion | ScramUpsertion]:
+    yield from deletions
+    yield from upsertions
+
+
+class _Changes:
+    """The accepted changes of a request, one per user, and the result of each user."""
+
+    def __init__(self, cluster: ClusterMetadata) -> None:
+        level = MetadataVersion.from_level(cluster.state.metadata_version)
+        self.accepted: dict[str, ScramDeletion | ScramUpsertion] = {}
+        self.response: dict[str, KraftError | None] = {}
+        self._cluster = cluster
+        self._is_supported = level.is_scram_supported
+
+    def add(self, change: ScramDeletion | ScramUpsertion) -> None:
+        user = change.user
+        if self.response.get(user) is not None:
+            return
+        refusal: KraftError | None
+        if self.accepted.pop(user, None) is not None:
+            refusal = DuplicateResourceError(
+                f"the credentials of {user!r:.80} are altered twice in one request"
+            )
+        elif not self._is_supported:
+            refusal = UnsupportedVersionError(
+                f"SCRAM credentials need metadata.version {MetadataVersion.IBP_3_5_IV2.text} or "
+                "later"
+            )
+        else:
+            refusal = _refusal(self._cluster, change)
+        self.response[user] = refusal
+        if refusal is None:
+            self.accepted[user] = change
+
+
+def _refusal(cluster: ClusterMetadata, change: ScramDeletion | ScramUpsertion) -> KraftError | None:
+    """Return the error of an invalid change, or None; the message contains only the user's name."""
+    user, mechanism = change.user, change.mechanism
+    if not user or not is_text(user):
+        return UnacceptableCredentialError("a credential needs the name of a user")
+    if not is_integer(mechanism, min(_HASH_NAMES), max(_HASH_NAMES)):
+        return UnsupportedSaslMechanismError(f"{mechanism!r:.80} is not a SCRAM mechanism")
+    if isinstance(change, ScramDeletion):
+        if (mechanism, user) not in cluster.state.scram_credentials:
+            return ResourceNotFoundError(
+                f"{user!r:.80} has no credential for SCRAM mechanism {mechanism}"
+            )
+        return None
+    if not is_integer(change.iterations, MIN_ITERATIONS, MAX_ITERATIONS):
+        return UnacceptableCredentialError(
+            f"{change.iterations!r:.80} iterations for {user!r:.80}: allowed are "
+            f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
+        )
+    if not isinstance(change.salt, bytes) or not isinstance(change.salted_password, bytes):
+        return UnacceptableCredentialError(f"salt and salted password of {user!r:.80} are bytes")
+    if not change.salted_password:
+        return UnacceptableCredentialError(f"the salted password of {user!r:.80} is empty")
+    return None
+
+
+def _record(change: ScramDeletion | ScramUpsertion) -> Record:
+    if isinstance(change, ScramDeletion):
+        return records.RemoveUserScramCredential(name=change.user, mechanism=change.mechanism)
+    stored_key, server_key = scram_keys(change.mechanism, change.salted_password)
+    return records.UserScramCredential(
+        name=change.user,
+        mechanism=change.mechanism,
+        salt=change.salt,
+        stored_key=stored_key,
+        server_key=server_key,
+        iterations=change.iterations,
+    )
+
+
+def scram_keys(mechanism: int, salted_password: bytes) -> tuple[bytes, bytes]:
+    """Return StoredKey and ServerKey of a salted password for a known mechanism."""
+    hash_name = _HASH_NAMES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", hash_name)
+    stored_key = hashlib.new(hash_name, client_key).digest()
+    return stored_key, hmac.digest(salted_password, b"Server Key", hash_name)

@@ -1,0 +1,1 @@
+"""Decisions about topics and partitions: creation, deletion, elections, ISRs, reassignments."""

@@ -1,0 +1,522 @@
+"""CreateTopics: decide one topic, a request of several, or more than one batch can hold.
+
+Makes the checks of Kafka's ``ControllerApis.createTopics`` and
+``ReplicationControlManager.createTopics`` in their order. The records of a topic are its Topic, its
+Config records, its Partition records. Partitions are encoded directly from the placer's array.
+
+Stricter than Kafka in one point: of two topics of *one* request whose names differ only in ``.``
+against ``_``, the second is rejected.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.decide.creation import (
+    encode_new_partitions,
+    encode_new_topic,
+    name_alike,
+    partition_without_active_replica,
+)
+from kraft._core.decide.placement import PlacementSpec, ReplicaPlacer, UsableBrokers
+from kraft._core.table.table import PartitionTable
+from kraft.controller.arguments import MAX_INT16, MAX_INT32, check_uuid, find_topic, is_integer
+from kraft.controller.configs.config_changes import AlterConfigPolicy, config_records
+from kraft.controller.configs.config_validation import check_topic_name
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    Decision,
+    Records,
+    append_records,
+    decide_whole,
+)
+from kraft.controller.state import (
+    DEFAULTS,
+    ClusterMetadata,
+    DecisionSettings,
+    PlacementOrder,
+    election_context,
+    fixed_election_context,
+    is_active,
+    usable_brokers,
+)
+from kraft.controller.topics.chunked_planning import plan_in_chunks
+from kraft.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KraftError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationError,
+    UnknownServerError,
+)
+from kraft.image.configs import TOPIC
+from kraft.records import Record, Uuid
+
+_CLUSTER_METADATA = "__cluster_metadata"
+#: Kafka reserves the ids 0 (no topic) and 1 (the metadata topic): ``Uuid.RESERVED``.
+_LAST_RESERVED_ID = (1).to_bytes(16, "big")
+
+Replicas = NDArray[np.int32]
+Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
+#: Called with the number of partitions that are created or deleted (KIP-599); raises
+#: ThrottlingQuotaExceededError to reject them.
+MutationQuota = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; the caller chooses ``topic_id``.
+
+    -1 as ``num_partitions`` or ``replication_factor`` stands for the controller's default.
+    ``assignments`` (partition id -> brokers, or such pairs) is a manual placement; then both
+    numbers are -1.
+    """
+
+    name: str
+    topic_id: Uuid
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: Assignments = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    topic_id: Uuid
+    num_partitions: int
+    replication_factor: int
+
+
+class TopicMetadata(NamedTuple):
+    """The argument of a create-topic policy (CreateTopicPolicy.RequestMetadata).
+
+    If ``assignments`` are given, both numbers are None; otherwise ``assignments`` is None.
+    """
+
+    name: str
+    num_partitions: int | None
+    replication_factor: int | None
+    assignments: Mapping[int, Sequence[int]] | None
+    configs: Mapping[str, str | None]
+
+
+#: Raises to reject a topic; a KraftError such as PolicyViolationError is the topic's response.
+CreateTopicPolicy = Callable[[TopicMetadata], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CreationRules:
+    """Authorization, policies and quota of a request.
+
+    ``is_authorized`` returns whether the client may create a topic of a name; None allows all.
+    ``config_policy`` checks the configuration of a new topic before ``policy`` checks the topic
+    (ReplicationControlManager.createTopics).
+    """
+
+    is_authorized: Callable[[str], bool] | None = None
+    policy: CreateTopicPolicy | None = None
+    config_policy: AlterConfigPolicy | None = None
+    quota: MutationQuota | None = None
+
+
+_NO_RULES = CreationRules()
+TopicResults = dict[str, CreatedTopic | KraftError]
+
+
+def create_topic(
+    cluster: ClusterMetadata,
+    topic: NewTopic,
+    *,
+    placer: ReplicaPlacer,
+    settings: DecisionSettings = DEFAULTS,
+) -> Decision[CreatedTopic]:
+    """Decide one topic of any size. Raises the error that `create_topics` would respond for it.
+
+    More than 10,000 records are one metadata transaction: see `decide_whole`.
+    """
+    record_count = 1 + len(topic.configs or ()) + requested_partitions([topic], settings)
+    if record_count > MAX_RECORDS_PER_BATCH:
+        decision = decide_whole(
+            "create topic",
+            create_topics_in_chunks(cluster, [topic], placer=placer, settings=settings),
+            cluster.state.metadata_version,
+        )
+    else:
+        decision = create_topics(cluster, [topic], placer=placer, settings=settings)
+    result = decision.response[topic.name]
+    if isinstance(result, KraftError):
+        raise result
+    return Decision(decision.records, result, is_atomic=decision.is_atomic)
+
+
+def create_topics(
+    cluster: ClusterMetadata,
+    topics: Sequence[NewTopic],
+    *,
+    placer: ReplicaPlacer,
+    settings: DecisionSettings = DEFAULTS,
+    order: PlacementOrder | None = None,
+    rules: CreationRules = _NO_RULES,
+    validate_only: bool = False,
+) -> Decision[TopicResults]:
+    """Decide the topics of one request; the response maps each name to a `CreatedTopic` or an
+    error.
+
+    With ``validate_only`` there are no records. Raises PolicyViolationError if the whole request
+    would write more than 10,000 records: see `create_topics_in_chunks`.
+    """
+    creation = _TopicCreation(cluster, placer, settings, rules, order)
+    creation.count(topics)
+    admitted = [topic for topic in topics if creation.admits(topic)]
+    asked = requested_partitions(admitted, settings)
+    if asked > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions, not {asked}"
+        )
+    builder = BatchBuilder()
+    for topic in admitted:
+        plan = creation.plan(topic)
+        if plan is not None:
+            creation.begin(builder, plan)
+            encode_new_partitions(creation.context, builder, topic.topic_id, plan.replicas)
+    written = atomic(builder)
+    if validate_only:
+        written = NO_RECORDS
+    return Decision(written, creation.response, is_atomic=True)
+
+
+def create_topics_in_chunks(
+    cluster: ClusterMetadata,
+    topics: Sequence[NewTopic],
+    *,
+    placer: ReplicaPlacer,
+    settings: DecisionSettings = DEFAULTS,
+    order: PlacementOrder | None = None,
+    rules: CreationRules = _NO_RULES,
+) -> Generator[Records, None, TopicResults]:
+    """Decide as `create_topics`, without a limit, for one metadata transaction (KIP-868).
+
+    Yields at most 10,000 records at a time and returns the response. All errors are found before
+    the first records; until then it yields empty records. Everything is decided against the brokers
+    at the beginning.
+    """
+    creation = _TopicCreation(cluster, placer, settings, rules, order, keeps_brokers=True)
+    plans = yield from plan_in_chunks(creation, topics)
+    builder = BatchBuilder()
+    while plans:
+        plan = plans.popleft()
+        if len(plan.configs) + 1 > MAX_RECORDS_PER_BATCH - builder.record_count:
+            yield Records.finished(builder)
+            builder = BatchBuilder()
+        creation.begin(builder, plan)
+        for start, replicas in creation.placed(plan):
+            if len(replicas) > MAX_RECORDS_PER_BATCH - builder.record_count:
+                yield Records.finished(builder)
+                builder = BatchBuilder()
+            encode_new_partitions(creation.context, builder, plan.topic.topic_id, replicas, start)
+    if builder.record_count:
+        yield Records.finished(builder)
+    return creation.response
+
+
+def requested_partitions(topics: Sequence[NewTopic], settings: DecisionSettings = DEFAULTS) -> int:
+    """Return how many partitions a request would create, with defaults; invalid counts are 0.
+
+    Source: ``ReplicationControlManager.validateTotalNumberOfPartitions``.
+    """
+    asked = 0
+    for topic in topics:
+        count = topic.num_partitions
+        if topic.assignments:
+            asked += len(topic.assignments)
+        elif count == -1:
+            asked += settings.num_partitions
+        else:
+            asked += valid_count(count)
+    return asked
+
+
+def valid_count(partitions: object) -> int:
+    """Return a number of partitions, 0 for an invalid value."""
+    return int(partitions) if is_integer(partitions, 0, MAX_INT32) else 0  # type: ignore[call-overload]
+
+
+class _PlannedTopic(NamedTuple):
+    """A topic that passed all checks; only its first 10,000 partitions are placed yet."""
+
+    topic: NewTopic
+    configs: list[Record]
+    replicas: Replicas
+    num_partitions: int
+
+
+class _TopicCreation:
+    """The state of one request: its inputs, and the response so far."""
+
+    def __init__(
+        self,
+        cluster: ClusterMetadata,
+        placer: ReplicaPlacer,
+        settings: DecisionSettings,
+        rules: CreationRules,
+        order: PlacementOrder | None,
+        *,
+        keeps_brokers: bool = False,
+    ) -> None:
+        self._cluster = cluster
+        self._table = cluster.table
+        self._placer = placer
+        self._settings = settings
+        self._rules = rules
+        self._usable = usable_brokers(cluster, order)
+        self.context = (
+            fixed_election_context(cluster)
+            if keeps_brokers
+            else election_context(cluster, settings)
+        )
+        #: Names of this request that contain ``.`` or ``_``, with all ``.`` replaced by ``_``
+        #: (metric names).
+        self._marked: set[str] = set()
+        #: Ids of the topics that this request creates.
+        self._ids: set[Uuid] = set()
+        self.response: TopicResults = {}
+        self._times_named: Counter[str] = Counter()
+
+    def count(self, topics: Sequence[NewTopic]) -> None:
+        """Count how often each topic is named; for all topics before the first `admits`."""
+        self._times_named.update([topic.name for topic in topics])
+
+    def admits(self, topic: NewTopic) -> bool:
+        """Return whether a topic may be planned; otherwise put its error into the response."""
+        error = self._refusal(topic.name, self._times_named[topic.name])
+        if error is not None:
+            self.response[topic.name] = error
+        return error is None
+
+    def _refusal(self, name: str, times_named: int) -> KraftError | None:
+        """Return the error of a topic that may not be planned, or None."""
+        if times_named > 1:
+            return InvalidRequestError(f"topic {name!r} is named twice in the request")
+        if name == _CLUSTER_METADATA:
+            return InvalidRequestError(f"topic {name} is reserved for the cluster metadata")
+        if self._rules.is_authorized is not None and not self._rules.is_authorized(name):
+            return TopicAuthorizationError(f"the client may not create topic {name!r}")
+        return None
+
+    def plan(self, topic: NewTopic) -> _PlannedTopic | None:
+        """Check a topic and put its result into the response; return its plan, or None."""
+        try:
+            check_new_name(self._table, topic.name)
+            marked = topic.name.replace(".", "_")
+            if marked in self._marked:
+                raise InvalidTopicError(
+                    f"topic {topic.name!r} collides in metric names with another of the request"
+                )
+            configs: list[Record] = []
+            if topic.configs:
+                if None in topic.configs.values():
+                    raise InvalidConfigError(
+                        f"a configuration of topic {topic.name!r} has no value"
+                    )
+                configs = config_records(
+                    self._cluster,
+                    (TOPIC, topic.name),
+                    topic.configs,
+                    self._settings,
+                    self._rules.config_policy,
+                )
+                if len(configs) >= MAX_RECORDS_PER_BATCH:
+                    raise PolicyViolationError(
+                        f"topic {topic.name!r} has {len(configs)} configurations"
+                    )
+            if topic.assignments:
+                replicas = self._assigned(topic)
+                count = len(replicas)
+            else:
+                replicas, count = self._placed(topic)
+            self._check_new_id(topic.topic_id)
+            if self._rules.quota is not None:
+                self._rules.quota(count)
+        except KraftError as error:
+            self.response[topic.name] = error
+            return None
+        if "_" in marked:
+            self._marked.add(marked)
+        self._ids.add(topic.topic_id)
+        self.response[topic.name] = CreatedTopic(
+            topic.name, topic.topic_id, count, replicas.shape[1]
+        )
+        return _PlannedTopic(topic, configs, replicas, count)
+
+    def _check_new_id(self, topic_id: Uuid) -> None:
+        """Raise InvalidRequestError for an id that another topic has or that Kafka reserves: to
+        replay such a record would end the process.
+        """
+        check_uuid("the id of a topic", topic_id)
+        if topic_id <= _LAST_RESERVED_ID:
+            raise InvalidRequestError(f"the topic id {topic_id!r} is reserved")
+        if topic_id in self._ids or self._table.topic_number_by_id(topic_id) >= 0:
+            raise InvalidRequestError(f"another topic has the id {topic_id!r}")
+
+    def begin(self, builder: BatchBuilder, plan: _PlannedTopic) -> None:
+        """Append the records that precede the partitions."""
+        encode_new_topic(builder, plan.topic.name, plan.topic.topic_id)
+        if plan.configs:
+            append_records(builder, plan.configs, self.context.metadata_version)
+
+    def placed(self, plan: _PlannedTopic) -> Iterator[tuple[int, Replicas]]:
+        """Yield the partitions of a plan in chunks, each with the id of its first partition."""
+        yield from in_chunks(plan.replicas, 0)
+        factor = plan.replicas.shape[1]
+        yield from place_in_chunks(
+            self._placer, self._usable, len(plan.replicas), plan.num_partitions, factor
+        )
+
+    def _placed(self, topic: NewTopic) -> tuple[Replicas, int]:
+        factor = topic.replication_factor
+        count = topic.num_partitions
+        if not is_integer(factor, -1, MAX_INT16) or factor == 0:
+            raise InvalidReplicationFactorError(
+                "the replication factor must be larger than 0, or -1 for the default"
+            )
+        if not is_integer(count, -1, MAX_INT32) or count == 0:
+            raise InvalidPartitionsError(
+                "the number of partitions must be larger than 0, or -1 for the default"
+            )
+        if factor == -1:
+            factor = self._settings.default_replication_factor
+        if count == -1:
+            count = self._settings.num_partitions
+        spec = PlacementSpec(0, min(count, MAX_RECORDS_PER_BATCH), factor)
+        placed = self._placer.place(spec, self._usable)
+        if partition_without_active_replica(self.context, placed) is not None:
+            raise InvalidReplicationFactorError(
+                f"a partition cannot have {factor} replicas: all brokers are fenced or in "
+                "controlled shutdown"
+            )
+        if self._rules.policy is not None:
+            metadata = TopicMetadata(topic.name, count, factor, None, topic.configs)
+            _call_policy(self._rules.policy, metadata)
+        return placed, count
+
+    def _assigned(self, topic: NewTopic) -> Replicas:
+        if topic.replication_factor != -1 or topic.num_partitions != -1:
+            raise InvalidRequestError(
+                "with a manual assignment neither replication factor nor partitions may be given"
+            )
+        given = topic.assignments
+        pairs = given.items() if isinstance(given, Mapping) else given
+        by_id: dict[int, Sequence[int]] = {}
+        factor: int | None = None
+        for partition, replicas in pairs:
+            if not is_integer(partition, 0, MAX_INT32):
+                raise InvalidReplicaAssignmentError(f"{partition!r:.80} is not a partition id")
+            if partition in by_id:
+                raise InvalidReplicaAssignmentError(f"partition {partition} is assigned twice")
+            check_assignment(self._cluster, replicas, factor)
+            check_active(self._cluster, replicas, partition)
+            factor = len(replicas)
+            by_id[partition] = replicas
+        if not all(partition in by_id for partition in range(len(by_id))):
+            raise InvalidReplicaAssignmentError(
+                "the partition ids must be 0, 1, 2, ... without gaps"
+            )
+        if self._rules.policy is not None:
+            metadata = TopicMetadata(topic.name, None, None, by_id, topic.configs)
+            _call_policy(self._rules.policy, metadata)
+        return np.array([by_id[partition] for partition in range(len(by_id))], np.int32)
+
+
+def _call_policy(policy: CreateTopicPolicy, metadata: TopicMetadata) -> None:
+    """Call a policy; any exception becomes the error of the topic, as since Kafka 4.1."""
+    try:
+        policy(metadata)
+    except KraftError:
+        raise
+    except Exception as error:
+        raise UnknownServerError(
+            f"the policy for new topics failed on {metadata.name!r}: {error}"
+        ) from error
+
+
+def in_chunks(replicas: Replicas, start: int) -> Iterator[tuple[int, Replicas]]:
+    """Yield placed partitions, 10,000 at a time, each chunk with its first id from ``start`` on."""
+    for first in range(0, len(replicas), MAX_RECORDS_PER_BATCH):
+        yield start + first, replicas[first : first + MAX_RECORDS_PER_BATCH]
+
+
+def place_in_chunks(
+    placer: ReplicaPlacer, usable: UsableBrokers, start: int, end: int, factor: int
+) -> Iterator[tuple[int, Replicas]]:
+    """Place partitions ``start`` to before ``end``, 10,000 at a time; each chunk is placed when
+    asked for.
+    """
+    while start < end:
+        count = min(MAX_RECORDS_PER_BATCH, end - start)
+        yield start, placer.place(PlacementSpec(start, count, factor), usable)
+        start += count
+
+
+def check_new_name(table: PartitionTable, name: str) -> None:
+    """Check the name of a new topic. Raises TopicAlreadyExistsError, InvalidTopicError."""
+    if find_topic(table, name) >= 0:
+        raise TopicAlreadyExistsError(f"topic {name!r} exists already")
+    check_topic_name(name)
+    alike = name_alike(table, name)
+    if alike is not None:
+        raise InvalidTopicError(f"topic {name!r} collides in metric names with {alike!r}")
+
+
+def check_assignment(
+    cluster: ClusterMetadata, replicas: Sequence[int], factor: int | None = None
+) -> None:
+    """Check a manual assignment (validateManualPartitionAssignment).
+
+    Raises InvalidReplicaAssignmentError, also for a negative id that Kafka has registered.
+    """
+    if not isinstance(replicas, Sequence | np.ndarray) or isinstance(replicas, str | bytes):
+        raise InvalidReplicaAssignmentError(f"{replicas!r:.80} is not a list of brokers")
+    if not len(replicas):
+        raise InvalidReplicaAssignmentError("an assignment names at least one broker")
+    for broker in replicas:
+        if not is_integer(broker, 0, MAX_INT32) or broker not in cluster.state.brokers:
+            raise InvalidReplicaAssignmentError(f"broker {broker!r:.80} is not registered")
+    if len(set(replicas)) < len(replicas):
+        raise InvalidReplicaAssignmentError(f"an assignment names a broker twice: {list(replicas)}")
+    if factor is not None and len(replicas) != factor:
+        raise InvalidReplicaAssignmentError(
+            f"an assignment has {len(replicas)} replicas, the other assignments have {factor}"
+        )
+
+
+def check_active(cluster: ClusterMetadata, replicas: Sequence[int], partition: int) -> None:
+    """Raise InvalidReplicaAssignmentError if no replica of a manual assignment could lead."""
+    if not any(is_active(cluster, broker) for broker in replicas):
+        raise InvalidReplicaAssignmentError(
+            f"all brokers of partition {partition} are fenced or in controlled shutdown"
+        )
+
+
+def atomic(builder: BatchBuilder) -> Records:
+    """Return the records of a builder, for one batch. Raises PolicyViolationError if they are too
+    many.
+    """
+    if builder.record_count > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, "
+            f"not {builder.record_count}"
+        )
+    return Records.finished(builder)

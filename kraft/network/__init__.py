@@ -1,0 +1,1 @@
+"""Sockets: framing, the listener, connections to other nodes, and a blocking client."""

@@ -1,0 +1,289 @@
+"""Connections to other nodes: one for each destination, opened by the first request.
+
+This is the client side of a node's transport. A connection begins with ApiVersions; the peer's
+response decides the version of every request on it. One request is in flight at a time, as the raft
+layer expects; more wait in a short queue. Only requests for the next chunks of a snapshot are sent
+without waiting: a Kafka server reads the next request of a connection after it has answered the
+previous one, so responses keep their order.
+
+Every request ends in exactly one `ResponseReceived` or `RequestFailed`. It is delivered from the
+event loop, never within `send`, at the latest after the request timeout. The timeout begins at
+`send`, or for a request behind others, at the response to the previous one. The raft node decides
+about retries.
+
+The loop's resolver resolves host names, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kraft.errors import NONE, UNSUPPORTED_VERSION, KraftError, UnsupportedVersionError
+from kraft.network.framing import Buffer, FrameProtocol
+from kraft.network.throttled_log import ThrottledLog
+from kraft.protocol.api_versions import (
+    API_VERSIONS,
+    PeerVersions,
+    decode_api_versions_response,
+    encode_api_versions_request,
+    version_to_retry,
+)
+from kraft.protocol.headers import Api, newest_common_version, read_response_header, request_frame
+from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
+from kraft.protocol.update_features import KRAFT_VERSION
+from kraft.raft.interface import Event, RequestFailed, ResponseReceived
+from kraft.raft.rpc import ApiVersionsRequest, ApiVersionsResponse, FetchSnapshotRequest
+from kraft.raft.rpc import Request as RaftRequest
+from kraft.raft.rpc import Response as RaftResponse
+from kraft.raft.voters import Endpoint
+from kraft.version import VERSION
+
+log = logging.getLogger(__name__)
+
+# Kafka's responses are far smaller: a Fetch and a snapshot chunk have 8 MiB.
+MAX_RESPONSE_SIZE = 100 * 1024 * 1024
+_MAX_WAITING = 64
+
+
+@dataclass(slots=True)
+class _PendingRequest:
+    """A request without a response yet."""
+
+    request: RaftRequest
+    correlation: int
+    timeout_s: float
+    deadline: float
+    api: Api = field(init=False)
+    version: int = -1
+
+    def __post_init__(self) -> None:
+        self.api = API_OF_REQUEST[type(self.request)]
+
+
+class Peer:
+    """A destination: its connection, if it has one, and its waiting requests."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        endpoint: Endpoint,
+        client_id: str,
+        deliver: Callable[[Event], None],
+        warnings: ThrottledLog,
+    ) -> None:
+        self.endpoint = endpoint
+        self.warnings = warnings
+        self._loop = loop
+        self._client_id = client_id
+        self._deliver = deliver
+        self._waiting: deque[_PendingRequest] = deque()
+        self._in_flight: deque[_PendingRequest] = deque()
+        self._connection: PeerConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        #: Requests to an unreachable node may fail many times a second: only the first is logged.
+        self._is_failure_logged = False
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._in_flight or self._waiting)
+
+    def send(self, request: RaftRequest, correlation: int, timeout_s: float) -> None:
+        """Send the request as soon as the connection is free; it fails after ``timeout_s``."""
+        if len(self._waiting) >= _MAX_WAITING:
+            self._fail_later(correlation)
+            return
+        deadline = self._loop.time() + timeout_s
+        self._waiting.append(_PendingRequest(request, correlation, timeout_s, deadline))
+        self._go_on()
+
+    def close(self) -> None:
+        """Close the connection; requests without a response fail."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._fail_all()
+
+    def check_time(self, now: float) -> None:
+        """Close the connection if its oldest request is past its deadline."""
+        if not self.is_busy:
+            return
+        first = (self._in_flight or self._waiting)[0]
+        if now >= first.deadline:
+            log.info("%r did not answer in time", self.endpoint)
+            self.close()
+
+    # -- called by the connection
+
+    def opened(self, connection: PeerConnection) -> None:
+        self._connection = connection
+
+    def ready(self, connection: PeerConnection) -> None:
+        """Send the waiting requests: the handshake is over."""
+        if connection is self._connection:
+            if self._is_failure_logged:
+                self._is_failure_logged = False
+                log.info("connected to %r again", self.endpoint)
+            self._go_on()
+
+    def received(self, connection: PeerConnection, response: RaftResponse) -> None:
+        pending = self._in_flight.popleft()
+        if self._in_flight:
+            # The peer starts the next request now: its timeout begins.
+            following = self._in_flight[0]
+            following.deadline = self._loop.time() + following.timeout_s
+        self._go_on()
+        self._deliver(ResponseReceived(pending.correlation, response))
+
+    def lost(self, connection: PeerConnection) -> None:
+        if connection is self._connection:
+            self._connection = None
+            self._fail_all()
+
+    # -- sending
+
+    def _go_on(self) -> None:
+        if not self._may_start() or self._connecting is not None:
+            return
+        if self._connection is None:
+            self._connecting = self._loop.create_task(self._connect())
+            return
+        if self._connection.peer is None:
+            return
+        while self._may_start():
+            pending = self._waiting.popleft()
+            if self._connection.start(pending):
+                self._in_flight.append(pending)
+            else:
+                self._fail_later(pending.correlation, is_unsupported=True)
+
+    def _may_start(self) -> bool:
+        """Return whether the first waiting request may be sent now."""
+        if not self._waiting or not self._in_flight:
+            return bool(self._waiting)
+        return isinstance(self._waiting[0].request, FetchSnapshotRequest) and isinstance(
+            self._in_flight[-1].request, FetchSnapshotRequest
+        )
+
+    async def _connect(self) -> None:
+        connection = PeerConnection(self._loop, self, self._client_id)
+        try:
+            await self._loop.create_connection(
+                lambda: connection, self.endpoint.host, self.endpoint.port
+            )
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: a host that cannot be a name.
+            if not self._is_failure_logged:
+                self.warnings.warn(
+                    "nodes were not reached", f"no connection to {self.endpoint!r}: {error}"
+                )
+            self._is_failure_logged = True
+            self._connecting = None
+            self._fail_all()
+            return
+        self._connecting = None
+        self._go_on()
+
+    def _fail_later(self, correlation: int, *, is_unsupported: bool = False) -> None:
+        self._loop.call_soon(self._deliver, RequestFailed(correlation, is_unsupported))
+
+    def _fail_all(self) -> None:
+        for pending in (*self._in_flight, *self._waiting):
+            self._fail_later(pending.correlation)
+        self._in_flight.clear()
+        self._waiting.clear()
+
+
+class PeerConnection(FrameProtocol):
+    """One connection to a peer: the handshake, then requests and responses in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, owner: Peer, client_id: str) -> None:
+        super().__init__(loop, MAX_RESPONSE_SIZE)
+        self._owner = owner
+        self._client_id = client_id
+        #: The peer's ApiVersions response; None until the handshake is over.
+        self.peer: PeerVersions | None = None
+        self._correlation = 0
+        #: API, version and correlation id of the requests without a response yet.
+        self._asked: deque[tuple[Api, int, int]] = deque()
+        self._is_raft_request = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._owner.opened(self)
+        self._ask_versions(API_VERSIONS.highest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.lost(self)
+
+    def frame_refused(self, reason: str) -> None:
+        self._owner.warnings.warn(
+            "responses were rejected",
+            f"{self._owner.endpoint!r} answered with {reason}: the connection is closed",
+        )
+        self.close()
+
+    def start(self, pending: _PendingRequest) -> bool:
+        """Send the request; return False where the peer supports no version that can carry it."""
+        assert self.peer is not None
+        version = newest_common_version(pending.api, self.peer.ranges)
+        if version is None:
+            return False
+        self._is_raft_request = True
+        if isinstance(pending.request, ApiVersionsRequest):
+            self._ask_versions(version)
+            return True
+        try:
+            body = encode_request(pending.request, version)
+        except UnsupportedVersionError:
+            return False
+        self._send(pending.api, version, body)
+        return True
+
+    def _ask_versions(self, version: int) -> None:
+        self._send(API_VERSIONS, version, encode_api_versions_request(version, VERSION))
+
+    def _send(self, api: Api, version: int, body: bytes) -> None:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._asked.append((api, version, self._correlation))
+        self.write([request_frame(api, version, self._correlation, self._client_id, body)])
+
+    def frame_received(self, frame: Buffer) -> None:
+        try:
+            self._read(frame)
+        except KraftError as error:
+            self.frame_refused(f"a malformed response ({error})")
+
+    def _read(self, frame: Buffer) -> None:
+        if not self._asked:
+            self.frame_refused("an unexpected response")
+            return
+        api, version, asked = self._asked.popleft()
+        correlation, body_at = read_response_header(frame, api, version)
+        if correlation != asked:
+            self.frame_refused(f"correlation id {correlation} instead of {asked}")
+        elif api is API_VERSIONS:
+            self._versions_received(version, decode_api_versions_response(version, frame, body_at))
+        else:
+            listener = self._owner.endpoint.name
+            self._owner.received(self, decode_response(api, version, frame, body_at, listener))
+
+    def _versions_received(self, version: int, peer: PeerVersions) -> None:
+        if self._is_raft_request:
+            if peer.error == NONE:
+                self.peer = peer
+            levels = peer.supported.get(KRAFT_VERSION)
+            self._owner.received(self, ApiVersionsResponse(peer.error, levels))
+        elif peer.error == NONE:
+            self.peer = peer
+            self._owner.ready(self)
+        elif peer.error == UNSUPPORTED_VERSION and version_to_retry(peer) < version:
+            self._ask_versions(version_to_retry(peer))
+        else:
+            self.frame_refused(f"error {peer.error} to ApiVersions {version}")

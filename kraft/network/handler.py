@@ -1,0 +1,16 @@
+"""Handlers of APIs that the listener does not pass to the raft node."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kraft.protocol.headers import Api, RequestHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """Answers one API: header and body of a request -> body of its response."""
+
+    api: Api
+    answer: Callable[[RequestHeader, bytes | memoryview], Awaitable[bytes]]

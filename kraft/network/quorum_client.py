@@ -1,0 +1,414 @@
+"""A blocking client of the quorum, for commands and tests; one request at a time.
+
+Finds the leader: a controller that does not lead names the leader in its response to DescribeQuorum
+(kraft), to DescribeCluster, or to a Fetch (any). While there is no leader, the client retries until
+its timeout. Then it asks every known controller once more, and the error has the number of those
+that answered. Every error names the request, the controller and the response.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from kraft.errors import (
+    BROKER_NOT_AVAILABLE,
+    NONE,
+    NOT_CONTROLLER,
+    NOT_LEADER_OR_FOLLOWER,
+    UNSUPPORTED_VERSION,
+    CorruptRecordError,
+    KraftError,
+    UnsupportedVersionError,
+    error_name,
+)
+from kraft.protocol.api_versions import (
+    API_VERSIONS,
+    PeerVersions,
+    decode_api_versions_response,
+    encode_api_versions_request,
+    version_to_retry,
+)
+from kraft.protocol.describe_cluster import (
+    DESCRIBE_CLUSTER,
+    ClusterDescription,
+    decode_describe_cluster,
+    encode_describe_cluster,
+)
+from kraft.protocol.fetch import FETCH
+from kraft.protocol.headers import Api, newest_common_version, read_response_header, request_frame
+from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
+from kraft.raft.rpc import (
+    AddRaftVoterRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    FetchRequest,
+    FetchResponse,
+    RemoveRaftVoterRequest,
+    Request,
+    Response,
+    UpdateKRaftVersionRequest,
+)
+from kraft.raft.voters import Endpoint, ReplicaKey
+from kraft.version import VERSION
+
+#: (host, port)
+Address = tuple[str, int]
+
+R = TypeVar("R")
+
+_MAX_RESPONSE_SIZE = 100 * 1024 * 1024
+_RETRY_PAUSE_S = 0.1
+# How long connect and handshake may take while there are other servers to try.
+_CONNECT_S = 3.0
+# The time for asking every controller once more, after there was no leader until the timeout.
+_SURVEY_S = 2.0
+# The listener's name is arbitrary for a client: it only names endpoints in responses.
+_LISTENER = "CONTROLLER"
+
+
+class QuorumUnreachableError(KraftError):
+    """No controller answered, or there was no leader, within the timeout."""
+
+    kafka_code = 13
+
+
+class QuorumRefusedError(KraftError):
+    """The quorum answered with the error ``kafka_code``."""
+
+    def __init__(self, code: int, asked: str, message: str | None) -> None:
+        self.kafka_code = code
+        super().__init__(f"{asked}: {error_name(code)}" + (f" ({message})" if message else ""))
+
+
+class _Connection:
+    """A connection to one controller, after the handshake."""
+
+    def __init__(self, address: Address, client_id: str, deadline: float) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._deadline = deadline
+        self._correlation = 0
+        self._socket = socket.create_connection(address, timeout=self._time_left())
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self.peer = self._shake_hands()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def set_deadline(self, deadline: float) -> None:
+        """Set the time at which later operations fail."""
+        self._deadline = deadline
+
+    def _time_left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the deadline has passed")
+        return left
+
+    def _shake_hands(self) -> PeerVersions:
+        version = API_VERSIONS.highest
+        while True:
+            body = encode_api_versions_request(version, VERSION)
+            frame, at = self.ask(API_VERSIONS, version, body)
+            peer = decode_api_versions_response(version, frame, at)
+            if peer.error == UNSUPPORTED_VERSION and version_to_retry(peer) < version:
+                version = version_to_retry(peer)
+            elif peer.error != NONE:
+                raise QuorumRefusedError(peer.error, "ApiVersions", None)
+            else:
+                return peer
+
+    def version(self, api: Api) -> int:
+        version = newest_common_version(api, self.peer.ranges)
+        if version is None:
+            host, port = self.address
+            raise UnsupportedVersionError(f"{host}:{port} does not serve {api.name}")
+        return version
+
+    def ask(self, api: Api, version: int, body: bytes) -> tuple[bytes, int]:
+        """Return the response, and the position of its body. Raises OSError, CorruptRecordError."""
+        self._correlation += 1
+        self._socket.settimeout(self._time_left())
+        self._socket.sendall(request_frame(api, version, self._correlation, self._client_id, body))
+        size = int.from_bytes(self._receive(4), "big", signed=True)
+        if not 0 <= size <= _MAX_RESPONSE_SIZE:
+            raise CorruptRecordError(f"a response of {size} bytes")
+        frame = self._receive(size)
+        correlation, at = read_response_header(frame, api, version)
+        if correlation != self._correlation:
+            raise CorruptRecordError(
+                f"a response to request {correlation}, not to {self._correlation}"
+            )
+        return frame, at
+
+    def _receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            self._socket.settimeout(self._time_left())
+            part = self._socket.recv(min(size - len(received), 1 << 20))
+            if not part:
+                raise ConnectionResetError("the connection was closed")
+            received += part
+        return bytes(received)
+
+    def request(self, request: Request) -> Response:
+        api = API_OF_REQUEST[type(request)]
+        version = self.version(api)
+        frame, at = self.ask(api, version, encode_request(request, version))
+        return decode_response(api, version, frame, at, _LISTENER)
+
+    def describe_cluster(self) -> ClusterDescription:
+        version = self.version(DESCRIBE_CLUSTER)
+        frame, at = self.ask(DESCRIBE_CLUSTER, version, encode_describe_cluster(version))
+        return decode_describe_cluster(version, frame, at)
+
+
+class QuorumClient:
+    """Describes and changes a quorum through any of its controllers.
+
+    Every method raises QuorumUnreachableError, QuorumRefusedError, and UnsupportedVersionError
+    where the controller does not support the request.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Address],
+        *,
+        timeout_s: float = 30.0,
+        leader_wait_s: float | None = None,
+        client_id: str = "kraft-quorum",
+    ) -> None:
+        if not servers:
+            raise ValueError("no controller to ask")
+        self._servers = list(servers)
+        self._timeout_s = timeout_s
+        #: How long to wait for a leader while there is none.
+        self._leader_wait_s = timeout_s if leader_wait_s is None else min(leader_wait_s, timeout_s)
+        self._client_id = client_id
+        self._connection: _Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- requests
+
+    def describe_quorum(self) -> DescribeQuorumResponse:
+        """Return the leader's view of the quorum."""
+        response = self._ask_leader(DescribeQuorumRequest(), "DescribeQuorum")
+        assert isinstance(response, DescribeQuorumResponse)
+        return response
+
+    def add_voter(
+        self, voter: ReplicaKey, endpoints: tuple[Endpoint, ...], cluster_id: str | None = None
+    ) -> None:
+        """Add a voter; return when the new voters are committed."""
+        # The quorum's timeout is shorter than the client's, so that its error arrives in time.
+        timeout_ms = int(self._timeout_s * 900)
+        request = AddRaftVoterRequest(cluster_id, timeout_ms, voter, endpoints)
+        self._ask_leader(request, f"adding controller {voter!r}")
+
+    def remove_voter(self, voter: ReplicaKey, cluster_id: str | None = None) -> None:
+        """Remove a voter; return when the new voters are committed."""
+        self._ask_leader(
+            RemoveRaftVoterRequest(cluster_id, voter), f"removing controller {voter!r}"
+        )
+
+    def update_kraft_version(self, level: int, *, validate_only: bool = False) -> None:
+        """Raise the finalized level of kraft.version."""
+        request = UpdateKRaftVersionRequest(level, validate_only=validate_only)
+        self._ask_leader(request, f"updating kraft.version to {level}")
+
+    def api_versions(self) -> PeerVersions:
+        """Return the API versions of the first controller that answers."""
+        deadline = time.monotonic() + self._timeout_s
+        return self._any_connection(deadline).peer
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, controllers and leader, as the first controller sees them."""
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            cluster = self._any_connection(deadline).describe_cluster()
+        except (OSError, CorruptRecordError) as error:
+            self.close()
+            raise QuorumUnreachableError(f"DescribeCluster: {error}") from error
+        if cluster.error != NONE:
+            raise QuorumRefusedError(cluster.error, "DescribeCluster", cluster.message)
+        return cluster
+
+    # -- finding a controller that answers
+
+    def _any_connection(self, deadline: float) -> _Connection:
+        """Return the present connection, or a new one to the first server that answers."""
+        if self._connection is not None:
+            self._connection.set_deadline(deadline)
+            return self._connection
+        failures = []
+        for place, server in enumerate(self._servers):
+            # A server that never answers must leave time for the others.
+            others = len(self._servers) - place - 1
+            share = (deadline - time.monotonic()) / (others + 1)
+            if others:
+                share = min(share, _CONNECT_S)
+            failure = self._connect(server, time.monotonic() + share)
+            if self._connection is not None:
+                self._connection.set_deadline(deadline)
+                return self._connection
+            failures.append(failure)
+        raise QuorumUnreachableError(f"no controller answers: {'; '.join(failures)}")
+
+    def _connect(self, server: Address, deadline: float) -> str:
+        """Connect to this server; return the reason of a failure, else ""."""
+        self.close()
+        try:
+            self._connection = _Connection(server, self._client_id, deadline)
+        except (OSError, UnicodeError, CorruptRecordError) as error:
+            return f"{server[0]}:{server[1]}: {error}"
+        return ""
+
+    def _ask_leader(self, request: Request, asked: str) -> Response:
+        deadline = time.monotonic() + self._timeout_s
+        give_up = time.monotonic() + self._leader_wait_s
+        failure = ""
+        while True:
+            try:
+                connection = self._any_connection(max(give_up, _quick_deadline()))
+            except QuorumUnreachableError as error:
+                # No controller has answered so far: do not wait for an election.
+                if not failure:
+                    raise QuorumUnreachableError(f"{asked}: {error}") from error
+                failure = str(error)
+                self._pause(give_up, asked, failure)
+                continue
+            is_quick = isinstance(request, DescribeQuorumRequest)
+            connection.set_deadline(_short_deadline(deadline) if is_quick else deadline)
+            try:
+                response = connection.request(request)
+                if response.error not in (
+                    NOT_LEADER_OR_FOLLOWER,
+                    NOT_CONTROLLER,
+                    BROKER_NOT_AVAILABLE,
+                ):
+                    break
+                host, port = connection.address
+                failure = f"{host}:{port} does not lead, and names no leader"
+                leader = self._leader_named_by(connection, response)
+                if leader is not None and leader != connection.address:
+                    failure = f"{host}:{port} names {leader[0]}:{leader[1]} as the leader"
+                    failed = self._connect(leader, _short_deadline(deadline))
+                    if not failed:
+                        continue
+                    failure += f", which fails: {failed}"
+            except (OSError, CorruptRecordError) as error:
+                self.close()
+                failure = f"the connection failed: {error}"
+            self._pause(give_up, asked, failure)
+        if response.error != NONE:
+            message = getattr(response, "message", None)
+            raise QuorumRefusedError(response.error, asked, message)
+        return response
+
+    def _pause(self, give_up: float, asked: str, failure: str) -> None:
+        if time.monotonic() + _RETRY_PAUSE_S >= give_up:
+            raise QuorumUnreachableError(f"{asked}: {self._survey()} (last: {failure})")
+        time.sleep(_RETRY_PAUSE_S)
+        # The last controller knows no leader: begin again with another of the given servers.
+        self._servers.append(self._servers.pop(0))
+        self.close()
+
+    def _survey(self) -> str:
+        """Ask every known controller once; return how many answered and which leader they name."""
+        self.close()
+        waiting = [*self._servers]
+        answered: list[str] = []
+        failed: list[str] = []
+        leader_ids: set[int] = set()
+        end = time.monotonic() + _SURVEY_S
+        for place, server in enumerate(waiting):
+            share = max(end - time.monotonic(), 0.1) / (len(waiting) - place)
+            name = f"{server[0]}:{server[1]}"
+            try:
+                failure = self._connect(server, time.monotonic() + share)
+                if self._connection is not None and DESCRIBE_CLUSTER.key in (
+                    self._connection.peer.ranges
+                ):
+                    cluster = self._connection.describe_cluster()
+                    leader_ids.add(cluster.leader_id)
+                    # The loop continues over the controllers added here.
+                    found = dict.fromkeys(cluster.controllers.values())
+                    waiting += [address for address in found if address not in waiting]
+            except (OSError, KraftError) as error:
+                failure = f"{name}: {error}"
+            if failure:
+                failed.append(failure)
+            else:
+                answered.append(name)
+        self.close()
+        text = f"{len(answered)} of {len(waiting)} controllers answered"
+        if answered:
+            text += f" ({', '.join(answered)})"
+        leader_ids -= {-1}
+        if leader_ids:
+            named = ", ".join(map(str, sorted(leader_ids)))
+            text += f" and named controller {named} as the leader"
+        else:
+            text += (
+                ", and no controller leads: a majority of the voters must run and reach each other"
+            )
+        return "; ".join((text, *failed))
+
+    def _leader_named_by(self, connection: _Connection, response: Response) -> Address | None:
+        if not isinstance(response, DescribeQuorumResponse):
+            response = connection.request(DescribeQuorumRequest())
+        assert isinstance(response, DescribeQuorumResponse)
+        for endpoint in response.leader_endpoints:
+            return endpoint.host, endpoint.port
+        if response.error == NONE:
+            return connection.address
+        if DESCRIBE_CLUSTER.key in connection.peer.ranges:
+            cluster = connection.describe_cluster()
+            if cluster.leader_id in cluster.controllers:
+                return cluster.controllers[cluster.leader_id]
+        if FETCH.key not in connection.peer.ranges:
+            return None
+        # Kafka describes registered controllers, and kraft's are not registered. But every voter
+        # names the leader in its response to a fetch with an old epoch.
+        fetched = connection.request(FetchRequest(None, ReplicaKey(-1), 0, 0, 0))
+        assert isinstance(fetched, FetchResponse)
+        for endpoint in fetched.leader_endpoints:
+            return endpoint.host, endpoint.port
+        return None
+
+
+def _quick_deadline() -> float:
+    """Return a deadline long enough to connect, or to be refused, at once."""
+    return time.monotonic() + _RETRY_PAUSE_S
+
+
+def _short_deadline(deadline: float) -> float:
+    """Return the deadline of one request that a controller answers at once.
+
+    A controller that hangs must leave time to ask the others for a new leader.
+    """
+    now = time.monotonic()
+    return now + (deadline - now) / 4

@@ -1,0 +1,103 @@
+"""DescribeCluster on a controller listener: how a client finds the active controller (KIP-919).
+
+Kafka's Admin client with ``bootstrap.controllers`` sends it first, and then sends each request for
+the leader to the controller that the response names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import cast
+
+from kraft._core.codec.message_schema import field
+from kraft._core.codec.metadata_codec import Struct
+from kraft.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
+from kraft.protocol.headers import Api, Body
+
+DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, 0)
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+class DescribeClusterRequestData(Struct, versions=(0, 2)):
+    include_cluster_authorized_operations: bool = field("bool")
+    endpoint_type: int = field("int8", 1, since=1)
+    include_fenced_brokers: bool = field("bool", since=2)
+
+
+class DescribedNode(Struct):
+    broker_id: int = field("int32")
+    host: str = field("string")
+    port: int = field("int32")
+    rack: str | None = field("string", None, nullable=True)
+    is_fenced: bool = field("bool", since=2)
+
+
+class DescribeClusterResponseData(Struct, versions=(0, 2)):
+    throttle_time_ms: int = field("int32")
+    error_code: int = field("int16")
+    error_message: str | None = field("string", None, nullable=True)
+    endpoint_type: int = field("int8", 1, since=1)
+    cluster_id: str = field("string")
+    controller_id: int = field("int32", -1)
+    brokers: list[DescribedNode] = field("[]struct", of=DescribedNode)
+    cluster_authorized_operations: int = field("int32", -2147483648)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The controllers of a cluster: (host, port) by id, and the id of the leader, -1 for none."""
+
+    cluster_id: str
+    leader_id: int = -1
+    controllers: Mapping[int, tuple[str, int]] = dataclass_field(default_factory=dict)
+    error: int = 0
+    message: str | None = None
+
+
+def answer_describe_cluster(version: int, body: Body, cluster: ClusterDescription) -> bytes:
+    """Return the body of the response. Raises CorruptRecordError for a malformed request."""
+    schema = DescribeClusterRequestData.schema
+    request = cast(DescribeClusterRequestData, schema.decode(body, version))
+    response = DescribeClusterResponseData()
+    if version >= 1:
+        response.endpoint_type = request.endpoint_type
+    if request.endpoint_type == _CONTROLLERS:
+        response.cluster_id = cluster.cluster_id
+        response.controller_id = cluster.leader_id
+        response.brokers = [
+            DescribedNode(id, host, port)
+            for id, (host, port) in sorted(cluster.controllers.items())
+        ]
+    elif request.endpoint_type == _BROKERS:
+        response.error_code = MISMATCHED_ENDPOINT_TYPE
+        response.error_message = "this is a controller's listener: ask for endpoint type 2"
+    else:
+        response.error_code = UNSUPPORTED_ENDPOINT_TYPE
+        response.error_message = f"there is no endpoint type {request.endpoint_type}"
+    return DescribeClusterResponseData.schema.encode(response, version)
+
+
+def encode_describe_cluster(version: int) -> bytes:
+    """Return the body of a request for the controllers.
+
+    Raises UnsupportedVersionError for version 0, which has no endpoint type.
+    """
+    request = DescribeClusterRequestData(endpoint_type=_CONTROLLERS)
+    return DescribeClusterRequestData.schema.encode(request, version)
+
+
+def decode_describe_cluster(version: int, body: Body, position: int) -> ClusterDescription:
+    """Decode a response. Raises CorruptRecordError."""
+    schema = DescribeClusterResponseData.schema
+    data = cast(DescribeClusterResponseData, schema.decode(body, version, position))
+    return ClusterDescription(
+        data.cluster_id,
+        data.controller_id,
+        {node.broker_id: (node.host, node.port) for node in data.brokers},
+        data.error_code,
+        data.error_message,
+    )

@@ -1,1 +1,0 @@
-"""The network of a node: who asks it, and whom it asks."""

@@ -1,1 +1,0 @@
-"""Raft messages <-> Kafka's RPCs, in every version."""

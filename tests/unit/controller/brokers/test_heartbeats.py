@@ -1,0 +1,286 @@
+"""A broker's heartbeats, from its registration to its shutdown."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft import records
+from kraft.controller.brokers.broker_lifecycle import (
+    fence_stale_broker,
+    register_broker,
+    unregister_broker,
+)
+from kraft.controller.brokers.heartbeats import (
+    BrokerHeartbeatReply,
+    broker_heartbeat,
+    broker_heartbeat_applied,
+    broker_heartbeat_expired,
+)
+from kraft.controller.brokers.sessions import BrokerControlState, BrokerSessions, Heartbeat
+from kraft.controller.decision import Decision, Records
+from kraft.errors import StaleBrokerEpochError
+from kraft.image.replay import MetadataState
+from tests.unit.controller.brokers.test_broker_lifecycle import names
+from tests.unit.controller.clusters import Lab, directory, registration
+
+STATES = BrokerControlState
+
+
+class Beating(Lab):
+    """A lab with broker sessions."""
+
+    def __init__(self, brokers: int = 3, *, level: int = 30) -> None:
+        super().__init__(brokers)
+        if level != 30:
+            self.write(records.FeatureLevel(name="metadata.version", feature_level=level))
+        self.now_ms = 0.0
+        self.sessions = BrokerSessions()
+        self.sessions.activate(self.cluster, self.now_ms)
+
+    def decide(self, broker: int, **said: object) -> Decision[BrokerHeartbeatReply]:
+        return broker_heartbeat(self.cluster, self.sessions, self.heartbeat(broker, **said))
+
+    def heartbeat(self, broker: int, **said: object) -> Heartbeat:
+        epoch = self.cluster.state.brokers[broker].epoch
+        given: dict[str, object] = {"metadata_offset": self.cluster.next_offset - 1} | said
+        return Heartbeat(broker, epoch, **given)  # type: ignore[arg-type]
+
+    def beat(self, broker: int, **said: object) -> BrokerHeartbeatReply:
+        heartbeat = self.heartbeat(broker, **said)
+        self.sessions.touch(broker, heartbeat.broker_epoch, self.now_ms)
+        decision = broker_heartbeat(self.cluster, self.sessions, heartbeat)
+        answer = self.do(decision)
+        end_offset = self.cluster.next_offset - 1
+        broker_heartbeat_applied(self.cluster, self.sessions, heartbeat, answer, end_offset)
+        return answer
+
+    def restart(self, broker: int, incarnation: int = 2, **fields: object) -> None:
+        request = registration(broker, incarnation, **fields)
+        at = self.cluster.next_offset
+        self.do(register_broker(self.cluster, request, next_offset=at))
+        self.sessions.reset_broker(self.cluster, broker)
+
+
+def test_a_broker_is_unfenced_once_it_has_applied_its_registration() -> None:
+    lab = Beating()
+    lab.restart(0)
+    at = lab.cluster.state.brokers[0].registration_offset
+    answer = lab.beat(0, metadata_offset=at - 1)
+    assert (answer.state, answer.is_caught_up) == (STATES.FENCED, False)
+    answer = lab.beat(0, metadata_offset=at, wants_fence=True)
+    assert (answer.state, answer.is_caught_up) == (STATES.FENCED, True), "it wants to stay fenced"
+    answer = lab.beat(0, metadata_offset=at)
+    assert (answer.state, answer.is_fenced) == (STATES.UNFENCED, False)
+    assert not lab.cluster.state.brokers[0].fenced
+
+
+def test_catching_up_means_the_registration_record_not_those_before_it() -> None:
+    lab = Beating()
+    lab.create("t", [0, 1], [0, 2])
+    lab.restart(0)
+    broker = lab.cluster.state.brokers[0]
+    assert broker.registration_offset == broker.epoch + 2, (
+        "two ISR changes precede the registration"
+    )
+    assert not lab.beat(0, metadata_offset=broker.epoch).is_caught_up
+
+
+def test_for_a_registration_from_a_snapshot_the_snapshot_end_counts() -> None:
+    lab = Beating(1)
+    written = [
+        records.FeatureLevel(name="metadata.version", feature_level=30),
+        *lab.cluster.state.brokers.snapshot_records(30),
+    ]
+    cluster = MetadataState(journaling=True)
+    cluster.apply_snapshot(Records.of(written, 30).batches, end_offset=500)
+    assert cluster.state.brokers[0].registration_offset == 499
+
+
+def test_most_heartbeats_write_nothing() -> None:
+    lab = Beating()
+    decision = lab.decide(1, cordoned_log_dirs=None)
+    assert len(decision.records) == 0
+    assert decision.response == BrokerHeartbeatReply(STATES.UNFENCED, True)
+
+
+def test_a_broker_without_leaderships_is_fenced_and_shuts_down_at_once() -> None:
+    lab = Beating()
+    lab.create("t", [0, 1])
+    answer = lab.beat(1, wants_shutdown=True)
+    assert answer.should_shut_down
+    assert answer.is_fenced
+    assert lab.cluster.state.brokers[1].fenced
+    assert lab.partition("t")["isr"] == [0]
+
+
+def test_a_controlled_shutdown_waits_for_every_active_broker() -> None:
+    lab = Beating()
+    lab.create("t", [0, 1])
+    answer = lab.beat(0, wants_shutdown=True)
+    assert answer.state is STATES.CONTROLLED_SHUTDOWN
+    assert (answer.is_fenced, answer.should_shut_down) == (False, False)
+    assert lab.cluster.state.brokers[0].in_controlled_shutdown
+    assert lab.partition("t")["leader"] == 1
+    end = lab.cluster.next_offset - 1
+    lab.beat(1, metadata_offset=end)
+    lab.beat(2, metadata_offset=end - 1)
+    assert lab.beat(0, wants_shutdown=True).state is STATES.CONTROLLED_SHUTDOWN
+    lab.beat(2, metadata_offset=end)
+    answer = lab.beat(0)
+    assert answer.state is STATES.SHUTDOWN_NOW, "regardless of its later heartbeats"
+    assert lab.cluster.state.brokers[0].fenced
+
+
+def test_the_last_broker_may_shut_down_with_leaderships() -> None:
+    lab = Beating(1)
+    lab.create("t", [0])
+    answer = lab.beat(0, wants_shutdown=True)
+    assert answer.state is STATES.CONTROLLED_SHUTDOWN
+    assert lab.partition("t")["leader"] == -1
+    assert lab.beat(0, wants_shutdown=True).should_shut_down, (
+        "no other active broker has to catch up"
+    )
+
+
+def test_a_broker_may_ask_to_be_fenced_and_to_shut_down() -> None:
+    lab = Beating()
+    lab.create("t", [0, 1])
+    assert lab.beat(0, wants_fence=True).state is STATES.FENCED
+    assert lab.partition("t")["leader"] == 1
+    lab.create("u", [1, 2])
+    assert lab.beat(1, wants_fence=True, wants_shutdown=True).state is STATES.SHUTDOWN_NOW
+    assert lab.partition("u")["leader"] == 2
+
+
+def test_a_fenced_broker_that_wants_to_shut_down_is_fenced_once_more() -> None:
+    lab = Beating()
+    lab.beat(0, wants_fence=True)
+    assert names(lab.decide(0, wants_shutdown=True)) == ["BrokerRegistrationChange"]
+    assert lab.beat(0, wants_shutdown=True).should_shut_down
+
+
+def test_a_new_controller_completes_a_controlled_shutdown() -> None:
+    lab = Beating()
+    lab.create("t", [0, 1])
+    lab.beat(0, wants_shutdown=True)
+    lab.sessions.activate(lab.cluster, lab.now_ms)
+    assert names(lab.decide(0, wants_shutdown=True)) == ["BrokerRegistrationChange"]
+    assert lab.beat(0, wants_shutdown=True).state is STATES.SHUTDOWN_NOW
+
+
+def test_an_amended_registration_does_not_repeat_the_shutdown() -> None:
+    lab = Beating()
+    lab.create("t", [0, 1])
+    lab.beat(0, wants_shutdown=True)
+    lab.restart(0, incarnation=1)
+    assert lab.cluster.state.brokers[0].in_controlled_shutdown
+    back = records.PartitionChange(topic_id=lab.create("u", [1, 0]), partition_id=0, leader=0)
+    back.isr = [1, 0]
+    lab.write(back)
+    answer = lab.decide(0, wants_shutdown=True)
+    assert answer.response.state is STATES.CONTROLLED_SHUTDOWN
+    assert not answer.response.changes_registration
+    assert names(answer) == ["PartitionChange"]
+
+
+def test_a_stale_heartbeat_is_rejected_and_keeps_the_session() -> None:
+    lab = Beating()
+    with pytest.raises(StaleBrokerEpochError):
+        broker_heartbeat(lab.cluster, lab.sessions, Heartbeat(0, -1, 9))
+    with pytest.raises(StaleBrokerEpochError):
+        broker_heartbeat(lab.cluster, lab.sessions, Heartbeat(77, 0, 9))
+    with pytest.raises(StaleBrokerEpochError):
+        broker_heartbeat_expired(lab.cluster, lab.sessions, Heartbeat(0, -1, 9))
+
+
+def test_an_expired_heartbeat_updates_only_the_offset() -> None:
+    lab = Beating()
+    late = lab.heartbeat(0, metadata_offset=3, wants_shutdown=True)
+    broker_heartbeat_expired(lab.cluster, lab.sessions, late)
+    assert lab.sessions.metadata_offset(0) == 3
+    assert not lab.cluster.state.brokers[0].fenced
+
+
+def test_silent_brokers_are_fenced_one_by_one() -> None:
+    lab = Beating()
+    lab.create("t", [0, 1, 2])
+    gone = []
+    for _ in range(3):
+        lab.now_ms = 5_000.0
+        lab.beat(2)
+        decision = fence_stale_broker(lab.cluster, lab.sessions, 9_001.0)
+        gone.append(decision.response)
+        lab.do(decision)
+    assert gone == [True, True, False]
+    assert lab.partition("t")["isr"] == [2]
+    fenced = [lab.cluster.state.brokers[broker].fenced for broker in range(3)]
+    assert fenced == [True, True, False]
+    assert lab.beat(0).state is STATES.UNFENCED, "its session is alive again"
+
+
+def test_the_session_of_an_unregistered_or_restarted_broker_is_only_removed() -> None:
+    lab = Beating(2)
+    lab.do(unregister_broker(lab.cluster, 0))
+    lab.sessions.reset_broker(lab.cluster, 0)
+    lab.restart(1)
+    for _ in range(2):
+        decision = fence_stale_broker(lab.cluster, lab.sessions, 9_001.0)
+        assert decision.response
+        assert len(decision.records) == 0
+    assert not fence_stale_broker(lab.cluster, lab.sessions, 9_001.0).response
+
+
+def test_a_heartbeat_reports_a_failed_directory() -> None:
+    lab = Beating(2)
+    lab.restart(0, log_dirs=[directory(0, 0), directory(0, 1)])
+    lab.beat(0)
+    topic = lab.create("t", [0, 1])
+    homes = [directory(0, 1), directory(1)]
+    lab.write(records.PartitionChange(partition_id=0, topic_id=topic, directories=homes))
+    decision = lab.decide(0, offline_log_dirs=[directory(0, 1), directory(9)])
+    assert names(decision) == ["PartitionChange", "BrokerRegistrationChange"]
+    lab.beat(0, offline_log_dirs=[directory(0, 1)])
+    assert lab.partition("t")["leader"] == 1
+    assert lab.cluster.state.brokers[0].log_dirs == (directory(0, 0),)
+    assert names(lab.decide(0, offline_log_dirs=[directory(0, 1)])) == []
+
+
+def test_the_failure_of_the_last_directory_leaves_the_registration() -> None:
+    lab = Beating(2)
+    decision = lab.decide(0, offline_log_dirs=[directory(0)])
+    assert names(decision) == ["BrokerRegistrationChange"]
+    lab.beat(0, offline_log_dirs=[directory(0)])
+    assert lab.cluster.state.brokers[0].log_dirs == (directory(0),)
+    assert lab.sessions.metadata_offset(0) == -1
+
+
+def test_changed_cordoned_directories_are_recorded() -> None:
+    lab = Beating(2)
+    assert names(lab.decide(0, cordoned_log_dirs=[])) == ["BrokerRegistrationChange"]
+    lab.beat(0, cordoned_log_dirs=[])
+    assert not lab.cluster.state.brokers[0].cordoned_log_dirs
+    assert names(lab.decide(0, cordoned_log_dirs=[])) == []
+    lab.beat(0, cordoned_log_dirs=[directory(0)])
+    assert lab.cluster.state.brokers[0].cordoned_log_dirs == (directory(0),)
+    lab.restart(0, incarnation=1)
+    assert lab.cluster.state.brokers[0].cordoned_log_dirs is None, (
+        "the broker has to report them again"
+    )
+
+
+def test_directories_in_heartbeats_are_ignored_below_3_7() -> None:
+    lab = Beating(2, level=29)
+    assert names(lab.decide(0, cordoned_log_dirs=[directory(0)])) == []
+    lab = Beating(2, level=16)
+    assert names(lab.decide(0, offline_log_dirs=[directory(0)])) == []
+
+
+def test_an_unfenced_broker_without_an_offset_delays_shutdowns() -> None:
+    lab = Beating(2)
+    lab.restart(1)
+    lab.beat(1)
+    assert not lab.cluster.state.brokers[1].fenced
+    assert lab.sessions.lowest_active_offset() == -1
+    lab.beat(1, metadata_offset=20)
+    lab.beat(0, metadata_offset=30)
+    assert lab.sessions.lowest_active_offset() == 20

@@ -1,0 +1,177 @@
+"""A listener with a fake raft node, and clients that can send any bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import uvloop
+
+from kraft.network.admission import Standing, standing_of
+from kraft.network.handler import Handler
+from kraft.network.listener import Limits
+from kraft.network.transport import Transport, TransportConfig
+from kraft.protocol.api_versions import NodeFeatures
+from kraft.protocol.describe_quorum import DESCRIBE_QUORUM
+from kraft.protocol.fetch import FETCH
+from kraft.protocol.headers import Api, RequestHeader, read_response_header, request_frame
+from kraft.protocol.raft_rpcs import decode_response, encode_request
+from kraft.protocol.vote import VOTE
+from kraft.raft import rpc as m
+from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
+from tests.unit.raft.nodes import dynamic
+
+LISTENER = "CONTROLLER"
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+VOTE_REQUEST = m.VoteRequest("cluster", 5, ReplicaKey(2), None, 4, 100)
+FETCH_FRAME = request_frame(
+    *(FETCH, 18, 6, "broker"),
+    encode_request(m.FetchRequest("cluster", ReplicaKey(1000), 5, 0, 0), 18),
+)
+CREATE_TOPICS = Api(19, "CreateTopics", 2, 7, 5)
+
+
+@dataclass
+class Client:
+    """A client that can send any bytes."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def vote(self, correlation: int = 1) -> None:
+        body = encode_request(VOTE_REQUEST, 2)
+        await self.send(request_frame(VOTE, 2, correlation, "someone", body))
+
+    async def describe(self) -> None:
+        """Send a DescribeQuorum and return the response."""
+        body = encode_request(m.DescribeQuorumRequest(), 1)
+        await self.send(request_frame(DESCRIBE_QUORUM, 1, 5, "client", body))
+        assert (await self.answer(DESCRIBE_QUORUM, 1))[0] == 5
+
+    async def fetch(self) -> None:
+        """Fetch as a broker does, and return the response."""
+        await self.send(FETCH_FRAME)
+        assert (await self.answer(FETCH, 18))[0] == 6
+
+    async def frame(self) -> bytes:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(size)
+
+    async def answer(self, api: Api = VOTE, version: int = 2) -> tuple[int, m.Response]:
+        frame = await self.frame()
+        correlation, body_at = read_response_header(frame, api, version)
+        return correlation, decode_response(api, version, frame, body_at, LISTENER)
+
+    async def is_closed(self) -> bool:
+        try:
+            return await self.reader.read(1) == b""
+        except ConnectionError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+@dataclass
+class Node:
+    """A listener; its raft node grants every vote, or leaves requests waiting."""
+
+    transport: Transport = field(init=False)
+    #: Whether requests are answered at once.
+    is_quick: bool = True
+    #: Bytes of records in a Fetch response.
+    fetch_size: int = 0
+    received: list[RequestReceived] = field(default_factory=list)
+    abandoned: list[int] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
+    #: Handlers wait for this before they answer.
+    may_echo: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def echo(self, header: RequestHeader, body: bytes | memoryview) -> bytes:
+        await self.may_echo.wait()
+        return bytes(body)[::-1]
+
+    def deliver(self, event: Event) -> None:
+        if isinstance(event, RequestAbandoned):
+            self.abandoned.append(event.reply_to)
+            return
+        assert isinstance(event, RequestReceived)
+        self.received.append(event)
+        if self.is_quick:
+            self.answer(event)
+
+    def answer(self, event: RequestReceived) -> None:
+        response: m.Response = m.VoteResponse(0, 5, is_granted=True)
+        if isinstance(event.request, m.FetchRequest):
+            response = m.FetchResponse(0, 5, 1, records=m.LogSlice(0, 1, 1))
+        elif isinstance(event.request, m.DescribeQuorumRequest):
+            response = m.DescribeQuorumResponse(0, 5, 1)
+        self.transport.send(SendResponse(event.reply_to, response))
+
+    def resolve(self, slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
+        return memoryview(b"\x2a" * self.fetch_size)
+
+    async def client(self) -> Client:
+        at = self.transport.endpoints[0]
+        self.clients.append(Client(*await asyncio.open_connection(at.host, at.port)))
+        return self.clients[-1]
+
+    async def still_serves(self) -> None:
+        client = await self.client()
+        await client.vote(77)
+        assert await client.answer() == (77, m.VoteResponse(0, 5, is_granted=True))
+
+
+RunScenario = Callable[[Node], Awaitable[None]]
+
+
+def standing(request: m.Request) -> tuple[Standing, int]:
+    return standing_of(request, "cluster", dynamic(2, 3))
+
+
+def features() -> NodeFeatures:
+    return NodeFeatures(
+        {"kraft.version": KRaftVersionRange(0, 1), "metadata.version": KRaftVersionRange(7, 29)},
+        {"metadata.version": 29},
+        1234,
+    )
+
+
+@pytest.fixture(params=LOOPS)
+def play(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Run a test with a node of these limits, on asyncio's loop and on uvloop."""
+
+    async def run(scenario: RunScenario, limits: Limits, **options: object) -> None:
+        node = Node(**options)  # type: ignore[arg-type]
+        if node.is_quick:
+            node.may_echo.set()
+        config = TransportConfig(1, (Endpoint(LISTENER, "127.0.0.1", 0),), limits=limits)
+        handlers = {CREATE_TOPICS.key: Handler(CREATE_TOPICS, node.echo)}
+        node.transport = Transport(config, node.deliver, node.resolve, features, handlers, standing)
+        await node.transport.start()
+        try:
+            async with asyncio.timeout(10):
+                await scenario(node)
+        finally:
+            for client in node.clients:
+                await client.close()
+            await node.transport.close()
+
+    def play(scenario: RunScenario, limits: Limits | None = None, **options: object) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(run(scenario, limits or Limits(), **options))
+
+    return play
+
+
+async def settle() -> None:
+    """Let the loop and the peers run until nothing is left to do."""
+    await asyncio.sleep(0.05)

@@ -1,0 +1,202 @@
+"""A client with one given controller finds the leader, or its error says why not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from kraft import errors
+from kraft.errors import UnsupportedVersionError
+from kraft.network.quorum_client import (
+    QuorumClient,
+    QuorumRefusedError,
+    QuorumUnreachableError,
+)
+from kraft.raft import rpc as m
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
+from tests.unit.server.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
+
+VOTER = ReplicaKey(4, DIRECTORIES[4])
+ENDPOINTS = (Endpoint("CONTROLLER", "host", 9093),)
+
+
+def done(request: m.Request) -> m.Response:
+    name = type(request).__name__.replace("Request", "Response")
+    response: m.Response = getattr(m, name)(0)
+    return response
+
+
+def test_a_follower_names_the_leader_which_describes_the_quorum() -> None:
+    with RunningNodes() as nodes, QuorumClient(nodes.addresses(0)) as client:
+        assert client.describe_quorum() == nodes_as_seen(nodes)
+        assert [id for id, _ in nodes.asked] == [0, 1]
+        # The leader is remembered.
+        client.describe_quorum()
+        assert [id for id, _ in nodes.asked] == [0, 1, 1]
+
+
+def nodes_as_seen(nodes: RunningNodes) -> m.DescribeQuorumResponse:
+    described = nodes.description()
+    described.leader_endpoints = nodes.endpoints(nodes.leader_id)
+    return described
+
+
+def test_kafkas_followers_name_the_leader_in_describe_cluster() -> None:
+    with RunningNodes(names_leader=False) as nodes, QuorumClient(nodes.addresses(2)) as client:
+        assert client.describe_quorum() == nodes_as_seen(nodes)
+        assert client.describe_cluster().cluster_id == CLUSTER_ID
+
+
+def test_a_fetch_finds_a_leader_that_is_not_registered() -> None:
+    """Kafka's controllers do not describe kraft's leader."""
+    with (
+        RunningNodes(names_leader=False, unregistered=(1,)) as nodes,
+        QuorumClient(nodes.addresses(2)) as client,
+    ):
+        assert client.describe_quorum() == nodes_as_seen(nodes)
+        assert [id for id, _ in nodes.asked] == [2, 2, 1]
+
+
+def test_another_controller_is_asked_where_one_names_no_leader() -> None:
+    with RunningNodes(leader_id=-1) as blind, RunningNodes() as nodes:
+        servers = [*blind.addresses(0), *nodes.addresses(0)]
+        with QuorumClient(servers) as client:
+            assert client.describe_quorum() == nodes_as_seen(nodes)
+
+
+def test_a_stopped_controller_is_skipped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with RunningNodes() as nodes:
+        servers = [("127.0.0.1", port), *nodes.addresses(1)]
+        with QuorumClient(servers) as client:
+            assert client.describe_quorum().leader_id == 1
+
+
+def test_a_voter_is_added_and_removed_at_the_leader() -> None:
+    with (
+        RunningNodes(answer=done) as nodes,
+        QuorumClient(nodes.addresses(2), timeout_s=10) as client,
+    ):
+        client.add_voter(VOTER, ENDPOINTS)
+        client.remove_voter(VOTER, "the-cluster")
+        client.update_kraft_version(1, validate_only=True)
+        changes = [
+            (id, request)
+            for id, request in nodes.asked
+            if not isinstance(request, m.DescribeQuorumRequest)
+        ]
+        added = m.AddRaftVoterRequest(None, 9000, VOTER, ENDPOINTS)
+        assert changes == [
+            (2, added),
+            (1, added),
+            (1, m.RemoveRaftVoterRequest("the-cluster", VOTER)),
+            (1, m.UpdateKRaftVersionRequest(1, validate_only=True)),
+        ]
+
+
+def test_an_error_has_its_name_and_message() -> None:
+    def refuse(request: m.Request) -> m.Response:
+        return m.AddRaftVoterResponse(errors.DUPLICATE_VOTER, "4 is a voter already")
+
+    with RunningNodes(answer=refuse) as nodes, QuorumClient(nodes.addresses(1)) as client:
+        with pytest.raises(QuorumRefusedError) as refused:
+            client.add_voter(VOTER, ENDPOINTS)
+        assert refused.value.kafka_code == errors.DUPLICATE_VOTER
+        assert "DUPLICATE_VOTER (4 is a voter already)" in str(refused.value)
+
+
+def test_without_a_leader_it_retries_and_then_fails() -> None:
+    with (
+        RunningNodes(leader_id=-1) as nodes,
+        QuorumClient(nodes.addresses(0, 1), timeout_s=0.35) as hasty,
+        QuorumClient(nodes.addresses(0, 1), timeout_s=20) as patient,
+    ):
+        with pytest.raises(QuorumUnreachableError, match="does not lead, and names no leader"):
+            hasty.describe_quorum()
+        assert len(nodes.asked) > 1
+        elected = threading.Timer(0.2, setattr, (nodes, "leader_id", 2))
+        elected.start()
+        assert patient.describe_quorum().leader_id == 2
+        elected.join()
+
+
+def test_without_a_majority_the_error_has_the_number_that_answered() -> None:
+    """The controller that answers names the other voters."""
+    with RunningNodes(leader_id=-1) as nodes:
+        asked = nodes.addresses(0)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            dead = taken.getsockname()[1]
+        nodes.ports[1] = nodes.ports[2] = dead
+        begun = time.monotonic()
+        with (
+            QuorumClient(asked, timeout_s=30, leader_wait_s=0.5) as client,
+            pytest.raises(QuorumUnreachableError) as refused,
+        ):
+            client.describe_quorum()
+        assert time.monotonic() - begun < 5
+        assert "DescribeQuorum: 1 of 2 controllers answered (127.0.0.1:" in str(refused.value)
+        assert "no controller leads: a majority of the voters must run" in str(refused.value)
+        assert f"127.0.0.1:{dead}: " in str(refused.value)
+        assert "refused" in str(refused.value)
+
+
+def test_a_controller_that_never_answers_leaves_time_for_the_others() -> None:
+    with (
+        RunningNodes(leader_id=-1) as nodes,
+        socket.create_server(("127.0.0.1", 0)) as mute,
+    ):
+        begun = time.monotonic()
+        servers = [mute.getsockname()[:2], *nodes.addresses(0)]
+        with (
+            QuorumClient(servers, timeout_s=30, leader_wait_s=0.5) as client,
+            pytest.raises(QuorumUnreachableError, match="3 of 4 controllers answered"),
+        ):
+            client.describe_quorum()
+        assert time.monotonic() - begun < 5
+
+
+def test_an_unreachable_address_fails_at_once_and_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with (
+        QuorumClient([("127.0.0.1", port)], timeout_s=300) as client,
+        pytest.raises(QuorumUnreachableError, match=f"127.0.0.1:{port}: .*refused"),
+    ):
+        client.describe_quorum()
+
+
+def test_a_server_that_never_answers_times_out() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        QuorumClient([mute.getsockname()[:2]], timeout_s=0.2) as client,
+        pytest.raises(QuorumUnreachableError, match="no controller answers"),
+    ):
+        client.describe_quorum()
+
+
+def test_a_leader_that_hangs_leaves_time_to_find_the_next() -> None:
+    """Its port still accepts connections, and a follower still names it."""
+    with RunningNodes() as nodes, socket.create_server(("127.0.0.1", 0)) as stopped:
+        port = nodes.ports[1]
+        nodes.ports[1] = stopped.getsockname()[1]
+        elected = threading.Timer(0.3, nodes.ports.update, ({1: port},))
+        elected.start()
+        with QuorumClient(nodes.addresses(0), timeout_s=4) as client:
+            assert client.describe_quorum().leader_id == 1
+        elected.join()
+
+
+def test_an_unsupported_request_is_an_error() -> None:
+    with (
+        RunningNodes(serves_describe_cluster=False) as nodes,
+        QuorumClient(nodes.addresses(0)) as client,
+    ):
+        versions = client.api_versions()
+        assert versions.ranges[52] == (0, 2)
+        assert versions.supported == {"kraft.version": KRaftVersionRange(0, 1)}
+        with pytest.raises(UnsupportedVersionError, match="does not serve DescribeCluster"):
+            client.describe_cluster()

@@ -1,0 +1,54 @@
+"""Warnings that peers cause: one line a second of each kind, and a count."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import pytest
+
+from kraft.network.throttled_log import ThrottledLog
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_first_is_logged_at_once_and_the_others_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    throttled = ThrottledLog(logging.getLogger("kraft.test"), clock)
+
+    def logged() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return lines
+
+    throttled.warn("frames", "a sent 1")
+    throttled.warn("answers", "b answered")
+    assert logged() == ["a sent 1", "b answered"]
+    for number in range(2, 1002):
+        throttled.warn("frames", f"a sent {number}")
+    throttled.flush()
+    assert logged() == []
+    clock.now += 1
+    throttled.flush()
+    assert logged() == ["frames: 1000 more, the last: a sent 1001"]
+    # Within the next second it is counted again; after a quiet second logged at once.
+    throttled.warn("frames", "c sent 1")
+    assert logged() == []
+    clock.now += 1
+    throttled.warn("frames", "c sent 2")
+    assert logged() == ["frames: 2 more, the last: c sent 2"]
+    throttled.flush()
+    clock.now += 1
+    throttled.warn("frames", "c sent 3")
+    assert logged() == ["c sent 3"]
+    throttled.warn("frames", "c sent 4")
+    throttled.flush(is_over=True)
+    assert logged() == ["frames: 1 more, the last: c sent 4"]
