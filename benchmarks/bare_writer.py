@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
+
+from tests.harness.line_process import LineProcess
 
 
 def write_blocks(path: str, size: int, seconds: float) -> tuple[int, float]:
@@ -31,21 +33,15 @@ def write_together(directory: Path, writers: int, size: int, seconds: float) -> 
     """Return the total bytes per second of several such processes, each with its own file."""
     paths = [directory / f"bare-{number}" for number in range(writers)]
     command = [sys.executable, "-m", "benchmarks.bare_writer"]
-    processes = [
-        subprocess.Popen(
-            [*command, str(path), str(size), str(seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for path in paths
-    ]
-    time.sleep(0.2)
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    results = [json.loads(process.communicate()[0]) for process in processes]
+    with ExitStack() as running:
+        processes = [
+            running.enter_context(LineProcess([*command, str(path), str(size), str(seconds)]))
+            for path in paths
+        ]
+        time.sleep(0.2)
+        for process in processes:
+            process.send("")
+        results = [json.loads(process.read_line()) for process in processes]
     for path in paths:
         path.unlink()
     return sum(float(each["count"] * size / each["seconds"]) for each in results)

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import generate, generate_changes
 from benchmarks.conftest import Sizes
 from benchmarks.java_peers import Line, Peers
-from tests.interop.kafka_jars import MissingToolError
+from tests.harness.kafka_jars import MissingToolError
 
 pytestmark = pytest.mark.peer
 

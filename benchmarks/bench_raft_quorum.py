@@ -50,7 +50,7 @@ from benchmarks.java_peers import Line, Peers
 from benchmarks.quorum_processes import Quorum, kafka_quorum, kraft_quorum
 from benchmarks.timings import summary
 from kraft.server.local_quorum import LOOPBACK
-from tests.interop.kafka_jars import MissingToolError
+from tests.harness.kafka_jars import MissingToolError
 
 MIB = 1 << 20
 RECORD = 200

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.interop.kafka_jars import MissingToolError, java, javac
+from tests.harness.kafka_jars import compile_all, fetch, java, javac
 
 MODULE = Path(__file__).resolve().parent / "peers"
 LIBRARIES = MODULE / "target" / "lib"
@@ -27,42 +26,18 @@ Line = dict[str, Any]
 
 def build() -> None:
     """Fetch jars and compile classes if needed; `MissingToolError` names the missing tool."""
-    compiler = javac()
-    if not LIBRARIES.is_dir() or LIBRARIES.stat().st_mtime < (MODULE / "pom.xml").stat().st_mtime:
-        _fetch_jars()
+    javac()
+    pom = MODULE / "pom.xml"
+    if not LIBRARIES.is_dir() or LIBRARIES.stat().st_mtime < pom.stat().st_mtime:
+        fetch(pom, LIBRARIES)
     sources = sorted((MODULE / "src" / "main" / "java").rglob("*.java"))
-    newest = max(source.stat().st_mtime for source in sources)
-    stamp = CLASSES / "kraft" / "peers" / "Peers.class"
-    if stamp.exists() and stamp.stat().st_mtime >= newest:
-        return
-    shutil.rmtree(CLASSES, ignore_errors=True)
-    CLASSES.mkdir(parents=True)
-    options = ("-nowarn", "-Xlint:none", "-cp", f"{LIBRARIES}/*", "-d", str(CLASSES))
-    subprocess.run([str(compiler), *options, *map(str, sources)], check=True)
+    compile_all(sources, f"{LIBRARIES}/*", CLASSES)
 
 
-def _fetch_jars() -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise MissingToolError(
-            "Kafka's jars are not all in benchmarks/peers/target/lib yet, and fetching them needs "
-            "Maven: no `mvn` on PATH (Debian: apt-get install maven)."
-        )
-    partial = LIBRARIES.with_name("lib.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    command = [
-        *(maven, "-q", "-B", "-f", str(MODULE / "pom.xml"), "dependency:copy-dependencies"),
-        *("-DincludeScope=runtime", f"-DoutputDirectory={partial}"),
-    ]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise MissingToolError(
-            "Maven could not fetch Kafka's jars (is Maven Central, or a mirror of it, "
-            f"reachable?):\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
-        )
-    shutil.rmtree(LIBRARIES, ignore_errors=True)
-    partial.rename(LIBRARIES)
-    LIBRARIES.touch()
+def command(*arguments: str, jvm: tuple[str, ...]) -> list[str]:
+    """Return the argument vector that runs a program of `Peers.java`."""
+    path = f"{CLASSES}{os.pathsep}{LIBRARIES}/*"
+    return [str(java()), *jvm, "-cp", path, "kraft.peers.Peers", *arguments]
 
 
 def heap_gib() -> int:
@@ -89,18 +64,13 @@ class Peers:
 
     def _launch(self, given: tuple[str, ...]) -> dict[str, Line]:
         heap = f"{heap_gib()}g"
-        command = [
-            *(
-                str(java()),
-                f"-Xms{heap}",
-                f"-Xmx{heap}",
-                "-XX:+AlwaysPreTouch",
-                "-XX:+UseParallelGC",
-            ),
-            *("-cp", f"{CLASSES}{os.pathsep}{LIBRARIES}/*", "kraft.peers.Peers", *given),
-        ]
+        jvm = (f"-Xms{heap}", f"-Xmx{heap}", "-XX:+AlwaysPreTouch", "-XX:+UseParallelGC")
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command(*given, jvm=jvm),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         if result.returncode != 0:
             raise RuntimeError(f"{' '.join(given)}:\n{result.stdout}\n{result.stderr}")

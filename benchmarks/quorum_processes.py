@@ -10,9 +10,7 @@ append's call to the notice of its commit, without a client's connection.
 from __future__ import annotations
 
 import json
-import os
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -22,13 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.java_peers import CLASSES, LIBRARIES, Line, build
+from benchmarks.java_peers import Line, build, command
 from benchmarks.machine import cpu_seconds_of
 from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, LocalQuorum, free_ports
 from kraft.server.storage.format import FormatRequest, format_storage
 from kraft.server.storage.meta_properties import load_identity
-from tests.interop.kafka_jars import java
+from tests.harness.line_process import LineProcess
 
 #: Options of Kafka's own start script for a controller; all pages of the heap touched beforehand.
 JVM = (
@@ -44,26 +42,14 @@ class Node:
     def __init__(self, command: list[str], directory: Path, lines: queue.Queue[Line]) -> None:
         self.log = directory / "stderr"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            self.process = LineProcess(command, errors=log)
         self._lines = lines
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self.process.lines():
             if line.startswith("{"):
                 self._lines.put(json.loads(line) | {"node": self})
-
-    def tell(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 class Quorum:
@@ -85,7 +71,7 @@ class Quorum:
                 line = self._lines.get(timeout=0.2)
             except queue.Empty:
                 for node in self._nodes:
-                    if node.process.poll() is not None:
+                    if not node.process.is_running:
                         said = node.log.read_text(errors="replace")[-3000:]
                         raise RuntimeError(f"a node ended:\n{said}") from None
                 continue
@@ -142,12 +128,12 @@ class Quorum:
             line = self._next("work")
         finally:
             self._nodes.remove(newcomer)
-            newcomer.stop()
+            newcomer.process.kill()
         line.pop("node")
         return line
 
     def _ask(self, command: str) -> Line:
-        self._leader.tell(command)
+        self._leader.process.send(command)
         line = self._next("work")
         line.pop("node")
         if "heap" in line:
@@ -167,7 +153,7 @@ def _quorum(
         yield Quorum(lines, nodes, laid_out)
     finally:
         for node in nodes:
-            node.stop()
+            node.process.kill()
 
 
 def settings(id: int, ports: list[int], directory: Path, more: dict[str, object]) -> Path:
@@ -198,10 +184,9 @@ def kafka_quorum(size: int, directory: Path) -> Iterator[Quorum]:
         home = directory / f"kafka-{id}"
         home.mkdir(parents=True)
         id_of_directory = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        program = ("kraft.peers.Peers", "quorum", f"config={settings(id, ports, home, {})}")
-        path = f"{CLASSES}{os.pathsep}{LIBRARIES}/*"
-        command = [str(java()), *JVM, "-cp", path, *program, f"directory={id_of_directory}"]
-        commands.append((command, home))
+        program = ("quorum", f"config={settings(id, ports, home, {})}")
+        peer = command(*program, f"directory={id_of_directory}", jvm=JVM)
+        commands.append((peer, home))
     with _quorum(commands) as quorum:
         yield quorum
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.kafka_jars import Jars, MissingToolError, kafka
+
 #: Folders whose tests share one Spark session.
 SPARK = "tests/unit/spark/"
 #: Begin with these, in this order.
@@ -45,3 +47,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     # Else xdist begins with the files of most tests, which are not the slow ones.
     config.option.loadscopereorder = False
     return FileScheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def jars() -> Jars:
+    """Return Kafka's jars; skip the test if they are not here and cannot be fetched."""
+    try:
+        return kafka()
+    except MissingToolError as missing:
+        pytest.skip(str(missing))

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.differential import broker_states
 from tests.differential.kafka import PACKAGE, Kafka, compiled
-from tests.interop.kafka_jars import kafka
+from tests.harness.kafka_jars import kafka
 from tests.reference import election_cases, placement_cases
 from tests.unit._core.decide.test_placement import answer_of_kernel as placed_here
 
@@ -116,5 +116,4 @@ def _answered(
 
 
 def _paired(chunk: list[Any], asked: Future[list[str]]) -> Iterator[tuple[Any, str]]:
-    answers = (answer.rstrip("\n") for answer in asked.result())
-    yield from zip(chunk, answers, strict=True)
+    yield from zip(chunk, asked.result(), strict=True)

@@ -16,7 +16,7 @@ from tests.differential.kafka import PACKAGE, Kafka
 from tests.differential.pure import FUNCTIONS, run_function
 from tests.differential.registry import OPERATIONS
 from tests.differential.sequences import LENGTH, Report, run_sequences
-from tests.interop.kafka_jars import MissingToolError, javac, kafka
+from tests.harness.kafka_jars import MissingToolError, javac, kafka
 
 _SHOWN_CASES = 3
 

@@ -13,7 +13,7 @@ from tests.differential.pure import FUNCTIONS, PureFunction, run_function
 from tests.differential.quorum_forgetting import FORGOTTEN
 from tests.differential.quorum_sequences import run_case, run_quorums
 from tests.differential.sequences import run_sequences
-from tests.interop.kafka_jars import MissingToolError
+from tests.harness.kafka_jars import Jars
 
 pytestmark = pytest.mark.interop
 
@@ -21,12 +21,8 @@ _CASES = Path(__file__).parent / "cases"
 
 
 @pytest.fixture(scope="module")
-def managers() -> Iterator[Kafka]:
-    try:
-        kafka = Kafka()
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
-    with kafka:
+def managers(jars: Jars) -> Iterator[Kafka]:
+    with Kafka() as kafka:
         yield kafka
 
 
@@ -45,12 +41,8 @@ def test_sequences_of_operations_write_what_kafkas_managers_write(managers: Kafk
 
 
 @pytest.fixture(scope="module")
-def controllers() -> Iterator[Kafka]:
-    try:
-        kafka = Kafka(PACKAGE + "Quorum")
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
-    with kafka:
+def controllers(jars: Jars) -> Iterator[Kafka]:
+    with Kafka(PACKAGE + "Quorum") as kafka:
         yield kafka
 
 

@@ -13,8 +13,6 @@ listener is on 127.0.0.1, on a port that was free a moment before.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
 import socket
 import subprocess
@@ -24,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tests.interop.kafka_jars import KAFKA_3, Jars, kafka
+from tests.harness.kafka_jars import KAFKA_3, Jars, kafka
+from tests.harness.line_process import EndedError, JsonRequests, LineProcess, RejectedError
 
 HOST = "127.0.0.1"
 T = TypeVar("T")
@@ -156,10 +155,9 @@ class Driver:
 
     def __init__(self, jars: Jars, bootstrap: dict[str, str], log: Path) -> None:
         command = jars.command("Drive", classes=jars.compiled("Drive"))
-        self._log = log.open("ab")
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
-        )
+        with log.open("ab") as errors:
+            self._process = LineProcess(command, errors=errors)
+        self._requests = JsonRequests(self._process)
         self.connect("plain", bootstrap)
 
     def connect(self, name: str, config: dict[str, str]) -> None:
@@ -169,28 +167,13 @@ class Driver:
 
     def __call__(self, verb: str, **fields: Any) -> Any:
         """Send a request; return its result, or raise ClusterError with Kafka's message."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": verb, **fields}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise ClusterError(f"the Admin client's process ended at {verb}; see {self._log.name}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ClusterError(f"{verb} {fields}: {answer['error']}")
-        return answer["ok"]
+        try:
+            return self._requests(verb, **fields)
+        except (RejectedError, EndedError) as error:
+            raise ClusterError(f"{verb} {fields}: {error}") from error
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
+        self._process.close(timeout_s=10)
 
 
 @dataclass

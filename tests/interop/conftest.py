@@ -7,10 +7,13 @@ that no test passes there by being skipped.
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 
 import pytest
 
-from tests.interop import kafka_jars
+from tests.harness import kafka_jars
+from tests.harness.line_process import JsonRequests, LineProcess
 
 # Show differences between the package and Kafka's tools in full.
 pytest.register_assert_rewrite("tests.interop.agreement", "tests.interop.end_agreement")
@@ -30,3 +33,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             pytest.exit(f"the tests against Apache Kafka cannot run: {missing}", returncode=1)
         for item in needing:
             item.add_marker(pytest.mark.skip(reason=str(missing)))
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[JsonRequests]:
+    """Ask Kafka's configuration classes and storage tool, in one JVM (`java/ConfigOracle.java`)."""
+    command = kafka_jars.kafka().oracle("ConfigOracle")
+    with LineProcess(command, errors=subprocess.DEVNULL) as process:
+        yield JsonRequests(process)

@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.interop import kafka_jars, keep, scenario, tools
+from tests.harness import kafka_jars
+from tests.interop import keep, scenario, tools
 from tests.interop.cluster import (
     ADMIN_PASSWORD,
     ADMIN_USER,

@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.interop import kafka_jars
-from tests.interop.kafka_jars import Jars
+from tests.harness import kafka_jars
+from tests.harness.kafka_jars import Jars
 
 DATA = kafka_jars.PROJECT / "tests" / "data"
 RELEASES = (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, kafka_jars.SCHEMAS_ONLY)

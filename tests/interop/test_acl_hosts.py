@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
 
 import pytest
 
 from kraft.controller.security.acl_hosts import is_cidr
-from tests.interop.kafka_jars import schemas
+from tests.harness.kafka_jars import schemas
+from tests.harness.line_process import answers
 from tests.unit.controller.security.test_acl_hosts import INVALID, VALID
 
 pytestmark = pytest.mark.interop
@@ -38,13 +38,7 @@ def drawn(dice: random.Random) -> str:
 def test_the_same_patterns_are_accepted() -> None:
     dice = random.Random(44)
     hosts = [*VALID, *INVALID, *(drawn(dice) for _ in range(GENERATED))]
-    jars = schemas()
-    command = jars.command("CidrOracle", classes=jars.compiled("CidrOracle"))
-    said = subprocess.run(
-        command, input="".join(f"{host}\n" for host in hosts), capture_output=True, check=True,
-        encoding="utf-8", timeout=60,
-    ).stdout.split()  # fmt: skip
-    assert len(said) == len(hosts)
+    said = answers(schemas().oracle("CidrOracle"), hosts)
     assert 100 < said.count("true") < len(hosts) - 100
     differing = [
         host for host, one in zip(hosts, said, strict=True) if is_cidr(host) != (one == "true")

@@ -20,7 +20,7 @@ from kraft.errors import KraftError
 from kraft.image import ClusterState
 from kraft.records import Record
 from kraft.records.values import decode_value, encode_value
-from tests.interop.kafka_jars import MissingToolError, kafka
+from tests.harness.kafka_jars import Jars
 from tests.property.test_cluster_state import RECORDS
 from tests.unit.image.test_real_logs import canonical, kinds
 
@@ -88,11 +88,7 @@ def comparable(record: Record) -> tuple[int, str]:
     return canonical(record)
 
 
-def test_random_logs_give_the_same_snapshots_as_kafkas_image(tmp_path: Path) -> None:
-    try:
-        jars = kafka()
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
+def test_random_logs_give_the_same_snapshots_as_kafkas_image(tmp_path: Path, jars: Jars) -> None:
     logs = random_logs(600)
     question, answer = tmp_path / "logs", tmp_path / "snapshots"
     question.write_bytes(b"".join(encoded(logs)))

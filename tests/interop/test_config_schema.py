@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,24 +21,17 @@ from kraft.controller.configs.config_validation import check_configs
 from kraft.controller.configs.java_pattern import is_java_pattern
 from kraft.errors import KraftError
 from kraft.image.configs import BROKER, CLIENT_METRICS, GROUP, RESOURCE_TYPES, TOPIC
-from tests.interop.config_oracle import ConfigOracle, RefusedByKafkaError
-from tests.interop.kafka_jars import kafka
+from tests.harness.line_process import JsonRequests, RejectedError
 from tests.unit.server.configurations import CONTROLLER
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[ConfigOracle]:
-    with ConfigOracle(kafka()) as asked:
-        yield asked
 
 
 def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def test_names_kinds_defaults_and_synonyms_are_kafkas(oracle: ConfigOracle) -> None:
+def test_names_kinds_defaults_and_synonyms_are_kafkas(oracle: JsonRequests) -> None:
     defined = oracle("schema")
     for type, definitions in DEFINITIONS.items():
         theirs = defined[RESOURCE_TYPES[type].upper()]
@@ -70,7 +63,7 @@ VALUES = (
 )
 
 
-def test_values_are_parsed_as_in_kafka(oracle: ConfigOracle) -> None:
+def test_values_are_parsed_as_in_kafka(oracle: JsonRequests) -> None:
     taken = 0
     for type, definitions in DEFINITIONS.items():
         for name, definition in definitions.items():
@@ -78,13 +71,13 @@ def test_values_are_parsed_as_in_kafka(oracle: ConfigOracle) -> None:
                 asked = {"type": RESOURCE_TYPES[type].upper(), "name": name, "value": text}
                 try:
                     theirs = oracle("schemaValue", **asked)
-                except RefusedByKafkaError:
-                    theirs = RefusedByKafkaError
+                except RejectedError:
+                    theirs = RejectedError
                 try:
                     mine = plain(definition.read(text))
                     taken += 1
                 except ConfigValueError:
-                    mine = RefusedByKafkaError
+                    mine = RejectedError
                 # JSON has no NaN.
                 assert ("NaN" if mine != mine else mine) == theirs, (name, text)
     assert taken > 500
@@ -127,13 +120,13 @@ def static(dice: random.Random) -> dict[str, str]:
     return {name: dice.choice(STATIC[name]) for name in names}
 
 
-def test_defaults_are_kafkas_for_the_same_properties(oracle: ConfigOracle) -> None:
+def test_defaults_are_kafkas_for_the_same_properties(oracle: JsonRequests) -> None:
     dice = random.Random(30)
     for _ in range(100):
         properties = static(dice)
         try:
             theirs = oracle("defaults", settings=CONTROLLER | properties)
-        except RefusedByKafkaError:
+        except RejectedError:
             continue
         rules = ConfigRules(properties)
         for mine, kafkas in (
@@ -146,7 +139,7 @@ def test_defaults_are_kafkas_for_the_same_properties(oracle: ConfigOracle) -> No
         assert set(theirs["GROUP"]) == {name for name, one in GROUP_CONFIGS.items() if one.synonyms}
 
 
-def test_limits_of_groups_are_settings_of_brokers_with_these_defaults(oracle: ConfigOracle) -> None:
+def test_limits_of_groups_are_settings_of_brokers_with_these_defaults(oracle: JsonRequests) -> None:
     defined = oracle("definitions")
     for lowest, highest in GROUP_LIMITS.values():
         for limit in filter(None, (lowest, highest)):
@@ -219,7 +212,7 @@ def refused(
     return 0
 
 
-def test_resources_accept_the_same_configurations_as_in_kafka(oracle: ConfigOracle) -> None:
+def test_resources_accept_the_same_configurations_as_in_kafka(oracle: JsonRequests) -> None:
     dice = random.Random(31)
     held = 0
     for _ in range(6000):
@@ -238,7 +231,7 @@ def test_resources_accept_the_same_configurations_as_in_kafka(oracle: ConfigOrac
                 existing=existing,
                 settings=CONTROLLER | properties,
             )
-        except RefusedByKafkaError:
+        except RejectedError:
             continue  # The properties contradict each other.
         case = (properties, name, configs, existing)
         assert refused(ConfigRules(properties), (type, name), configs, existing) == code, case
@@ -266,13 +259,13 @@ PIECES = (
 )
 
 
-def test_patterns_are_javas(oracle: ConfigOracle) -> None:
+def test_patterns_are_javas(oracle: JsonRequests) -> None:
     dice = random.Random(32)
     for _ in range(10_000):
         text = "".join(dice.choices(PIECES, k=dice.randrange(8)))
         try:
             oracle("pattern", text=text)
-        except RefusedByKafkaError:
+        except RejectedError:
             assert not is_java_pattern(text), text
         else:
             assert is_java_pattern(text), text

@@ -18,8 +18,7 @@ from kraft.server.config.listeners import ListenerConfig, read_address, read_vot
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.names import KAFKA_NAMES
 from kraft.server.config.settings import SETTINGS
-from tests.interop.config_oracle import ConfigOracle, RefusedByKafkaError
-from tests.interop.kafka_jars import kafka
+from tests.harness.line_process import JsonRequests, RejectedError
 from tests.unit.server.config.test_loading import REFUSALS
 from tests.unit.server.configurations import (
     BROKER,
@@ -32,17 +31,11 @@ from tests.unit.server.configurations import (
 pytestmark = pytest.mark.interop
 
 
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[ConfigOracle]:
-    with ConfigOracle(kafka()) as asked:
-        yield asked
-
-
 def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def test_names_kinds_and_defaults_are_kafkas(oracle: ConfigOracle) -> None:
+def test_names_kinds_and_defaults_are_kafkas(oracle: JsonRequests) -> None:
     defined = oracle("definitions")
     assert set(defined) == KAFKA_NAMES
     for name, rule in SETTINGS.items():
@@ -68,13 +61,13 @@ VALUES = [
 ]
 
 
-def test_values_are_parsed_as_in_kafka(oracle: ConfigOracle) -> None:
+def test_values_are_parsed_as_in_kafka(oracle: JsonRequests) -> None:
     for name, rule in SETTINGS.items():
         for text in VALUES:
             try:
                 theirs = oracle("value", name=name, value=text)
-            except RefusedByKafkaError:
-                theirs = RefusedByKafkaError
+            except RejectedError:
+                theirs = RejectedError
             try:
                 mine = rule.read(text)
                 # Kafka validates the entries of these two separately; here the parser does.
@@ -84,7 +77,7 @@ def test_values_are_parsed_as_in_kafka(oracle: ConfigOracle) -> None:
                     list(map(read_address, mine))
                 mine = plain(mine)
             except ConfigValueError:
-                mine = RefusedByKafkaError
+                mine = RejectedError
             assert mine == theirs, (name, text)
 
 
@@ -155,7 +148,7 @@ def generated(count: int, seed: int) -> Iterator[dict[str, str]]:
 
 
 def test_configurations_are_valid_where_they_are_in_kafka(
-    oracle: ConfigOracle, tmp_path: Path
+    oracle: JsonRequests, tmp_path: Path
 ) -> None:
     given = [changed(base, changes) for base, changes, _ in REFUSALS]
     held = refused = 0
@@ -163,7 +156,7 @@ def test_configurations_are_valid_where_they_are_in_kafka(
         mine = kraft_reads(write_configuration(tmp_path, settings))
         try:
             theirs = oracle("config", settings=settings)
-        except RefusedByKafkaError as why:
+        except RejectedError as why:
             if not isinstance(mine, str):
                 raise AssertionError(f"only Kafka refuses {settings}") from why
             refused += 1
@@ -176,7 +169,7 @@ def test_configurations_are_valid_where_they_are_in_kafka(
     assert refused > 200
 
 
-def test_properties_are_javas(oracle: ConfigOracle) -> None:
+def test_properties_are_javas(oracle: JsonRequests) -> None:
     chance = random.Random(21)
     pieces = [
         *"ab=:#! \t\f\\\n\r0",
@@ -194,7 +187,7 @@ def test_properties_are_javas(oracle: ConfigOracle) -> None:
         content = base64.b64encode(text.encode("latin-1")).decode()
         try:
             theirs = oracle("properties", content=content)
-        except RefusedByKafkaError:
+        except RejectedError:
             with pytest.raises(CorruptRecordError):
                 parse_properties(text)
             continue

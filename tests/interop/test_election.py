@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
 
 import pytest
 
-from tests.interop.kafka_jars import KAFKA_4, Jars, MissingToolError, kafka
+from tests.harness.kafka_jars import KAFKA_4, Jars, kafka
+from tests.harness.line_process import answers
 from tests.reference.election_cases import (
     Case,
     answer_of_kernel,
@@ -30,24 +30,8 @@ CORPUS_COUNT = 1_000
 
 def ask(jars: Jars, cases: list[Case]) -> list[str]:
     # In Kafka's package, as the classes of reassignments are not public.
-    command = jars.command(
-        "org.apache.kafka.controller.ElectionOracle", classes=jars.compiled("ElectionOracle")
-    )
-    text = "".join(question(case) + "\n" for case in cases)
-    result = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=120, check=True
-    )
-    answers = result.stdout.splitlines()
-    assert len(answers) == len(cases)
-    return answers
-
-
-@pytest.fixture(scope="module")
-def jars() -> Jars:
-    try:
-        return kafka()
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
+    command = jars.oracle("ElectionOracle", "org.apache.kafka.controller.")
+    return answers(command, [question(case) for case in cases])
 
 
 def test_new_events_have_kafkas_results(jars: Jars) -> None:

@@ -12,8 +12,8 @@ from kraft._core.log.log import Log
 from kraft.controller.brokers.broker_lifecycle import fence_broker
 from kraft.metadata.log_records import read_records
 from kraft.records import Config, FeatureLevel, NoOp, ProducerIds
+from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, Jars, kafka
 from tests.interop import agreement, keep, tools
-from tests.interop.kafka_jars import KAFKA_3, KAFKA_4, Jars, kafka
 from tests.interop.tool_text import dumped_batches, read_text, tree
 
 pytestmark = pytest.mark.interop

@@ -18,7 +18,7 @@ from kraft.lab.million import run
 from kraft.lab.scenario import ScenarioSettings
 from kraft.metadata.directory import METADATA_LOG
 from kraft.metadata.facade import Metadata
-from tests.interop.kafka_jars import KAFKA_4, kafka
+from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.plain_partitions import PlainPartition, PlainPartitions, from_dump
 from tests.interop.tools import LARGE_JVM, MetadataShell, dump_lines
 

@@ -11,9 +11,9 @@ import kraft
 from kraft._core.log.log import Log
 from kraft.metadata.log_records import read_records
 from kraft.records import Config
+from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop import agreement, keep, scenario
 from tests.interop.cluster import Cluster, wait_for
-from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.record import FILTERS, SCRAM, Recording, play, start
 from tests.interop.tool_text import described, read_text
 

@@ -18,8 +18,8 @@ from kraft.raft import rpc as m
 from kraft.raft.interface import Event, RequestFailed, ResponseReceived, SendRequest
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
+from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import HOST, Cluster, Node, wait_for
-from tests.interop.kafka_jars import KAFKA_4, kafka
 
 pytestmark = pytest.mark.interop
 

@@ -7,7 +7,6 @@ those that Kafka's raft layer builds.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -43,7 +42,8 @@ from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
 from kraft.server.cluster_description import describe_cluster_handler
-from tests.interop.kafka_jars import MissingToolError, kafka
+from tests.harness.kafka_jars import Jars
+from tests.harness.line_process import LineProcess
 from tests.interop.raft_json import request_of, response_of
 from tests.reference.raft_messages import (
     LISTENER,
@@ -71,17 +71,11 @@ SOME = settings(
 class Oracle:
     """Kafka's classes in one process; one line for a request, one for its response."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: LineProcess) -> None:
         self._process = process
 
     def ask(self, *words: object) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(" ".join(map(str, words)) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().rstrip("\n")
-        assert answer, "Kafka's process has ended"
-        return answer
+        return self._process.ask(" ".join(map(str, words)))
 
     def understood(self, kind: str, api: Api, version: int, frame: bytes) -> dict[str, Any]:
         """Return Kafka's decoding of the frame, which it must encode to the same bytes."""
@@ -93,18 +87,9 @@ class Oracle:
 
 
 @pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    try:
-        jars = kafka()
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
-    command = jars.command("MessageOracle", classes=jars.compiled("MessageOracle"))
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-    ) as process:
+def oracle(jars: Jars) -> Iterator[Oracle]:
+    with LineProcess(jars.oracle("MessageOracle")) as process:
         yield Oracle(process)
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 @pytest.mark.parametrize(("made", "api", "version"), CASES)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 
 import pytest
 
@@ -15,7 +14,8 @@ from kraft._core.decide.placement import (
     UNASSIGNED_DIRECTORY,
     JavaRandom,
 )
-from tests.interop.kafka_jars import KAFKA_4, Jars, MissingToolError, kafka
+from tests.harness.kafka_jars import KAFKA_4, Jars, kafka
+from tests.harness.line_process import answers
 from tests.reference.placement_cases import (
     Answer,
     Case,
@@ -33,27 +33,12 @@ CORPUS_SEED = 20
 
 
 def ask(jars: Jars, questions: list[str]) -> list[str]:
-    command = jars.command("PlacementOracle", classes=jars.compiled("PlacementOracle"))
-    text = "".join(line + "\n" for line in questions)
-    result = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=120, check=True
-    )
-    answers = result.stdout.splitlines()
-    assert len(answers) == len(questions)
-    return answers
+    return answers(jars.oracle("PlacementOracle"), questions)
 
 
 def ask_places(jars: Jars, cases: list[Case]) -> list[Answer]:
     lines = ask(jars, [question(case) for case in cases])
     return [understand(case, line) for case, line in zip(cases, lines, strict=True)]
-
-
-@pytest.fixture(scope="module")
-def jars() -> Jars:
-    try:
-        return kafka()
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
 
 
 def test_new_clusters_are_placed_as_in_kafka(jars: Jars) -> None:

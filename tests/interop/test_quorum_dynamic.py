@@ -11,8 +11,8 @@ import pytest
 
 from kraft.metadata.identifiers import random_uuid
 from kraft.records import Uuid
+from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import HOST, Cluster
-from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import (
     LEADING,

@@ -17,8 +17,8 @@ import pytest
 
 import kraft
 from kraft.network.quorum_client import QuorumClient, QuorumRefusedError
+from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import HOST, Cluster, Node, wait_for
-from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import LEADING, VOTING, MixedQuorum, status_of
 from tests.interop.quota_writer import QUOTA

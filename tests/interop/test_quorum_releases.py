@@ -17,8 +17,8 @@ import pytest
 import kraft
 from kraft.metadata.identifiers import random_uuid
 from kraft.records import MetadataVersion
+from tests.harness.kafka_jars import kafka, mixed_releases
 from tests.interop.cluster import HOST, Cluster, wait_for
-from tests.interop.kafka_jars import kafka, mixed_releases
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import (
     ELECTION_TIMEOUT,

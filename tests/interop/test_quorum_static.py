@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import Cluster, Node
-from tests.interop.kafka_jars import KAFKA_4, kafka
 from tests.interop.kraft_node import KraftNode, add_kraft_controller
 from tests.interop.mixed_quorum import VOTING, MixedQuorum, replication_of, status_of
 

@@ -11,20 +11,12 @@ from typer.testing import CliRunner
 from kraft.cli import app
 from kraft.raft import rpc as m
 from kraft.raft.voters import ReplicaKey
-from tests.interop.kafka_jars import Jars, MissingToolError, kafka
+from tests.harness.kafka_jars import Jars
 from tests.unit.server.running_nodes import DIRECTORIES, RunningNodes
 
 pytestmark = pytest.mark.interop
 
 TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
-
-
-@pytest.fixture(scope="module")
-def jars() -> Jars:
-    try:
-        return kafka()
-    except MissingToolError as missing:
-        pytest.skip(str(missing))
 
 
 def kafka_says(jars: Jars, nodes: RunningNodes, *words: str) -> str:

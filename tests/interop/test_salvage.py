@@ -11,9 +11,9 @@ import kraft
 from kraft._core.bytes.batch import scan
 from kraft.metadata.log_records import read_records
 from kraft.metadata.salvage import salvage
+from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
 from tests.interop import agreement, keep, tools
 from tests.interop.cluster import Cluster, wait_for
-from tests.interop.kafka_jars import KAFKA_3, KAFKA_4, kafka
 from tests.interop.test_kafka_reads import check_indexes
 from tests.interop.tool_text import dumped_batches
 

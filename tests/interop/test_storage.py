@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,9 @@ from kraft.metadata.properties import parse_properties
 from kraft.records import LATEST_PRODUCTION, SUPPORTED_FEATURES, MetadataVersion
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.meta_properties import load_identity
+from tests.harness.kafka_jars import kafka
+from tests.harness.line_process import JsonRequests, RejectedError
 from tests.interop.cluster import Cluster, Node, wait_for
-from tests.interop.config_oracle import ConfigOracle, RefusedByKafkaError
-from tests.interop.kafka_jars import kafka
 from tests.unit.server.configurations import BROKER, COMBINED, CONTROLLER, changed
 
 pytestmark = pytest.mark.interop
@@ -103,12 +102,6 @@ REFUSED: dict[str, Case] = {
 }
 
 
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[ConfigOracle]:
-    with ConfigOracle(kafka()) as asked:
-        yield asked
-
-
 def kraft(*arguments: object) -> tuple[int, str]:
     """Return a function that runs the command in this process: exit code and output."""
     result = CliRunner().invoke(app, [str(each) for each in arguments])
@@ -180,7 +173,7 @@ def opened(root: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_format_alike(oracle: ConfigOracle, tmp_path: Path, name: str) -> None:
+def test_both_format_alike(oracle: JsonRequests, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     options = ["-t", CLUSTER_ID, *case[2]]
     theirs = configuration(tmp_path / "kafka", case)
@@ -196,13 +189,13 @@ def test_both_format_alike(oracle: ConfigOracle, tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_both_reject_the_same(oracle: ConfigOracle, tmp_path: Path, name: str) -> None:
+def test_both_reject_the_same(oracle: JsonRequests, tmp_path: Path, name: str) -> None:
     case = REFUSED[name]
     options = ["-t", CLUSTER_ID, *case[2]]
     theirs = configuration(tmp_path / "kafka", case)
     try:
         said = oracle("storage", arguments=["format", "-c", str(theirs), *options])
-    except RefusedByKafkaError:
+    except RejectedError:
         pass
     else:
         assert said["status"] != 0
@@ -211,7 +204,7 @@ def test_both_reject_the_same(oracle: ConfigOracle, tmp_path: Path, name: str) -
     assert list((tmp_path / "kraft").rglob("*")) == []
 
 
-def test_info_prints_the_same(oracle: ConfigOracle, tmp_path: Path) -> None:
+def test_info_prints_the_same(oracle: JsonRequests, tmp_path: Path) -> None:
     path = configuration(tmp_path / "node", CASES["standalone"])
 
     def outputs() -> tuple[int, list[str]]:
@@ -235,11 +228,11 @@ def test_info_prints_the_same(oracle: ConfigOracle, tmp_path: Path) -> None:
     assert "  Mismatched cluster IDs between storage directories." in outputs()[1]
 
 
-def test_each_recognises_directories_of_the_other(oracle: ConfigOracle, tmp_path: Path) -> None:
+def test_each_recognises_directories_of_the_other(oracle: JsonRequests, tmp_path: Path) -> None:
     path = configuration(tmp_path / "node", CASES["standalone"])
     again = ["format", "-t", CLUSTER_ID, "-c", str(path), "-s"]
     assert kraft("storage", *again)[0] == 0
-    with pytest.raises(RefusedByKafkaError, match="is already formatted"):
+    with pytest.raises(RejectedError, match="is already formatted"):
         oracle("storage", arguments=again)
     ignored = oracle("storage", arguments=[*again, "-g"])
     assert ignored["said"] == "All of the log directories are already formatted.\n"
@@ -247,12 +240,12 @@ def test_each_recognises_directories_of_the_other(oracle: ConfigOracle, tmp_path
     assert kraft("storage", *again, "-g") == (0, ignored["said"])
 
 
-def test_versions_and_dependencies_are_printed_alike(oracle: ConfigOracle) -> None:
+def test_versions_and_dependencies_are_printed_alike(oracle: JsonRequests) -> None:
     def alike(*arguments: str) -> None:
         status, mine = kraft("storage", *arguments)
         try:
             theirs = oracle("storage", arguments=list(arguments))
-        except RefusedByKafkaError:
+        except RejectedError:
             assert status == 1, arguments
             return
         assert (status, mine) == (0, theirs["said"]), arguments

@@ -12,9 +12,9 @@ from kraft._core.log.log import Log
 from kraft.metadata.known_kafka_faults import KEPT_SETTINGS, KEPT_TRANSACTION
 from kraft.metadata.verification_findings import Severity
 from kraft.records import Config, RemoveTopic, Topic, Uuid
+from tests.harness.kafka_jars import kafka
 from tests.interop import keep
 from tests.interop.cluster import Cluster, wait_for
-from tests.interop.kafka_jars import kafka
 
 pytestmark = pytest.mark.interop
 

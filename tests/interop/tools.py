@@ -15,7 +15,8 @@ from subprocess import PIPE, Popen
 from types import TracebackType
 from typing import Self
 
-from tests.interop.kafka_jars import SMALL_JVM, Jars
+from tests.harness.kafka_jars import SMALL_JVM, Jars
+from tests.harness.line_process import LineProcess
 
 # For a million partitions: an optimizing compiler, and memory for the shell's image.
 LARGE_JVM = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:-UsePerfData")
@@ -93,7 +94,7 @@ class MetadataShell:
         options = (*jvm, WARNINGS, "-Dorg.jline.terminal.dumb=true")
         main = "org.apache.kafka.shell.MetadataShell"
         command = jars.command(main, "--snapshot", file, jvm=options)
-        self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=self._errors, text=True)
+        self._process = LineProcess(command, errors=self._errors)
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + SHELL_LOAD_TIMEOUT_S
@@ -107,17 +108,14 @@ class MetadataShell:
 
     def ask(self, command: str) -> Iterator[str]:
         """Yield the lines that the shell prints for the command; the caller must read all."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{command}\nls {self._END}\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
+        self._process.send(command, f"ls {self._END}")
+        for line in self._process.lines():
             while line.startswith(self._PROMPT):
                 line = line[len(self._PROMPT) :]
             if self._END in line:
                 return
-            if line != "\n":
-                yield line.rstrip("\n")
+            if line:
+                yield line
         self._errors.seek(0)
         raise ComplaintError(f"kafka-metadata-shell ended at {command!r}: {self._errors.read()}")
 
@@ -128,10 +126,11 @@ class MetadataShell:
         traceback: TracebackType | None,
     ) -> None:
         """End the shell; raise its complaints unless another error was raised."""
-        assert self._process.stdin is not None
         if kind is not None:
             self._process.kill()
-        self._process.communicate("exit\n")
+        else:
+            self._process.send("exit")
+            self._process.close()
         self._errors.seek(0)
         said = self._errors.read()
         self._errors.close()

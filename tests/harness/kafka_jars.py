@@ -16,8 +16,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-INTEROP = Path(__file__).resolve().parent
-PROJECT = INTEROP.parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
+INTEROP = PROJECT / "tests" / "interop"
 CACHE = PROJECT / ".interop"
 
 KAFKA_4 = "4.3.1"  # the pinned release
@@ -47,6 +47,8 @@ SMALL_JVM = (
     "-Xshare:auto",
     "-Djava.awt.headless=true",
 )
+#: Drops the log of Kafka's classes.
+QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=off",)
 
 
 class MissingToolError(RuntimeError):
@@ -83,6 +85,21 @@ def javac() -> Path:
     return found
 
 
+def compile_all(sources: list[Path], classpath: str, output: Path) -> None:
+    """Compile the files together into ``output``, unless its classes are newer."""
+    stamp = output / "compiled"
+    newest = max(source.stat().st_mtime for source in sources)
+    if not stamp.exists() or stamp.stat().st_mtime < newest:
+        output.mkdir(parents=True, exist_ok=True)
+        _compile(sources, classpath, output)
+        stamp.touch()
+
+
+def _compile(sources: list[Path], classpath: str, output: Path) -> None:
+    options = ("-nowarn", "-Xlint:none", "-cp", classpath, "-d", str(output))
+    subprocess.run([str(javac()), *options, *map(str, sources)], check=True)
+
+
 @dataclass(frozen=True)
 class Jars:
     """The resolved jars of one Kafka release."""
@@ -105,8 +122,7 @@ class Jars:
             or made.stat().st_mtime < source.stat().st_mtime
         ]
         if stale:
-            options = ("-nowarn", "-Xlint:none", "-cp", self.classpath(output), "-d", str(output))
-            subprocess.run([str(javac()), *options, *map(str, stale)], check=True)
+            _compile(stale, self.classpath(output), output)
         return output
 
     def command(
@@ -119,6 +135,10 @@ class Jars:
         """The argument vector that runs the class `main` of this release."""
         path = self.classpath(*([classes] if classes else []))
         return [str(java()), *jvm, "-cp", path, main, *map(str, arguments)]
+
+    def oracle(self, name: str, package: str = "") -> list[str]:
+        """The argument vector that runs `tests/interop/java/<name>.java`, without its log."""
+        return self.command(package + name, classes=self.compiled(name), jvm=(*SMALL_JVM, *QUIET))
 
     def run(
         self,
@@ -165,21 +185,26 @@ def schemas(version: str = SCHEMAS_ONLY) -> Jars:
 
 def _resolve(version: str, name: str, profile: str) -> Jars:
     directory = CACHE / name
-    if directory.is_dir():
-        return Jars(version, directory)
+    if not directory.is_dir():
+        options = (f"-P{profile}", f"-Dkafka.version={version}")
+        fetch(INTEROP / "pom.xml", directory, *options)
+    return Jars(version, directory)
+
+
+def fetch(pom: Path, directory: Path, *options: str) -> None:
+    """Replace ``directory`` by the jars of a Maven project. Raises MissingToolError."""
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingToolError(
-            f"Apache Kafka {version}'s jars are not in {directory.relative_to(PROJECT)} yet, and "
+            f"The jars of Apache Kafka are not in {directory.relative_to(PROJECT)} yet, and "
             "fetching them needs Maven: no `mvn` on PATH (Debian: apt-get install maven)."
         )
     # Maven fills a temporary directory, renamed when complete: a failed run leaves nothing.
-    partial = CACHE / f"{name}.partial"
+    partial = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     arguments = [
-        *("-q", "-B", "-f", str(INTEROP / "pom.xml"), f"-P{profile}"),
-        *("dependency:copy-dependencies", "-DincludeScope=runtime"),
-        *(f"-Dkafka.version={version}", f"-DoutputDirectory={partial}"),
+        *("-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"),
+        *(*options, f"-DoutputDirectory={partial}"),
     ]
     # Offline first: jars in Maven's cache need no network.
     for attempt in (["-o"], []):
@@ -187,9 +212,10 @@ def _resolve(version: str, name: str, profile: str) -> Jars:
             [maven, *attempt, *arguments], capture_output=True, text=True, check=False
         )
         if result.returncode == 0:
+            shutil.rmtree(directory, ignore_errors=True)
             partial.rename(directory)
-            return Jars(version, directory)
+            return
     raise MissingToolError(
-        f"Maven could not fetch Apache Kafka {version}'s jars (is Maven Central, or a mirror of "
-        f"it, reachable?):\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
+        f"Maven could not fetch the jars for {directory.relative_to(PROJECT)} (is Maven Central, "
+        f"or a mirror of it, reachable?):\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
     )
