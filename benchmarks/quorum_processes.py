@@ -26,6 +26,7 @@ from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, LocalQuorum, free_ports
 from kraft.server.storage.format import FormatRequest, format_storage
 from kraft.server.storage.meta_properties import load_identity
+from tests.harness.configurations import write_properties
 from tests.harness.line_process import LineProcess
 
 #: Options of Kafka's own start script for a controller; all pages of the heap touched beforehand.
@@ -118,7 +119,7 @@ class Quorum:
             "listeners": f"CONTROLLER://{LOOPBACK}:{free_ports(1)[0]}",
             "log.dirs": home / "data",
         }
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        write_properties(path, settings)
         cluster_id = load_identity(ServerConfig.load(leader.config_path)).cluster_id
         request = FormatRequest(cluster_id=cluster_id, has_no_initial_controllers=True)
         format_storage(ServerConfig.load(path), request, timestamp_ms=time.time_ns() // 1_000_000)
@@ -171,7 +172,7 @@ def settings(id: int, ports: list[int], directory: Path, more: dict[str, object]
         "controller.quorum.append.linger.ms": 0,
     }
     path = directory / "node.properties"
-    path.write_text("".join(f"{name}={value}\n" for name, value in (given | more).items()))
+    write_properties(path, given | more)
     return path
 
 

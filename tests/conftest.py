@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.harness.kafka_jars import Jars, MissingToolError, kafka
+# Show failed assertions of shared helpers in full, as those of test modules.
+pytest.register_assert_rewrite("tests.harness", "tests.reference")
+
+from tests.harness.kafka_jars import Jars, MissingToolError, kafka  # noqa: E402
 
 #: Folders whose tests share one Spark session.
 SPARK = "tests/unit/spark/"

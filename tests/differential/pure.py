@@ -15,7 +15,7 @@ from tests.differential import broker_states
 from tests.differential.kafka import PACKAGE, Kafka, compiled
 from tests.harness.kafka_jars import kafka
 from tests.reference import election_cases, placement_cases
-from tests.unit._core.decide.test_placement import answer_of_kernel as placed_here
+from tests.reference.placement_cases import answer_of_kernel as placed_here
 
 _CHUNK = 2_000
 _MOST_PARTITIONS = 40

@@ -134,7 +134,7 @@ class Promises:
 
 
 def noted(data: bytes) -> Iterator[Promise]:
-    """Return the promises of the notes of `quorum_load_node`."""
+    """Return the promises of the notes of `load_node`."""
     for line in data.split(b"\n"):
         if line.startswith(b"A ") and line.endswith(b";"):
             yield Promise(end_offset=int(line[:-1].split()[3]) + 1)

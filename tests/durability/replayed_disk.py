@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from tests.durability.recording import Call, Kind
-from tests.simulation.disk import GONE, CrashDisk, Directory, Inode, put
+from tests.harness.crash_disk import GONE, CrashDisk, Directory, Inode, put
 
 
 class UnknownCallError(Exception):

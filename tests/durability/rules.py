@@ -27,7 +27,7 @@ from kraft._core.log.partition_directory import LOG, OFFSET_INDEX, TIME_INDEX, p
 from kraft.server.disk.files import SYNCED_OFFSET_FILE
 from tests.durability.recording import Call, Kind
 from tests.durability.replayed_disk import ReplayedDisk
-from tests.simulation.disk import Directory, Inode, put
+from tests.harness.crash_disk import Directory, Inode, put
 
 _CHANGES = (Kind.CREATE, Kind.WRITE, Kind.TRUNCATE, Kind.RENAME, Kind.UNLINK)
 _REBUILT = (OFFSET_INDEX, TIME_INDEX, SYNCED_OFFSET_FILE)

@@ -24,7 +24,7 @@ from kraft.server.disk.store import MetadataStore
 from tests.durability.recording import TO, UNDER, Recording
 from tests.durability.rules import BrokenRuleError
 from tests.durability.store_workload import RecordedWorkload
-from tests.simulation.disk_workload import BrokenPromiseError
+from tests.harness.disk_workload import BrokenPromiseError
 
 BROKEN = (BrokenPromiseError, BrokenRuleError)
 

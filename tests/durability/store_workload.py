@@ -41,8 +41,8 @@ from kraft.server.disk.writer import WriterThread
 from tests.durability.recording import Kind, Recording
 from tests.durability.replayed_disk import ReplayedDisk
 from tests.durability.rules import Rules
-from tests.simulation.disk import CrashDisk, Loss
-from tests.simulation.disk_workload import NOW_MS, BrokenPromiseError, Snapshot, Workload
+from tests.harness.crash_disk import CrashDisk, Loss
+from tests.harness.disk_workload import NOW_MS, BrokenPromiseError, Snapshot, Workload
 
 PATIENCE_S = 30.0
 #: One in this many crashes is written as files, and one in this many recoveries crashes too.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +19,17 @@ from tests.durability.promises import Promise, Promises, election_in, noted, req
 from tests.durability.recording import DROP, Call, Kind, Recording, recorded
 from tests.durability.replayed_disk import ReplayedDisk
 from tests.durability.rules import BrokenRuleError, Rules
-from tests.e2e.quorum_audit import StoredLog, read_log
-from tests.e2e.quorum_shell import PATIENCE_S, Controller, Controllers, eventually
-from tests.simulation.disk import Loss
+from tests.harness.commands import PATIENCE_S, eventually, logged
+from tests.harness.crash_disk import Loss
+from tests.harness.nodes import (
+    CONTROLLER_LOAD_NODE,
+    LOAD_NODE,
+    Controller,
+    Controllers,
+    load_command,
+)
+from tests.harness.quorum_audit import StoredLog, read_log
 
-LOAD, CONTROLLER = "tests.e2e.quorum_load_node", "tests.e2e.quorum_controller_node"
 SETTINGS = {
     "controller.quorum.append.linger.ms": "0",
     "metadata.log.max.record.bytes.between.snapshots": "20000",
@@ -125,7 +130,7 @@ class RecordedQuorum:
         self._program = program
         self._settings = settings
         self._lives = 0
-        small = SMALL_SEGMENTS if program == LOAD else {}
+        small = SMALL_SEGMENTS if program == LOAD_NODE else {}
         self.controllers = Controllers(place, 3, {**SETTINGS, **small})
         self.nodes = self.controllers.all
         self.controllers.lay_out(self.nodes)
@@ -135,11 +140,11 @@ class RecordedQuorum:
     def start(self, node: Controller) -> None:
         # No two processes write the same numbers.
         self._lives += 1
-        self.processes[node.id] = subprocess.Popen(
-            [sys.executable, "-m", self._program, node.file, node.data / "notes", str(self._lives)],
-            stdin=subprocess.PIPE,
-            stderr=node.output.open("ab"),
+        self.processes[node.id] = logged(
+            load_command(self._program, node.file, node.data / "notes", self._lives),
+            node.output,
             env=recorded(self._recorder, node.data, self.calls(node), **self._settings),
+            has_input=True,
         )
 
     def calls(self, node: Controller) -> Path:
@@ -213,7 +218,7 @@ def work(quorum: RecordedQuorum, kind: bytes, count: int) -> None:
 
 
 def test_disks_had_what_nodes_sent_and_acknowledged(place: Path, recorder: Path) -> None:
-    with quorum(place, recorder, LOAD) as nodes:
+    with quorum(place, recorder, LOAD_NODE) as nodes:
         work(nodes, b"A", 200)
         logs = [read_log(node.id, node.metadata_log) for node in nodes.nodes]
         counts = nodes.prove(max(logs, key=lambda log: (log.last_epoch, log.end_offset)))
@@ -224,7 +229,7 @@ def test_disks_had_what_nodes_sent_and_acknowledged(place: Path, recorder: Path)
 
 
 def test_controllers_that_make_snapshots_keep_what_they_sent(place: Path, recorder: Path) -> None:
-    with quorum(place, recorder, CONTROLLER) as nodes:
+    with quorum(place, recorder, CONTROLLER_LOAD_NODE) as nodes:
         work(nodes, b"C", 60)
         snapshots = [
             path for node in nodes.nodes for path in node.metadata_log.glob("*.checkpoint")
@@ -238,7 +243,7 @@ def test_controllers_that_make_snapshots_keep_what_they_sent(place: Path, record
 
 @pytest.mark.parametrize("dropped", ["s:.log", "s:quorum-state", "d:quorum-state"])
 def test_the_proof_of_nodes_finds_omitted_syncs(dropped: str, place: Path, recorder: Path) -> None:
-    with quorum(place, recorder, LOAD, **{DROP: dropped}) as nodes:
+    with quorum(place, recorder, LOAD_NODE, **{DROP: dropped}) as nodes:
         for node in nodes.nodes:
             nodes.start(node)
         eventually(lambda: nodes.notes(b"A"), until=lambda many: many >= 20)

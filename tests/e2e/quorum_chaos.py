@@ -12,8 +12,6 @@ import argparse
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -21,9 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kraft.server.local_quorum import LocalNode, LocalQuorum
-from tests.e2e.quorum_audit import Audit, Notes
-from tests.e2e.quorum_controller_node import IN_FLIGHT as OPERATIONS_IN_FLIGHT
-from tests.e2e.quorum_load_node import IN_FLIGHT
+from tests.harness.commands import logged
+from tests.harness.controller_load_node import IN_FLIGHT as OPERATIONS_IN_FLIGHT
+from tests.harness.load_node import IN_FLIGHT
+from tests.harness.nodes import CONTROLLER_LOAD_NODE, LOAD_NODE, load_command
+from tests.harness.quorum_audit import Audit, Notes
 
 #: Short timeouts, so that many elections happen in little time.
 SETTINGS = {
@@ -34,8 +34,6 @@ SETTINGS = {
     "controller.quorum.append.linger.ms": "1",
 }
 CYCLES_AN_AUDIT = 10
-LOAD_NODE = "tests.e2e.quorum_load_node"
-CONTROLLER_NODE = "tests.e2e.quorum_controller_node"
 #: Far above the time on a busy machine; slower progress counts as a standstill.
 PROGRESS_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 0.005
@@ -65,17 +63,9 @@ class LoadedQuorum(LocalQuorum):
         assert not node.is_running, node
         self._lives += 1
         self.expected_dead.discard(node.id)
-        with node.log_path.open("ab") as log:
-            node.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", CONTROLLER_NODE if self.has_controllers else LOAD_NODE),
-                    *(str(node.config_path), str(self.notes_path(node)), str(self._lives)),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        program = CONTROLLER_LOAD_NODE if self.has_controllers else LOAD_NODE
+        command = load_command(program, node.config_path, self.notes_path(node), self._lives)
+        node.process = logged(command, node.log_path, has_input=True)
 
     def kill(self, *nodes: LocalNode) -> None:
         self.expected_dead.update(node.id for node in nodes or self.nodes)

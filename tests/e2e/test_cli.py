@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.signals import heed_interrupts
+from tests.harness.commands import heed_interrupts
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3"
 CONTROLLER, BROKER = DATA / "controller-101", DATA / "broker-1"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.signals import heed_interrupts
+from tests.harness.commands import heed_interrupts
 
 COMMAND = [sys.executable, "-c", "from kraft.cli import main; main()", "lab", "million"]
 SMALL = ["--partitions", "5000", "--brokers", "12"]

@@ -12,16 +12,16 @@ import time
 from pathlib import Path
 
 from kraft.server.local_quorum import free_ports
-from tests.e2e.quorum_shell import (
+from tests.harness.commands import (
     KRAFT,
     PATIENCE_S,
     PLAIN,
-    Controllers,
     eventually,
+    heed_interrupts,
     kraft,
     printed,
 )
-from tests.e2e.signals import heed_interrupts
+from tests.harness.nodes import Controllers
 
 #: Longer than any test: a follower changes its leader only when another is elected.
 NEVER = {

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.quorum_audit import Audit, Notes
-from tests.e2e.quorum_shell import PATIENCE_S, PLAIN, Controller, Controllers, eventually
+from tests.harness.commands import PATIENCE_S, PLAIN, eventually
+from tests.harness.nodes import LOAD_NODE, Controller, Controllers, load_command
+from tests.harness.quorum_audit import Audit, Notes
 
 #: The limit of a file's size, as on a full disk.
 LARGEST_FILE = 256 * 1024
@@ -37,7 +38,7 @@ def load(
 ) -> Loaded:
     """Run a node that makes load until its standard input closes."""
     return Loaded(
-        [sys.executable, "-m", "tests.e2e.quorum_load_node", node.file, notes, str(life)],
+        load_command(LOAD_NODE, node.file, notes, life),
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

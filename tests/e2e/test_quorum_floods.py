@@ -23,9 +23,7 @@ from kraft.raft.voters import ReplicaKey
 from kraft.server.descriptors import raise_soft_limit
 from kraft.server.local_quorum import LOOPBACK
 from tests.e2e.quorum_intruder import Intruder, frame_of
-from tests.e2e.quorum_shell import Foreground, eventually, is_gone
-from tests.e2e.signals import heed_interrupts
-from tests.e2e.test_quorum_up import announced
+from tests.harness.commands import Foreground, eventually, heed_interrupts, is_gone
 
 DESCRIPTORS = 1024
 CROWD = 1000
@@ -42,7 +40,7 @@ def crowded(tmp_path: Path) -> Iterator[tuple[Foreground, Any]]:
     settings = ("--setting", "controller.quorum.fetch.timeout.ms=1000")
     command = ["up", "--json", "--dir", tmp_path / "home", *settings]
     with Foreground(command, tmp_path / "up.err", preexec=with_few_descriptors) as quorum:
-        document = announced(quorum.process)
+        document = quorum.announced()
         yield quorum, document
         quorum.end(signal.SIGINT)
 
@@ -111,7 +109,7 @@ def test_a_thousand_brokers_of_one_host_connect_five_times_each(tmp_path: Path) 
         pytest.skip("the hard limit of open files is too low for 5,000 connections")
     command = ["up", "--json", "--controllers", "1"]
     with Foreground(command, tmp_path / "up.err") as quorum, contextlib.ExitStack() as stack:
-        document = announced(quorum.process)
+        document = quorum.announced()
         (port,) = ports_of(document)
         epoch = document["leaderEpoch"]
         for first in range(1000, 2000, 20):

@@ -22,7 +22,7 @@ from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
 from kraft.server.local_quorum import LOOPBACK, LocalNode, LocalQuorum
 from tests.e2e.quorum_intruder import Intruder, frame_of
-from tests.e2e.quorum_shell import eventually
+from tests.harness.commands import eventually
 
 CONNECTIONS = 40
 IDLE_MS = 1500

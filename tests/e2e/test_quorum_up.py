@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from kraft.network.quorum_client import QuorumClient
-from tests.e2e.quorum_shell import (
+from tests.harness.commands import (
     PATIENCE_S,
     PLAIN,
     Foreground,
@@ -36,12 +34,6 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Foregro
         return Foreground(["up", *arguments], tmp_path / "up.err", is_typed=is_typed)
 
     return start
-
-
-def announced(process: subprocess.Popen[str]) -> Any:
-    """Return the ``--json`` document as soon as it is printed."""
-    assert process.stdout is not None
-    return json.loads(process.stdout.readline())
 
 
 def process_ids(document: Any) -> list[int]:
@@ -80,12 +72,12 @@ def test_a_directory_keeps_its_quorum(up: Callable[..., Foreground], tmp_path: P
     arguments = ("--controllers", 1, "--dir", home, "--json")
     setting = "controller.quorum.append.linger.ms=0"
     with up(*arguments, "--setting", setting) as quorum:
-        first = announced(quorum.process)
+        first = quorum.announced()
         assert quorum.end(signal.SIGTERM) == 130
         assert all_gone(process_ids(first))
     assert setting in (home / "controller-1" / "controller.properties").read_text()
     with up(*arguments) as quorum:
-        second = announced(quorum.process)
+        second = quorum.announced()
         assert second["bootstrapControllers"] == first["bootstrapControllers"]
         assert second["leaderEpoch"] > first["leaderEpoch"]
         taken = kraft("up", *arguments)
@@ -104,7 +96,7 @@ def test_five_survive_two_frozen_nodes_and_exit_with_node_ends_at_the_first(
     setting = "controller.quorum.fetch.timeout.ms=500"
     options = ("--controllers", 5, "--json", "--setting", setting, "--exit-with-node")
     with up(*options) as quorum:
-        document = announced(quorum.process)
+        document = quorum.announced()
         assert len(document["controllers"]) == 5
         pids = process_ids(document)
         # A frozen node has not ended: the command continues, and so does the quorum.
@@ -197,7 +189,7 @@ def test_a_node_that_dies_is_reported_and_the_others_continue(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
     with up("--json", *QUICK, is_typed=True) as quorum:
-        document = announced(quorum.process)
+        document = quorum.announced()
         pids = process_ids(document)
         lost = document["leaderId"]
         os.kill(pids[lost - 1], signal.SIGKILL)
@@ -213,12 +205,12 @@ def test_a_node_that_dies_is_reported_and_the_others_continue(
 
         def is_back() -> bool:
             typed(quorum, "status")
-            return announced(quorum.process)["controllers"][lost - 1]["pid"] is not None
+            return quorum.announced()["controllers"][lost - 1]["pid"] is not None
 
         eventually(is_back)
         # All nodes are lost, and Ctrl-C still ends the command.
         typed(quorum, "status")
-        for pid in process_ids(announced(quorum.process)):
+        for pid in process_ids(quorum.announced()):
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: quorum.text.count("ended with exit code -9") == 4)
         assert quorum.end(signal.SIGINT) == 130
@@ -229,7 +221,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_node_that_hangs(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
     with up("--json") as quorum:
-        pids = process_ids(announced(quorum.process))
+        pids = process_ids(quorum.announced())
         os.kill(pids[0], signal.SIGSTOP)
         quorum.process.send_signal(signal.SIGINT)
         eventually(lambda: all_gone(pids[1:]))
@@ -247,7 +239,7 @@ def test_a_running_quorum_is_not_started_again(
     """The error comes before any process starts and any table is printed."""
     home = tmp_path / "home"
     with up("--json", "--dir", home) as quorum:
-        pids = process_ids(announced(quorum.process))
+        pids = process_ids(quorum.announced())
         again = kraft("up", "--dir", home)
         assert (again.returncode, again.stdout) == (1, "")
         assert again.stderr.startswith("error: ")
@@ -261,7 +253,7 @@ def test_a_closed_terminal_leaves_nothing_behind(
     up: Callable[..., Foreground], tmp_path: Path
 ) -> None:
     with up("--json") as quorum:
-        pids = process_ids(announced(quorum.process))
+        pids = process_ids(quorum.announced())
         assert quorum.end(signal.SIGHUP) == 130
         assert all_gone(pids)
     assert list((tmp_path / "temporary").iterdir()) == []
@@ -269,7 +261,7 @@ def test_a_closed_terminal_leaves_nothing_behind(
 
 def test_a_killed_command_leaves_no_orphan(up: Callable[..., Foreground]) -> None:
     with up("--json") as quorum:
-        pids = process_ids(announced(quorum.process))
+        pids = process_ids(quorum.announced())
         quorum.process.kill()
         quorum.process.wait()
         eventually(lambda: all_gone(pids))

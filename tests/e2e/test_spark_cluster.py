@@ -145,7 +145,7 @@ def _write_points(path: Path) -> None:
     """Histories of several kinds, spread over files in no order."""
     import pyarrow.parquet as pq
 
-    from tests.unit.spark.test_analysis import table
+    from tests.harness.histories import table
 
     rows = table()
     path.mkdir()

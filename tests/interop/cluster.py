@@ -22,6 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from kraft.server.local_quorum import free_ports
+from tests.harness.commands import logged
+from tests.harness.configurations import write_properties
 from tests.harness.kafka_jars import KAFKA_3, Jars, kafka
 from tests.harness.line_process import EndedError, JsonRequests, LineProcess, RejectedError
 
@@ -36,18 +39,6 @@ STOP_TIMEOUT_S = 30.0
 
 class ClusterError(RuntimeError):
     """A node did not start or stop, or a request failed."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports that are free now."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 def wait_for(what: str, ask: Callable[[], T | None], timeout_s: float = 30.0) -> T:
@@ -82,6 +73,11 @@ class Node:
         return self.directory / "server.properties"
 
     @property
+    def log(self) -> Path:
+        """The file with the output of all its processes."""
+        return self.directory / "log"
+
+    @property
     def metadata_directory(self) -> Path:
         """The directory that holds `meta.properties` and `__cluster_metadata-0`."""
         return self.directory / ("metadata" if self.role == "controller" else "data-0")
@@ -92,8 +88,7 @@ class Node:
 
     def write_properties(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        lines = [f"{name}={value}\n" for name, value in self.settings.items()]
-        self.properties.write_text("".join(lines))
+        write_properties(self.properties, self.settings)
 
     def format(self, cluster_id: str, *options: str) -> None:
         self.write_properties()
@@ -111,15 +106,12 @@ class Node:
         jvm = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         quiet = ("-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.showDateTime=true")
         command = self.jars.command("kafka.Kafka", self.properties, jvm=jvm + quiet)
-        with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
-            )
+        self.process = logged(command, self.log, cwd=self.directory)
 
     def wait_until_listening(self) -> None:
         def listens() -> bool | None:
             if self.process is None or self.process.poll() is not None:
-                tail = (self.directory / "log").read_text(errors="replace")[-4000:]
+                tail = self.log.read_text(errors="replace")[-4000:]
                 raise AssertionError(f"node {self.id} is not running; its log ends:\n{tail}")
             try:
                 socket.create_connection((HOST, self.port), timeout=1).close()

@@ -8,10 +8,10 @@ it leads.
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 
+from tests.harness.commands import KRAFT, kraft, logged
 from tests.interop.cluster import Cluster, ClusterError, Node
 
 
@@ -27,24 +27,16 @@ class KraftNode(Node):
     def start(self) -> None:
         assert self.process is None, f"node {self.id} runs already"
         self.write_properties()
-        command = ["kraft", "server", "start", str(self.properties)]
+        command = [*KRAFT, "server", "start", self.properties]
         if self.is_writer:
             notes = self.directory / "acknowledged"
-            command = ["tests.interop.quota_writer", str(self.properties), str(notes)]
-        with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            command = [sys.executable, "-m", "tests.interop.quota_writer", self.properties, notes]
+        self.process = logged(command, self.log)
 
     def format(self, cluster_id: str, *options: str) -> None:
         self.cluster_id, self.format_options = cluster_id, options
         self.write_properties()
-        command = [sys.executable, "-m", "kraft", "storage", "format"]
-        arguments = ["-t", cluster_id, "-c", str(self.properties), *options]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        done = kraft("storage", "format", "-t", cluster_id, "-c", self.properties, *options)
         if done.returncode:
             raise ClusterError(f"kraft storage format: {done.stderr}")
 

@@ -157,7 +157,7 @@ class MixedQuorum:
         for node in self.running:
             assert node.process is not None
             if node.process.poll() is not None:
-                end = (node.directory / "log").read_text(errors="replace")[-4000:]
+                end = node.log.read_text(errors="replace")[-4000:]
                 if not re.search(f"fault:{KAFKAS_OWN_FAULT}", end):
                     raise AssertionError(f"node {node.id} ended; its log ends:\n{end}")
                 node.process = None
@@ -278,7 +278,7 @@ class MixedQuorum:
         for node in self.nodes.values():
             node.stop()
         for node in self.nodes.values():
-            log = (node.directory / "log").read_text(errors="replace")
+            log = node.log.read_text(errors="replace")
             fault = FAULT.search(log)
             assert fault is None, f"node {node.id}: {log[fault.start() :][:4000]}"
         return committed

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 
 from kraft.controller.configs.client_quotas import QuotaAlteration
 from kraft.controller.runtime import requests
 from kraft.errors import KraftError, NotControllerError
 from kraft.image.quotas import QuotaEntity
-from kraft.raft.interface import Role, RoleChange
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
+from tests.harness.leading import NotesFile, WorkOfLeader
 
 USER_PREFIX = "kraft-"
 QUOTA = "producer_byte_rate"
@@ -30,17 +29,9 @@ class QuotaWriter(QuorumNode):
     """A node that sends requests to its controller while it is active."""
 
     def __init__(self, config: ServerConfig, notes_path: str) -> None:
-        super().__init__(config, on_role=self._change_role)
-        self._notes = os.open(notes_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._writing: asyncio.Task[None] | None = None
+        super().__init__(config, on_role=WorkOfLeader(self._write).change_role)
+        self._notes = NotesFile(notes_path)
         self._in_flight = 0
-
-    def _change_role(self, change: RoleChange) -> None:
-        if change.is_active and self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write(change.epoch))
-        elif change.role is not Role.LEADER and self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
 
     async def _write(self, epoch: int) -> None:
         number = 0
@@ -62,7 +53,7 @@ class QuotaWriter(QuorumNode):
             with contextlib.suppress(NotControllerError):
                 (refusal,) = done.result().values()
                 assert refusal is None, refusal
-                os.write(self._notes, f"{name}\n".encode())
+                self._notes.write(name)
 
         answer.add_done_callback(answered)
 

@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.harness import kafka_jars
+from tests.harness.configurations import write_properties
 from tests.interop import keep, scenario, tools
 from tests.interop.cluster import (
     ADMIN_PASSWORD,
@@ -109,7 +110,7 @@ class Recording:
         node = self.stage.cluster.nodes[1]
         config = sasl_client(f"127.0.0.1:{node.sasl_port}", ADMIN_USER, ADMIN_PASSWORD)
         path = node.directory / "sasl.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        write_properties(path, config)
         main = "org.apache.kafka.tools.DelegationTokenCommand"
         owner = ("--owner-principal", f"User:{ADMIN_USER}")
         arguments = ["--describe", *owner, "--command-config", str(path)]

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 from tests.harness import kafka_jars
 from tests.harness.kafka_jars import Jars
+from tests.reference.kafka_schemas import kept_path
 
-DATA = kafka_jars.PROJECT / "tests" / "data"
 RELEASES = (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, kafka_jars.SCHEMAS_ONLY)
 
 
@@ -31,16 +30,6 @@ def printed(release: str) -> dict[str, Any]:
     jars = jars_of(release)
     said = jars.run("Schemas", classes=jars.compiled("Schemas")).stdout
     schemas: dict[str, Any] = json.loads(said)
-    return schemas
-
-
-def kept_path(release: str) -> Path:
-    return DATA / f"schemas-{release}.json.gz"
-
-
-def kept(release: str) -> dict[str, Any]:
-    """Return the kept output of the release's classes."""
-    schemas: dict[str, Any] = json.loads(gzip.decompress(kept_path(release).read_bytes()))
     return schemas
 
 

@@ -9,7 +9,7 @@ import pytest
 from kraft.controller.security.acl_hosts import is_cidr
 from tests.harness.kafka_jars import schemas
 from tests.harness.line_process import answers
-from tests.unit.controller.security.test_acl_hosts import INVALID, VALID
+from tests.reference.acl_hosts import INVALID, VALID
 
 pytestmark = pytest.mark.interop
 

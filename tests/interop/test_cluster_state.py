@@ -21,8 +21,8 @@ from kraft.image import ClusterState
 from kraft.records import Record
 from kraft.records.values import decode_value, encode_value
 from tests.harness.kafka_jars import Jars
-from tests.property.test_cluster_state import RECORDS
-from tests.unit.image.test_real_logs import canonical, kinds
+from tests.harness.metadata_files import canonical, kinds
+from tests.harness.state_records import RECORDS
 
 pytestmark = pytest.mark.interop
 

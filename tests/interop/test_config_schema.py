@@ -21,8 +21,8 @@ from kraft.controller.configs.config_validation import check_configs
 from kraft.controller.configs.java_pattern import is_java_pattern
 from kraft.errors import KraftError
 from kraft.image.configs import BROKER, CLIENT_METRICS, GROUP, RESOURCE_TYPES, TOPIC
+from tests.harness.configurations import CONTROLLER
 from tests.harness.line_process import JsonRequests, RejectedError
-from tests.unit.server.configurations import CONTROLLER
 
 pytestmark = pytest.mark.interop
 

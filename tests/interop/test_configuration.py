@@ -18,15 +18,15 @@ from kraft.server.config.listeners import ListenerConfig, read_address, read_vot
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.names import KAFKA_NAMES
 from kraft.server.config.settings import SETTINGS
-from tests.harness.line_process import JsonRequests, RejectedError
-from tests.unit.server.config.test_loading import REFUSALS
-from tests.unit.server.configurations import (
+from tests.harness.configurations import (
     BROKER,
     COMBINED,
     CONTROLLER,
+    REFUSALS,
     changed,
     write_configuration,
 )
+from tests.harness.line_process import JsonRequests, RejectedError
 
 pytestmark = pytest.mark.interop
 

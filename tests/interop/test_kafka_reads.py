@@ -15,6 +15,7 @@ from kraft.records import Config, FeatureLevel, NoOp, ProducerIds
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, Jars, kafka
 from tests.interop import agreement, keep, tools
 from tests.interop.tool_text import dumped_batches, read_text, tree
+from tests.interop.tools import check_indexes
 
 pytestmark = pytest.mark.interop
 
@@ -105,16 +106,3 @@ def test_a_log_in_segments_with_a_snapshot_before_it(tmp_path: Path) -> None:
         check_dumped(jars, path)
     check_indexes(jars, directory)
     assert kraft.open_metadata(tmp_path).configs.topic("orders")["retention.ms"] == "199"
-
-
-def check_indexes(jars: Jars, directory: Path) -> None:
-    """Run kafka-dump-log on the indexes: they are valid and match the log."""
-    indexes = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
-    files = ",".join(path.name for path in indexes)
-    main = tools.dump_log_class(jars)
-    for check in ("--index-sanity-check", "--verify-index-only"):
-        said = jars.run(main, check, "--files", files, cwd=directory, log_level="warn")
-        assert said.stderr == ""
-        assert said.stdout.count("Dumping ") == len(indexes)
-        if check == "--index-sanity-check":
-            assert said.stdout.count(" passed sanity check.") == len(indexes)

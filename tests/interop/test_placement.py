@@ -19,13 +19,13 @@ from tests.harness.line_process import answers
 from tests.reference.placement_cases import (
     Answer,
     Case,
+    answer_of_kernel,
     generate,
     question,
     read_corpus,
     understand,
     write_corpus,
 )
-from tests.unit._core.decide.test_placement import answer_of_kernel
 
 pytestmark = pytest.mark.interop
 

@@ -12,7 +12,7 @@ from kraft.cli import app
 from kraft.raft import rpc as m
 from kraft.raft.voters import ReplicaKey
 from tests.harness.kafka_jars import Jars
-from tests.unit.server.running_nodes import DIRECTORIES, RunningNodes
+from tests.harness.running_nodes import DIRECTORIES, RunningNodes
 
 pytestmark = pytest.mark.interop
 

@@ -14,8 +14,8 @@ from kraft.metadata.salvage import salvage
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
 from tests.interop import agreement, keep, tools
 from tests.interop.cluster import Cluster, wait_for
-from tests.interop.test_kafka_reads import check_indexes
 from tests.interop.tool_text import dumped_batches
+from tests.interop.tools import check_indexes
 
 pytestmark = pytest.mark.interop
 

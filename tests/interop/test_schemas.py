@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.schemas import RELEASES, kept, printed
+from tests.interop.schemas import RELEASES, printed
+from tests.reference.kafka_schemas import kept
 
 pytestmark = pytest.mark.interop
 

@@ -20,10 +20,10 @@ from kraft.metadata.properties import parse_properties
 from kraft.records import LATEST_PRODUCTION, SUPPORTED_FEATURES, MetadataVersion
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.meta_properties import load_identity
+from tests.harness.configurations import BROKER, COMBINED, CONTROLLER, changed, write_properties
 from tests.harness.kafka_jars import kafka
 from tests.harness.line_process import JsonRequests, RejectedError
 from tests.interop.cluster import Cluster, Node, wait_for
-from tests.unit.server.configurations import BROKER, COMBINED, CONTROLLER, changed
 
 pytestmark = pytest.mark.interop
 
@@ -117,7 +117,7 @@ def configuration(root: Path, case: Case) -> Path:
     if "metadata.log.dir" in settings:
         settings["metadata.log.dir"] = f"{root}/{settings['metadata.log.dir']}"
     path = root.with_suffix(".properties")
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    write_properties(path, settings)
     return path
 
 

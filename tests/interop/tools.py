@@ -151,3 +151,16 @@ def tree(jars: Jars, file: Path) -> str:
 
 def _joined(lines: Iterator[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
+
+
+def check_indexes(jars: Jars, directory: Path) -> None:
+    """Run kafka-dump-log on the indexes: they are valid and match the log."""
+    indexes = [*directory.glob("*.index"), *directory.glob("*.timeindex")]
+    files = ",".join(path.name for path in indexes)
+    main = dump_log_class(jars)
+    for check in ("--index-sanity-check", "--verify-index-only"):
+        said = jars.run(main, check, "--files", files, cwd=directory, log_level="warn")
+        assert said.stderr == ""
+        assert said.stdout.count("Dumping ") == len(indexes)
+        if check == "--index-sanity-check":
+            assert said.stdout.count(" passed sanity check.") == len(indexes)

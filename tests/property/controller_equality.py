@@ -13,9 +13,9 @@ from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SnapshotGeneration
 from kraft.metadata.directory import SnapshotFile
 from kraft.metadata.snapshots import load_snapshot, save_snapshot
-from tests.property.test_history import plain_image
 from tests.reference import cluster_state_twin, table_twin
 from tests.reference.controller_state_twin import RefusedError, State
+from tests.reference.table_twin import plain_image
 
 BROKERS = range(8)
 

@@ -37,6 +37,7 @@ from kraft.image.publishing import ImagePublishing
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid, decode_value
 from kraft.records.batches import encode_control_records
+from tests.harness.controller import Log
 from tests.property.controller_equality import (
     by_file,
     by_image,
@@ -60,7 +61,6 @@ from tests.reference.controller_state_twin import (
     State,
 )
 from tests.reference.controller_topics_twin import balance_leaders, placed_record
-from tests.unit.controller.controllers import Log
 
 NODES = range(3)
 # So few that transactions and partial states are frequent.

@@ -23,6 +23,7 @@ from kraft.controller.topics.topic_creation import NewTopic
 from kraft.controller.topics.topic_deletion import DeletedTopic, TopicToDelete
 from kraft.image import VersionRange
 from kraft.records import Uuid
+from tests.harness.decisions import directory, registration
 from tests.property.controller_dice import (
     BROKERS,
     CONFIGS,
@@ -53,7 +54,6 @@ from tests.property.controller_watch import Command
 from tests.reference import controller_brokers_twin as brokers_twin
 from tests.reference import controller_topics_twin as topics_twin
 from tests.reference.controller_state_twin import METADATA_VERSION, Key
-from tests.unit.controller.clusters import directory, registration
 
 
 def request(quorum: Quorum, dice: Dice) -> None:

@@ -10,7 +10,7 @@ from kraft import Metadata
 from kraft.errors import ReplayError
 from kraft.metadata.partition_diff import PARTITION_FIELDS, PartitionDifferences
 from kraft.records import FeatureLevel, Partition, PartitionChange, Record, RemoveTopic, Topic, Uuid
-from tests.unit.metadata.test_diff import slow_partition_differences
+from tests.reference.diff_twin import slow_partition_differences
 
 TOPICS = {name: Uuid(bytes([10 + place]) * 16) for place, name in enumerate(("b", "a", "c"))}
 DIRECTORIES = [Uuid(bytes([100 + place]) * 16) for place in range(4)]

@@ -15,7 +15,7 @@ from kraft._core.bytes.batch import BatchBuilder
 from kraft._core.decide.directory_assignment import assign_directory, leave_isr
 from kraft._core.decide.election import ElectionContext
 from kraft.records import Uuid
-from tests.property.test_election import (
+from tests.property.election_clusters import (
     ANY_BROKER,
     BROKER_IDS,
     DIRECTORIES,

@@ -10,8 +10,8 @@ from kraft._core.table.history import TableDelta, TableImage
 from kraft._core.table.table import PartitionTable
 from kraft.errors import InvalidRequestError
 from kraft.records import Record
-from tests.property.table_records import LOGS, apply, batches_of
-from tests.reference.table_twin import Plain, accepted, history, plain, plain_state
+from tests.harness.table_records import LOGS, apply, batches_of
+from tests.reference.table_twin import Plain, accepted, history, plain, plain_image, plain_state
 
 SIZES = st.lists(st.integers(1, 8), max_size=12)
 TURNS = st.lists(
@@ -21,33 +21,6 @@ TURNS = st.lists(
     max_size=40,
 )
 some_logs = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-
-
-def plain_image(image: TableImage) -> Plain:
-    """Return all of an image in the twin's form, with each partition read in every possible way."""
-    partitions = {}
-    columns = {
-        name: image.column(name)
-        for name in ("leader", "leader_epoch", "partition_epoch", "leader_recovery_state")
-    }
-    topics, ids = image.column("topic"), image.column("partition")
-    for topic in image.topic_numbers():
-        name = image.topic_name(topic)
-        assert image.topic_number(name) == topic
-        assert image.topic_number_by_id(image.topic_id_of(topic)) == topic
-        for row in image.topic_rows(topic).tolist():
-            state = image.state_of(row)
-            assert state == image.partition(name, int(ids[row]))
-            assert {
-                field: column[row] for field, column in columns.items()
-            }.items() <= state.items()
-            assert topics[row] == topic
-            partitions[name, int(ids[row])] = plain_state(image, state)
-    assert (topics >= 0).sum() == len(partitions)
-    return {
-        "topics": {image.topic_name(t): image.topic_id_of(t) for t in image.topic_numbers()},
-        "partitions": partitions,
-    }
 
 
 @some_logs

@@ -14,7 +14,7 @@ from kraft._core.table.table import PartitionTable
 from kraft.errors import RecordTooLargeError
 from kraft.records import Uuid
 from kraft.records.values import encode_value
-from tests.property.table_records import apply, batch_of
+from tests.harness.table_records import apply, batch_of
 
 TOPIC = records.Topic(name="t", topic_id=Uuid(b"t" * 16))
 # The bounds of the widths of an offset delta's varint, with a value on each side.

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from kraft._core.decide.java_hash import hash_map_order
 from kraft._core.decide.placement import JavaRandom
 from tests.reference import placement_twin as twin
-from tests.reference.placement_cases import Answer, Case, Replicas
-from tests.unit._core.decide.test_placement import answer_of_kernel
+from tests.reference.placement_cases import Answer, Case, Replicas, answer_of_kernel
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 RACKS = st.none() | st.sampled_from(["a", "q", "A", "Q", "Aa", "BB", ""]) | st.text(max_size=3)

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft import records
 from kraft._core.snapshot.snapshot_file import SnapshotWriter
-from kraft.errors import KraftError, OffsetOutOfRangeError
 from kraft.image import diff
-from kraft.image.publishing import ImagePublishing
 from kraft.image.replay import MetadataState
 from kraft.image.snapshot_generation import SliceSize, SnapshotGeneration
 from kraft.metadata.snapshots import save_snapshot
-from kraft.records import Partition, Record, Uuid, record_version
+from kraft.records import Partition, Record, record_version
 from kraft.records.batches import encode_records
-from tests.property import table_records, test_cluster_state
-from tests.property.table_records import batch_of
+from tests.property.growing_clusters import LOGS, Growing
 from tests.reference.random_tables import meaning
 
-NEWEST = records.FeatureLevel(name="metadata.version", feature_level=30)
-TRANSACTIONS: st.SearchStrategy[Record] = st.sampled_from(
-    [records.BeginTransaction(), records.EndTransaction(), records.AbortTransaction()]
-)
-# At the newest metadata.version, which has all of the fields.
-LOGS = st.lists(
-    table_records.RECORDS
-    | table_records.RECORDS
-    | test_cluster_state.RECORDS.filter(lambda record: not isinstance(record, records.FeatureLevel))
-    | TRANSACTIONS,
-    max_size=60,
-)
 TURNS = st.lists(
     st.tuples(st.sampled_from(["apply", "apply", "slice", "revert", "publish"]), st.integers(0, 8)),
     max_size=30,
@@ -47,48 +30,6 @@ SIZES = st.builds(
     keys=st.integers(1, 4),
 )
 some_logs = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-class Growing:
-    """A cluster that gets a log one record at a time, and the log's batches."""
-
-    def __init__(self) -> None:
-        self.cluster = MetadataState(journaling=True)
-        self.publishing = ImagePublishing(self.cluster)
-        self.batches: list[memoryview] = []
-        for record in (NEWEST, records.Topic(name="a", topic_id=Uuid(b"\1" * 16))):
-            self.apply(record)
-
-    def apply(self, record: Record) -> None:
-        """Apply a record, unless the state rejects it."""
-        reached = self.cluster.next_offset
-        try:
-            batch = batch_of([record], reached)
-            self.cluster.apply(batch)
-        except KraftError:
-            # Then the part of an aborted transaction that was applied may be reverted too.
-            assert self.cluster.next_offset <= reached
-        else:
-            self.publishing.note_batches(batch)
-            self.batches.append(batch)
-        del self.batches[self.cluster.next_offset :]
-
-    def revert(self, offset: int) -> None:
-        """Revert, if the journal and the images allow it."""
-        image = self.publishing.image
-        if image is not None and offset < image.offset:
-            return
-        # A revert cannot end inside of an aborted transaction.
-        with contextlib.suppress(OffsetOutOfRangeError):
-            self.cluster.revert(offset)
-        del self.batches[self.cluster.next_offset :]
-
-    def frozen(self, offset: int) -> MetadataState:
-        cluster = MetadataState(journaling=True)
-        for batch in self.batches[:offset]:
-            cluster.apply(batch)
-        assert cluster.next_offset == offset
-        return cluster
 
 
 def written(

@@ -10,7 +10,7 @@ from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.image import ClusterState, diff
 from kraft.image.view import StateImage, StateView
 from kraft.records import Record
-from tests.property.test_cluster_state import GROUPED, RECORDS, accepted
+from tests.harness.state_records import GROUPED, RECORDS, accepted
 from tests.reference.cluster_state_twin import plain
 
 TURNS = st.lists(

@@ -9,8 +9,8 @@ from kraft import records
 from kraft.image.publishing import Image
 from kraft.image.states import partition_transitions, replica_transitions
 from kraft.records import Record
-from tests.property.table_records import BROKERS, DIRECTORIES
-from tests.property.test_snapshot_generation import LOGS, Growing
+from tests.harness.table_records import BROKERS, DIRECTORIES
+from tests.property.growing_clusters import LOGS, Growing
 
 Said = dict[tuple[int, int], int]
 NODES = st.one_of(

@@ -18,9 +18,9 @@ from kraft.errors import (
 )
 from kraft.records import Record, decode_value
 from kraft.records.values import encode_value
-from tests.property.table_records import LOGS, apply, batch_of, batches_of
+from tests.harness.metadata_files import record_values
+from tests.harness.table_records import LOGS, apply, batch_of, batches_of
 from tests.reference.table_twin import TableTwin, accepted, history, partition_record, plain
-from tests.unit.image.metadata_files import record_values
 
 SIZES = st.lists(st.integers(1, 8), max_size=12)
 STRIDES = st.sampled_from([1, 2, 3, 3, 8])

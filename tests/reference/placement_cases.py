@@ -13,6 +13,16 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
+from kraft._core.decide.placement import (
+    JavaRandom,
+    PlacementSpec,
+    StripedPlacer,
+    UsableBroker,
+)
+from kraft.errors import (
+    InvalidReplicationFactorError,
+)
+
 Replicas = list[list[int]] | None
 
 CORPUS = Path(__file__).resolve().parent.parent / "data" / "placement-oracle.json.gz"
@@ -116,3 +126,18 @@ def write_corpus(release: str, pairs: list[tuple[Case, Answer]]) -> None:
     text = json.dumps(kept, separators=(",", ":")).encode()
     CORPUS.parent.mkdir(exist_ok=True)
     CORPUS.write_bytes(gzip.compress(text, 9, mtime=0))
+
+
+def answer_of_kernel(case: Case) -> Answer:
+    """Return the kernel's placement of a case in the form of the corpus."""
+    generator = JavaRandom(case.seed)
+    placer = StripedPlacer(generator)
+    cluster = [UsableBroker(*broker) for broker in case.brokers]
+    placed: list[Replicas] = []
+    for partition_count, replication_factor in case.requests:
+        spec = PlacementSpec(0, partition_count, replication_factor)
+        try:
+            placed.append(placer.place(spec, cluster).tolist())
+        except InvalidReplicationFactorError:
+            placed.append(None)
+    return Answer(placed, generator.next_int())

@@ -199,3 +199,30 @@ def partition_record(
         last_known_elr=(state["last_known_elr"] or None) if version >= 2 else None,
         version=version,
     )
+
+
+def plain_image(image: TableImage) -> Plain:
+    """Return all of an image in the twin's form, with each partition read in every possible way."""
+    partitions = {}
+    columns = {
+        name: image.column(name)
+        for name in ("leader", "leader_epoch", "partition_epoch", "leader_recovery_state")
+    }
+    topics, ids = image.column("topic"), image.column("partition")
+    for topic in image.topic_numbers():
+        name = image.topic_name(topic)
+        assert image.topic_number(name) == topic
+        assert image.topic_number_by_id(image.topic_id_of(topic)) == topic
+        for row in image.topic_rows(topic).tolist():
+            state = image.state_of(row)
+            assert state == image.partition(name, int(ids[row]))
+            assert {
+                field: column[row] for field, column in columns.items()
+            }.items() <= state.items()
+            assert topics[row] == topic
+            partitions[name, int(ids[row])] = plain_state(image, state)
+    assert (topics >= 0).sum() == len(partitions)
+    return {
+        "topics": {image.topic_name(t): image.topic_id_of(t) for t in image.topic_numbers()},
+        "partitions": partitions,
+    }

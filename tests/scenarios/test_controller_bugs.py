@@ -34,8 +34,8 @@ from kraft.records.batches import encode_control_records
 from kraft.simulation.scenario import CALM
 from kraft.simulation.whole_cluster import WholeCluster
 from kraft.simulation.whole_scenario import build, small_chunks
-from tests.unit.controller.clusters import LEVEL, registration
-from tests.unit.controller.controllers import Log, replayed
+from tests.harness.controller import Log, replayed
+from tests.harness.decisions import LEVEL, registration
 
 SESSION_MS = 9_000.0
 

@@ -18,8 +18,8 @@ from random import Random
 
 from kraft.errors import KraftError
 from kraft.raft.rpc import LogSlice
-from tests.simulation.disk import CrashDisk, Loss
-from tests.simulation.disk_workload import BrokenPromiseError, Workload
+from tests.harness.crash_disk import CrashDisk, Loss
+from tests.harness.disk_workload import BrokenPromiseError, Workload
 
 #: One restart in so many crashes too, at each of its boundaries.
 CRASHED_RESTARTS = 50

@@ -11,9 +11,9 @@ from kraft.server.disk import recovery as store_recovery
 from kraft.server.disk.files import SyncedOffset
 from kraft.server.disk.snapshots import SnapshotFiles
 from kraft.server.disk.store import MetadataStore
-from tests.simulation.disk import CrashDisk, CrashFile
+from tests.harness.crash_disk import CrashDisk, CrashFile
+from tests.harness.disk_workload import BrokenPromiseError
 from tests.simulation.disk_proof import prove_crashes, prove_flips
-from tests.simulation.disk_workload import BrokenPromiseError
 
 
 @pytest.mark.parametrize("seed", [1, 2])

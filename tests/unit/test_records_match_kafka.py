@@ -28,7 +28,7 @@ from kraft.records import (
     feature_dependencies,
     record_version,
 )
-from tests.interop.schemas import kept
+from tests.reference.kafka_schemas import kept
 
 OPEN_END = 31  # what the table under test writes for "no end"
 KAFKA = {release: kept(release) for release in ("4.3.1", "4.4.0", "3.9.2")}

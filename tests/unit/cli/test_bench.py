@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.result_documents import document, save
 from tests.unit.cli.conftest import Run
-from tests.unit.regression.result_documents import document, save
 
 pytest.importorskip("msgspec", reason="needs kraft[spark]")
 

@@ -10,8 +10,8 @@ from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, ReplicaKey
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.format import FormatRequest, format_storage
+from tests.harness.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
 from tests.unit.cli.conftest import Run
-from tests.unit.server.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
 
 
 def at(nodes: RunningNodes) -> tuple[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kraft.cli.exit_codes import REFUSED
+from tests.harness.configurations import BROKER, COMBINED, CONTROLLER, write_configuration
 from tests.unit.cli.conftest import Run
-from tests.unit.server.configurations import BROKER, COMBINED, CONTROLLER, write_configuration
 
 
 def test_a_broker_without_controller_is_rejected(kraft: Run, tmp_path: Path) -> None:

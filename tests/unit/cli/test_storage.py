@@ -8,8 +8,8 @@ import pytest
 
 from kraft.cli.exit_codes import FOUND, OK, REFUSED
 from kraft.records import Uuid
+from tests.harness.configurations import CONTROLLER, write_configuration
 from tests.unit.cli.conftest import Run
-from tests.unit.server.configurations import CONTROLLER, write_configuration
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.exit_codes import FAILED, INTERRUPTED, OK, REFUSED
-from tests.e2e.signals import heed_interrupts
+from tests.harness.commands import heed_interrupts
+from tests.harness.planted import the_high_watermark_is_one_too_high
 from tests.unit.cli.conftest import Run
-from tests.unit.simulation.planted import the_high_watermark_is_one_too_high
 
 
 def test_seeds_that_hold(kraft: Run) -> None:

@@ -46,8 +46,8 @@ from kraft.errors import (
 from kraft.image import AccessControl, NodeEndpoint, VersionRange
 from kraft.metadata.facade import Metadata
 from kraft.records import Uuid
-from tests.unit.controller.clusters import FEATURES, LEVEL, Lab, directory, registration
-from tests.unit.controller.controllers import Log
+from tests.harness.controller import Log
+from tests.harness.decisions import FEATURES, LEVEL, Lab, directory, registration
 
 TOPIC_ID = Uuid(b"orders..........")
 ALICE = Principal("User", "alice")

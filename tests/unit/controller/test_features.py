@@ -24,7 +24,7 @@ from kraft.image import VersionRange
 from kraft.image.configs import BROKER
 from kraft.records import Record
 from kraft.records.versions import SUPPORTED_FEATURES
-from tests.unit.controller.clusters import FEATURES, Lab, registration
+from tests.harness.decisions import FEATURES, Lab, registration
 
 ELR = "eligible.leader.replicas.version"
 LOCAL = LocalFeatures(node_id=3000)

@@ -8,62 +8,10 @@ import pytest
 
 from kraft import records
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
-from kraft.image.publishing import Image, ImageDelta, ImagePublishing, Phase
+from kraft.image.publishing import Image, Phase
 from kraft.image.replay import MetadataState
-from kraft.records import Record, Uuid
 from kraft.records.batches import encode_records
-
-TOPIC = Uuid(b"\1" * 16)
-OTHER = Uuid(b"\2" * 16)
-BASE: list[Record] = [
-    records.FeatureLevel("metadata.version", 30),
-    records.Topic(name="a", topic_id=TOPIC),
-    records.Partition(partition_id=0, topic_id=TOPIC, replicas=[1, 2], isr=[1, 2], leader=1),
-]
-
-
-class RecordingPublisher:
-    """A publisher that appends every delta to a list that all publishers share."""
-
-    def __init__(self, name: str, deltas: list[tuple[str, ImageDelta]]) -> None:
-        self.name = name
-        self.deltas = deltas
-        self.fails = False
-
-    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
-        assert image is delta.image
-        self.deltas.append((self.name, delta))
-        if self.fails:
-            raise ValueError(f"{self.name} fails")
-
-
-class Lab:
-    def __init__(self) -> None:
-        self.cluster = MetadataState(journaling=True)
-        self.faults: list[tuple[str, Exception]] = []
-        self.publishing = ImagePublishing(
-            self.cluster, lambda name, error: self.faults.append((name, error))
-        )
-        self.deltas: list[tuple[str, ImageDelta]] = []
-
-    def register(self, name: str, phase: Phase = Phase.OTHERS) -> RecordingPublisher:
-        publisher = RecordingPublisher(name, self.deltas)
-        self.publishing.register(publisher, phase)
-        return publisher
-
-    def append(self, *log: Record, timestamp_ms: int = 0) -> int:
-        offset = self.cluster.next_offset
-        batch = encode_records(log, base_offset=offset, timestamp_ms=timestamp_ms)
-        self.cluster.apply(batch)
-        self.publishing.note_batches(batch)
-        return self.cluster.next_offset
-
-    def publish(self, committed_offset: int | None = None) -> ImageDelta:
-        delta = self.publishing.publish(
-            self.cluster.next_offset if committed_offset is None else committed_offset
-        )
-        assert delta is not None
-        return delta
+from tests.harness.publishing import BASE, OTHER, TOPIC, PublishedCluster, change
 
 
 def leader_of(image: Image) -> int:
@@ -71,12 +19,8 @@ def leader_of(image: Image) -> int:
     return leader
 
 
-def change(leader: int) -> records.PartitionChange:
-    return records.PartitionChange(partition_id=0, topic_id=TOPIC, leader=leader)
-
-
 def test_the_metadata_cache_is_called_last_and_replicas_first() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.register("cache", Phase.METADATA_CACHE)
     lab.register("quotas")
     lab.register("groups", Phase.COORDINATORS)
@@ -94,7 +38,7 @@ def test_the_metadata_cache_is_called_last_and_replicas_first() -> None:
 
 
 def test_the_first_delta_is_full_and_the_next_lists_changes() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE)
     first = lab.publish()
     assert first.is_full
@@ -122,7 +66,7 @@ def test_the_first_delta_is_full_and_the_next_lists_changes() -> None:
 
 
 def test_nothing_is_published_without_changes() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     end = lab.append(*BASE)
     lab.register("cache")
     lab.publish()
@@ -132,7 +76,7 @@ def test_nothing_is_published_without_changes() -> None:
 
 
 def test_uncommitted_records_are_not_published() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     committed = lab.append(*BASE)
     lab.append(change(2), records.Config(2, "a", "k", "v"), records.RemoveTopic(topic_id=TOPIC))
     delta = lab.publish(committed)
@@ -147,7 +91,7 @@ def test_uncommitted_records_are_not_published() -> None:
 
 
 def test_no_part_of_a_metadata_transaction_is_published() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     before = lab.append(*BASE)
     lab.publish()
     lab.append(records.BeginTransaction(name="x"))
@@ -163,7 +107,7 @@ def test_no_part_of_a_metadata_transaction_is_published() -> None:
 
 
 def test_an_aborted_transaction_changes_nothing() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE)
     lab.publish()
     lab.append(records.BeginTransaction(name="x"))
@@ -177,7 +121,7 @@ def test_an_aborted_transaction_changes_nothing() -> None:
 
 
 def test_a_failed_publisher_is_reported_and_the_others_are_called() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     bad = lab.register("bad")
     lab.register("cache", Phase.METADATA_CACHE)
     bad.fails = True
@@ -189,7 +133,7 @@ def test_a_failed_publisher_is_reported_and_the_others_are_called() -> None:
 
 
 def test_a_failed_publisher_gets_a_full_delta_next_time() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     bad = lab.register("bad")
     lab.register("cache", Phase.METADATA_CACHE)
     lab.append(*BASE)
@@ -217,7 +161,7 @@ def test_a_failed_publisher_gets_a_full_delta_next_time() -> None:
 
 
 def test_a_later_publisher_gets_a_full_delta_without_waiting_for_a_change() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.register("cache")
     end = lab.append(*BASE)
     lab.publish()
@@ -235,7 +179,7 @@ def test_a_later_publisher_gets_a_full_delta_without_waiting_for_a_change() -> N
 
 
 def test_after_a_loaded_snapshot_every_publisher_gets_a_full_delta() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.register("cache")
     lab.append(*BASE)
     lab.publish()
@@ -251,7 +195,7 @@ def test_after_a_loaded_snapshot_every_publisher_gets_a_full_delta() -> None:
 
 
 def test_an_image_knows_the_time_and_the_bytes_of_its_last_batch() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     first = lab.append(*BASE, timestamp_ms=1000)
     lab.append(change(2), timestamp_ms=2000)
     delta = lab.publish(first)
@@ -262,7 +206,7 @@ def test_an_image_knows_the_time_and_the_bytes_of_its_last_batch() -> None:
 
 
 def test_an_image_inside_a_batch_is_not_batch_aligned() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE)
     lab.append(change(2), records.BeginTransaction(name="x"), change(1))
     delta = lab.publish()
@@ -272,7 +216,7 @@ def test_an_image_inside_a_batch_is_not_batch_aligned() -> None:
 
 
 def test_batches_of_a_new_leader_replace_uncommitted_ones() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     committed = lab.append(*BASE)
     lab.append(change(2), change(1), timestamp_ms=5)
     lab.cluster.revert(committed)
@@ -284,14 +228,14 @@ def test_batches_of_a_new_leader_replace_uncommitted_ones() -> None:
 
 
 def test_publishing_beyond_the_applied_records_is_rejected() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     end = lab.append(*BASE)
     with pytest.raises(InvalidRequestError, match="has only applied records below 3"):
         lab.publishing.publish(end + 1)
 
 
 def test_the_journal_is_dropped_except_for_live_images() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE)
     lab.publish()
     lab.append(change(2), records.Config(2, "a", "k", "1"))
@@ -317,7 +261,7 @@ def test_the_journal_is_dropped_except_for_live_images() -> None:
 
 
 def test_a_live_image_prevents_a_revert_of_table_and_state() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     start = lab.append(*BASE)
     lab.append(change(2), records.Config(2, "a", "k", "1"))
     image = lab.cluster.state.image(start + 2)
@@ -331,7 +275,7 @@ def test_a_live_image_prevents_a_revert_of_table_and_state() -> None:
 
 
 def test_an_image_of_the_state_is_read_only() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     image = lab.cluster.state.image(lab.append(*BASE))
     with pytest.raises(TypeError):
         image.configs.replay(records.Config(2, "a", "k", "1"), 9)
@@ -341,7 +285,7 @@ def test_an_image_of_the_state_is_read_only() -> None:
 
 def test_an_image_keeps_a_row_that_is_reassigned_after_its_isr_has_changed() -> None:
     """The second change makes the row irregular; the image has read the first one already."""
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE)
     image = lab.publish().image
     before = dict(image.table.partition("a", 0))

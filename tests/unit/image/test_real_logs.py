@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from kraft import records
 from kraft.image import ClusterState, diff
 from kraft.metadata.directory import MetadataDirectory, SnapshotFile
-from kraft.records import Record, Uuid, control
-from tests.unit.image.metadata_files import Logged, read_records
+from kraft.records import Uuid, control
+from tests.harness.metadata_files import Logged, canonical, kinds, read_records
 
 DATA = Path(__file__).parents[2] / "data"
 DIRECTORIES = [
@@ -47,20 +46,6 @@ def replay(
 
 def log_of(directory: MetadataDirectory) -> list[Logged]:
     return [logged for segment in directory.segments for logged in read_records(segment.path)]
-
-
-def canonical(record: Record) -> tuple[int, str]:
-    """Return a record with sorted listeners and features: Kafka writes them in HashMap order."""
-    if isinstance(record, records.RegisterBroker | records.RegisterController):
-        record = record.replace(
-            end_points=sorted(record.end_points, key=lambda point: point.name),
-            features=sorted(record.features, key=lambda feature: feature.name),
-        )
-    return record.version, repr(record)
-
-
-def kinds(made: list[Record]) -> list[str]:
-    return [kind for kind, _ in groupby(type(record).__name__ for record in made)]
 
 
 def test_recorded_data_exists() -> None:

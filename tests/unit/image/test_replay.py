@@ -13,8 +13,8 @@ from kraft.image.replay import MetadataState
 from kraft.metadata.directory import MetadataDirectory
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_control_records, encode_records
+from tests.harness.metadata_files import read_log
 from tests.reference.table_twin import TableTwin, plain
-from tests.unit.image.metadata_files import read_log
 
 DATA = Path(__file__).parents[2] / "data"
 FOUND = [

@@ -16,7 +16,7 @@ from kraft.metadata.snapshots import save_snapshot
 from kraft.records import Record, Uuid
 from kraft.records.batches import encode_control_records, encode_records
 from kraft.records.control import KRaftVersion, LeaderChange
-from tests.unit.image.test_publishing import BASE, TOPIC, Lab, change
+from tests.harness.publishing import BASE, TOPIC, PublishedCluster, change
 
 ONE_AT_A_TIME = SliceSize(steps=1, records=1, bytes=1, keys=1)
 
@@ -43,7 +43,7 @@ def saved(cluster: MetadataState, directory: Path) -> bytes:
 
 
 def test_slices_give_the_same_bytes_as_writing_at_once(tmp_path: Path) -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE, *partitions(TOPIC, [1, 2, 5]), records.Config(2, "a", "k", "v"))
     made = SnapshotGeneration(lab.publish().image, timestamp_ms=9)
     assert (made.end_offset, made.epoch) == (7, 0)
@@ -55,7 +55,7 @@ def test_slices_give_the_same_bytes_as_writing_at_once(tmp_path: Path) -> None:
 def test_topics_removed_meanwhile_are_included_and_new_ones_are_not(
     tmp_path: Path,
 ) -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE, *partitions(TOPIC, [1, 2, 5]), records.Config(2, "a", "k", "v"))
     expected = saved(lab.cluster, tmp_path)
     made = SnapshotGeneration(lab.publish().image, timestamp_ms=9, slice_size=ONE_AT_A_TIME)
@@ -69,7 +69,7 @@ def test_topics_removed_meanwhile_are_included_and_new_ones_are_not(
 
 
 def test_partitions_added_to_a_half_written_topic_are_not_included(tmp_path: Path) -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE, *partitions(TOPIC, [1, 2, 3]))
     expected = saved(lab.cluster, tmp_path)
     made = SnapshotGeneration(lab.publish().image, timestamp_ms=9, slice_size=ONE_AT_A_TIME)
@@ -84,7 +84,7 @@ def test_partitions_added_to_a_half_written_topic_are_not_included(tmp_path: Pat
 
 
 def test_the_control_records_of_the_quorum_are_included(tmp_path: Path) -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     control = encode_control_records(
         [LeaderChange(leader_id=1), KRaftVersion(kraft_version=1)], base_offset=0, epoch=5
     )
@@ -99,7 +99,7 @@ def test_the_control_records_of_the_quorum_are_included(tmp_path: Path) -> None:
 
 
 def test_compaction_waits_for_the_end_of_a_generation() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE, records.RemoveTopic(topic_id=TOPIC))
     image = lab.publish().image
     made = SnapshotGeneration(image, timestamp_ms=9)
@@ -115,7 +115,7 @@ def test_compaction_waits_for_the_end_of_a_generation() -> None:
 
 
 def test_no_snapshot_ends_inside_a_batch() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE, records.BeginTransaction(name="x"), change(2))
     image = lab.publish().image
     with pytest.raises(InvalidRequestError, match="it lies inside a batch of the log"):
@@ -123,7 +123,7 @@ def test_no_snapshot_ends_inside_a_batch() -> None:
 
 
 def test_without_a_metadata_version_generation_fails() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(*BASE[1:])
     image = lab.publish().image
     with pytest.raises(UnsupportedVersionError, match=r"metadata\.version"):
@@ -131,7 +131,7 @@ def test_without_a_metadata_version_generation_fails() -> None:
 
 
 def test_a_state_that_the_level_cannot_express_fails() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(
         records.FeatureLevel("metadata.version", 10),
         records.UserScramCredential(name="a", mechanism=1),
@@ -142,7 +142,7 @@ def test_a_state_that_the_level_cannot_express_fails() -> None:
 
 
 def test_a_snapshot_is_due_after_max_record_bytes() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     most = len(encode_records(BASE)) + 3 * len(encode_records([change(2)]))
     policy = SnapshotPolicy(0, max_record_bytes=most, max_interval_ms=0)
     lab.append(*BASE)
@@ -158,7 +158,7 @@ def test_a_snapshot_is_due_after_max_record_bytes() -> None:
 
 
 def test_a_snapshot_is_due_after_max_interval() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     policy = SnapshotPolicy(0, max_interval_ms=1000)
     lab.append(*BASE)
     assert policy.reason(lab.publish(), 500) is None
@@ -169,7 +169,7 @@ def test_a_snapshot_is_due_after_max_interval() -> None:
 
 
 def test_only_one_snapshot_is_generated_at_a_time() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     policy = SnapshotPolicy(0, max_record_bytes=1)
     lab.append(*BASE)
     assert policy.reason(lab.publish(), 1) is not None
@@ -184,7 +184,7 @@ def test_only_one_snapshot_is_generated_at_a_time() -> None:
 
 
 def test_no_snapshot_is_due_inside_a_batch() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     policy = SnapshotPolicy(0, max_record_bytes=1)
     lab.append(*BASE, records.BeginTransaction(name="x"), change(2))
     assert policy.reason(lab.publish(), 1) is None

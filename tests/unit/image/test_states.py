@@ -15,7 +15,7 @@ from kraft.image.states import (
     replica_transitions,
 )
 from kraft.records import Record, Uuid
-from tests.unit.image.test_publishing import TOPIC, Lab
+from tests.harness.publishing import TOPIC, PublishedCluster
 
 DIRECTORY = Uuid(b"\x11" * 16)
 FAILED = Uuid(b"\x22" * 16)
@@ -37,8 +37,8 @@ def change(number: int, **fields: Any) -> Record:
     return records.PartitionChange(partition_id=number, topic_id=TOPIC, **fields)
 
 
-def lab_with(*log: Record) -> Lab:
-    lab = Lab()
+def lab_with(*log: Record) -> PublishedCluster:
+    lab = PublishedCluster()
     lab.append(
         records.FeatureLevel("metadata.version", 30),
         broker(1),
@@ -61,7 +61,7 @@ def moves_of_partitions(delta: ImageDelta) -> list[tuple[int, PartitionState, Pa
 
 
 def moves_of_replicas(
-    lab: Lab, delta: ImageDelta
+    lab: PublishedCluster, delta: ImageDelta
 ) -> list[tuple[int, int, ReplicaState, ReplicaState]]:
     moved = replica_transitions(delta, lab.cluster)
     return [
@@ -138,7 +138,7 @@ def test_a_replica_that_is_added_is_new_until_it_is_in_sync() -> None:
 
 
 def test_a_full_delta_lists_everything() -> None:
-    lab = Lab()
+    lab = PublishedCluster()
     lab.append(
         broker(1),
         records.Topic(name="a", topic_id=TOPIC),

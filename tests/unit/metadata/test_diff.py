@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from kraft.records import (
     Uuid,
 )
 from kraft.records.batches import encode_records
+from tests.reference.diff_twin import slow_partition_differences
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 ORDERS, OTHER, D1, D2 = (Uuid(bytes([each]) * 16) for each in (10, 11, 101, 102))
@@ -53,28 +53,6 @@ def partition(number: int, topic: Uuid = ORDERS, **changes: object) -> Partition
         directories=[D1, D2],
     )  # fmt: skip
     return record.replace(**changes)
-
-
-def slow_partition_differences(before: Metadata, after: Metadata) -> set[tuple[object, ...]]:
-    """Every field of every partition of common topics, compared one by one."""
-    names = {each.name for each in fields(PartitionInfo)} - {"topic", "partition"}
-    ids = {topic.id for topic in before.topics.values()} & {
-        topic.id for topic in after.topics.values()
-    }
-    common = [{(each.topic, each.partition): each for each in side.partitions
-               if side.topics[each.topic].id in ids} for side in (before, after)]  # fmt: skip
-    found: set[tuple[object, ...]] = set()
-    for key in common[0].keys() | common[1].keys():
-        old, new = (side.get(key) for side in common)
-        if old is None or new is None:
-            found.add((key, "", old, new))
-            continue
-        found |= {
-            (key, name, getattr(old, name), getattr(new, name))
-            for name in names
-            if getattr(old, name) != getattr(new, name)
-        }
-    return found
 
 
 def pairs(kafka: Metadata) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from kraft.protocol.vote import VOTE
 from kraft.raft import rpc as m
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
-from tests.unit.raft.nodes import dynamic
+from tests.harness.raft_nodes import dynamic
 
 LISTENER = "CONTROLLER"
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

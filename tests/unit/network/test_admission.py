@@ -17,7 +17,7 @@ from kraft.network.admission import (
 from kraft.network.listener import Limits
 from kraft.raft import rpc as m
 from kraft.raft.voters import KRaftVersionRange, ReplicaKey
-from tests.unit.raft.nodes import directory, dynamic, key, static
+from tests.harness.raft_nodes import directory, dynamic, key, static
 
 CLUSTER = "cluster"
 

@@ -17,7 +17,7 @@ from kraft.network.quorum_client import (
 )
 from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
-from tests.unit.server.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
+from tests.harness.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
 
 VOTER = ReplicaKey(4, DIRECTORIES[4])
 ENDPOINTS = (Endpoint("CONTROLLER", "host", 9093),)

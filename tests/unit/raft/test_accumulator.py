@@ -7,7 +7,7 @@ from kraft._core.bytes.batch_records import iterate
 from kraft.errors import CorruptRecordError, RecordTooLargeError
 from kraft.raft.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, Accumulator
 from kraft.records import control
-from tests.unit.raft.nodes import batch
+from tests.harness.raft_nodes import batch
 
 EPOCH = 3
 

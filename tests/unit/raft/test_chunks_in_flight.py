@@ -21,7 +21,7 @@ from kraft.raft.rpc import (
 )
 from kraft.raft.snapshot_download import MAX_CHUNKS_IN_FLIGHT
 from kraft.raft.voters import KRaftVersionRange, VoterNode, VoterSet
-from tests.unit.raft.nodes import EPOCH, Driver, answer, dynamic, fetched, follower, voter
+from tests.harness.raft_nodes import EPOCH, Driver, answer, dynamic, fetched, follower, voter
 
 SNAPSHOT = OffsetAndEpoch(20, 2)
 SIZE = 100

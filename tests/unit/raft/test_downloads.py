@@ -21,7 +21,7 @@ from kraft.raft.rpc import (
     VoteRequest,
 )
 from kraft.raft.snapshot_download import MAX_DOWNLOAD_AHEAD
-from tests.unit.raft.nodes import (
+from tests.harness.raft_nodes import (
     EPOCH,
     Driver,
     answer,

@@ -22,7 +22,7 @@ from kraft.raft.rpc import (
     VoteRequest,
     VoteResponse,
 )
-from tests.unit.raft.nodes import (
+from tests.harness.raft_nodes import (
     EPOCH,
     Driver,
     batch,

@@ -24,7 +24,7 @@ from kraft.raft.rpc import (
 )
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode
 from kraft.records.batches import encode_control_records
-from tests.unit.raft.nodes import (
+from tests.harness.raft_nodes import (
     EPOCH,
     Driver,
     answer,

@@ -24,7 +24,7 @@ from kraft.raft.interface import (
 )
 from kraft.raft.rpc import OffsetAndEpoch
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
-from tests.unit.raft.nodes import EPOCH, MAKERS, Driver, batch, dynamic, endpoint, key, static
+from tests.harness.raft_nodes import EPOCH, MAKERS, Driver, batch, dynamic, endpoint, key, static
 
 ALLOWED = re.compile(r"truncation to \d+ below")
 

@@ -37,7 +37,7 @@ from kraft.raft.rpc import (
 )
 from kraft.raft.voters import KRaftVersionRange, ReplicaKey, VoterSet
 from kraft.records import control
-from tests.unit.raft.nodes import (
+from tests.harness.raft_nodes import (
     EPOCH,
     Driver,
     candidate,

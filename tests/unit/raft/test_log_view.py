@@ -10,8 +10,8 @@ from kraft.raft.log_view import LogView
 from kraft.raft.rpc import OffsetAndEpoch
 from kraft.records import control
 from kraft.records.batches import encode_control_records
+from tests.harness.raft_nodes import dynamic, static
 from tests.reference.log_view_twin import LogViewTwin
-from tests.unit.raft.nodes import dynamic, static
 
 
 class LogViewBesideItsTwin(RuleBasedStateMachine):

@@ -19,7 +19,7 @@ from kraft.raft.rpc import (
 )
 from kraft.raft.voters import ReplicaKey
 from tests.counting import instructions_of
-from tests.unit.raft.nodes import (
+from tests.harness.raft_nodes import (
     Driver,
     dynamic,
     endpoint,

@@ -24,7 +24,7 @@ from kraft.raft.rpc import (
     VoteRequest,
 )
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
-from tests.unit.raft.nodes import (
+from tests.harness.raft_nodes import (
     EPOCH,
     MAKERS,
     Driver,

@@ -7,7 +7,7 @@ from kraft.raft.interface import Role, RoleChange, WriteElectionState
 from kraft.raft.log_view import LogView
 from kraft.raft.rpc import EndQuorumEpochRequest, FetchRequest, VoteRequest
 from kraft.raft.voters import ReplicaKey
-from tests.unit.raft.nodes import EPOCH, Driver, dynamic, key, static
+from tests.harness.raft_nodes import EPOCH, Driver, dynamic, key, static
 
 
 @pytest.mark.parametrize(

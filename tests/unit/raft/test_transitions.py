@@ -10,7 +10,7 @@ from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import Resign, Role, WriteElectionState
 from kraft.raft.rpc import BeginQuorumEpochRequest, VoteRequest
 from kraft.raft.transitions import TRANSITIONS, Timer, TransitionCause
-from tests.unit.raft.nodes import MAKERS, Driver, endpoint, key, static
+from tests.harness.raft_nodes import MAKERS, Driver, endpoint, key, static
 
 
 def see_a_higher_epoch(node: Driver) -> None:

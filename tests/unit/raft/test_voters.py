@@ -5,7 +5,7 @@ import pytest
 from kraft.errors import InvalidConfigError
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
 from kraft.records import control
-from tests.unit.raft.nodes import LISTENER, directory, dynamic, endpoint, key, static, voter
+from tests.harness.raft_nodes import LISTENER, directory, dynamic, endpoint, key, static, voter
 
 
 def test_a_dynamic_voter_has_a_directory_id() -> None:

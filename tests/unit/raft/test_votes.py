@@ -7,7 +7,7 @@ import pytest
 from kraft.raft.interface import Role, WriteElectionState
 from kraft.raft.rpc import VoteRequest
 from kraft.raft.voters import ReplicaKey
-from tests.unit.raft.nodes import (
+from tests.harness.raft_nodes import (
     EPOCH,
     LOG,
     MAKERS,

@@ -17,7 +17,7 @@ from kraft.regression import report_text
 from kraft.regression.points import POINTS, SeriesKey
 from kraft.regression.results import read_run
 from kraft.regression.runs import BenchmarkRun, points_table
-from tests.unit.regression.result_documents import BEGIN, benchmark, document
+from tests.harness.result_documents import BEGIN, benchmark, document
 
 FILES = Path(__file__).parents[2] / "data" / "pytest-benchmark"
 VERSIONS = ("3.0.0", "3.1.1", "3.2.3", "3.4.1", "4.0.0", "5.0.0", "5.3.1")

@@ -28,8 +28,8 @@ from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner
 from kraft.server.local_quorum import LocalNode, LocalQuorum
 from kraft.server.process import QuorumNode
+from tests.harness.decisions import registration
 from tests.reference.table_twin import plain
-from tests.unit.controller.clusters import registration
 
 PATIENCE_S = 20
 QUICK = {

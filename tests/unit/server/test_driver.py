@@ -33,7 +33,7 @@ from kraft.records.values import encode_value
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
-from tests.unit.server.disk.test_store import make_snapshot, metadata_dir
+from tests.harness.metadata_store import make_snapshot, metadata_dir
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 ALONE = VoterSet.parse("1@localhost:9001", "CONTROLLER")

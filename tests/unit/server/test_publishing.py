@@ -20,7 +20,7 @@ from kraft.server import publishing
 from kraft.server.disk.store import MetadataStore
 from kraft.server.publishing import MetadataPublishing
 from kraft.simulation.memory_disk import MemoryDisk
-from tests.unit.image.test_publishing import BASE, change
+from tests.harness.publishing import BASE, change
 
 PATIENCE_S = 20
 

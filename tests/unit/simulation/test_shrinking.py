@@ -12,7 +12,7 @@ from kraft.simulation.batch_tree import Violation
 from kraft.simulation.replays import QUORUM, Replay, parse
 from kraft.simulation.seeds import Failure, ShrunkFailure, shrink_failure
 from kraft.simulation.shrinking import PROGRESS, Shrunk, kind_of, shrink
-from tests.unit.simulation.planted import (
+from tests.harness.planted import (
     a_lost_request_is_waited_for,
     the_high_watermark_is_one_too_high,
     voters_that_were_truncated_stay,

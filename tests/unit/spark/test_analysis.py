@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,62 +23,13 @@ pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'
 
 from kraft.spark import analysis, table_analysis
 from kraft.spark.frame_source import FrameSource
+from tests.harness.histories import HISTORIES, START, at, levels, point, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS = AnalysisSettings(bootstrap_samples=100)
-START = datetime(2026, 1, 1, tzinfo=UTC)
 RUNS = 40
-
-
-def at(run: int) -> datetime:
-    return START + timedelta(hours=run)
-
-
-def point(run: int, benchmark: str, median: float | None, **others: Any) -> dict[str, Any]:
-    row = {
-        "run_id": f"{run:032x}",
-        "machine": "box",
-        "suite": "bench_a.py",
-        "benchmark": benchmark,
-        "params": "{}",
-        "time": at(run),
-        "commit": f"{run:02x}" * 20,
-        "median": median,
-        "extra_info": "{}",
-        "machine_info": json.dumps({"node": "box", "seen": run}),
-        "source": "somewhere",
-    }
-    return row | others
-
-
-def levels(*given: tuple[int, float], seed: int = 1, noise: float = 0.02) -> list[float]:
-    """Return a history with this many runs at each level, with a little noise."""
-    random = np.random.default_rng(seed)
-    flat = np.concatenate([np.full(runs, level) for runs, level in given])
-    values: list[float] = (flat * random.normal(1, noise, len(flat))).tolist()
-    return values
-
-
-#: Three benchmarks on a box: one slower from run 20 on, one faster from run 25 on, one with few
-#: runs; one of them on another box as well.
-HISTORIES = {
-    ("slower", "box"): levels((20, 1.0), (20, 1.2)),
-    ("faster", "box"): levels((25, 1.0), (15, 0.7), seed=2),
-    ("steady", "box"): levels((40, 5.0), seed=3),
-    ("slower", "other box"): levels((40, 3.0), seed=4),
-    ("young", "box"): levels((3, 1.0)),
-}
-
-
-def table() -> pa.Table:
-    rows = []
-    for (benchmark, machine), values in HISTORIES.items():
-        for run, value in enumerate(values):
-            rounds = np.random.default_rng(run).normal(value, 0.01, 9).tolist()
-            rows.append(point(run, benchmark, value, machine=machine, values=rounds))
-    return pa.Table.from_pylist(rows, schema=POINTS)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kraft.spark.analysis import analyse, analyse_store
 from kraft.spark.frame_comparison import compare_files
 from kraft.spark.run_selection import RunSelection, runs_of
 from kraft.spark.store import ingest, read_points
-from tests.unit.regression.result_documents import document, save
+from tests.harness.result_documents import document, save
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kraft.regression.points import POINTS
-from tests.unit.regression.result_documents import document, save
+from tests.harness.result_documents import document, save
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

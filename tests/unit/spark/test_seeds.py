@@ -18,7 +18,7 @@ from kraft.simulation.seeds import (
 )
 from kraft.spark import seeds as spark_seeds
 from kraft.spark.seeds import shrink_on_spark, simulate_seeds
-from tests.unit.simulation.planted import the_high_watermark_is_one_too_high
+from tests.harness.planted import the_high_watermark_is_one_too_high
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kraft.spark.session import open_session, session_settings
-from tests.e2e.signals import heed_interrupts
+from tests.harness.commands import heed_interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,7 +30,7 @@ from kraft.spark.store import (
 )
 from kraft.spark.store_files import bucket_of, read_files
 from kraft.spark.store_manifest import CommitConflictError, commit, load_state
-from tests.unit.regression.result_documents import document, save
+from tests.harness.result_documents import document, save
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

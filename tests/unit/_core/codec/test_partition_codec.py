@@ -17,7 +17,7 @@ from kraft._core.table.table import PartitionTable
 from kraft.errors import CorruptRecordError, UnsupportedVersionError
 from kraft.records import Uuid, decode_value
 from kraft.records.values import encode_value
-from tests.unit.image.metadata_files import record_values
+from tests.harness.metadata_files import record_values
 
 TOPIC_ID = Uuid(bytes(range(16)))
 TOPIC = records.Topic(name="orders", topic_id=TOPIC_ID)

@@ -12,8 +12,8 @@ from kraft.controller.decision import Decision, Records
 from kraft.controller.state import election_context
 from kraft.controller.topics.isr_changes import EncodedAlterPartition, IsrChange
 from kraft.errors import CorruptRecordError, StaleBrokerEpochError, UnsupportedVersionError
-from tests.property.test_alter_partition import encoded
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
+from tests.reference.alter_partition_bytes import encoded
 
 
 def request(lab: Lab, *partitions: int, isr: tuple[int, ...] = (0,)) -> bytes:

@@ -10,7 +10,7 @@ from kraft._core.decide.directory_assignment import assign_directory, leave_isr
 from kraft.controller.decision import Records
 from kraft.controller.state import election_context
 from kraft.errors import InvalidRequestError
-from tests.unit.controller.clusters import Lab, directory
+from tests.harness.decisions import Lab, directory
 
 
 def test_rows_and_codes_are_in_the_order_of_the_request() -> None:

@@ -15,8 +15,8 @@ from kraft._core.decide.java_hash import (
 from kraft.controller.brokers.broker_lifecycle import register_broker
 from kraft.controller.brokers.sessions import BrokerSessions
 from kraft.controller.state import usable_brokers
+from tests.harness.decisions import Lab, registration
 from tests.reference.placement_cases import MEETING
-from tests.unit.controller.clusters import Lab, registration
 
 
 def test_a_hash_code_is_javas() -> None:

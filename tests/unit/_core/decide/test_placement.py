@@ -25,22 +25,7 @@ from kraft.errors import (
     InvalidReplicationFactorError,
     InvalidRequestError,
 )
-from tests.reference.placement_cases import Answer, Case, Replicas, read_corpus
-
-
-def answer_of_kernel(case: Case) -> Answer:
-    """Return the kernel's placement of a case in the form of the corpus."""
-    generator = JavaRandom(case.seed)
-    placer = StripedPlacer(generator)
-    cluster = [UsableBroker(*broker) for broker in case.brokers]
-    placed: list[Replicas] = []
-    for partition_count, replication_factor in case.requests:
-        spec = PlacementSpec(0, partition_count, replication_factor)
-        try:
-            placed.append(placer.place(spec, cluster).tolist())
-        except InvalidReplicationFactorError:
-            placed.append(None)
-    return Answer(placed, generator.next_int())
+from tests.reference.placement_cases import answer_of_kernel, read_corpus
 
 
 def test_placements_equal_those_of_kafka_in_the_corpus() -> None:

@@ -44,8 +44,8 @@ from kraft.records.control import (
 )
 from kraft.records.values import encode_value
 from kraft.simulation.memory_disk import MemoryDisk
+from tests.harness.metadata_files import read_records
 from tests.reference.random_tables import batches_of, meaning, random_records, random_table
-from tests.unit.image.metadata_files import read_records
 
 DATA = Path(__file__).parents[3] / "data" / "kafka-4.3"
 KAFKA_SNAPSHOTS = sorted(DATA.glob("**/*.checkpoint"))

@@ -19,7 +19,7 @@ from kraft.errors import (
     UnknownTopicOrPartitionError,
 )
 from kraft.records import Record, Uuid
-from tests.property.table_records import apply, batch_of
+from tests.harness.table_records import apply, batch_of
 
 A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
 TOPIC_A = records.Topic(name="a", topic_id=A)

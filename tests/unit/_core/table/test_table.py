@@ -18,7 +18,7 @@ from kraft.errors import (
 )
 from kraft.records import Record, Uuid, decode_value
 from kraft.records.batches import encode_control_records
-from tests.property.table_records import batch_of
+from tests.harness.table_records import batch_of
 
 A = Uuid(b"a" * 16)
 TOPIC = records.Topic(name="a", topic_id=A)

@@ -10,7 +10,7 @@ import random
 from kraft import records
 from kraft._core.table.table import PartitionTable
 from kraft.records import Record, Uuid
-from tests.property.table_records import apply, batch_of
+from tests.harness.table_records import apply, batch_of
 
 A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
 TOPICS = [records.Topic(name="a", topic_id=A), records.Topic(name="b", topic_id=B)]

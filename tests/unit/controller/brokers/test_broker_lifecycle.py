@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kraft import records
@@ -15,7 +13,6 @@ from kraft.controller.brokers.broker_lifecycle import (
     unregister_broker,
 )
 from kraft.controller.brokers.directories import take_directories_offline
-from kraft.controller.decision import Decision
 from kraft.errors import (
     BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
@@ -25,11 +22,7 @@ from kraft.errors import (
 )
 from kraft.image import NodeEndpoint, VersionRange
 from kraft.records import Uuid
-from tests.unit.controller.clusters import FEATURES, Lab, directory, registration
-
-
-def names(decision: Decision[Any]) -> list[str]:
-    return [type(record).__name__ for record in decision.records]
+from tests.harness.decisions import FEATURES, Lab, directory, names, registration
 
 
 def test_fencing_writes_partition_changes_before_the_registration() -> None:

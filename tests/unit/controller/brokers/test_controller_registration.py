@@ -13,7 +13,7 @@ from kraft.controller.decision import Decision
 from kraft.errors import InvalidRegistrationError, UnsupportedVersionError
 from kraft.image import NodeEndpoint, VersionRange
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 LISTENER = NodeEndpoint("CONTROLLER", "localhost", 9093, 0)
 

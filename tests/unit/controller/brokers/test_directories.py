@@ -19,8 +19,7 @@ from kraft.controller.brokers.directories import (
 from kraft.controller.decision import Decision
 from kraft.errors import StaleBrokerEpochError, UnsupportedVersionError
 from kraft.records import PartitionChange, Uuid
-from tests.unit.controller.brokers.test_broker_lifecycle import names
-from tests.unit.controller.clusters import Lab, directory, registration
+from tests.harness.decisions import Lab, directory, names, registration
 
 
 class Directories(Lab):

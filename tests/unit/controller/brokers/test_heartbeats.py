@@ -20,8 +20,7 @@ from kraft.controller.brokers.sessions import BrokerControlState, BrokerSessions
 from kraft.controller.decision import Decision, Records
 from kraft.errors import StaleBrokerEpochError
 from kraft.image.replay import MetadataState
-from tests.unit.controller.brokers.test_broker_lifecycle import names
-from tests.unit.controller.clusters import Lab, directory, registration
+from tests.harness.decisions import Lab, directory, names, registration
 
 STATES = BrokerControlState
 

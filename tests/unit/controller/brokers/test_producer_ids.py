@@ -7,7 +7,7 @@ import pytest
 from kraft import records
 from kraft.controller.brokers.producer_ids import allocate_producer_ids
 from kraft.errors import ProducerIdsExhaustedError, StaleBrokerEpochError
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 
 def epoch(lab: Lab, broker: int) -> int:

@@ -10,7 +10,7 @@ from kraft.controller.brokers.broker_lifecycle import (
     unregister_broker,
 )
 from kraft.controller.brokers.sessions import NO_ACTIVE_OFFSET, BrokerSessions, Heartbeat, Session
-from tests.unit.controller.clusters import Lab, registration
+from tests.harness.decisions import Lab, registration
 
 
 def active(lab: Lab, now_ms: float = 0.0) -> BrokerSessions:

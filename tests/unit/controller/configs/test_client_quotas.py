@@ -24,7 +24,7 @@ from kraft.errors import (
     UnsupportedVersionError,
 )
 from kraft.image import quota_entity
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 ALICE = {"user": "alice"}
 

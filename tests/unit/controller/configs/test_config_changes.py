@@ -32,7 +32,7 @@ from kraft.errors import (
 from kraft.image.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraft.image.replay import MetadataState
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 DELETE, APPEND, SUBTRACT = (
     ConfigOperation.DELETE,

@@ -20,8 +20,8 @@ from kraft.errors import (
 )
 from kraft.image.replay import MetadataState
 from kraft.records import NoOp
-from tests.unit.controller.clusters import LEVEL
-from tests.unit.controller.controllers import Log, replayed
+from tests.harness.controller import Log, replayed
+from tests.harness.decisions import LEVEL
 
 
 def log_with_brokers(**fields: object) -> Log:

@@ -24,7 +24,7 @@ from kraft.errors import (
 )
 from kraft.image import AccessControl
 from kraft.image.configs import GROUP, TOPIC
-from tests.unit.controller.controllers import Log
+from tests.harness.controller import Log
 
 ALICE = Principal("User", "alice")
 TOKENS = TokenSettings(b"secret", 10_000, 5_000)

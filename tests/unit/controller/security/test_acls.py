@@ -33,7 +33,7 @@ from kraft.image.security import (
     ResourceType,
 )
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 Response = TypeVar("Response")
 

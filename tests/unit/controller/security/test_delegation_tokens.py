@@ -36,7 +36,7 @@ from kraft.errors import (
 )
 from kraft.image.security import Token
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 ALICE, BOB, CAROL = (Principal("User", name) for name in ("alice", "bob", "carol"))
 DAY_MS = 86_400_000

@@ -27,7 +27,7 @@ from kraft.errors import (
     UnsupportedVersionError,
 )
 from kraft.image.security import SCRAM_SHA_256, SCRAM_SHA_512
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 SALT = b"salt-that-nobody-shows"
 SALTED = b"salted-password-that-nobody-shows"

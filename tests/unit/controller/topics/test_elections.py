@@ -20,7 +20,7 @@ from kraft.controller.topics.topic_creation import NewTopic, create_topics_in_ch
 from kraft.controller.topics.topic_deletion import delete_topic
 from kraft.errors import PolicyViolationError, PreferredLeaderNotAvailableError
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 MANY = 200
 

@@ -45,7 +45,7 @@ from kraft.errors import (
 )
 from kraft.image.configs import TOPIC, ConfigResource
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 Response = TypeVar("Response")
 

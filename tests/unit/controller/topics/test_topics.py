@@ -27,7 +27,7 @@ from kraft.errors import (
     UnknownTopicOrPartitionError,
 )
 from kraft.records import Uuid
-from tests.unit.controller.clusters import Lab
+from tests.harness.decisions import Lab
 
 ID = Uuid(b"i" * 16)
 

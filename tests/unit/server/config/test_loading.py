@@ -17,10 +17,9 @@ from kraft.records import Uuid
 from kraft.server.config import settings as settings_module
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.settings import SETTINGS
-from tests.unit.server.configurations import (
-    BROKER,
-    COMBINED,
+from tests.harness.configurations import (
     CONTROLLER,
+    REFUSALS,
     changed,
     write_configuration,
 )
@@ -203,76 +202,6 @@ def test_the_wildcard_address_of_another_controller_is_rejected(tmp_path: Path) 
     config = load(tmp_path, CONTROLLER, controller_quorum_bootstrap_servers="0.0.0.0:9093")
     with pytest.raises(InvalidConfigError, match="not an address that a node can connect to"):
         config.raft(DIRECTORY_ID, "cluster")
-
-
-REFUSALS: list[tuple[dict[str, str], dict[str, str | None], str]] = [
-    (CONTROLLER, {"process.roles": None}, r"process\.roles is missing; it must be given"),
-    (CONTROLLER, {"process.roles": "zookeeper"}, "one or more of broker, controller"),
-    (CONTROLLER, {"node.id": "-1"}, r", line 2: node\.id is '-1'; expected at least 0"),
-    (CONTROLLER, {"broker.id": "2"}, r"broker\.id must be the same as node\.id, 1"),
-    (CONTROLLER, {"controller.listener.names": None}, r"controller\.listener\.names is missing"),
-    (CONTROLLER, {"controller.listener.names": "OTHER"}, "nor, without that setting, in"),
-    (CONTROLLER, {"controller.listener.names": "CONTROLLER,MORE"}, "each of them in listeners"),
-    (CONTROLLER, {"listeners": "CONTROLLER//x:1"}, "NAME://host:port"),
-    (CONTROLLER, {"listeners": "CONTROLLER://x:70000"}, "NAME://host:port"),
-    (CONTROLLER, {"listeners": "CONTROLLER://:1,CONTROLLER://:2"}, "a different name"),
-    (
-        CONTROLLER,
-        {"listeners": "CONTROLLER://a:1,PLAINTEXT://a:2"},
-        r"listeners has PLAINTEXT; where process\.roles=controller",
-    ),
-    (
-        CONTROLLER,
-        {"listeners": "CONTROLLER://a:1,B://b:1", "controller.listener.names": "CONTROLLER,B"},
-        "several have port 1",
-    ),
-    (
-        CONTROLLER,
-        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
-        "CONTROLLER is not in listener.security.protocol.map",
-    ),
-    (
-        CONTROLLER,
-        {"listener.security.protocol.map": "CONTROLLER:TELEPATHY"},
-        "expected one of PLAINTEXT, SSL",
-    ),
-    (
-        CONTROLLER,
-        {"controller.quorum.bootstrap.servers": None},
-        "no controllers are configured: set",
-    ),
-    (CONTROLLER, {"controller.quorum.bootstrap.servers": "a"}, "expected host:port"),
-    (CONTROLLER, {"controller.quorum.voters": "1@a"}, "expected host:port"),
-    (CONTROLLER, {"controller.quorum.voters": "1@a:1,1@b:1"}, "1 appears twice"),
-    (CONTROLLER, {"controller.quorum.voters": "2@a:1"}, "must have the node id 1"),
-    (CONTROLLER, {"controller.quorum.append.linger.ms": "-1"}, "at least 0"),
-    (CONTROLLER, {"controller.quorum.fetch.timeout.ms": "2147483648"}, "an integer of 32 bits"),
-    (CONTROLLER, {"metadata.log.segment.bytes": "8388607"}, "at least 8388608"),
-    (CONTROLLER, {"log.dirs": "/a,,/b"}, "without empty entries"),
-    (CONTROLLER, {"max.connections.per.ip": "0"}, "rejects every client"),
-    (
-        CONTROLLER,
-        {"advertised.listeners": "CONTROLLER://0.0.0.0:1"},
-        "which no node can connect to",
-    ),
-    (
-        CONTROLLER,
-        {"node.id": "${env:ID}", "config.providers": "env"},
-        "takes its value from a config provider",
-    ),
-    (BROKER, {"controller.quorum.voters": "11@a:1"}, r"node\.id is 11, which controller\.quorum"),
-    (BROKER, {"listeners": "PLAINTEXT://:1,CONTROLLER://:2"}, "none of them is allowed"),
-    (BROKER, {"controller.quorum.auto.join.enable": "true"}, "is for controllers only"),
-    (BROKER, {"inter.broker.listener.name": "SSL"}, "must have the listener between brokers, SSL"),
-    (
-        BROKER,
-        {"inter.broker.listener.name": "SSL", "security.inter.broker.protocol": "SSL"},
-        "only one may be",
-    ),
-    (BROKER, {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "has CONTROLLER, which is"),
-    (BROKER, {"advertised.listeners": "PLAINTEXT://a:1,SSL://a:2"}, "has SSL, not in listeners"),
-    (COMBINED, {"listeners": "PLAINTEXT://127.0.0.1:9092"}, "each of them in listeners"),
-]
 
 
 @pytest.mark.parametrize(("base", "changes", "words"), REFUSALS)

@@ -34,7 +34,7 @@ from kraft.server.disk import writer
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.simulation.memory_disk import MemoryDisk
-from tests.unit.server.disk.test_store import append_of, open_store, snapshot_bytes, stamped
+from tests.harness.metadata_store import append_of, open_store, snapshot_bytes, stamped
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -414,7 +414,7 @@ from pathlib import Path
 
 from kraft.raft.interface import AppendBatches, Written
 from kraft.server.process import end_process
-from tests.unit.server.disk.test_store import append_of, open_store
+from tests.harness.metadata_store import append_of, open_store
 from tests.unit.server.disk.test_writer import Heard, begin
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -453,7 +453,7 @@ def test_a_killed_process_loses_no_reported_write(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 from kraft.server.disk.writer import WriterThread
-from tests.unit.server.disk.test_store import append_of, open_store
+from tests.harness.metadata_store import append_of, open_store
 from tests.unit.server.disk.test_writer import Heard, begin
 from pathlib import Path
 

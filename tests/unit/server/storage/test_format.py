@@ -19,7 +19,7 @@ from kraft.records import KRaftVersion, KRaftVoters, SnapshotHeader, Uuid, decod
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.format import DirectoryKind, FormatRequest, format_storage
 from kraft.server.storage.meta_properties import LogDirectories, load_identity
-from tests.unit.server.configurations import (
+from tests.harness.configurations import (
     BROKER,
     CONTROLLER,
     changed,

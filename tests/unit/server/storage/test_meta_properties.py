@@ -17,7 +17,7 @@ from kraft.server.storage.meta_properties import (
     load_identity,
     meta_properties_bytes,
 )
-from tests.unit.server.configurations import CONTROLLER, write_configuration
+from tests.harness.configurations import CONTROLLER, write_configuration
 
 A, B = Uuid(range(16)), Uuid(range(16, 32))
 

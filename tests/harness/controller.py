@@ -22,7 +22,7 @@ from kraft.controller.runtime.settings import ControllerSettings
 from kraft.controller.topics.topic_creation import NewTopic
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid, decode_value
-from tests.unit.controller.clusters import registration
+from tests.harness.decisions import registration
 
 LEADER_CHANGE_END = 1
 _MADE = count(1)

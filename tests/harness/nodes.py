@@ -1,21 +1,19 @@
 """A quorum run by commands: properties files, ``kraft storage format``, ``kraft server start``.
 
-Runs commands, and nodes in the foreground whose output is read while they run. A `Controller` has
-the ports, files and names of a node.
+A `Controller` has the ports, files and names of a node. `load_command` runs a node that makes its
+own load.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from kraft.metadata.identifiers import random_uuid
 from kraft.network.quorum_client import QuorumClient
@@ -23,99 +21,17 @@ from kraft.raft.rpc import DescribeQuorumResponse
 from kraft.server.config.loading import ServerConfig
 from kraft.server.local_quorum import LOOPBACK, free_ports
 from kraft.server.storage.format import FormatRequest, format_storage
-from tests.e2e.signals import heed_interrupts
+from tests.harness.commands import Foreground, eventually, printed
+from tests.harness.configurations import write_properties
 
-KRAFT = (sys.executable, "-m", "kraft")
-PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
-#: Far above the time of any step on a busy machine.
-PATIENCE_S = 30.0
-
-T = TypeVar("T")
+#: Nodes that make load while they lead: without a controller, and with one.
+LOAD_NODE = "tests.harness.load_node"
+CONTROLLER_LOAD_NODE = "tests.harness.controller_load_node"
 
 
-def kraft(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*KRAFT, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=PLAIN,
-        timeout=2 * PATIENCE_S,
-        check=False,
-    )
-
-
-def printed(*arguments: object) -> str:
-    """Return the output of a command that must succeed."""
-    ran = kraft(*arguments)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-def eventually(look: Callable[[], T], *, until: Callable[[T], object] = bool) -> T:
-    """Repeat ``look`` until its result is true, and return that."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not until(seen := look()):
-        assert time.monotonic() < deadline, seen
-        time.sleep(0.02)
-    return seen
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether there is no process with this id, or only a zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return True
-    return state in "ZX"
-
-
-class Foreground:
-    """A command that runs until a signal; its output goes to a file."""
-
-    def __init__(
-        self,
-        command: Sequence[object],
-        output: Path,
-        *,
-        preexec: Callable[[], None] = heed_interrupts,
-        is_typed: bool = False,
-    ) -> None:
-        self.output = output
-        self.process = subprocess.Popen(
-            [*KRAFT, *map(str, command)],
-            stdin=subprocess.PIPE if is_typed else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=output.open("ab"),
-            env=PLAIN,
-            text=True,
-            preexec_fn=preexec,
-            start_new_session=True,
-        )
-
-    @property
-    def text(self) -> str:
-        return self.output.read_text()
-
-    def end(self, number: int) -> int:
-        """Send a signal and return the exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+def load_command(program: str, properties: Path, notes: Path, life: int) -> list[str]:
+    """Return the command of a node that makes load; no two processes may have the same life."""
+    return [sys.executable, "-m", program, str(properties), str(notes), str(life)]
 
 
 @dataclass
@@ -156,7 +72,7 @@ class Controller:
             "log.dirs": str(self.data),
             **self.settings,
         }
-        self.file.write_text("".join(f"{name}={value}\n" for name, value in fields.items()))
+        write_properties(self.file, fields)
         return self
 
     def format(self, cluster_id: str, *options: str) -> str:

@@ -1,6 +1,6 @@
 """Audit a quorum under load: what it acknowledged must be in its logs.
 
-Reads the notes of the nodes (`quorum_load_node`) and their logs, and compares them. No node may run
+Reads the notes of the nodes (`load_node`) and their logs, and compares them. No node may run
 meanwhile. The checks, by name:
 
 - *unique leaders*: no two nodes lead the same epoch;
@@ -33,8 +33,8 @@ from kraft._core.snapshot.snapshot_file import parse_snapshot_name
 from kraft.image.replay import MetadataState
 from kraft.metadata.directory import SnapshotFile
 from kraft.metadata.snapshots import load_snapshot
-from tests.e2e.quorum_controller_node import topic_name
-from tests.e2e.quorum_load_node import record_value
+from tests.harness.controller_load_node import topic_name
+from tests.harness.load_node import record_value
 
 
 @dataclass(slots=True)

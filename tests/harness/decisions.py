@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kraft import records
 from kraft._core.bytes.batch import assign_offsets
@@ -88,3 +88,7 @@ class Lab:
     def partition(self, topic: str, partition: int = 0) -> dict[str, object]:
         table = self.cluster.table
         return table.state_of(table.row_of(table.topic_number(topic), partition))
+
+
+def names(decision: Decision[Any]) -> list[str]:
+    return [type(record).__name__ for record in decision.records]

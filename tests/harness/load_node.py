@@ -1,6 +1,6 @@
 """A node that appends records while it leads, and notes the acknowledgements.
 
-``python -m tests.e2e.quorum_load_node FILE NOTES INCARNATION`` runs the same code as ``kraft server
+``python -m tests.harness.load_node FILE NOTES INCARNATION`` runs the same code as ``kraft server
 start FILE``, and ends when its standard input closes. Every note is one line appended to NOTES with
 one system call at the time of the event, so that a kill leaves whole lines. A torn line has no
 semicolon at its end and does not count:
@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import sys
 import time
+from collections.abc import Coroutine
 
 from kraft._core.bytes.batch import BatchBuilder
 from kraft.errors import NotControllerError, ThrottlingQuotaExceededError
-from kraft.raft.interface import Role, RoleChange
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
+from tests.harness.leading import NotesFile, WorkOfLeader
 
 #: Numbers of one process of a node: no process uses as many.
 NUMBERS_A_LIFE = 1 << 32
@@ -48,35 +48,28 @@ class LoadNode(QuorumNode):
         super().__init__(
             config,
             on_committed=self._note_committed,
-            on_role=self._change_role,
+            on_role=WorkOfLeader(self._lead).change_role,
             # The records are not metadata.
             has_controller=False,
         )
-        self._notes = os.open(notes_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._notes = NotesFile(notes_path)
         # End a line that a kill may have torn.
-        os.write(self._notes, b"\n")
+        self._notes.write("")
         self._next_number = incarnation * NUMBERS_A_LIFE
         self._draw = random.Random(incarnation)
-        self._load: asyncio.Task[None] | None = None
         self._in_flight = 0
 
     def note(self, *words: object) -> None:
-        line = f"{' '.join(map(str, words))};\n".encode()
-        written = os.write(self._notes, line)
-        assert written == len(line)
+        self._notes.write(f"{' '.join(map(str, words))};")
 
     def _note_committed(self, high_watermark: int) -> None:
         self.note("H", high_watermark)
 
-    def _change_role(self, change: RoleChange) -> None:
-        if change.is_active and self._load is None:
-            self.note("L", change.epoch)
-            self._load = asyncio.get_running_loop().create_task(self._lead(change.epoch))
-        elif change.role is not Role.LEADER and self._load is not None:
-            self._load.cancel()
-            self._load = None
+    def _lead(self, epoch: int) -> Coroutine[None, None, None]:
+        self.note("L", epoch)
+        return self._make_load(epoch)
 
-    async def _lead(self, epoch: int) -> None:
+    async def _make_load(self, epoch: int) -> None:
         while True:
             while self._in_flight < IN_FLIGHT and self._draw.random() < 0.6:
                 self._append(epoch)

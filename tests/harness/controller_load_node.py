@@ -1,8 +1,8 @@
 """A node that sends requests to its own controller while it leads, and notes the responses.
 
-``python -m tests.e2e.quorum_controller_node FILE NOTES INCARNATION`` is `quorum_load_node` with a
+``python -m tests.harness.controller_load_node FILE NOTES INCARNATION`` is `load_node` with a
 controller: it creates and deletes topics, some so large that they take a metadata transaction, and
-registers brokers and sends their heartbeats. Notes, beside those of `quorum_load_node`:
+registers brokers and sends their heartbeats. Notes, beside those of `load_node`:
 
 ``C NUMBER PARTITIONS;``    topic ``t-NUMBER`` was created, and that was acknowledged
 ``E NUMBER;``               its deletion will be requested next
@@ -12,9 +12,9 @@ registers brokers and sends their heartbeats. Notes, beside those of `quorum_loa
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
+from collections.abc import Coroutine
 from typing import Any
 
 from kraft.controller.brokers.broker_lifecycle import RegistrationRequest
@@ -26,11 +26,11 @@ from kraft.controller.topics.topic_deletion import TopicToDelete
 from kraft.errors import KraftError, NotControllerError, RequestTimedOutError
 from kraft.image import NodeEndpoint, VersionRange
 from kraft.metadata.identifiers import random_uuid
-from kraft.raft.interface import Role, RoleChange
 from kraft.records import Uuid
 from kraft.server.config.loading import ServerConfig
 from kraft.server.process import QuorumNode, run
-from tests.e2e.quorum_load_node import NUMBERS_A_LIFE
+from tests.harness.leading import NotesFile, WorkOfLeader
+from tests.harness.load_node import NUMBERS_A_LIFE
 
 #: Concurrent operations, and the partitions of a topic that takes many batches.
 IN_FLIGHT = 8
@@ -69,33 +69,27 @@ class ControllerLoadNode(QuorumNode):
     """A node that sends requests to its controller while it leads."""
 
     def __init__(self, config: ServerConfig, notes_path: str, incarnation: int) -> None:
-        super().__init__(config, on_committed=self._note_committed, on_role=self._change_role)
-        self._notes = os.open(notes_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        os.write(self._notes, b"\n")
+        work = WorkOfLeader(self._lead)
+        super().__init__(config, on_committed=self._note_committed, on_role=work.change_role)
+        self._notes = NotesFile(notes_path)
+        self._notes.write("")
         self._next_number = incarnation * NUMBERS_A_LIFE
         self._draw = random.Random(incarnation)
-        self._load: asyncio.Task[None] | None = None
         self._asked: set[asyncio.Task[None]] = set()
         self._large: list[int] = []
         self._mine: list[int] = []
 
     def note(self, *words: object) -> None:
-        line = f"{' '.join(map(str, words))};\n".encode()
-        written = os.write(self._notes, line)
-        assert written == len(line)
+        self._notes.write(f"{' '.join(map(str, words))};")
 
     def _note_committed(self, high_watermark: int) -> None:
         self.note("H", high_watermark)
 
-    def _change_role(self, change: RoleChange) -> None:
-        if change.is_active and self._load is None:
-            self.note("L", change.epoch)
-            self._load = asyncio.get_running_loop().create_task(self._lead())
-        elif change.role is not Role.LEADER and self._load is not None:
-            self._load.cancel()
-            self._load = None
+    def _lead(self, epoch: int) -> Coroutine[None, None, None]:
+        self.note("L", epoch)
+        return self._make_load()
 
-    async def _lead(self) -> None:
+    async def _make_load(self) -> None:
         assert self.controller is not None
         while not self.controller.controller.is_active:
             await asyncio.sleep(_PAUSE_S)

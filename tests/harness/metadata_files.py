@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from kraft import records
 from kraft.records import Record
 from kraft.records.control import decode_control, decode_control_key
 from kraft.records.values import decode_value
@@ -86,3 +88,17 @@ def record_values(data: bytes) -> list[bytes]:
             cursor = end
         position += 12 + length
     return values
+
+
+def canonical(record: Record) -> tuple[int, str]:
+    """Return a record with sorted listeners and features: Kafka writes them in HashMap order."""
+    if isinstance(record, records.RegisterBroker | records.RegisterController):
+        record = record.replace(
+            end_points=sorted(record.end_points, key=lambda point: point.name),
+            features=sorted(record.features, key=lambda feature: feature.name),
+        )
+    return record.version, repr(record)
+
+
+def kinds(made: list[Record]) -> list[str]:
+    return [kind for kind, _ in groupby(type(record).__name__ for record in made)]
