@@ -78,43 +78,24 @@ def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
 
 
 class Driver:
-    """A node with its time and disk; ``sent``, ``written`` and ``ready`` are of its last step."""
+    """A node with its time and disk; ``sent``, ``written`` and ``ready`` are of its last step.
+
+    ``draw`` is the result of all its random draws.
+    """
 
     def __init__(
         self,
-        election: ElectionState | None = None,
+        config: RaftSettings,
+        log: LogView,
+        election: ElectionState,
         *,
-        id: int = 1,
-        log: tuple[tuple[int, int], ...] = LOG,
-        voters: VoterSet | None = None,
-        kraft_version: int = 0,
         draw: float = 0.5,
-        start_offset: int = 0,
-        **settings: Any,
+        now_ms: float = 1000.0,
     ) -> None:
-        voters = static(1, 2, 3) if voters is None else voters
-        view = LogView(static_voters=voters if kraft_version == 0 else VoterSet())
-        if kraft_version:
-            view.load_snapshot_voters(voters, kraft_version)
-        if start_offset:
-            view.begin_at(OffsetAndEpoch(start_offset, 1), 100)
-        for epoch, end_offset in log:
-            view.append(view.end_offset, end_offset, epoch)
-        view.durable_end_offset = view.end_offset
-        config = RaftSettings(
-            node_id=id,
-            directory_id=directory(id),
-            cluster_id="cluster",
-            endpoints=(endpoint(id),),
-            static_voters=view.static_voters,
-            append_linger_ms=0,
-        )
-        self.config = replace(config, **settings)
-        self.now_ms = 1000.0
+        self.config = config
+        self.now_ms = now_ms
         self.draw = draw
-        self.node = Node(
-            self.config, view, election or ElectionState(2), lambda: self.draw, self.now_ms
-        )
+        self.node = Node(config, log, election, lambda: self.draw, now_ms)
         self.is_disk_stalled = False
         self.sent: list[Any] = []
         self.written: list[Write] = []
@@ -191,8 +172,40 @@ class Driver:
         return ElectionState(self.node.epoch, self.node.leader_id, self.node.voted)
 
 
+def driven(
+    election: ElectionState | None = None,
+    *,
+    id: int = 1,
+    log: tuple[tuple[int, int], ...] = LOG,
+    voters: VoterSet | None = None,
+    kraft_version: int = 0,
+    draw: float = 0.5,
+    start_offset: int = 0,
+    **settings: Any,
+) -> Driver:
+    """Return a node with a log that is on its disk; ``settings`` are those of `RaftSettings`."""
+    voters = static(1, 2, 3) if voters is None else voters
+    view = LogView(static_voters=voters if kraft_version == 0 else VoterSet())
+    if kraft_version:
+        view.load_snapshot_voters(voters, kraft_version)
+    if start_offset:
+        view.begin_at(OffsetAndEpoch(start_offset, 1), 100)
+    for epoch, end_offset in log:
+        view.append(view.end_offset, end_offset, epoch)
+    view.durable_end_offset = view.end_offset
+    config = RaftSettings(
+        node_id=id,
+        directory_id=directory(id),
+        cluster_id="cluster",
+        endpoints=(endpoint(id),),
+        static_voters=view.static_voters,
+        append_linger_ms=0,
+    )
+    return Driver(replace(config, **settings), view, election or ElectionState(2), draw=draw)
+
+
 def unattached(epoch: int = EPOCH, **given: Any) -> Driver:
-    driver = Driver(
+    driver = driven(
         ElectionState(epoch, given.pop("leader_id", -1), given.pop("voted", None)), **given
     )
     driver.step()
@@ -220,7 +233,7 @@ def leader(epoch: int = EPOCH, **given: Any) -> Driver:
 
 
 def follower(epoch: int = EPOCH, *, has_fetched: bool = False, of: int = 2, **given: Any) -> Driver:
-    driver = Driver(ElectionState(epoch, of, given.pop("voted", None)), **given)
+    driver = driven(ElectionState(epoch, of, given.pop("voted", None)), **given)
     driver.step()
     assert driver.role is Role.FOLLOWER
     if has_fetched:
@@ -242,7 +255,7 @@ def election_of(driver: Driver) -> EpochElection:
 
 
 def resigned(epoch: int = EPOCH, **given: Any) -> Driver:
-    driver = Driver(ElectionState(epoch, given.get("id", 1), given.pop("voted", None)), **given)
+    driver = driven(ElectionState(epoch, given.get("id", 1), given.pop("voted", None)), **given)
     driver.step()
     assert driver.role is Role.RESIGNED
     return driver

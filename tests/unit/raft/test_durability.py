@@ -24,9 +24,9 @@ from kraft.raft.rpc import (
 )
 from tests.harness.raft_nodes import (
     EPOCH,
-    Driver,
     batch,
     candidate,
+    driven,
     endpoint,
     fetched_by,
     follower,
@@ -103,7 +103,7 @@ def test_a_leader_answers_fetches_while_its_own_records_are_being_written() -> N
 
 
 def test_several_writes_may_be_reported_at_once_or_late() -> None:
-    node = Driver(voters=static(1)).step()
+    node = driven(voters=static(1)).step()
     node.is_disk_stalled = True
     sequences = []
     for value in (b"a", b"b", b"c"):
@@ -173,5 +173,5 @@ def test_a_restarted_node_remembers_what_it_has_sent() -> None:
     node = unattached()
     node.is_disk_stalled = True
     assert node.ask(VoteRequest("cluster", EPOCH, key(2), key(1), 2, 6)) is None
-    again = Driver(ElectionState(EPOCH)).step()
+    again = driven(ElectionState(EPOCH)).step()
     assert again.ask(VoteRequest("cluster", EPOCH, key(3), key(1), 2, 6)).is_granted

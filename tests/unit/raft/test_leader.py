@@ -41,6 +41,7 @@ from tests.harness.raft_nodes import (
     EPOCH,
     Driver,
     candidate,
+    driven,
     dynamic,
     endpoint,
     fetched_by,
@@ -71,7 +72,7 @@ def committed(**given: Any) -> Driver:
 def leader_of(*ids: int, is_dynamic: bool = False) -> Driver:
     """Return a leader elected by 1, 2 and 3."""
     voters = dynamic(*ids) if is_dynamic else static(*ids)
-    node = Driver(voters=voters, kraft_version=int(is_dynamic)).step().wait(2000)
+    node = driven(voters=voters, kraft_version=int(is_dynamic)).step().wait(2000)
     for role in (Role.CANDIDATE, Role.LEADER):
         for send in node.requests(VoteRequest)[:2]:
             assert isinstance(send.request, VoteRequest)
@@ -459,7 +460,7 @@ def test_a_removed_voter_does_not_restart_the_check_quorum_timer() -> None:
 
 
 def test_a_sole_voter_needs_no_fetches() -> None:
-    node = Driver(voters=static(1)).step()
+    node = driven(voters=static(1)).step()
     node.wait(100_000)
     assert node.role is Role.LEADER
 
@@ -518,7 +519,7 @@ def test_a_shutdown_ends_at_its_timeout() -> None:
 
 
 def test_a_sole_voter_shuts_down_at_once() -> None:
-    node = Driver(voters=static(1)).step()
+    node = driven(voters=static(1)).step()
     node.step(Shutdown())
     assert node.ready.is_shut_down
 
@@ -544,7 +545,7 @@ def test_the_leader_describes_voters_and_observers() -> None:
 
 
 def test_an_observer_that_is_silent_for_five_minutes_is_forgotten() -> None:
-    node = Driver(voters=static(1)).step()
+    node = driven(voters=static(1)).step()
     fetched_by(node, 9)
     node.wait(300_000)
     assert len(node.ask(DescribeQuorumRequest()).observers) == 1

@@ -28,6 +28,7 @@ from tests.harness.raft_nodes import (
     EPOCH,
     MAKERS,
     Driver,
+    driven,
     dynamic,
     endpoint,
     fetched_by,
@@ -242,7 +243,7 @@ def test_a_voter_change_needs_the_high_watermark_and_the_last_change(request_: R
 
 
 def test_the_last_voter_cannot_be_removed() -> None:
-    node = Driver(voters=dynamic(1), kraft_version=1).step()
+    node = driven(voters=dynamic(1), kraft_version=1).step()
     assert node.role is Role.LEADER
     assert node.ask(RemoveRaftVoterRequest("cluster", key(1))).error == VOTER_NOT_FOUND
 

@@ -7,7 +7,7 @@ from kraft.raft.interface import Role, RoleChange, WriteElectionState
 from kraft.raft.log_view import LogView
 from kraft.raft.rpc import EndQuorumEpochRequest, FetchRequest, VoteRequest
 from kraft.raft.voters import ReplicaKey
-from tests.harness.raft_nodes import EPOCH, Driver, dynamic, key, static
+from tests.harness.raft_nodes import EPOCH, driven, dynamic, key, static
 
 
 @pytest.mark.parametrize(
@@ -33,34 +33,34 @@ from tests.harness.raft_nodes import EPOCH, Driver, dynamic, key, static
 def test_the_role_that_a_node_begins_in(
     election: ElectionState, role: Role, leader_id: int, voted: ReplicaKey | None
 ) -> None:
-    node = Driver(election).node
+    node = driven(election).node
     assert (node.role, node.epoch, node.leader_id, node.voted) == (role, EPOCH, leader_id, voted)
     assert node.log.high_watermark == -1, "that is learned"
 
 
 def test_a_later_epoch_of_the_log_overrides_the_file() -> None:
     """The file was lost or restored: its vote and leader are obsolete."""
-    node = Driver(ElectionState(1, 1, key(1)), log=((1, 4), (5, 6)))
+    node = driven(ElectionState(1, 1, key(1)), log=((1, 4), (5, 6)))
     assert (node.role, node.node.epoch, node.node.voted) == (Role.UNATTACHED, 5, None)
     node.step()
     assert node.written[0] == WriteElectionState(5, -1, -1, None, 0)
 
 
 def test_a_start_without_file_and_log() -> None:
-    node = Driver(ElectionState(), log=())
+    node = driven(ElectionState(), log=())
     assert (node.role, node.node.epoch) == (Role.UNATTACHED, 0)
     (send,) = node.step().requests(FetchRequest)
     assert (send.request.epoch, send.request.offset) == (0, 0)
 
 
 def test_a_restarted_candidate_requests_votes_without_pre_votes() -> None:
-    node = Driver(ElectionState(EPOCH, -1, key(1))).step()
+    node = driven(ElectionState(EPOCH, -1, key(1))).step()
     asked = [send.request for send in node.requests(VoteRequest)]
     assert [(request.epoch, request.is_pre_vote) for request in asked] == [(EPOCH, False)] * 2
 
 
 def test_a_restarted_leader_resigns_and_is_not_announced() -> None:
-    node = Driver(ElectionState(EPOCH, 1)).step()
+    node = driven(ElectionState(EPOCH, 1)).step()
     assert [send.destination for send in node.requests(EndQuorumEpochRequest)] == [2, 3]
     assert node.ready.role_change == RoleChange(Role.RESIGNED, EPOCH, -1)
 
@@ -77,16 +77,16 @@ def test_a_restarted_leader_resigns_and_is_not_announced() -> None:
     ],
 )
 def test_a_sole_voter_leads_without_waiting(election: ElectionState, epoch: int) -> None:
-    node = Driver(election, voters=static(1)).step()
+    node = driven(election, voters=static(1)).step()
     assert (node.role, node.node.epoch) == (Role.LEADER, epoch)
     assert node.node.log.high_watermark == node.node.log.end_offset, "alone it is a majority"
 
 
 def test_a_sole_voter_that_was_a_follower_leads_without_waiting() -> None:
     """The other voters were removed while it was down."""
-    node = Driver(ElectionState(EPOCH, 2), voters=static(1, 2), draw=0.0)
+    node = driven(ElectionState(EPOCH, 2), voters=static(1, 2), draw=0.0)
     assert node.role is Role.FOLLOWER
-    alone = Driver(ElectionState(EPOCH, 2), voters=dynamic(1), kraft_version=1).step()
+    alone = driven(ElectionState(EPOCH, 2), voters=dynamic(1), kraft_version=1).step()
     assert (alone.role, alone.node.epoch) == (Role.LEADER, EPOCH + 1)
 
 
@@ -99,7 +99,7 @@ def test_a_sole_voter_that_was_a_follower_leads_without_waiting() -> None:
     ],
 )
 def test_an_observer_has_no_election_timer(election: ElectionState) -> None:
-    node = Driver(election, voters=static(2, 3)).step()
+    node = driven(election, voters=static(2, 3)).step()
     assert node.role is Role.UNATTACHED
     node.wait(100_000)
     assert node.role is Role.UNATTACHED
@@ -107,7 +107,7 @@ def test_an_observer_has_no_election_timer(election: ElectionState) -> None:
 
 
 def test_a_broker_never_stands_for_election() -> None:
-    node = Driver(ElectionState(EPOCH), voters=static(1, 2, 3), can_vote=False).step()
+    node = driven(ElectionState(EPOCH), voters=static(1, 2, 3), can_vote=False).step()
     node.wait(100_000)
     assert (node.role, node.node.epoch) == (Role.UNATTACHED, EPOCH)
 

@@ -5,7 +5,6 @@ from typing import Any
 from kraft.raft.config import RaftSettings
 from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import (
-    RaftReady,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
@@ -13,10 +12,8 @@ from kraft.raft.interface import (
     SendRequest,
     SendResponse,
     WriteElectionState,
-    Written,
 )
 from kraft.raft.log_view import LogView
-from kraft.raft.node import Node
 from kraft.raft.rpc import (
     AddRaftVoterRequest,
     ApiVersionsResponse,
@@ -28,78 +25,35 @@ from kraft.raft.rpc import (
     VoteRequest,
     VoteResponse,
 )
-from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
-from kraft.records import Uuid
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterSet
 from kraft.records.batches import encode_control_records
-
-LISTENER = "CONTROLLER"
-
-
-def directory(id: int) -> Uuid:
-    return Uuid(bytes([1, *[0] * 14, id]))
+from tests.harness.raft_nodes import LISTENER, Driver, directory, dynamic, endpoint, static
 
 
-def voters(*ids: int, are_static: bool = False) -> VoterSet:
-    return VoterSet(
-        VoterNode(
-            ReplicaKey(id, None if are_static else directory(id)),
-            (Endpoint(LISTENER, f"n{id}", 9000 + id),),
-            KRaftVersionRange(0, 1),
-        )
-        for id in ids
+def driven(
+    id: int,
+    log: LogView,
+    election: ElectionState,
+    static_voters: VoterSet | None = None,
+    **settings: Any,
+) -> Driver:
+    """Return a node at time 0 with this log and a bootstrap server."""
+    config = RaftSettings(
+        node_id=id,
+        directory_id=directory(id),
+        cluster_id="c",
+        endpoints=(endpoint(id),),
+        static_voters=static_voters or VoterSet(),
+        append_linger_ms=0,
+        **{"bootstrap_servers": (Endpoint(LISTENER, "bootstrap", 9001),), **settings},
     )
-
-
-class Story:
-    """A node whose disk performs and syncs writes at once, unless ``is_durable`` is False."""
-
-    def __init__(
-        self,
-        id: int,
-        log: LogView,
-        election: ElectionState,
-        static: VoterSet | None = None,
-        **settings: Any,
-    ) -> None:
-        config = RaftSettings(
-            node_id=id,
-            directory_id=directory(id),
-            cluster_id="c",
-            endpoints=(Endpoint(LISTENER, f"n{id}", 9000 + id),),
-            static_voters=static or VoterSet(),
-            append_linger_ms=0,
-            **{"bootstrap_servers": (Endpoint(LISTENER, "bootstrap", 9001),), **settings},
-        )
-        self.now = 0.0
-        self.node = Node(config, log, election, lambda: 0.0, 0.0)
-        self.sent: list[Any] = []
-
-    def step(self, event: Any = None, *, is_durable: bool = True) -> RaftReady:
-        ready = self.node.step(event, self.now)
-        self.sent = list(ready.to_send)
-        if ready.to_write and is_durable:
-            self.sent += self.node.step(Written(ready.write_sequence), self.now).to_send
-        return ready
-
-    def wait(self, ms: float) -> RaftReady:
-        self.now += ms
-        return self.step()
-
-    def answer_votes(self) -> None:
-        """Grant all vote requests of the last step."""
-        for send in self.sent:
-            if isinstance(send, SendRequest) and isinstance(send.request, VoteRequest):
-                granted = VoteResponse(0, send.request.epoch, is_granted=True)
-                self.step(ResponseReceived(send.correlation, granted))
-
-    def requests(self) -> list[Any]:
-        return [send.request for send in self.sent if isinstance(send, SendRequest)]
+    return Driver(config, log, election, draw=0.0, now_ms=0.0)
 
 
 def test_a_leader_names_a_later_epoch_after_that_is_durable() -> None:
     """Responses to waiting fetches name the new epoch."""
-    both = voters(1, 2, are_static=True)
-    leader = Story(1, LogView(static_voters=both), ElectionState(), both)
+    both = static(1, 2)
+    leader = driven(1, LogView(static_voters=both), ElectionState(), both)
     leader.wait(1000)
     leader.answer_votes()
     leader.answer_votes()
@@ -110,11 +64,12 @@ def test_a_leader_names_a_later_epoch_after_that_is_durable() -> None:
     assert leader.sent == []
 
     vote = VoteRequest("c", 7, ReplicaKey(2), ReplicaKey(1), 0, 0)
-    ready = leader.step(RequestReceived(vote, 3), is_durable=False)
+    leader.is_disk_stalled = True
+    ready = leader.step(RequestReceived(vote, 3)).ready
 
     assert [type(write) for write in ready.to_write] == [WriteElectionState]
     assert ready.to_send == []
-    told = leader.node.step(Written(ready.write_sequence), leader.now).to_send
+    told = leader.sync().sent
     answers = {send.reply_to: send.response for send in told if isinstance(send, SendResponse)}
     assert sorted(answers) == [1, 2, 3]
     assert all(answer.epoch == 7 for answer in answers.values())
@@ -122,9 +77,9 @@ def test_a_leader_names_a_later_epoch_after_that_is_durable() -> None:
 
 def test_an_observer_continues_an_interrupted_download() -> None:
     """After a lost chunk and the fetch timeout, the leader's next valid response must count."""
-    static = voters(1, are_static=True)
-    log = LogView(static_voters=static)
-    observer = Story(4, log, ElectionState(1, 1), static)
+    all_static = static(1)
+    log = LogView(static_voters=all_static)
+    observer = driven(4, log, ElectionState(1, 1), all_static)
     snapshot_id = OffsetAndEpoch(100, 1)
     to_snapshot = FetchResponse(0, 1, 1, high_watermark=120, snapshot_id=snapshot_id)
     observer.step()
@@ -138,7 +93,7 @@ def test_an_observer_continues_an_interrupted_download() -> None:
             FetchSnapshotResponse(0, 1, 1, (), snapshot_id, size=10, position=0, data=b"12345"),
         )
     )
-    assert [request.position for request in observer.requests()] == [5]
+    assert [send.request.position for send in observer.requests()] == [5]
 
     observer.wait(2500)
     for _ in range(2):  # It asks two servers for the leader, which was silent for too long.
@@ -146,7 +101,7 @@ def test_an_observer_continues_an_interrupted_download() -> None:
         assert isinstance(fetch.request, FetchRequest)
         observer.step(ResponseReceived(fetch.correlation, to_snapshot))
 
-    assert [request.position for request in observer.requests()] == [5]
+    assert [send.request.position for send in observer.requests()] == [5]
 
 
 def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None:
@@ -155,13 +110,13 @@ def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None
     It does not count its own vote, and resigns when the removal is committed.
     """
     log = LogView()
-    log.load_snapshot_voters(voters(1, 3), 1)
+    log.load_snapshot_voters(dynamic(1, 3), 1)
     log.append(0, 1, 3)
-    removal = encode_control_records([voters(3).to_record()], base_offset=1, epoch=3)
+    removal = encode_control_records([dynamic(3).to_record()], base_offset=1, epoch=3)
     log.append(1, 2, 3)
     log.replay_control_batch(removal)
     log.durable_end_offset = 2
-    removed = Story(1, log, ElectionState(3, 1, ReplicaKey(1, directory(1))))
+    removed = driven(1, log, ElectionState(3, 1, ReplicaKey(1, directory(1))))
     assert removed.node.role is Role.RESIGNED
     removed.wait(1000)
 
@@ -185,11 +140,11 @@ def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None
 def test_a_removed_voter_never_skips_the_pre_vote() -> None:
     """Its elections would raise epochs of which the leader of its voters does not learn."""
     log = LogView()
-    log.load_snapshot_voters(voters(1, 3), 1)
+    log.load_snapshot_voters(dynamic(1, 3), 1)
     log.append(0, 1, 3)
-    log.replay_control_batch(encode_control_records([voters(3).to_record()], epoch=3))
+    log.replay_control_batch(encode_control_records([dynamic(3).to_record()], epoch=3))
     log.durable_end_offset = 1
-    removed = Story(1, log, ElectionState(3))
+    removed = driven(1, log, ElectionState(3))
     removed.wait(1000)
     (ask,) = removed.sent
     assert ask.request.is_pre_vote
@@ -203,11 +158,11 @@ def test_a_removed_voter_never_skips_the_pre_vote() -> None:
 
 def test_a_voter_does_not_stand_after_its_removal_is_committed() -> None:
     log = LogView()
-    log.load_snapshot_voters(voters(1, 3), 1)
+    log.load_snapshot_voters(dynamic(1, 3), 1)
     log.append(0, 1, 3)
-    log.replay_control_batch(encode_control_records([voters(3).to_record()], epoch=3))
+    log.replay_control_batch(encode_control_records([dynamic(3).to_record()], epoch=3))
     log.durable_end_offset, log.high_watermark = 1, 1
-    removed = Story(1, log, ElectionState(3))
+    removed = driven(1, log, ElectionState(3))
     removed.wait(10_000)
     assert removed.node.role is Role.UNATTACHED
     assert removed.node.is_electable is False
@@ -215,9 +170,9 @@ def test_a_voter_does_not_stand_after_its_removal_is_committed() -> None:
 
 def test_a_follower_fetches_although_a_bootstrap_server_is_silent() -> None:
     """The leader has refused a connection once, and the bootstrap server never answers."""
-    static = voters(1, 2, 3, are_static=True)
-    log = LogView(static_voters=static)
-    follower = Story(2, log, ElectionState(1, 1), static)
+    all_static = static(1, 2, 3)
+    log = LogView(static_voters=all_static)
+    follower = driven(2, log, ElectionState(1, 1), all_static)
     follower.step()
     (fetch,) = follower.sent
     assert fetch.destination == 1
@@ -235,8 +190,8 @@ def test_a_follower_fetches_although_a_bootstrap_server_is_silent() -> None:
 def test_an_observer_grants_pre_votes_once_its_leader_is_silent() -> None:
     """It is a voter by the candidate's longer log; KIP-996 protects live leaders only."""
     log = LogView()
-    log.load_snapshot_voters(voters(1, 2), 1)
-    observer = Story(3, log, ElectionState(1, 1))
+    log.load_snapshot_voters(dynamic(1, 2), 1)
+    observer = driven(3, log, ElectionState(1, 1))
     observer.step()
     (fetch,) = observer.sent
     observer.step(ResponseReceived(fetch.correlation, FetchResponse(0, 1, 1, high_watermark=0)))
@@ -257,8 +212,8 @@ def test_an_observer_grants_pre_votes_once_its_leader_is_silent() -> None:
 def test_a_joining_observer_looks_for_a_newer_leader_first() -> None:
     """It would otherwise send nothing but requests to join to the silent old leader."""
     log = LogView()
-    log.load_snapshot_voters(voters(1, 2), 1)
-    observer = Story(3, log, ElectionState(1, 2), auto_join=True)
+    log.load_snapshot_voters(dynamic(1, 2), 1)
+    observer = driven(3, log, ElectionState(1, 2), auto_join=True)
     asked = []
     for _ in range(10):
         observer.wait(1000)
@@ -269,9 +224,9 @@ def test_a_joining_observer_looks_for_a_newer_leader_first() -> None:
 
 def test_the_search_for_a_newer_leader_skips_the_silent_leader() -> None:
     """A static voter is a bootstrap server under its own id; asking it again costs two seconds."""
-    static = voters(1, 2, are_static=True)
-    log = LogView(static_voters=static)
-    observer = Story(3, log, ElectionState(1, 1), static, bootstrap_servers=())
+    all_static = static(1, 2)
+    log = LogView(static_voters=all_static)
+    observer = driven(3, log, ElectionState(1, 1), all_static, bootstrap_servers=())
     observer.step()
     assert [send.destination for send in observer.sent] == [1]
     observer.wait(2000)
@@ -279,9 +234,9 @@ def test_the_search_for_a_newer_leader_skips_the_silent_leader() -> None:
 
 
 def test_a_sole_bootstrap_server_is_asked_although_it_leads() -> None:
-    static = voters(1, are_static=True)
-    log = LogView(static_voters=static)
-    observer = Story(3, log, ElectionState(1, 1), static, bootstrap_servers=())
+    all_static = static(1)
+    log = LogView(static_voters=all_static)
+    observer = driven(3, log, ElectionState(1, 1), all_static, bootstrap_servers=())
     observer.step()
     observer.wait(2000)
     assert [send.destination for send in observer.sent] == [1]
@@ -290,9 +245,9 @@ def test_a_sole_bootstrap_server_is_asked_although_it_leads() -> None:
 def test_a_bootstrap_server_that_failed_is_asked_again_after_all_others() -> None:
     """Each silent server costs two seconds; drawing one twice delays the others."""
     log = LogView()
-    log.load_snapshot_voters(voters(1, 2, 4, 5), 1)
+    log.load_snapshot_voters(dynamic(1, 2, 4, 5), 1)
     servers = tuple(Endpoint(LISTENER, f"bootstrap{id}", 8000 + id) for id in range(4))
-    observer = Story(3, log, ElectionState(1, 1), bootstrap_servers=servers)
+    observer = driven(3, log, ElectionState(1, 1), bootstrap_servers=servers)
     observer.step()
     assert [send.destination for send in observer.sent] == [1]
 
@@ -309,7 +264,7 @@ def test_a_bootstrap_server_that_failed_is_asked_again_after_all_others() -> Non
 def test_an_unattached_node_asks_each_bootstrap_server_in_turn() -> None:
     """The order survives a change of epoch, which forgets the requests in flight."""
     servers = tuple(Endpoint(LISTENER, f"bootstrap{id}", 8000 + id) for id in range(3))
-    observer = Story(9, LogView(), ElectionState(1), bootstrap_servers=servers)
+    observer = driven(9, LogView(), ElectionState(1), bootstrap_servers=servers)
     observer.step()
     asked = [send.destination for send in observer.sent]
     for epoch in (2, 3):
@@ -322,8 +277,8 @@ def test_an_unattached_node_asks_each_bootstrap_server_in_turn() -> None:
 def test_a_second_voter_has_a_whole_check_quorum_period() -> None:
     """The check-quorum period of a sole voter, which no fetch restarts, had almost ended."""
     log = LogView()
-    log.load_snapshot_voters(voters(1), 1)
-    leader = Story(1, log, ElectionState())
+    log.load_snapshot_voters(dynamic(1), 1)
+    leader = driven(1, log, ElectionState())
     leader.step()
     assert leader.node.role is Role.LEADER
     end_offset, epoch = log.end_offset, leader.node.epoch
@@ -331,8 +286,7 @@ def test_a_second_voter_has_a_whole_check_quorum_period() -> None:
     leader.wait(2990)
     fetch = FetchRequest("c", second, epoch, end_offset, epoch, max_wait_ms=500)
     leader.step(RequestReceived(fetch, 1))
-    (endpoint,) = (endpoint for voter in voters(2) for endpoint in voter.endpoints)
-    leader.step(RequestReceived(AddRaftVoterRequest("c", 100, second, (endpoint,)), 2))
+    leader.step(RequestReceived(AddRaftVoterRequest("c", 100, second, (endpoint(2),)), 2))
     (ask,) = (send for send in leader.sent if isinstance(send, SendRequest))
     leader.step(ResponseReceived(ask.correlation, ApiVersionsResponse(0, KRaftVersionRange(0, 1))))
     assert set(log.voters.ids) == {1, 2}

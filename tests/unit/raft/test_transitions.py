@@ -10,7 +10,7 @@ from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import Resign, Role, WriteElectionState
 from kraft.raft.rpc import BeginQuorumEpochRequest, VoteRequest
 from kraft.raft.transitions import TRANSITIONS, Timer, TransitionCause
-from tests.harness.raft_nodes import MAKERS, Driver, endpoint, key, static
+from tests.harness.raft_nodes import MAKERS, Driver, driven, endpoint, key, static
 
 
 def see_a_higher_epoch(node: Driver) -> None:
@@ -67,7 +67,7 @@ WAYS: dict[TransitionCause, Callable[[Driver], None]] = {
 def made(role: Role, cause: TransitionCause) -> Driver:
     if (role, cause) == (Role.RESIGNED, TransitionCause.ELECTION_TIMEOUT):
         # A restarted sole voter, before its first step.
-        return Driver(ElectionState(3, 1), voters=static(1))
+        return driven(ElectionState(3, 1), voters=static(1))
     return MAKERS[role]()
 
 
