@@ -42,13 +42,13 @@ def make_controller(**fields: Any) -> QuorumController:
     )
 
 
-class Log:
-    """Drives one controller at time `now_ms`; offset 0 is the raft layer's LeaderChange."""
+class AppendedLog:
+    """The log under ``controller``: its batches and the answers to requests, at time `now_ms`."""
 
-    def __init__(self, **fields: Any) -> None:
-        self.controller = make_controller(**fields)
+    def __init__(self, controller: QuorumController, end_offset: int) -> None:
+        self.controller = controller
         self.now_ms = 1_000.0
-        self.end_offset = LEADER_CHANGE_END
+        self.end_offset = end_offset
         self.batches: list[tuple[int, bytes]] = []
         self.answers: dict[int, Answer] = {}
         self.resigned: list[int] = []
@@ -66,6 +66,20 @@ class Log:
         if ready.resign_epoch is not None:
             self.resigned.append(ready.resign_epoch)
         return ready
+
+    def run_once(self, *, may_append: bool = True) -> ControllerOutput:
+        return self.take(self.controller.run(self.now_ms, self.end_offset, may_append=may_append))
+
+    def commit(self, end_offset: int | None = None) -> None:
+        end_offset = self.end_offset if end_offset is None else end_offset
+        self.take(self.controller.commit(end_offset, self.now_ms))
+
+
+class Log(AppendedLog):
+    """Drives one controller; offset 0 is the raft layer's LeaderChange."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(make_controller(**fields), LEADER_CHANGE_END)
 
     def lead(self, epoch: int = 1) -> None:
         """Make the node the leader, and commit its first records."""
@@ -105,18 +119,11 @@ class Log:
         topics = [NewTopic(name, topic_id, partitions, factor)]
         return self.submit(requests.create_topics(topics), **fields)
 
-    def run_once(self, *, may_append: bool = True) -> ControllerOutput:
-        return self.take(self.controller.run(self.now_ms, self.end_offset, may_append=may_append))
-
     def run(self) -> None:
         """Run until there is nothing to do at this time."""
         ready = self.run_once()
         while ready.wake_at_ms <= self.now_ms:
             ready = self.run_once()
-
-    def commit(self, end_offset: int | None = None) -> None:
-        end_offset = self.end_offset if end_offset is None else end_offset
-        self.take(self.controller.commit(end_offset, self.now_ms))
 
     def settle(self) -> None:
         self.run()
@@ -157,6 +164,14 @@ class Log:
         answer = self.answers[token]
         assert answer.error is None, answer.error
         return answer.response
+
+
+def leading(brokers: int, **fields: Any) -> Log:
+    """Return the log of a leader with unfenced brokers, from 1 on."""
+    log = Log(**fields)
+    log.lead()
+    log.brokers(*range(1, brokers + 1))
+    return log
 
 
 def replayed(log: Log, *, until: int | None = None) -> MetadataState:

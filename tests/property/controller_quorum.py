@@ -37,7 +37,7 @@ from kraft.image.publishing import ImagePublishing
 from kraft.image.replay import MetadataState
 from kraft.records import Record, Uuid, decode_value
 from kraft.records.batches import encode_control_records
-from tests.harness.controller import Log
+from tests.harness.controller import AppendedLog
 from tests.property.controller_equality import (
     by_file,
     by_image,
@@ -76,7 +76,7 @@ PERIODS = {
 }
 
 
-class Quorum(Log):
+class Quorum(AppendedLog):
     """See the module's docstring. ``log.controller`` is the present or the last leader."""
 
     def __init__(self, level: int = 30, *, elr: bool = False) -> None:
@@ -102,15 +102,9 @@ class Quorum(Log):
         self.snapshots = dict.fromkeys(NODES, 0)
         self.publishings = [ImagePublishing(each.cluster, _fail) for each in self.controllers]
         self.leader: int | None = None
-        self.controller = self.controllers[0]
-        self.now_ms = 1_000.0
-        self.end_offset = 0
+        super().__init__(self.controllers[0], 0)
         self.committed = 0
         self.epoch = 0
-        self.batches = []
-        self.answers = {}
-        self.resigned = []
-        self._tokens = count(1)
         self.state = State()
         self.sessions = Sessions(9_000)
         self.queued: dict[int, Command] = {}

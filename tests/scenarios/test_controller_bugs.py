@@ -34,7 +34,7 @@ from kraft.records.batches import encode_control_records
 from kraft.simulation.scenario import CALM
 from kraft.simulation.whole_cluster import WholeCluster
 from kraft.simulation.whole_scenario import build, small_chunks
-from tests.harness.controller import Log, replayed
+from tests.harness.controller import Log, leading, replayed
 from tests.harness.decisions import LEVEL, registration
 
 SESSION_MS = 9_000.0
@@ -107,13 +107,6 @@ class Story:
         return -1 if active is None else active.machine.id
 
 
-def log_with(brokers: int, **fields: Any) -> Log:
-    log = Log(**fields)
-    log.lead()
-    log.brokers(*range(1, brokers + 1))
-    return log
-
-
 def place(log: Log, name: str, *assignments: list[int]) -> Uuid:
     """Create a topic with the given placement of its partitions."""
     topic_id = Uuid(name.encode().ljust(16, b"."))
@@ -168,7 +161,7 @@ def test_row_13_kafka_13104_raft_resigns_with_the_controller() -> None:
 
 def test_row_14_kafka_17608_a_control_batch_moves_no_stable_offset() -> None:
     """It moved the stable offset into an open transaction, which could not be reverted then."""
-    log = log_with(2)
+    log = leading(2)
     log.create("huge", 50_000)
     while log.controller.cluster.table.partition_count < 20_000:
         log.run_once()
@@ -197,7 +190,7 @@ def test_row_14_kafka_17608_a_control_batch_moves_no_stable_offset() -> None:
 
 def test_row_15_kafka_14204_too_large_a_batch_ends_no_leadership() -> None:
     """One request with many records made the controller fail over."""
-    log = log_with(2)
+    log = leading(2)
 
     def too_much(tip: Any) -> Decision[None]:
         noop = [records.NoOp()] * (MAX_RECORDS_PER_BATCH + 1)
@@ -224,7 +217,7 @@ def test_row_15_kafka_14204_too_large_a_batch_ends_no_leadership() -> None:
 
 def test_row_16_kafka_13173_brokers_that_expire_together() -> None:
     """Both decisions used the same state, and the ISR contained dead brokers."""
-    log = log_with(3)
+    log = leading(3)
     topic_id = place(log, "orders", [1, 2, 3], [2, 1, 3])
     of_the_dead = place(log, "pairs", [1, 2])
     let_expire(log, 1, 2, beating=(3,))
@@ -254,7 +247,7 @@ def test_row_17_kafka_18138_a_broker_that_dies_during_a_failover_is_fenced() -> 
 
 def test_row_18_kafka_14617_a_replica_of_an_old_broker_epoch_joins_no_isr() -> None:
     """KIP-903: it had lost its disk while the leader's request was under way."""
-    log = log_with(2)
+    log = leading(2)
     topic_id = place(log, "orders", [1, 2])
     old_epoch = epoch(log, 2)
     let_expire(log, 2, beating=(1,))
@@ -278,7 +271,7 @@ def test_row_18_kafka_14617_a_replica_of_an_old_broker_epoch_joins_no_isr() -> N
 
 
 def test_row_19_kafka_15441_an_open_transaction_holds_no_heartbeat_back() -> None:
-    log = log_with(3, max_transaction_ms=8_000)
+    log = leading(3, max_transaction_ms=8_000)
     log.create("huge", 60_000)
     log.run_once()
     log.run_once()
@@ -323,7 +316,7 @@ def test_row_20_kafka_18106_a_broker_that_is_back_uncleanly_leads_nothing(
     is_fenced_before: bool,
 ) -> None:
     """Its new incarnation may have lost records: leaders and ISRs change."""
-    log = log_with(2)
+    log = leading(2)
     topic_id = place(log, "orders", [1, 2], [2, 1])
     if is_fenced_before:
         let_expire(log, 1, beating=(2,))
@@ -342,7 +335,7 @@ def test_row_20_kafka_18106_a_broker_that_is_back_uncleanly_leads_nothing(
 
 def test_row_22_kafka_13959_caught_up_to_the_registration_is_enough() -> None:
     """A busy log was always ahead of the broker, which was never unfenced."""
-    log = log_with(1)
+    log = leading(1)
     log.register(2)
     log.settle()
     registered_at = log.controller.cluster.state.brokers[2].registration_offset
@@ -359,7 +352,7 @@ def test_row_22_kafka_13959_caught_up_to_the_registration_is_enough() -> None:
 
 
 def test_row_23_kafka_16952_the_same_incarnation_keeps_its_epoch() -> None:
-    log = log_with(2)
+    log = leading(2)
     before = log.controller.cluster.state.brokers[1]
     log.create("orders", 3, 2)
     log.settle()
@@ -378,7 +371,7 @@ def test_row_23_kafka_16952_the_same_incarnation_keeps_its_epoch() -> None:
 
 def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
     """The thread was busy longer than a session, and healthy brokers were fenced."""
-    log = log_with(3)
+    log = leading(3)
     for number in range(400):
         log.create(f"topic-{number}", 2, 3)
     turns = 0
@@ -401,7 +394,7 @@ def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
 
 def test_row_28_kafka_14735_an_update_of_the_image_names_what_changed_only() -> None:
     """Each update used to iterate over all topics of the cluster."""
-    log = log_with(2)
+    log = leading(2)
     images = ImagePublishing(log.controller.cluster)
     for number in range(300):
         log.create(f"topic-{number}", 4, 2)

@@ -46,7 +46,7 @@ from kraft.errors import (
 from kraft.image import AccessControl, NodeEndpoint, VersionRange
 from kraft.metadata.facade import Metadata
 from kraft.records import Uuid
-from tests.harness.controller import Log
+from tests.harness.controller import leading
 from tests.harness.decisions import FEATURES, LEVEL, Lab, directory, registration
 
 TOPIC_ID = Uuid(b"orders..........")
@@ -400,9 +400,7 @@ def test_the_library_requires_the_exact_name_of_an_election_type(election: Any) 
 
 
 def test_registering_a_negative_broker_id_is_rejected() -> None:
-    log = Log()
-    log.lead()
-    log.brokers(1, 2, 3)
+    log = leading(3)
     bad = log.submit(
         requests.register_broker(RegistrationRequest(-1, Uuid(b"i" * 16), features=FEATURES))
     )

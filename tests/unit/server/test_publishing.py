@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -19,24 +18,8 @@ from kraft.records.batches import encode_records
 from kraft.server import publishing
 from kraft.server.disk.store import MetadataStore
 from kraft.server.publishing import MetadataPublishing
-from kraft.simulation.memory_disk import MemoryDisk
+from tests.harness.gated_disk import PATIENCE_S, GatedDisk
 from tests.harness.publishing import BASE, change
-
-PATIENCE_S = 20
-
-
-class SlowDisk(MemoryDisk):
-    """A disk whose snapshot writes wait for `gate`, which is open at first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def attempt(self, operation: str, path: str) -> None:
-        if operation == "write" and path.endswith(".checkpoint.tmp"):
-            assert self.gate.wait(PATIENCE_S)
-        super().attempt(operation, path)
 
 
 class Publishing:
@@ -46,7 +29,8 @@ class Publishing:
     """
 
     def __init__(self, max_record_bytes: int = 1, cluster: MetadataState | None = None) -> None:
-        self.disk = SlowDisk()
+        self.disk = GatedDisk(".checkpoint.tmp")
+        self.disk.gate.set()
         self.store = MetadataStore.open("d", disk=self.disk)
         self.cluster = cluster or MetadataState(journaling=True)
         self.stored: list[OffsetAndEpoch] = []

@@ -20,22 +20,14 @@ from kraft.errors import (
 )
 from kraft.image.replay import MetadataState
 from kraft.records import NoOp
-from tests.harness.controller import Log, replayed
+from tests.harness.controller import Log, leading, replayed
 from tests.harness.decisions import LEVEL
-
-
-def log_with_brokers(**fields: object) -> Log:
-    log = Log(**fields)
-    log.lead()
-    log.brokers(1, 2, 3)
-    return log
-
 
 # -- answers
 
 
 def test_an_answer_waits_until_its_records_are_committed() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     token = log.create("orders", 2)
     log.run()
     assert log.controller.cluster.table.topic_number("orders") >= 0, (
@@ -49,7 +41,7 @@ def test_an_answer_waits_until_its_records_are_committed() -> None:
 
 
 def test_an_answer_without_records_waits_for_the_records_it_has_seen() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     log.create("orders", 2)
     refused = log.ask(
         "look", lambda context: Decision(Records.of([], LEVEL), context.cluster.next_offset)
@@ -64,7 +56,7 @@ def test_an_answer_without_records_waits_for_the_records_it_has_seen() -> None:
 
 
 def test_an_error_is_answered_at_once_and_writes_no_record() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     before = log.end_offset
 
     def decide(context: DecisionContext) -> OperationResult:
@@ -89,7 +81,7 @@ def test_records_get_the_time_of_the_decision_and_the_epoch_of_the_leader() -> N
 
 
 def test_an_atomic_decision_larger_than_a_batch_is_rejected_as_in_kafka() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     token = log.ask(
         "flood",
         lambda context: Decision(Records.of([NoOp()] * 10_001, LEVEL), None, is_atomic=True),
@@ -104,7 +96,7 @@ def test_an_atomic_decision_larger_than_a_batch_is_rejected_as_in_kafka() -> Non
 
 
 def test_other_events_run_between_partial_decisions() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     parts = iter((3, 2, 1))
 
     def decide(context: DecisionContext) -> OperationResult:
@@ -121,7 +113,7 @@ def test_other_events_run_between_partial_decisions() -> None:
 
 
 def test_an_exception_in_a_decision_is_logged_and_counted() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     token = log.ask("broken", lambda context: 1 / 0)  # type: ignore[arg-type, return-value]
     fine = log.create("orders", 1)
     log.settle()
@@ -131,7 +123,7 @@ def test_an_exception_in_a_decision_is_logged_and_counted() -> None:
 
 
 def test_a_record_that_cannot_be_applied_ends_the_process() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     nonsense = records.UnregisterBroker(broker_id=77, broker_epoch=1)
     log.ask("nonsense", lambda context: Decision(Records.of([nonsense], LEVEL), None))
     with pytest.raises(ReplayError, match="offset"):
@@ -139,7 +131,7 @@ def test_a_record_that_cannot_be_applied_ends_the_process() -> None:
 
 
 def test_an_expired_operation_is_answered_and_never_decided() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     token = log.create("late", 1, deadline_ms=log.now_ms + 100)
     log.now_ms += 101
     log.settle()
@@ -151,7 +143,7 @@ def test_an_expired_operation_is_answered_and_never_decided() -> None:
 
 
 def test_a_hundred_thousand_partitions_are_one_transaction() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     since = log.end_offset
     token = log.create("huge", 100_000, 3)
     log.run()
@@ -170,7 +162,7 @@ def test_a_hundred_thousand_partitions_are_one_transaction() -> None:
 
 
 def test_the_stable_offset_excludes_an_open_transaction() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     log.create("huge", 50_000, 1)
     while log.controller.cluster.table.partition_count < 10_000:
         log.run_once()
@@ -182,7 +174,7 @@ def test_the_stable_offset_excludes_an_open_transaction() -> None:
 
 
 def test_a_transaction_is_stable_once_its_end_is_committed() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     begin = log.end_offset
     log.create("huge", 50_000, 1)
     log.run()
@@ -196,7 +188,7 @@ def test_a_transaction_is_stable_once_its_end_is_committed() -> None:
 
 def test_heartbeats_that_change_nothing_are_answered_while_a_transaction_is_open() -> None:
     """KAFKA-15441: heartbeats waited, and every broker of the cluster was fenced."""
-    log = log_with_brokers()
+    log = leading(3)
     log.create("huge", 50_000, 1)
     for _ in range(3):
         log.run_once()
@@ -208,7 +200,7 @@ def test_heartbeats_that_change_nothing_are_answered_while_a_transaction_is_open
 
 
 def test_operations_with_records_wait_for_the_end_of_a_transaction() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     since = log.end_offset
     log.create("huge", 30_000, 1)
     for _ in range(3):
@@ -225,7 +217,7 @@ def test_operations_with_records_wait_for_the_end_of_a_transaction() -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted() -> None:
-    log = log_with_brokers(max_transaction_ms=200)
+    log = leading(3, max_transaction_ms=200)
     before = replayed(log)
     token = log.create("huge", 100_000, 1)
     for _ in range(5):
@@ -243,7 +235,7 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
 
 
 def test_an_error_in_a_later_chunk_aborts_the_transaction() -> None:
-    log = log_with_brokers()
+    log = leading(3)
 
     def chunks() -> Generator[Records, None, None]:
         yield Records.of([NoOp()], LEVEL)
@@ -259,7 +251,7 @@ def test_an_error_in_a_later_chunk_aborts_the_transaction() -> None:
 
 
 def test_an_error_before_the_first_chunk_writes_nothing() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     since = log.end_offset
     token = log.create("huge", 100_000, 9)
     log.settle()
@@ -282,7 +274,7 @@ def test_a_new_controller_writes_the_bootstrap_into_an_empty_log() -> None:
 
 
 def test_a_new_controller_aborts_an_open_transaction() -> None:
-    dead = log_with_brokers()
+    dead = leading(3)
     dead.create("huge", 50_000, 1)
     for _ in range(6):
         dead.run_once()
@@ -300,7 +292,7 @@ def test_a_new_controller_aborts_an_open_transaction() -> None:
 
 def test_lost_leadership_reverts_the_state_and_answers_waiting_operations() -> None:
     """KAFKA-13104: raft and controller resign together."""
-    log = log_with_brokers()
+    log = leading(3)
     kept = log.create("kept", 1)
     log.settle()
     lost = log.create("lost", 1)
@@ -318,7 +310,7 @@ def test_lost_leadership_reverts_the_state_and_answers_waiting_operations() -> N
 
 
 def test_a_rejected_append_ends_the_leadership() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     token = log.create("orders", 1)
     ready = log.controller.run(log.now_ms, log.end_offset)
     assert ready.to_append is not None
@@ -330,7 +322,7 @@ def test_a_rejected_append_ends_the_leadership() -> None:
 
 
 def test_leadership_lost_in_the_middle_of_a_transaction() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     token = log.create("huge", 50_000, 1)
     for _ in range(4):
         log.run_once()
@@ -347,7 +339,7 @@ def test_leadership_lost_in_the_middle_of_a_transaction() -> None:
 
 def test_leadership_lost_after_the_abort_of_a_transaction() -> None:
     """The state reverts to the beginning of the aborted transaction; the log has the rest."""
-    log = log_with_brokers(max_transaction_ms=200)
+    log = leading(3, max_transaction_ms=200)
     begin = log.end_offset
     token = log.create("huge", 50_000, 1)
     while log.controller.cluster.table.partition_count < 20_000:
@@ -372,7 +364,7 @@ def test_leadership_lost_after_the_abort_of_a_transaction() -> None:
 
 def test_leadership_lost_before_the_abort_of_a_transaction_is_committed() -> None:
     """The leader has no copy of the records that it aborted itself: it reads the log again."""
-    log = log_with_brokers()
+    log = leading(3)
     before = log.end_offset
     token = log.create("huge", 50_000, 1)
     for _ in range(4):
@@ -397,7 +389,7 @@ def test_leadership_lost_before_the_abort_of_a_transaction_is_committed() -> Non
 
 
 def test_a_standby_continues_with_the_state_of_the_previous_controller() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     log.create("orders", 3)
     log.settle()
     standby = Log()
@@ -415,7 +407,7 @@ def test_a_control_batch_between_two_decisions_keeps_its_offset() -> None:
     from kraft._core.bytes.batch import assign_offsets
     from kraft.records.batches import encode_control_records
 
-    log = log_with_brokers()
+    log = leading(3)
     batch = bytearray(encode_control_records([records.KRaftVersion(kraft_version=1)], epoch=1))
     assign_offsets(batch, log.end_offset, 1)
     log.controller.control_batch_appended(log.end_offset, memoryview(batch))
@@ -427,7 +419,7 @@ def test_a_control_batch_between_two_decisions_keeps_its_offset() -> None:
 
 
 def test_the_active_controller_rejects_a_snapshot() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     with pytest.raises(ReplayError, match="active"):
         log.controller.replace_cluster(MetadataState(journaling=True))
 
@@ -446,7 +438,7 @@ def test_an_idle_controller_writes_no_op_records() -> None:
 
 
 def test_a_silent_broker_is_fenced() -> None:
-    log = log_with_brokers(session_timeout_ms=9_000)
+    log = leading(3, session_timeout_ms=9_000)
     since = log.end_offset
     for _ in range(12):
         log.now_ms += 1_000
@@ -464,7 +456,7 @@ def test_a_new_controller_begins_whole_sessions() -> None:
     """KAFKA-18138: a broker that failed during the failover was never fenced, as no contact was
     known.
     """
-    log = log_with_brokers()
+    log = leading(3)
     standby = Log(session_timeout_ms=9_000)
     for _, batches in log.batches:
         standby.controller.apply_committed(memoryview(bytearray(batches)), 0.0)
@@ -482,7 +474,7 @@ def test_a_new_controller_begins_whole_sessions() -> None:
 
 
 def test_the_index_is_built_in_slices_after_a_transaction_and_by_a_new_leader() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     log.create("large", 120_000)
     log.settle()
     standby = Log()
@@ -505,7 +497,7 @@ def test_the_index_is_built_in_slices_after_a_transaction_and_by_a_new_leader() 
 
 
 def test_a_silent_broker_is_fenced_after_the_index_is_built() -> None:
-    log = log_with_brokers(session_timeout_ms=9_000)
+    log = leading(3, session_timeout_ms=9_000)
     log.create("large", 120_000)
     log.settle()
     since = log.end_offset
@@ -541,7 +533,7 @@ def test_a_failed_periodic_task_is_counted_and_retried(
 
 
 def test_without_may_append_only_operations_without_records_run() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     small = log.create("small", 1)
     beat, leaving = log.heartbeat(1), log.heartbeat(2, wants_fence=True)
     for _ in range(5):
@@ -559,7 +551,7 @@ def test_max_transaction_ms_must_be_below_the_session_timeout() -> None:
 
 
 def test_queue_times_are_recorded() -> None:
-    log = log_with_brokers()
+    log = leading(3)
     before = log.controller.queue_times.count
     log.create("orders", 1)
     log.now_ms += 40

@@ -24,7 +24,7 @@ from kraft.errors import (
 )
 from kraft.image import AccessControl
 from kraft.image.configs import GROUP, TOPIC
-from tests.harness.controller import Log
+from tests.harness.controller import Log, leading
 
 ALICE = Principal("User", "alice")
 TOKENS = TokenSettings(b"secret", 10_000, 5_000)
@@ -33,10 +33,7 @@ ANY_ACL = AclFilter()
 
 @pytest.fixture
 def log() -> Log:
-    made = Log()
-    made.lead()
-    made.brokers(1, 2, 3)
-    return made
+    return leading(3)
 
 
 def done(log: Log, operation: Operation) -> tuple[Any, list[str]]:
@@ -155,14 +152,6 @@ def test_a_token_is_created_renewed_and_expired(log: Log) -> None:
     assert isinstance(log.answers[token].error, DelegationTokenNotFoundError)
 
 
-def leading() -> Log:
-    """Return a controller without brokers, whose features would have to be checked."""
-    made = Log()
-    made.lead()
-    made.settle()
-    return made
-
-
 def upgrade(
     log: Log, *more: FeatureUpdate, validate_only: bool = False
 ) -> tuple[int, ControllerOutput]:
@@ -175,7 +164,7 @@ def upgrade(
 
 
 def test_the_raft_layer_upgrades_kraft_version_before_records_are_written() -> None:
-    log = leading()
+    log = leading(0)
     since = log.end_offset
     token, ready = upgrade(log, FeatureUpdate("eligible.leader.replicas.version", 1))
     (asked,) = ready.kraft_version_upgrades
@@ -189,7 +178,7 @@ def test_the_raft_layer_upgrades_kraft_version_before_records_are_written() -> N
 
 
 def test_a_no_op_follows_an_upgrade_of_kraft_version_as_in_kafka() -> None:
-    log = leading()
+    log = leading(0)
     since = log.end_offset
     token, ready = upgrade(log)
     (asked,) = ready.kraft_version_upgrades
@@ -200,7 +189,7 @@ def test_a_no_op_follows_an_upgrade_of_kraft_version_as_in_kafka() -> None:
 
 
 def test_an_error_of_the_raft_layer_is_the_response_of_update_features() -> None:
-    log = leading()
+    log = leading(0)
     since = log.end_offset
     token, ready = upgrade(log, FeatureUpdate("eligible.leader.replicas.version", 1))
     refusal = InvalidUpdateVersionError("voter 3 has not reported that it supports it")
@@ -212,7 +201,7 @@ def test_an_error_of_the_raft_layer_is_the_response_of_update_features() -> None
 
 
 def test_a_validated_upgrade_writes_nothing() -> None:
-    log = leading()
+    log = leading(0)
     since = log.end_offset
     elr = FeatureUpdate("eligible.leader.replicas.version", 1)
     token, ready = upgrade(log, elr, validate_only=True)
@@ -225,14 +214,14 @@ def test_a_validated_upgrade_writes_nothing() -> None:
 
 
 def test_an_invalid_update_never_reaches_the_raft_layer() -> None:
-    log = leading()
+    log = leading(0)
     token, ready = upgrade(log, FeatureUpdate("metadata.version", 999))
     assert ready.kraft_version_upgrades == []
     assert isinstance(log.answers[token].error, InvalidUpdateVersionError)
 
 
 def test_lost_leadership_answers_a_pending_kraft_version_upgrade() -> None:
-    log = leading()
+    log = leading(0)
     token, ready = upgrade(log)
     log.take(log.controller.renounce(log.now_ms))
     assert isinstance(log.answers[token].error, NotControllerError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,11 +14,11 @@ from kraft.errors import StorageError
 from kraft.raft.rpc import OffsetAndEpoch
 from kraft.server.disk.snapshot_output import SnapshotOutput
 from kraft.simulation.memory_disk import MemoryDisk, MemoryFile
+from tests.harness.gated_disk import PATIENCE_S, GatedDisk
 
 ID = OffsetAndEpoch(100, 3)
 NAME = "d/00000000000000000100-0000000003.checkpoint"
 PIECES = [bytes([number]) * 1000 for number in range(5)]
-PATIENCE_S = 20
 
 
 def pieces(*numbers: int) -> list[memoryview]:
@@ -31,21 +30,6 @@ def finished(output: SnapshotOutput) -> BaseException | None:
     told: Future[BaseException | None] = Future()
     output.finish(lambda done: told.set_result(done.exception()))
     return told.result(PATIENCE_S)
-
-
-class SlowDisk(MemoryDisk):
-    """A disk whose writes wait for `gate`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = threading.Event()
-        self.is_asked = threading.Event()
-
-    def attempt(self, operation: str, path: str) -> None:
-        if operation == "write":
-            self.is_asked.set()
-            assert self.gate.wait(PATIENCE_S)
-        super().attempt(operation, path)
 
 
 def test_the_file_has_the_buffers_in_order(tmp_path: Path) -> None:
@@ -79,7 +63,7 @@ def test_an_earlier_temporary_file_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_write_never_waits_for_the_disk() -> None:
-    disk = SlowDisk()
+    disk = GatedDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0, 1))
     written = output.write(pieces(2))
@@ -117,7 +101,7 @@ def test_a_failure_is_visible_before_the_end() -> None:
 
 
 def test_a_cancelled_output_leaves_no_file() -> None:
-    disk = SlowDisk()
+    disk = GatedDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0))
     output.write(pieces(1, 2))
@@ -137,7 +121,7 @@ def test_an_output_cancelled_before_its_first_write_creates_no_file() -> None:
 
 
 def test_an_output_cancelled_before_its_sync_is_not_renamed() -> None:
-    disk = SlowDisk()
+    disk = GatedDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0))
     told: Future[BaseException | None] = Future()
