@@ -34,12 +34,12 @@ import pytest
 
 from benchmarks import generate
 from benchmarks.bench_peers import rounds_of, run
+from benchmarks.clusters import journaled
 from benchmarks.conftest import Sizes
 from benchmarks.controller_driver import (
     ActiveController,
     alter_partition_body,
     brokers_alone,
-    cluster_of,
     collected_as_in_a_node,
     leaders_moved_off,
     left_alone,
@@ -276,7 +276,7 @@ def fence(
     def prepare(active: ActiveController) -> None:
         active.silence_below(silent)
 
-    again = taking_back(ActiveController(cluster_of(partitions)), prepare)
+    again = taking_back(ActiveController(journaled(partitions)), prepare)
     written = scenario.measure(
         name, again, work, count=silent * held, total=partitions, is_slow=is_slow
     )
@@ -302,7 +302,7 @@ def fence(
 def bench_alter(
     scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path, partitions: int
 ) -> None:
-    cluster = cluster_of(partitions)
+    cluster = journaled(partitions)
     third = len(cluster.state.brokers) // 3
     tail, request = tmp_path / "tail.log", tmp_path / "request"
     tail.write_bytes(left_alone(cluster, (third, 2 * third)))
@@ -334,7 +334,7 @@ def bench_alter(
 def bench_elect(
     scenario: Scenario, sizes: Sizes, peers: Peers, tmp_path: Path, partitions: int
 ) -> None:
-    cluster = cluster_of(partitions)
+    cluster = journaled(partitions)
     away = range(max(1, len(cluster.state.brokers) // 10))
     tail = tmp_path / "tail.log"
     tail.write_bytes(leaders_moved_off(cluster, away))

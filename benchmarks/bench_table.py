@@ -21,9 +21,9 @@ import pytest
 
 from benchmarks import generate, generate_changes
 from benchmarks.checks import assert_holds, state_check
-from benchmarks.clusters import decoded
+from benchmarks.clusters import decoded, journaled
 from benchmarks.conftest import Sizes
-from benchmarks.controller_driver import brokers_alone, cluster_of, collected_as_in_a_node
+from benchmarks.controller_driver import brokers_alone, collected_as_in_a_node
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
 from kraft.controller.topics.topic_creation import NewTopic, create_topics_in_chunks
@@ -78,7 +78,7 @@ def bench_revert(
     benchmark: Any, measured: Figure, sizes: Sizes, partitions: int, is_reverted: bool
 ) -> None:
     tail, expected = generate_changes.make_changes(partitions)
-    cluster = cluster_of(partitions)
+    cluster = journaled(partitions)
     before = state_check(cluster.table)
     raw = tail.read_bytes()
     measure(benchmark, sizes, cluster, [raw], is_reverted)

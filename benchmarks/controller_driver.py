@@ -18,7 +18,6 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import generate
-from benchmarks.clusters import loaded
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.bytes.batch_columns import BatchColumns
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
@@ -54,15 +53,6 @@ def collected_as_in_a_node() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
-
-
-def cluster_of(partitions: int) -> MetadataState:
-    """Return the uniform cluster in the state of a node that has read its checkpoint."""
-    path, expected = generate.make("uniform", partitions)
-    cluster = loaded(path.read_bytes(), expected)
-    cluster.table.ensure_index()
-    cluster.start_journal()
-    return cluster
 
 
 def brokers_alone(brokers: int) -> bytes:

@@ -5,11 +5,11 @@ them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from tests.harness.kafka_jars import CACHE, QUIET, SMALL_JVM, Jars, compile_all, kafka
 from tests.harness.line_process import LineProcess
@@ -18,6 +18,15 @@ _SOURCES = Path(__file__).resolve().parent / "java"
 PACKAGE = "org.apache.kafka.controller."
 # A long run is worth the better compiler.
 _JVM = tuple(option for option in SMALL_JVM if "TieredStopAtLevel" not in option)
+
+
+class HasCase(Protocol):
+    """A generated case, and whatever else its generator keeps."""
+
+    case: list[dict[str, Any]]
+
+
+T = TypeVar("T", bound=HasCase)
 
 
 def compiled(jars: Jars) -> Path:
@@ -52,6 +61,22 @@ class Kafka:
         """Send JSON objects and wait for the answers."""
         lines = [json.dumps(question) for question in questions]
         return [json.loads(answer) for answer in self.ask(lines).result()]
+
+    def answered(self, cases: Iterable[T]) -> Iterator[tuple[T, list[Any]]]:
+        """Ask each case's JSON objects; yield the case with the answers.
+
+        The next case is made while Kafka works on the last.
+        """
+        waiting = None
+        for made in cases:
+            asked = self.ask([json.dumps(step) for step in made.case])
+            if waiting is not None:
+                before, answers = waiting
+                yield before, [json.loads(answer) for answer in answers.result()]
+            waiting = made, asked
+        if waiting is not None:
+            before, answers = waiting
+            yield before, [json.loads(answer) for answer in answers.result()]
 
     def _read(self, count: int) -> list[str]:
         return [self._process.read_line() for _ in range(count)]

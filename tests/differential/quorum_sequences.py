@@ -11,7 +11,7 @@ import json
 import random
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -372,7 +372,7 @@ def run_quorums(
     """Run the sequences ``numbers`` of ``seed``; minimise and keep ``shown`` differences."""
     report = Report()
     kinds: dict[tuple[Any, ...], Difference] = {}
-    for made, answers in _answered(kafka, (drawn(seed, n, length, only) for n in numbers)):
+    for made, answers in kafka.answered(drawn(seed, n, length, only) for n in numbers):
         report.sequences += 1
         _count(report, made)
         found = compared(made, answers)
@@ -396,17 +396,3 @@ def _count(report: Report, made: Drawn) -> None:
         report.by_tasks += written if step["op"] == "advance" else 0
         for token, answer in outcome.get("answers", {}).items():
             report.succeeded[kinds.by_token[token].name] += answer["error"] == 0
-
-
-def _answered(kafka: Kafka, cases: Iterator[Drawn]) -> Iterator[tuple[Drawn, list[Outcome]]]:
-    # The next sequence is drawn while Kafka works on the last.
-    waiting = None
-    for made in cases:
-        asked = kafka.ask([json.dumps(step) for step in made.case])
-        if waiting is not None:
-            before, answers = waiting
-            yield before, [json.loads(answer) for answer in answers.result()]
-        waiting = made, asked
-    if waiting is not None:
-        before, answers = waiting
-        yield before, [json.loads(answer) for answer in answers.result()]

@@ -10,7 +10,7 @@ import json
 import random
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,7 +239,7 @@ def run_sequences(
 ) -> Report:
     """Run the sequences ``numbers`` of ``seed``; minimise and keep ``shown`` differences."""
     report = Report(0, Counter(), Counter(), 0, [], 0, Counter())
-    for made, answers in _answered(kafka, (drawn(seed, n, length, only) for n in numbers)):
+    for made, answers in kafka.answered(drawn(seed, n, length, only) for n in numbers):
         report.sequences += 1
         for step, outcome in zip(made.case[1:], made.outcomes, strict=True):
             report.operations[step["op"]] += 1
@@ -257,17 +257,3 @@ def run_sequences(
         kinds.setdefault(kind, found)
     report.differences = [shrunk(kafka, found) for found in list(kinds.values())[:shown]]
     return report
-
-
-def _answered(kafka: Kafka, cases: Iterator[Drawn]) -> Iterator[tuple[Drawn, list[dict[str, Any]]]]:
-    # The next sequence is drawn while Kafka works on the last.
-    waiting = None
-    for made in cases:
-        asked = kafka.ask([json.dumps(step) for step in made.case])
-        if waiting is not None:
-            before, answers = waiting
-            yield before, [json.loads(answer) for answer in answers.result()]
-        waiting = made, asked
-    if waiting is not None:
-        before, answers = waiting
-        yield before, [json.loads(answer) for answer in answers.result()]

@@ -24,27 +24,16 @@ from kraft.server.disk.store import MetadataStore
 from tests.durability.recording import TO, UNDER, Recording
 from tests.durability.rules import BrokenRuleError
 from tests.durability.store_workload import RecordedWorkload
+from tests.harness.disk_faults import lower_one_slot, remove_all_but_the_log
 from tests.harness.disk_workload import BrokenPromiseError
 
 BROKEN = (BrokenPromiseError, BrokenRuleError)
-
-
-def lower_one_slot(self: SyncedOffset, offset: int, epoch: int) -> None:
-    if offset < self.offset:
-        self._write(offset, epoch)
-        assert self.file is not None
-        self.file.sync()
 
 
 def acknowledge_first(store: MetadataStore) -> None:
     """Write the synced offset before the sync."""
     store._synced_offset.raise_to(store.log.log_end_offset, store.log.last_epoch)
     store.log.sync()
-
-
-def remove_all_but_the_log(self: SnapshotFiles, id: Any) -> None:
-    for old in self.find():
-        self._disk.remove(self.path(old))
 
 
 PLANTED: dict[str, tuple[type, str, Callable[..., Any]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections.abc import Iterator
 from itertools import groupby
@@ -102,3 +103,16 @@ def canonical(record: Record) -> tuple[int, str]:
 
 def kinds(made: list[Record]) -> list[str]:
     return [kind for kind, _ in groupby(type(record).__name__ for record in made)]
+
+
+def read_text(path: Path) -> str:
+    """Return a kept output of Kafka's tools, gzipped or not."""
+    if path.exists():
+        return path.read_text()
+    return gzip.decompress(path.with_name(path.name + ".gz").read_bytes()).decode()
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)

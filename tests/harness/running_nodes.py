@@ -134,6 +134,13 @@ class RunningNodes:
         return refusal
 
 
+def done(request: m.Request) -> m.Response:
+    """Return a response without an error."""
+    name = type(request).__name__.replace("Request", "Response")
+    response: m.Response = getattr(m, name)(0)
+    return response
+
+
 def silent(request: m.Request) -> m.Response:
     raise AssertionError(f"nobody expected {request}")
 

@@ -63,6 +63,11 @@ class MixedQuorum:
     def running(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.process is not None]
 
+    def kraft_node(self, node_id: int) -> KraftNode:
+        node = self.nodes[node_id]
+        assert isinstance(node, KraftNode)
+        return node
+
     def format(self, **options: tuple[str, ...]) -> None:
         """Format every node with the tool and options of its kind."""
         with ThreadPoolExecutor(2) as pool:

@@ -13,8 +13,9 @@ from kraft.controller.brokers.broker_lifecycle import fence_broker
 from kraft.metadata.log_records import read_records
 from kraft.records import Config, FeatureLevel, NoOp, ProducerIds
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, Jars, kafka
+from tests.harness.metadata_files import read_text
 from tests.interop import agreement, keep, tools
-from tests.interop.tool_text import dumped_batches, read_text, tree
+from tests.interop.tool_text import dumped_batches, tree
 from tests.interop.tools import check_indexes
 
 pytestmark = pytest.mark.interop

@@ -15,10 +15,9 @@ import kraft
 from kraft.metadata.log_records import read_records
 from kraft.records import METADATA_VERSION, FeatureLevel, MetadataVersion
 from kraft.records.values import decode_value, encode_value
-from tests.harness.metadata_files import record_values
+from tests.harness.metadata_files import read_text, record_values
 from tests.interop import agreement
 from tests.interop.end_agreement import check_end
-from tests.interop.tool_text import read_text
 from tests.reference.kafka_schemas import kept
 
 DATA = Path(__file__).resolve().parent.parent / "data"

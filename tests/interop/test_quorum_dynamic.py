@@ -13,7 +13,7 @@ from kraft.metadata.identifiers import random_uuid
 from kraft.records import Uuid
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import HOST, Cluster
-from tests.interop.kraft_node import KraftNode, add_kraft_controller
+from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.mixed_quorum import (
     LEADING,
     VOTING,
@@ -53,12 +53,6 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
         cluster.kill()
 
 
-def kraft_node(quorum: MixedQuorum) -> KraftNode:
-    node = quorum.nodes[KRAFT]
-    assert isinstance(node, KraftNode)
-    return node
-
-
 def voters(quorum: MixedQuorum) -> dict[int, Uuid | None]:
     return {state.key.id: state.key.directory_id for state in quorum.described().voters}
 
@@ -70,13 +64,13 @@ def test_kraft_observes_before_it_votes(quorum: MixedQuorum) -> None:
     (observer,) = said.observers
     assert (observer.key.id, str(observer.key.directory_id)) == (
         KRAFT,
-        kraft_node(quorum).directory_id(),
+        quorum.kraft_node(KRAFT).directory_id(),
     )
 
 
 def test_kafkas_tool_adds_kraft(quorum: MixedQuorum) -> None:
     """Kafka's tool reads kraft's configuration file and its meta.properties."""
-    node = kraft_node(quorum)
+    node = quorum.kraft_node(KRAFT)
     quorum.wait_until_all_have_all()
     output = quorum.kafka_says(101, "--command-config", str(node.properties), "add-controller")
     assert f"Added controller {KRAFT} with directory id {node.directory_id()}" in output
@@ -110,7 +104,7 @@ def test_kraft_votes_for_the_remaining_kafka_controller(quorum: MixedQuorum) -> 
 
 def test_both_tools_remove_and_add_kraft(quorum: MixedQuorum) -> None:
     """By requests to any node; a removed voter stays an observer."""
-    node = kraft_node(quorum)
+    node = quorum.kraft_node(KRAFT)
     whom = ("-i", str(KRAFT), "-d", node.directory_id())
     quorum.remove_voter(KRAFT, lambda: quorum.kraft_says(KRAFT, "remove-controller", *whom))
     assert set(voters(quorum)) == set(KAFKAS)
@@ -131,7 +125,7 @@ def test_kraft_auto_joins_with_an_empty_disk(quorum: MixedQuorum) -> None:
     """Its old directory leaves the voters, its new one joins, after a download from Kafka."""
     leader = quorum.wait_until_all_have_all().leader_id
     made = quorum.commit_until_snapshot(leader)
-    node = kraft_node(quorum)
+    node = quorum.kraft_node(KRAFT)
     node.kill()
     old = node.directory_id()
     node.wipe()
@@ -150,7 +144,7 @@ def test_kraft_auto_joins_with_an_empty_disk(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_is_restarted(quorum: MixedQuorum) -> None:
-    node = kraft_node(quorum)
+    node = quorum.kraft_node(KRAFT)
     for end in (node.stop, node.kill):
         end()
         quorum.commit(5)

@@ -19,7 +19,7 @@ from kraft.metadata.identifiers import random_uuid
 from kraft.records import MetadataVersion
 from tests.harness.kafka_jars import kafka, mixed_releases
 from tests.interop.cluster import HOST, Cluster, wait_for
-from tests.interop.kraft_node import KraftNode, add_kraft_controller
+from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.mixed_quorum import (
     ELECTION_TIMEOUT,
     FETCH_TIMEOUT,
@@ -91,12 +91,6 @@ def quorum(
         cluster.kill()
 
 
-def kraft_node(quorum: MixedQuorum) -> KraftNode:
-    node = quorum.nodes[KRAFT]
-    assert isinstance(node, KraftNode)
-    return node
-
-
 def voters(quorum: MixedQuorum) -> set[int]:
     return {state.key.id for state in quorum.described().voters}
 
@@ -106,7 +100,9 @@ def add_kraft(quorum: MixedQuorum, asked: int) -> None:
 
     def is_added() -> bool:
         if KRAFT not in voters(quorum):
-            quorum.kraft_says(asked, "add-controller", "-c", str(kraft_node(quorum).properties))
+            quorum.kraft_says(
+                asked, "add-controller", "-c", str(quorum.kraft_node(KRAFT).properties)
+            )
         return KRAFT in voters(quorum)
 
     wait_for("kraft among the voters", is_added)
@@ -144,7 +140,7 @@ def test_kafka_votes_for_kraft_once_the_leader_is_killed(
     """All Kafka controllers then apply kraft's records, the killed one too."""
     before = quorum.wait_until_all_have_all()
     old, stays = before.leader_id, sum(KAFKAS) - before.leader_id
-    kraft_node(quorum).is_writer = True
+    quorum.kraft_node(KRAFT).is_writer = True
     quorum.restart(KRAFT, **LEADING)
     quorum.restart(stays, **voting)
     quorum.wait_until_all_have_all()
@@ -154,7 +150,7 @@ def test_kafka_votes_for_kraft_once_the_leader_is_killed(
     assert after.epoch > before.epoch
     quorum.nodes[old].settings.update(LEADING)
     quorum.start(old)
-    wait_for("records of kraft's", lambda: len(kraft_node(quorum).acknowledged()) >= 50)
+    wait_for("records of kraft's", lambda: len(quorum.kraft_node(KRAFT).acknowledged()) >= 50)
     quorum.wait_until_all_have_all()
 
 
@@ -162,7 +158,7 @@ def test_a_kraft_leader_is_killed(quorum: MixedQuorum, voting: dict[str, str]) -
     """The Kafka candidate gets the other's vote; kraft restarts and follows."""
     before = quorum.wait_until_all_have_all()
     assert before.leader_id == KRAFT
-    node = kraft_node(quorum)
+    node = quorum.kraft_node(KRAFT)
     node.kill()
     after = quorum.wait_for_leader(*KAFKAS)
     assert after.epoch > before.epoch
@@ -176,7 +172,7 @@ def test_a_kraft_leader_is_killed(quorum: MixedQuorum, voting: dict[str, str]) -
 def test_voters_are_removed_and_added(quorum: MixedQuorum, is_static: bool) -> None:
     if is_static:
         pytest.skip("its voters are static")
-    whom = ("-i", str(KRAFT), "-d", kraft_node(quorum).directory_id())
+    whom = ("-i", str(KRAFT), "-d", quorum.kraft_node(KRAFT).directory_id())
     quorum.remove_voter(KRAFT, lambda: quorum.kraft_says(101, "remove-controller", *whom))
     assert voters(quorum) == set(KAFKAS)
     quorum.commit(2)
@@ -213,7 +209,7 @@ def test_all_logs_are_equal_and_have_all_acknowledged_records(quorum: MixedQuoru
     quorum.commit(2)
     committed = quorum.stop()
     quorum.check_equal_logs(committed)
-    users = kraft_node(quorum).acknowledged()
+    users = quorum.kraft_node(KRAFT).acknowledged()
     assert len(users) >= 50
     for one in quorum.nodes:
         quotas = kraft.open_metadata(quorum.log_of(one), at=committed).client_quotas

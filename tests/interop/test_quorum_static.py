@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import Cluster, Node
-from tests.interop.kraft_node import KraftNode, add_kraft_controller
+from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.mixed_quorum import VOTING, MixedQuorum, replication_of, status_of
 
 pytestmark = pytest.mark.interop
@@ -46,12 +46,6 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
 
 def other_kafka(node_id: int) -> int:
     return sum(KAFKAS) - node_id
-
-
-def kraft_node(quorum: MixedQuorum) -> KraftNode:
-    node = quorum.nodes[KRAFT]
-    assert isinstance(node, KraftNode)
-    return node
 
 
 def test_kraft_follows(quorum: MixedQuorum) -> None:
@@ -90,7 +84,7 @@ def test_kraft_votes_for_the_remaining_kafka_controller(quorum: MixedQuorum) -> 
 
 @pytest.mark.parametrize("end", [Node.stop, Node.kill], ids=["SIGTERM", "SIGKILL"])
 def test_kraft_is_restarted(quorum: MixedQuorum, end: Callable[[Node], None]) -> None:
-    node = kraft_node(quorum)
+    node = quorum.kraft_node(KRAFT)
     before = quorum.wait_until_all_have_all()
     quorum.commit(5)
     end(node)
@@ -105,7 +99,7 @@ def test_kraft_is_restarted(quorum: MixedQuorum, end: Callable[[Node], None]) ->
 def test_kraft_is_wiped_and_catches_up_by_snapshot(quorum: MixedQuorum) -> None:
     leader = quorum.wait_until_all_have_all().leader_id
     made = quorum.commit_until_snapshot(leader)
-    node = kraft_node(quorum)
+    node = quorum.kraft_node(KRAFT)
     node.stop()
     node.wipe()
     quorum.start(KRAFT)
@@ -122,7 +116,7 @@ def test_kraft_falls_behind_the_start_of_the_log(quorum: MixedQuorum) -> None:
     leader = quorum.wait_until_all_have_all().leader_id
     new = other_kafka(leader)
     (behind,) = quorum.snapshots(KRAFT)
-    kraft_node(quorum).stop()
+    quorum.kraft_node(KRAFT).stop()
     made = quorum.commit_until_snapshot(leader)
     quorum.wipe_kafka(new)
     quorum.start(new)

@@ -12,6 +12,7 @@ from kraft._core.bytes.batch import scan
 from kraft.metadata.log_records import read_records
 from kraft.metadata.salvage import salvage
 from tests.harness.kafka_jars import KAFKA_3, KAFKA_4, kafka
+from tests.harness.metadata_files import overwrite
 from tests.interop import agreement, keep, tools
 from tests.interop.cluster import Cluster, wait_for
 from tests.interop.tool_text import dumped_batches
@@ -21,12 +22,6 @@ pytestmark = pytest.mark.interop
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 CLUSTER_ID = "Q0vYpQe8T9C3p1dB8mYxXg"
-
-
-def overwrite(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 @pytest.mark.parametrize(

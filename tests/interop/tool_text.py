@@ -6,20 +6,11 @@ from the package.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 Key = tuple[str, int]
-
-
-def read_text(path: Path) -> str:
-    """Return a kept text, compressed or not."""
-    if path.exists():
-        return path.read_text()
-    return gzip.decompress(path.with_name(path.name + ".gz").read_bytes()).decode()
 
 
 class Described(NamedTuple):

@@ -12,6 +12,7 @@ from kraft.server.disk.files import SyncedOffset
 from kraft.server.disk.snapshots import SnapshotFiles
 from kraft.server.disk.store import MetadataStore
 from tests.harness.crash_disk import CrashDisk, CrashFile
+from tests.harness.disk_faults import lower_one_slot, remove_all_but_the_log
 from tests.harness.disk_workload import BrokenPromiseError
 from tests.simulation.disk_proof import prove_crashes, prove_flips
 
@@ -49,18 +50,6 @@ def cut_before_it_has_a_name(store: MetadataStore, id: Any) -> Any:
 
 def claim_one_too_many(self: SyncedOffset, offset: int, epoch: int) -> None:
     self._write(offset + 1, epoch)
-
-
-def remove_all_but_the_log(self: SnapshotFiles, id: Any) -> None:
-    for old in self.find():
-        self._disk.remove(self.path(old))
-
-
-def lower_one_slot(self: SyncedOffset, offset: int, epoch: int) -> None:
-    if offset < self.offset:
-        self._write(offset, epoch)
-        assert self.file is not None
-        self.file.sync()
 
 
 def rename_without_sync(self: SnapshotFiles, id: Any) -> Any:

@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from kraft._core.bytes.batch import BatchBuilder
 from kraft.raft.election_state import ElectionState
 from kraft.raft.interface import (
     AppendBatches,
@@ -34,6 +33,7 @@ from kraft.simulation.replays import QUORUM
 from kraft.simulation.scenario import Phases, build, run_seed
 from kraft.simulation.seeds import SeedSummary
 from kraft.simulation.storage import Snapshot, Storage, snapshot_content
+from tests.harness.raft_nodes import batch
 from tests.simulation import mutants, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,13 +148,6 @@ def test_there_are_enough_planted_faults() -> None:
 
 
 # -- violations by hand
-
-
-def batch(base_offset: int, epoch: int, *values: bytes) -> bytes:
-    builder = BatchBuilder(base_offset, epoch)
-    for value in values or (b"value",):
-        builder.append(value)
-    return bytes(builder.finish())
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import Any
 
 from benchmarks import generate, generate_changes
 from benchmarks.checks import state_check
+from benchmarks.clusters import journaled
 from benchmarks.controller_driver import (
     ActiveController,
     alter_partition_body,
     brokers_alone,
-    cluster_of,
     leaders_moved_off,
     left_alone,
 )
@@ -55,7 +55,7 @@ def fence() -> Work:
         assert changed == HELD
         assert (cluster.table.column("leader") != 0).all()
 
-    return Work("partitions", HELD, lambda: cluster_of(PARTITIONS), run, check)
+    return Work("partitions", HELD, lambda: journaled(PARTITIONS), run, check)
 
 
 @counted
@@ -64,7 +64,7 @@ def zone() -> Work:
     silent = PARTITIONS * 3 // HELD // 3
 
     def prepare() -> ActiveController:
-        active = ActiveController(cluster_of(PARTITIONS))
+        active = ActiveController(journaled(PARTITIONS))
         active.silence_below(silent)
         return active
 
@@ -81,7 +81,7 @@ def alter() -> Work:
     """One AlterPartition request of 10,000 partitions, from its bytes to those of the records."""
 
     def prepare() -> tuple[ActiveController, bytes]:
-        cluster = cluster_of(PARTITIONS)
+        cluster = journaled(PARTITIONS)
         third = len(cluster.state.brokers) // 3
         left_alone(cluster, (third, 2 * third))
         return ActiveController(cluster), alter_partition_body(cluster, broker=0)
@@ -103,7 +103,7 @@ def elect() -> Work:
     to_move = PARTITIONS * 2 // 15
 
     def prepare() -> ActiveController:
-        cluster = cluster_of(PARTITIONS)
+        cluster = journaled(PARTITIONS)
         leaders_moved_off(cluster, range(2))
         return ActiveController(cluster)
 
@@ -160,7 +160,7 @@ def revert() -> Work:
     tail = generate_changes.make_changes(PARTITIONS)[0].read_bytes()
 
     def prepare() -> tuple[MetadataState, int, int]:
-        cluster = cluster_of(PARTITIONS)
+        cluster = journaled(PARTITIONS)
         before, start = state_check(cluster.table), cluster.next_offset
         cluster.apply(tail, verify_crc=False)
         return cluster, start, before
@@ -208,7 +208,7 @@ def change_one() -> Work:
     """Changes of one partition each, with their CRC: applied, and published one by one."""
 
     def prepare() -> Published:
-        cluster = cluster_of(PARTITIONS)
+        cluster = journaled(PARTITIONS)
         publishing, counting = ImagePublishing(cluster), Counting()
         publishing.register(counting)
         publishing.publish(cluster.next_offset)
@@ -233,7 +233,7 @@ def snapshot_slices() -> Work:
     """A snapshot of an image, slice by slice, to its end."""
 
     def prepare() -> SnapshotGeneration:
-        cluster = cluster_of(PARTITIONS)
+        cluster = journaled(PARTITIONS)
         publishing = ImagePublishing(cluster)
         publishing.publish(cluster.next_offset)
         assert publishing.image is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import traceback
 from collections.abc import Callable, Sequence
@@ -59,13 +58,6 @@ def kraft() -> Run:
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return run
-
-
-def kept_text(path: Path) -> str:
-    """A recorded output of Kafka's tools, gzipped or not."""
-    if path.exists():
-        return path.read_text()
-    return gzip.decompress(path.with_name(path.name + ".gz").read_bytes()).decode()
 
 
 def write_log(directory: Path, *batches: Sequence[Record]) -> Path:

@@ -13,16 +13,8 @@ import pytest
 
 from kraft import open_metadata
 from kraft.records import Config, NoOp, Partition, PartitionChange, RemoveTopic, Topic, Uuid
-from tests.unit.cli.conftest import (
-    BROKER,
-    CONTROLLER,
-    DATA,
-    METADATA_LOG,
-    SETS,
-    Run,
-    kept_text,
-    write_log,
-)
+from tests.harness.metadata_files import read_text
+from tests.unit.cli.conftest import BROKER, CONTROLLER, DATA, METADATA_LOG, SETS, Run, write_log
 
 ORDERS, OTHER = Uuid(b"orders----------"), Uuid(b"other-----------")
 
@@ -42,7 +34,7 @@ def test_a_file_is_printed_to_the_letter_as_kafka_prints_it(kraft: Run, name: Pa
     assert ran.code == 0
     assert ran.lines[0] == f"Dumping {DATA.parent / name}"
     recorded, *inside = name.parts
-    kafka = kept_text(DATA.parent / recorded / "text" / f"{'/'.join(inside)}.txt").splitlines()
+    kafka = read_text(DATA.parent / recorded / "text" / f"{'/'.join(inside)}.txt").splitlines()
     ours = ran.lines
     if recorded in ("kafka-3.7", "kafka-3.9", "kafka-4.0"):
         # The tools before 4.1 do not look into a LeaderChange.

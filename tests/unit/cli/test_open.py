@@ -9,16 +9,8 @@ import pytest
 
 from kraft import open_metadata
 from kraft.records import BeginTransaction, EndTransaction, FeatureLevel, NoOp, Topic, Uuid
-from tests.unit.cli.conftest import (
-    BROKER,
-    CONTROLLER,
-    DATA,
-    METADATA_LOG,
-    MOMENTS,
-    Run,
-    kept_text,
-    write_log,
-)
+from tests.harness.metadata_files import read_text
+from tests.unit.cli.conftest import BROKER, CONTROLLER, DATA, METADATA_LOG, MOMENTS, Run, write_log
 
 
 def quorum_status() -> dict[str, str]:
@@ -60,7 +52,7 @@ def test_topics_and_partitions_are_counted_as_described(kraft: Run) -> None:
     document = kraft("open", CONTROLLER, "--at", MOMENTS["end"], "--json").json
 
     def count(name: str) -> int:
-        return len(kept_text(DATA / "text" / "end" / f"topics{name}.txt").splitlines())
+        return len(read_text(DATA / "text" / "end" / f"topics{name}.txt").splitlines())
 
     topics, partitions = document["topics"], document["partitions"]
     assert topics["count"] + partitions["count"] == count("")
@@ -72,7 +64,7 @@ def test_topics_and_partitions_are_counted_as_described(kraft: Run) -> None:
 def test_records_are_counted_by_type(kraft: Run) -> None:
     by_type = kraft("open", BROKER, "--json").json["records"]["log"]["byType"]
     (text,) = [
-        kept_text(DATA / "text" / "broker-1" / METADATA_LOG / f"{path.name}.txt")
+        read_text(DATA / "text" / "broker-1" / METADATA_LOG / f"{path.name}.txt")
         for path in sorted((BROKER / METADATA_LOG).glob("*.log"))
     ]
     assert by_type["PartitionChange"] == text.count('"type":"PARTITION_CHANGE_RECORD"')

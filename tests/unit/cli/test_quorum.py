@@ -10,7 +10,7 @@ from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, ReplicaKey
 from kraft.server.config.loading import ServerConfig
 from kraft.server.storage.format import FormatRequest, format_storage
-from tests.harness.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
+from tests.harness.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes, done
 from tests.unit.cli.conftest import Run
 
 
@@ -102,12 +102,6 @@ def formatted_controller(directory: Path, port: int) -> tuple[Path, ReplicaKey]:
     request = FormatRequest(cluster_id=CLUSTER_ID, has_no_initial_controllers=True)
     report = format_storage(config, request, timestamp_ms=0)
     return path, ReplicaKey(4, report.formatted[0].directory_id)
-
-
-def done(request: m.Request) -> m.Response:
-    name = type(request).__name__.replace("Request", "Response")
-    response: m.Response = getattr(m, name)(0)
-    return response
 
 
 def test_a_controller_is_added_from_its_own_configuration(kraft: Run, tmp_path: Path) -> None:

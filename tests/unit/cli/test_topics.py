@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kraft.records import Config, FeatureLevel, Partition, Topic, Uuid
-from tests.unit.cli.conftest import CONTROLLER, DATA, MOMENTS, Run, kept_text, write_log
+from tests.harness.metadata_files import read_text
+from tests.unit.cli.conftest import CONTROLLER, DATA, MOMENTS, Run, write_log
 
 FILTERS = (
     *("under-replicated-partitions", "unavailable-partitions"),
@@ -51,7 +52,7 @@ def test_what_is_described_is_what_kafka_described(
     ran = kraft("topics", "describe", *told, *([f"--{name}"] if name else []))
     assert ran.code == 0
     file = f"topics-{name}.txt" if name else "topics.txt"
-    assert normal(ran.out) == normal(kept_text(directory / "text" / moment / file))
+    assert normal(ran.out) == normal(read_text(directory / "text" / moment / file))
 
 
 def test_topics_come_by_name_and_partitions_by_id(kraft: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,9 @@ from kraft.lab.report import Report
 from kraft.lab.scenario import Scenario, ScenarioSettings
 from kraft.lab.trace import Trace, TraceHeader, TraceWriter
 from kraft.lab.trace_summary import TraceSummary
+
+pytestmark = pytest.mark.usefixtures("temporary_place")
+
 
 SEED = Path(__file__).parents[2] / "data" / "kafka-4.3" / "controller-101"
 STAGE_NAMES = (
@@ -59,14 +61,6 @@ def no_bars(description: str, total: float | None) -> Iterator[Callable[[float],
 
 def small(**changed: Any) -> ScenarioSettings:
     return ScenarioSettings(**{"source": SEED, "partitions": 5000, "brokers": 12, **changed})
-
-
-@pytest.fixture(autouse=True)
-def temporary_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    return place
 
 
 @pytest.fixture(scope="module")

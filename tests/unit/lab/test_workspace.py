@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,7 @@ import pytest
 from kraft.errors import InvalidRequestError, StorageError
 from kraft.lab.workspace import workspace
 
-
-@pytest.fixture(autouse=True)
-def temporary_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    return place
+pytestmark = pytest.mark.usefixtures("temporary_place")
 
 
 def write_and_end(directory: Path | None, end: type[BaseException], *, keep: bool) -> None:

@@ -19,6 +19,7 @@ from kraft.metadata.facade import Metadata
 from kraft.metadata.salvage import salvage
 from kraft.records import FeatureLevel, NoOp, RemoveTopic, Uuid
 from kraft.records.batches import encode_records
+from tests.harness.metadata_files import overwrite
 
 DATA = Path(__file__).parents[2] / "data"
 NODES = (
@@ -195,12 +196,6 @@ def test_the_salvaged_directory_is_sound_and_equals_a_past_state(node: str, tmp_
         if done.end_offset < whole.next_offset and path.exists() and path.stat().st_size:
             assert done.left_out, what
         shutil.rmtree(target)
-
-
-def overwrite(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 def snapshots_of(directory: Path) -> list[Path]:

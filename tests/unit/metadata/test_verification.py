@@ -30,6 +30,7 @@ from kraft.records import (
     ZkMigrationState,
 )
 from kraft.records.batches import encode_records
+from tests.harness.metadata_files import overwrite
 
 DATA = Path(__file__).parents[2] / "data"
 CONTROLLER = DATA / "kafka-4.3" / "controller-101"
@@ -81,12 +82,6 @@ def only(
     (finding,) = verify(directory).findings
     assert finding.severity is severity
     return finding
-
-
-def overwrite(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 def batch_end(directory: Path, offset: int) -> int:

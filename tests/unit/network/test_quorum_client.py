@@ -17,16 +17,10 @@ from kraft.network.quorum_client import (
 )
 from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
-from tests.harness.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes
+from tests.harness.running_nodes import CLUSTER_ID, DIRECTORIES, RunningNodes, done
 
 VOTER = ReplicaKey(4, DIRECTORIES[4])
 ENDPOINTS = (Endpoint("CONTROLLER", "host", 9093),)
-
-
-def done(request: m.Request) -> m.Response:
-    name = type(request).__name__.replace("Request", "Response")
-    response: m.Response = getattr(m, name)(0)
-    return response
 
 
 def test_a_follower_names_the_leader_which_describes_the_quorum() -> None:
