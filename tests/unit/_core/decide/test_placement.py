@@ -44,6 +44,16 @@ def test_java_random_gives_the_numbers_that_java_gives() -> None:
     assert [JavaRandom(42).next_int(bound) for bound in (1, 10, 16)] == [0, 0, 11]
 
 
+def test_java_random_draws_again_where_java_does_and_shuffles_like_java() -> None:
+    # new Random(42), as the oracle of tests/interop prints it: with this bound half are repeated.
+    generator = JavaRandom(42)
+    drawn = [generator.next_int(2**30 + 1) for _ in range(4)]
+    assert drawn == [117392763, 102948884, 662969970, 595021505]
+    values = list(range(10))
+    JavaRandom(42).shuffle(values)
+    assert values == [4, 6, 2, 1, 7, 9, 8, 5, 3, 0]
+
+
 def test_java_random_takes_any_seed_and_keeps_its_low_48_bits() -> None:
     assert JavaRandom(-1).next_int() == JavaRandom(2**48 - 1).next_int() == 1155099827
 
