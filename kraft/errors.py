@@ -212,6 +212,22 @@ class UnsupportedSaslMechanismError(KraftError):
     kafka_code = 33
 
 
+class IllegalSaslStateError(KraftError):
+    """A request that the SASL exchange of the connection does not allow now."""
+
+    kafka_code = 34
+
+
+class SaslAuthenticationError(KraftError):
+    """The peer did not prove who it is; the message holds nothing that the peer may not know."""
+
+    kafka_code = 58
+
+
+class AuthorizerNotReadyError(KraftError):
+    """The ACLs are not loaded yet; only super users pass. The caller retries."""
+
+
 class SecurityDisabledError(KraftError):
     """The request is about ACLs, but no authorizer is configured."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.differential import quorum_sequences
+from tests.differential import authorizer, quorum_sequences, sasl
 from tests.differential import sequences as manager_sequences
 from tests.differential.kafka import PACKAGE, Kafka
 from tests.differential.pure import FUNCTIONS, run_function
@@ -29,6 +29,10 @@ def main() -> int:
     parser.add_argument("--sequences", type=int, help="run only this many sequences of operations")
     parser.add_argument(
         "--quorums", type=int, help="run only this many sequences of whole controllers"
+    )
+    parser.add_argument("--checks", type=int, help="run only this many checks of the authorizer")
+    parser.add_argument(
+        "--exchanges", type=int, help="run only this many SASL exchanges of each kind"
     )
     parser.add_argument(
         "--length",
@@ -53,12 +57,19 @@ def main() -> int:
         parser.exit(2, f"{missing}\n")
     if options.case:
         return _run_again(json.loads(options.case.read_text()))
-    is_all = options.sequences is None and options.quorums is None
+    chosen = (options.sequences, options.quorums, options.checks, options.exchanges)
+    is_all = all(number is None for number in chosen)
     sequences = options.cases // 100 if is_all else options.sequences or 0
     quorums = options.cases // 100 if is_all else options.quorums or 0
+    checks = options.cases if is_all else options.checks or 0
+    exchanges = options.cases // 100 if is_all else options.exchanges or 0
     differing = 0
     if is_all:
         differing += _run_functions(options.seed, options.cases)
+    if checks:
+        differing += _run_checks(options.seed, checks)
+    if exchanges:
+        differing += _run_exchanges(options.seed, exchanges)
     if sequences:
         differing += _run_sequences(options, sequences)
     if quorums:
@@ -140,6 +151,45 @@ def _run_functions(seed: int, cases: int) -> int:
             flush=True,
         )
         differing += len(report.differences)
+    return differing
+
+
+def _run_checks(seed: int, checks: int) -> int:
+    began = time.perf_counter()
+    with Kafka(authorizer.MAIN) as kafka:
+        report = authorizer.run_checks(kafka, seed, checks)
+    for text in report.differences[:_SHOWN_CASES]:
+        print(text, end="\n\n")
+    answers = ", ".join(f"{count} {answer}" for answer, count in sorted(report.answers.items()))
+    print(
+        f"{report.checks:8} checks of the authorizer ({answers}), {report.changes} changes, "
+        f"{time.perf_counter() - began:.0f} s: {len(report.differences)} differ",
+        flush=True,
+    )
+    return len(report.differences)
+
+
+def _run_exchanges(seed: int, exchanges: int) -> int:
+    differing = 0
+    with Kafka(sasl.MAIN) as kafka:
+        for title, run, times in (
+            ("SASL exchanges", sasl.run_exchanges, 1),
+            ("rules for certificates", sasl.run_mappings, 10),
+            ("JAAS lines", sasl.run_jaas, 10),
+            ("principals", sasl.run_principals, 1),
+        ):
+            began = time.perf_counter()
+            report = run(kafka, seed, exchanges * times)
+            for text in report.differences[:_SHOWN_CASES]:
+                print(f"{title}: {text}", end="\n\n")
+            for outcome, count in sorted(report.outcomes.items()):
+                print(f"{count:8} {outcome}")
+            print(
+                f"{report.outcomes.total():8} {title}, {time.perf_counter() - began:.0f} s: "
+                f"{len(report.differences)} differ",
+                flush=True,
+            )
+            differing += len(report.differences)
     return differing
 
 

@@ -1,4 +1,4 @@
-"""CIDR patterns in ACLs: `kraft.controller.security.acl_hosts` beside Kafka 4.4's own CidrUtils."""
+"""CIDR patterns in ACLs: `kraft.security.hosts` beside Kafka 4.4's own CidrUtils."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kraft.controller.security.acl_hosts import is_cidr
+from kraft.security.hosts import is_cidr
 from tests.harness.kafka_jars import schemas
 from tests.harness.line_process import answers
 from tests.reference.acl_hosts import INVALID, VALID

@@ -1,23 +1,16 @@
 """Hosts of ACLs: an address, `*`, or (from 4.4-IV1 on) a CIDR pattern.
 
-The controller checks only the form of a pattern; brokers match addresses against it. Called by
-``kraft.controller.security.acls``.
+The controller checks only the form of a pattern; ``kraft.security.hosts`` matches addresses.
+Called by ``kraft.controller.security.acls``.
 
-Sources: ``AclControlManager.validateHostPattern``, ``CidrUtils`` (4.4.0); KIP-1276.
+Source: ``AclControlManager.validateHostPattern`` (4.4.0); KIP-1276.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
-
 from kraft.errors import InvalidRequestError, KraftError, UnsupportedVersionError
 from kraft.records.versions import MetadataVersion
-
-# SubnetUtils reads decimal octets of up to three digits, leading zeros included.
-_IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
-_IPV6 = re.compile(r"\[?([0-9A-Fa-f:.]+)\]?/(?:\+|-(?=0+$))?0*([0-9]{1,3})")
-_LONG_ZEROS = re.compile(r"\b0+(?=[0-9A-Fa-f]{1,4}\b)")
+from kraft.security.hosts import is_cidr
 
 
 def host_refusal(host: str, metadata_version: int) -> KraftError | None:
@@ -39,26 +32,3 @@ def host_refusal(host: str, metadata_version: int) -> KraftError | None:
     return InvalidRequestError(
         f"the host {host!r:.80} is not a CIDR pattern such as 10.0.0.0/8 or 2001:db8::/32"
     )
-
-
-def is_cidr(text: str) -> bool:
-    """Return whether ``text`` is an address, a slash and a prefix length of at most its bits.
-
-    Host bits may be set. IPv4-mapped IPv6 addresses are rejected, as in Kafka. Addresses with a
-    scope (``fe80::1%eth0/64``) are rejected too; Kafka accepts them if the machine has that
-    interface.
-    """
-    if ":" not in text:
-        found = _IPV4.fullmatch(text)
-        if found is None:
-            return False
-        *octets, prefix_length = map(int, found.groups())
-        return max(octets) <= 255 and prefix_length <= 32
-    found = _IPV6.fullmatch(text)
-    if found is None or int(found[2]) > 128 or text.startswith("[") != ("]/" in text):
-        return False
-    try:
-        address = ipaddress.IPv6Address(_LONG_ZEROS.sub("", found[1]))
-    except ValueError:
-        return False
-    return address.ipv4_mapped is None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.controller.security.acl_hosts import host_refusal, is_cidr
+from kraft.controller.security.acl_hosts import host_refusal
 from kraft.errors import InvalidRequestError, UnsupportedVersionError
 from kraft.records import MetadataVersion
+from kraft.security.hosts import is_cidr
 from tests.reference.acl_hosts import INVALID, VALID
 
 
