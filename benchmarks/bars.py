@@ -349,6 +349,27 @@ CONTROLLER_ROWS = (
     ),
 )
 
+SECURITY_ROWS = tuple(
+    Row(
+        f"authorizer: {title}; DESCRIBE of 500 topics for one user",
+        f"authorize_{layout}",
+        f"kafka_authorize_{layout}",
+        conditions,
+        floor=None,
+        note=note,
+    )
+    for title, layout, conditions, note in (
+        ("7,000 ACLs of 7,000 users on `*`", "wildcard", (at_least(10),), ""),
+        ("7,000 ACLs of 7,000 users on one prefix", "prefix", (at_least(10),), ""),
+        (
+            "7,000 ACLs on 500 names",
+            "literal",
+            (),
+            "the peer's best case: it scans the 14 ACLs on the name",
+        ),
+    )
+)
+
 SWEEP_ROWS = (
     Row(
         "kraft sweep outages: every pair of 300 brokers lost on 1M partitions, start-up included",
@@ -408,7 +429,12 @@ HISTORY_ROWS = (
 
 def judged(
     run: Run,
-    rows: tuple[Row, ...] = ROWS + CONTROLLER_ROWS + QUORUM_ROWS + SWEEP_ROWS + HISTORY_ROWS,
+    rows: tuple[Row, ...] = ROWS
+    + CONTROLLER_ROWS
+    + SECURITY_ROWS
+    + QUORUM_ROWS
+    + SWEEP_ROWS
+    + HISTORY_ROWS,
 ) -> Iterator[tuple[Row, list[Verdict]]]:
     """Return every row with the verdicts of its conditions."""
     for row in rows:
