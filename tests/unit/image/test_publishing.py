@@ -10,6 +10,7 @@ from kraft import records
 from kraft.errors import InvalidRequestError, OffsetOutOfRangeError
 from kraft.image.publishing import Image, Phase
 from kraft.image.replay import MetadataState
+from kraft.records import Uuid
 from kraft.records.batches import encode_records
 from tests.harness.publishing import BASE, OTHER, TOPIC, PublishedCluster, change
 
@@ -316,3 +317,19 @@ def test_an_image_keeps_a_row_that_is_reassigned_after_its_isr_has_changed() -> 
     )
     assert image.table.partition("a", 0) == before
     assert dict(second.image.table.partition("a", 0)) == moving
+
+
+def test_an_image_finds_acls_as_they_were_at_its_offset() -> None:
+    first, second = Uuid(b"\3" * 16), Uuid(b"\4" * 16)
+    alice = {"resource_name": "a", "principal": "User:alice"}
+    lab = PublishedCluster()
+    lab.append(*BASE, records.AccessControlEntry(id=first, **alice))
+    image = lab.publish().image
+    lab.append(
+        records.RemoveAccessControlEntry(id=first),
+        records.AccessControlEntry(id=second, **alice),
+    )
+    for acls, id in ((image.state.acls, first), (lab.cluster.state.acls, second)):
+        assert list(acls.ids_with_name("a")) == [id]
+        assert list(acls.ids_with_principal("User:alice")) == [id]
+        assert list(acls.ids_of(acls[id])) == [id]
