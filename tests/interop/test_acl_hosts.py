@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kraft.security.hosts import is_cidr
+from kraft.security.hosts import is_cidr, java_host, parse_address, parse_cidr
 from tests.harness.kafka_jars import schemas
 from tests.harness.line_process import answers
 from tests.reference.acl_hosts import INVALID, VALID
@@ -43,4 +43,28 @@ def test_the_same_patterns_are_accepted() -> None:
     differing = [
         host for host, one in zip(hosts, said, strict=True) if is_cidr(host) != (one == "true")
     ]
+    assert differing == []
+
+
+def drawn_host(dice: random.Random) -> str:
+    """Return a client's address as Java writes it."""
+    if dice.random() < 0.5:
+        return ".".join(str(dice.choice((0, 1, 7, 10, 127, 255))) for _ in range(4))
+    groups = [dice.choice(("0", "1", "ffff", "db8")) for _ in range(8)]
+    return java_host(":".join(groups))
+
+
+def test_the_same_hosts_are_in_range() -> None:
+    dice = random.Random(45)
+    patterns = [*VALID, *INVALID, *(drawn(dice) for _ in range(GENERATED))]
+    lines = [f"{pattern}\t{drawn_host(dice)}" for pattern in patterns for _ in range(4)]
+    said = answers(schemas().oracle("CidrOracle"), lines)
+    assert said.count("true") > 100
+    differing = []
+    for line, one in zip(lines, said, strict=True):
+        pattern, host = line.split("\t")
+        network = parse_cidr(pattern)
+        is_in_range = network is not None and network.contains(parse_address(host))
+        if is_in_range != (one == "true"):
+            differing.append((line, one))
     assert differing == []

@@ -10,8 +10,6 @@ Invariant: no repr, error or log contains a salt, key or salted password. Source
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -30,18 +28,17 @@ from kraft.errors import (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
-from kraft.image.security import SCRAM_SHA_256, SCRAM_SHA_512
 from kraft.records import Record
 from kraft.records.versions import MetadataVersion
-
-#: Limits of both mechanisms.
-MIN_ITERATIONS = 4096
-MAX_ITERATIONS = 16384
+from kraft.security.sasl.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS_BY_NUMBER,
+    scram_keys,
+)
 
 # Changes that one chunk of a transaction checks or writes; deriving keys takes time.
 _CHANGES_PER_CHUNK = 400
-
-_HASH_NAMES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 
 
 class ScramDeletion(NamedTuple):
@@ -138,7 +135,7 @@ def describe_user_scram_credentials(
     for user in users:
         iterations = {
             mechanism: credentials[mechanism, user].iterations
-            for mechanism in _HASH_NAMES
+            for mechanism in SCRAM_MECHANISMS_BY_NUMBER
             if (mechanism, user) in credentials
         }
         if user in answers:
@@ -195,7 +192,7 @@ def _refusal(cluster: ClusterMetadata, change: ScramDeletion | ScramUpsertion) -
     user, mechanism = change.user, change.mechanism
     if not user or not is_text(user):
         return UnacceptableCredentialError("a credential needs the name of a user")
-    if not is_integer(mechanism, min(_HASH_NAMES), max(_HASH_NAMES)):
+    if not is_integer(mechanism, min(SCRAM_MECHANISMS_BY_NUMBER), max(SCRAM_MECHANISMS_BY_NUMBER)):
         return UnsupportedSaslMechanismError(f"{mechanism!r:.80} is not a SCRAM mechanism")
     if isinstance(change, ScramDeletion):
         if (mechanism, user) not in cluster.state.scram_credentials:
@@ -218,7 +215,8 @@ def _refusal(cluster: ClusterMetadata, change: ScramDeletion | ScramUpsertion) -
 def _record(change: ScramDeletion | ScramUpsertion) -> Record:
     if isinstance(change, ScramDeletion):
         return records.RemoveUserScramCredential(name=change.user, mechanism=change.mechanism)
-    stored_key, server_key = scram_keys(change.mechanism, change.salted_password)
+    mechanism = SCRAM_MECHANISMS_BY_NUMBER[change.mechanism]
+    stored_key, server_key = scram_keys(mechanism, change.salted_password)
     return records.UserScramCredential(
         name=change.user,
         mechanism=change.mechanism,
@@ -227,11 +225,3 @@ def _record(change: ScramDeletion | ScramUpsertion) -> Record:
         server_key=server_key,
         iterations=change.iterations,
     )
-
-
-def scram_keys(mechanism: int, salted_password: bytes) -> tuple[bytes, bytes]:
-    """Return StoredKey and ServerKey of a salted password for a known mechanism."""
-    hash_name = _HASH_NAMES[mechanism]
-    client_key = hmac.digest(salted_password, b"Client Key", hash_name)
-    stored_key = hashlib.new(hash_name, client_key).digest()
-    return stored_key, hmac.digest(salted_password, b"Server Key", hash_name)

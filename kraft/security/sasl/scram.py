@@ -5,10 +5,11 @@ sends the password. Without channel binding, and without SASLprep, as in Kafka. 
 authenticates by a delegation token sends the extension ``tokenauth=true``, the token's id as user
 name, and uses the token's HMAC in base64 as password.
 
-The server differs from Kafka's in two points, both in favour of RFC 5802. An unknown user gets a
-salt as well, and fails at the last message like a wrong password; Kafka fails at the first message,
-so that anyone can find out which users exist. The channel binding of the last message has to repeat
-the header of the first one; Kafka does not compare it.
+The server differs from Kafka's where RFC 5802 asks for more. An unknown user gets a salt as well,
+and fails at the last message like a wrong password; Kafka fails at the first message, so that
+anyone can find out which users exist. The channel binding of the last message has to repeat the
+header of the first one, and the proof covers extensions; Kafka checks neither. A mandatory
+extension (``m=``) fails; Kafka ignores it.
 
 Sources: Kafka's ``ScramSaslServer``, ``ScramSaslClient``, ``ScramMessages``, ``ScramFormatter``
 (4.3.1); KIP-84, KIP-48.
@@ -51,6 +52,11 @@ SCRAM_MECHANISMS: Final = {
         ScramMechanism("SCRAM-SHA-256", SCRAM_SHA_256, "sha256"),
         ScramMechanism("SCRAM-SHA-512", SCRAM_SHA_512, "sha512"),
     )
+}
+
+#: The same by their numbers in records.
+SCRAM_MECHANISMS_BY_NUMBER: Final = {
+    mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()
 }
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"

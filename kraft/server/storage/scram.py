@@ -4,7 +4,7 @@
     SCRAM-SHA-512=[name=alice,salt="N3E=",saltedpassword="YCE="]
 
 Implements the syntax of ``--add-scram`` (Kafka's ``ScramParser``) and the salting of the password
-(RFC 5802, section 3). The password does not leave this module. Salt and salted password are base64;
+(RFC 5802, section 3). No error holds the password. Salt and salted password are base64;
 without a salt a random one is used.
 """
 
@@ -12,30 +12,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import re
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple
 
-from kraft.controller.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, scram_keys
 from kraft.errors import InvalidRequestError
 from kraft.records import UserScramCredential
+from kraft.security.sasl.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+    salted_password,
+    scram_keys,
+)
 
 DEFAULT_ITERATIONS = 4096
 _SALT_SIZE = 24
-
-
-class Mechanism(NamedTuple):
-    """A SCRAM mechanism; ``type`` is its number in records."""
-
-    type: int
-    hash_name: str
-    min_iterations: int = MIN_ITERATIONS
-    max_iterations: int = MAX_ITERATIONS
-
-
-MECHANISMS = {"SCRAM-SHA-256": Mechanism(1, "sha256"), "SCRAM-SHA-512": Mechanism(2, "sha512")}
 
 
 def draw_salt() -> bytes:
@@ -45,11 +37,11 @@ def draw_salt() -> bytes:
 def parse_scram(text: str, *, draw: Callable[[], bytes] = draw_salt) -> UserScramCredential:
     """Return the record of one credential. Raises InvalidRequestError without any secret in it."""
     name, equals, rest = text.strip().partition("=")
-    mechanism = MECHANISMS.get(name)
+    mechanism = SCRAM_MECHANISMS.get(name)
     if not equals or mechanism is None:
         raise InvalidRequestError(
-            f"a SCRAM credential begins with one of {', '.join(MECHANISMS)} and an equals sign, "
-            f"not with {name!r:.40}"
+            f"a SCRAM credential begins with one of {', '.join(SCRAM_MECHANISMS)} and an equals "
+            f"sign, not with {name!r:.40}"
         )
     if not (rest.startswith("[") and rest.endswith("]")):
         raise InvalidRequestError(f"{name}= is followed by [name=…,password=…] in brackets")
@@ -64,11 +56,11 @@ def parse_scram(text: str, *, draw: Callable[[], bytes] = draw_salt) -> UserScra
             f"unknown in the SCRAM credential of {user}: {', '.join(sorted(fields))}; known are "
             "name, password, iterations, salt and saltedpassword"
         )
-    count = _iterations(user, iterations, mechanism)
+    count = _iterations(user, iterations)
     salt = None if salt_text is None else _base64(user, "salt", salt_text)
     if password is not None:
         salt = draw() if salt is None else salt
-        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, count)
+        salted = salted_password(mechanism, password, salt, count)
     elif salted_text is None:
         raise InvalidRequestError(f"the SCRAM credential of {user} needs a password")
     elif salt is None:
@@ -77,10 +69,10 @@ def parse_scram(text: str, *, draw: Callable[[], bytes] = draw_salt) -> UserScra
         )
     else:
         salted = _base64(user, "saltedpassword", salted_text)
-    stored_key, server_key = scram_keys(mechanism.type, salted)
+    stored_key, server_key = scram_keys(mechanism, salted)
     return UserScramCredential(
         name=user,
-        mechanism=mechanism.type,
+        mechanism=mechanism.number,
         salt=salt,
         stored_key=stored_key,
         server_key=server_key,
@@ -105,12 +97,12 @@ def _fields(text: str) -> dict[str, str]:
     return fields
 
 
-def _iterations(user: str, text: str | None, mechanism: Mechanism) -> int:
+def _iterations(user: str, text: str | None) -> int:
     if text is None:
         return DEFAULT_ITERATIONS
-    allowed = f"{mechanism.min_iterations} to {mechanism.max_iterations}"
+    allowed = f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
     count = int(text) if re.fullmatch(r"\+?[0-9]{1,9}", text, re.ASCII) else -1
-    if not mechanism.min_iterations <= count <= mechanism.max_iterations:
+    if not MIN_ITERATIONS <= count <= MAX_ITERATIONS:
         raise InvalidRequestError(f"the iterations of {user} are {text!r:.20}; expected {allowed}")
     return count
 

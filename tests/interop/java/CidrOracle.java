@@ -2,11 +2,19 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import org.apache.kafka.server.authorizer.internals.CidrUtils;
 
-/** Prints for each line of standard input whether Kafka 4.4 takes it for a CIDR pattern. */
+/**
+ * Prints for each line of standard input whether Kafka 4.4 takes it for a CIDR pattern, or for a
+ * pattern, a tab and a host whether the host is in its range.
+ */
 public final class CidrOracle {
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String[] fields = line.split("\t", -1);
+            if (fields.length == 2) {
+                System.out.println(CidrUtils.isInRange(fields[1], fields[0]));
+                continue;
+            }
             boolean isValid = true;
             try {
                 CidrUtils.validate(line);
