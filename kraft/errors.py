@@ -212,6 +212,12 @@ class UnsupportedSaslMechanismError(KraftError):
     kafka_code = 33
 
 
+class ClusterAuthorizationError(KraftError):
+    """The principal may not do this to the cluster."""
+
+    kafka_code = CLUSTER_AUTHORIZATION_FAILED
+
+
 class IllegalSaslStateError(KraftError):
     """A request that the SASL exchange of the connection does not allow now."""
 

@@ -1,0 +1,68 @@
+"""The operation on the cluster that each API of the controller listener needs as a whole.
+
+The table has the APIs whose request is allowed or rejected as a whole. The others are checked by
+resource, with their own answers:
+
+========================  ========================================================================
+CreateTopics              CREATE on the cluster, else on each topic; DESCRIBE_CONFIGS on a topic
+                          for the configuration in the response
+DeleteTopics              DELETE on the cluster, else DESCRIBE and DELETE on each topic
+CreatePartitions          ALTER on each topic
+AlterConfigs,             ALTER_CONFIGS on the topic, group or (brokers, client metrics) cluster
+IncrementalAlterConfigs   cluster; CLUSTER_ACTION on the cluster for the loggers of a broker
+DescribeConfigs           DESCRIBE_CONFIGS on the topic, group or cluster
+CreateDelegationToken     CREATE_TOKENS on the user, for a token of another owner
+ApiVersions, SASL,        nothing (the owner or a renewer for the latter two)
+Renew-, ExpireDelegationToken
+========================  ========================================================================
+
+Sources: Kafka's ``ControllerApis``, ``AclApis``, ``AuthHelper`` (4.3.1).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.errors import ClusterAuthorizationError
+from kraft.image.security import AclOperation, ResourceType
+from kraft.security.authorizer import Action, Authorizer, RequestContext
+
+#: The name of the only resource of type CLUSTER.
+CLUSTER_NAME: Final = "kafka-cluster"
+
+_BY_OPERATION = {
+    AclOperation.CLUSTER_ACTION: (
+        *("Fetch", "FetchSnapshot", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch"),
+        *("UpdateRaftVoter", "AlterPartition", "AssignReplicasToDirs", "AllocateProducerIds"),
+        *("BrokerRegistration", "BrokerHeartbeat", "ControllerRegistration", "Envelope"),
+    ),
+    AclOperation.ALTER: (
+        *("CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "AlterPartitionReassignments"),
+        *("ElectLeaders", "UpdateFeatures", "UnregisterBroker", "AddRaftVoter", "RemoveRaftVoter"),
+        # Of brokers' listeners it needs DESCRIBE.
+        "DescribeCluster",
+    ),
+    AclOperation.ALTER_CONFIGS: ("AlterClientQuotas",),
+    AclOperation.DESCRIBE: ("DescribeAcls", "DescribeQuorum", "ListPartitionReassignments"),
+}
+#: By Kafka's name of the API.
+CLUSTER_OPERATIONS: Final = {
+    api_name: operation for operation, api_names in _BY_OPERATION.items() for api_name in api_names
+}
+
+
+def check_cluster_operation(authorizer: Authorizer, context: RequestContext) -> None:
+    """Check the operation on the cluster that the API of ``context`` needs, if it needs one.
+
+    Raises ClusterAuthorizationError if it is denied, AuthorizerNotReadyError as
+    `Authorizer.authorize`. The principal of an Envelope's content is checked by another context.
+    """
+    operation = CLUSTER_OPERATIONS.get(context.api_name)
+    if operation is None:
+        return
+    action = Action(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    if not authorizer.authorize(context, action):
+        raise ClusterAuthorizationError(
+            f"{context.api_name} needs {operation.name} on the cluster, which {context.principal} "
+            f"at {context.host} does not have"
+        )
