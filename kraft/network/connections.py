@@ -27,6 +27,7 @@ from kraft.network.framing import Buffer, FrameProtocol
 from kraft.network.throttled_log import ThrottledLog
 from kraft.protocol.api_versions import (
     API_VERSIONS,
+    FIRST_SENT_VERSION,
     PeerVersions,
     decode_api_versions_response,
     encode_api_versions_request,
@@ -217,7 +218,7 @@ class PeerConnection(FrameProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._owner.opened(self)
-        self._ask_versions(API_VERSIONS.highest)
+        self._ask_versions(FIRST_SENT_VERSION)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.lost(self)

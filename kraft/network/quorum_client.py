@@ -27,6 +27,7 @@ from kraft.errors import (
 )
 from kraft.protocol.api_versions import (
     API_VERSIONS,
+    FIRST_SENT_VERSION,
     PeerVersions,
     decode_api_versions_response,
     encode_api_versions_request,
@@ -114,7 +115,7 @@ class _Connection:
         return left
 
     def _shake_hands(self) -> PeerVersions:
-        version = API_VERSIONS.highest
+        version = FIRST_SENT_VERSION
         while True:
             body = encode_api_versions_request(version, VERSION)
             frame, at = self.ask(API_VERSIONS, version, body)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
 from kraft.protocol import raft_voter
 from kraft.protocol.common import (
     ListenerData,
@@ -16,12 +13,13 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import AddRaftVoterRequest, AddRaftVoterResponse
 
 ADD_RAFT_VOTER = Api(80, "AddRaftVoter", 0, 1, 0)
 
 
-class AddRaftVoterRequestData(Struct, versions=(0, 1)):
+class AddRaftVoterRequestData(Message, versions=(0, 1)):
     cluster_id: str | None = field("string", None, nullable=True)
     timeout_ms: int = field("int32")
     voter_id: int = field("int32")
@@ -39,12 +37,11 @@ def encode_request(request: AddRaftVoterRequest, version: int) -> bytes:
         listeners=to_listeners(request.endpoints),
         ack_when_committed=request.ack_when_committed,
     )
-    return AddRaftVoterRequestData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> AddRaftVoterRequest:
-    schema = AddRaftVoterRequestData.schema
-    data = cast(AddRaftVoterRequestData, schema.decode(body, version, position))
+    data = AddRaftVoterRequestData.decode(body, version, position)
     return AddRaftVoterRequest(
         cluster_id=data.cluster_id,
         timeout_ms=data.timeout_ms,

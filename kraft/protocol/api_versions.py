@@ -5,10 +5,8 @@ UNSUPPORTED_VERSION and the range of ApiVersions itself, so that any client can 
 client's software name must match Kafka's pattern. Features whose lowest level is 0 are left out
 before version 4, since old clients fail on them (KAFKA-17011).
 
-Versions 0 to 2 are older than flexible encoding:
-
-    request    empty
-    response   int16 error | [int16 key | int16 min | int16 max] | int32 throttle time (1, 2)
+Version 5 is Kafka 4.4's: the request names the node that it is meant for (KIP-1242). This package
+accepts it but does not compare the names. It sends version 4, which 4.3 answers at once.
 """
 
 from __future__ import annotations
@@ -17,27 +15,31 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from kraft._core.bytes.wire import Reader, Writer
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Struct
-from kraft.errors import INVALID_REQUEST, NONE, UNSUPPORTED_VERSION, UnsupportedVersionError
+from kraft.errors import INVALID_REQUEST, UNSUPPORTED_VERSION, UnsupportedVersionError
 from kraft.protocol.headers import Api, Body, Ranges
+from kraft.protocol.message import Message
 from kraft.raft.voters import KRaftVersionRange
 
-API_VERSIONS = Api(18, "ApiVersions", 0, 4, 3)
+API_VERSIONS = Api(18, "ApiVersions", 0, 5, 3)
+#: The version of the first request on a connection, before the peer's range is known.
+FIRST_SENT_VERSION = 4
 SOFTWARE_NAME = "kraft"
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
-_FIRST_FLEXIBLE = API_VERSIONS.flexible_since
 _FIRST_WITH_LEVEL_ZERO = 4
 
 
-class ApiVersionsRequestData(Struct, versions=(3, 4)):
-    client_software_name: str = field("string")
-    client_software_version: str = field("string")
+class ApiVersionsRequestData(Message, versions=(0, 5), flexible_since=3):
+    client_software_name: str = field("string", since=3, ignorable=True)
+    client_software_version: str = field("string", since=3, ignorable=True)
+    # The node that the client means to talk to; null and -1 if it does not know.
+    cluster_id: str | None = field("string", None, since=5, nullable=True, ignorable=True)
+    node_id: int = field("int32", -1, since=5, ignorable=True)
 
 
 class ApiVersion(Struct):
@@ -58,14 +60,18 @@ class FinalizedFeature(Struct):
     min_version_level: int = field("int16")
 
 
-class ApiVersionsResponseData(Struct, versions=(3, 4)):
+class ApiVersionsResponseData(Message, versions=(0, 5), flexible_since=3):
     error_code: int = field("int16")
     api_keys: list[ApiVersion] = field("[]struct", of=ApiVersion)
-    throttle_time_ms: int = field("int32")
-    supported_features: list[SupportedFeature] = field("[]struct", tag=0, of=SupportedFeature)
-    finalized_features_epoch: int = field("int64", -1, tag=1)
-    finalized_features: list[FinalizedFeature] = field("[]struct", tag=2, of=FinalizedFeature)
-    zk_migration_ready: bool = field("bool", tag=3)
+    throttle_time_ms: int = field("int32", since=1, ignorable=True)
+    supported_features: list[SupportedFeature] = field(
+        "[]struct", since=3, tag=0, ignorable=True, of=SupportedFeature
+    )
+    finalized_features_epoch: int = field("int64", -1, since=3, tag=1, ignorable=True)
+    finalized_features: list[FinalizedFeature] = field(
+        "[]struct", since=3, tag=2, ignorable=True, of=FinalizedFeature
+    )
+    zk_migration_ready: bool = field("bool", since=3, tag=3, ignorable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +108,14 @@ def answer_api_versions(
     Raises CorruptRecordError for a malformed request.
     """
     if version not in API_VERSIONS:
-        own = [(API_VERSIONS.key, API_VERSIONS.lowest, API_VERSIONS.highest)]
-        return 0, encode_classic_response(UNSUPPORTED_VERSION, own, 0)
-    ranges = [(api.key, api.lowest, api.highest) for api in sorted(apis)]
-    if version < _FIRST_FLEXIBLE:
-        return version, encode_classic_response(NONE, ranges, version)
-    schema = ApiVersionsRequestData.schema
-    request = cast(ApiVersionsRequestData, schema.decode(body, version, position))
+        own = ApiVersion(API_VERSIONS.key, API_VERSIONS.lowest, API_VERSIONS.highest)
+        return 0, ApiVersionsResponseData(UNSUPPORTED_VERSION, [own]).encode(0)
+    request = ApiVersionsRequestData.decode(body, version, position)
     names = (request.client_software_name, request.client_software_version)
-    if not all(map(_SOFTWARE.fullmatch, names)):
-        response = ApiVersionsResponseData(error_code=INVALID_REQUEST)
-        return version, ApiVersionsResponseData.schema.encode(response, version)
+    if version >= API_VERSIONS.flexible_since and not all(map(_SOFTWARE.fullmatch, names)):
+        return version, ApiVersionsResponseData(INVALID_REQUEST).encode(version)
     response = ApiVersionsResponseData(
-        api_keys=[ApiVersion(*numbers) for numbers in ranges],
+        api_keys=[ApiVersion(api.key, api.lowest, api.highest) for api in sorted(apis)],
         supported_features=[
             SupportedFeature(name, levels.min, levels.max)
             for name, levels in sorted(features.supported.items())
@@ -126,15 +127,12 @@ def answer_api_versions(
             for name, level in sorted(features.finalized.items())
         ],
     )
-    return version, ApiVersionsResponseData.schema.encode(response, version)
+    return version, response.encode(version)
 
 
 def encode_api_versions_request(version: int, software_version: str) -> bytes:
     """Return the body of a request."""
-    if version < _FIRST_FLEXIBLE:
-        return b""
-    request = ApiVersionsRequestData(SOFTWARE_NAME, software_version)
-    return ApiVersionsRequestData.schema.encode(request, version)
+    return ApiVersionsRequestData(SOFTWARE_NAME, software_version).encode(version)
 
 
 def decode_api_versions_response(version: int, body: Body, position: int) -> PeerVersions:
@@ -143,11 +141,7 @@ def decode_api_versions_response(version: int, body: Body, position: int) -> Pee
     An UNSUPPORTED_VERSION response is always in version 0, and has the range of ApiVersions.
     """
     is_unsupported = bytes(body[position : position + 2]) == UNSUPPORTED_VERSION.to_bytes(2, "big")
-    if version < _FIRST_FLEXIBLE or is_unsupported:
-        error, listed = decode_classic_response(body, position, 0 if is_unsupported else version)
-        return PeerVersions(error, {key: (low, high) for key, low, high in listed}, {}, {})
-    schema = ApiVersionsResponseData.schema
-    data = cast(ApiVersionsResponseData, schema.decode(body, version, position))
+    data = ApiVersionsResponseData.decode(body, 0 if is_unsupported else version, position)
     return PeerVersions(
         data.error_code,
         {api.api_key: (api.min_version, api.max_version) for api in data.api_keys},
@@ -172,35 +166,3 @@ def version_to_retry(peer: PeerVersions) -> int:
             f"{API_VERSIONS.lowest} to {API_VERSIONS.highest}"
         )
     return version
-
-
-# -- versions 0 to 2
-
-
-def encode_classic_response(
-    error: int, ranges: Iterable[tuple[int, int, int]], version: int
-) -> bytes:
-    """Encode a response; ``ranges`` are (api key, lowest version, highest version)."""
-    listed = tuple(ranges)
-    writer = Writer()
-    writer.write_int16(error)
-    writer.write_array_count(len(listed))
-    for numbers in listed:
-        for number in numbers:
-            writer.write_int16(number)
-    if version >= 1:
-        writer.write_int32(0)
-    return writer.getvalue()
-
-
-def decode_classic_response(
-    body: Body, position: int, version: int
-) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the error and the ranges. Raises CorruptRecordError."""
-    reader = Reader(body, position)
-    error = reader.read_int16()
-    count = reader.read_array_count(6)
-    ranges = [(reader.read_int16(), reader.read_int16(), reader.read_int16()) for _ in range(count)]
-    if version >= 1:
-        reader.read_int32()
-    return error, ranges

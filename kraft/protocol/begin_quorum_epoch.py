@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Struct
@@ -19,6 +17,7 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraft.raft.voters import ReplicaKey
 
@@ -27,7 +26,7 @@ BEGIN_QUORUM_EPOCH = Api(53, "BeginQuorumEpoch", 0, 1, 1)
 
 class BeginPartition(Struct):
     partition_index: int = field("int32")
-    voter_directory_id: Uuid = field("uuid")
+    voter_directory_id: Uuid = field("uuid", since=1)
     leader_id: int = field("int32")
     leader_epoch: int = field("int32")
 
@@ -37,41 +36,28 @@ class BeginTopic(Struct):
     partitions: list[BeginPartition] = field("[]struct", of=BeginPartition)
 
 
-class BeginQuorumEpochRequestData(Struct, versions=(1, 1)):
+class BeginQuorumEpochRequestData(Message, versions=(0, 1), flexible_since=1):
     cluster_id: str | None = field("string", None, nullable=True)
-    voter_id: int = field("int32", -1)
+    voter_id: int = field("int32", -1, since=1)
     topics: list[BeginTopic] = field("[]struct", of=BeginTopic)
-    leader_endpoints: list[ListenerData] = field("[]struct", of=ListenerData)
+    leader_endpoints: list[ListenerData] = field("[]struct", since=1, of=ListenerData)
 
 
 def encode_request(request: BeginQuorumEpochRequest, version: int) -> bytes:
-    if version == 0:
-        return quorum_epoch.encode_classic_request(
-            request.cluster_id, request.leader_id, request.epoch, None
-        )
-    voter = request.voter or ReplicaKey(-1)
-    partition = BeginPartition(
-        voter_directory_id=directory_or_zero(voter.directory_id),
-        leader_id=request.leader_id,
-        leader_epoch=request.epoch,
-    )
+    partition = BeginPartition(leader_id=request.leader_id, leader_epoch=request.epoch)
     data = BeginQuorumEpochRequestData(
-        cluster_id=request.cluster_id,
-        voter_id=voter.id,
-        topics=[BeginTopic(METADATA_TOPIC, [partition])],
-        leader_endpoints=to_listeners(request.leader_endpoints),
+        cluster_id=request.cluster_id, topics=[BeginTopic(METADATA_TOPIC, [partition])]
     )
-    return BeginQuorumEpochRequestData.schema.encode(data, version)
+    if version >= 1:
+        voter = request.voter or ReplicaKey(-1)
+        data.voter_id = voter.id
+        partition.voter_directory_id = directory_or_zero(voter.directory_id)
+        data.leader_endpoints = to_listeners(request.leader_endpoints)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> BeginQuorumEpochRequest | Rejected:
-    if version == 0:
-        classic = quorum_epoch.decode_classic_request(body, position, is_end=False)
-        if classic is None:
-            return quorum_epoch.reject(version)
-        return BeginQuorumEpochRequest(classic.cluster_id, classic.epoch, classic.leader_id, None)
-    schema = BeginQuorumEpochRequestData.schema
-    data = cast(BeginQuorumEpochRequestData, schema.decode(body, version, position))
+    data = BeginQuorumEpochRequestData.decode(body, version, position)
     partition: BeginPartition | None = only_partition(data.topics)
     if partition is None:
         return quorum_epoch.reject(version)

@@ -59,6 +59,23 @@ class ListenerData(Struct):
     port: int = field("uint16")
 
 
+class AdvertisedListener(Struct):
+    """A listener in the registration of a broker or controller."""
+
+    name: str = field("string")
+    host: str = field("string")
+    port: int = field("uint16")
+    security_protocol: int = field("int16")
+
+
+class SupportedFeatureRange(Struct):
+    """The levels of a feature that a broker or controller supports."""
+
+    name: str = field("string")
+    min_supported_version: int = field("int16")
+    max_supported_version: int = field("int16")
+
+
 class NodeEndpoint(Struct):
     """The address of a node at the listener that received the request."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import cast
 
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Struct
 from kraft.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, 0)
 
@@ -22,7 +22,7 @@ _BROKERS = 1
 _CONTROLLERS = 2
 
 
-class DescribeClusterRequestData(Struct, versions=(0, 2)):
+class DescribeClusterRequestData(Message, versions=(0, 2)):
     include_cluster_authorized_operations: bool = field("bool")
     endpoint_type: int = field("int8", 1, since=1)
     include_fenced_brokers: bool = field("bool", since=2)
@@ -36,7 +36,7 @@ class DescribedNode(Struct):
     is_fenced: bool = field("bool", since=2)
 
 
-class DescribeClusterResponseData(Struct, versions=(0, 2)):
+class DescribeClusterResponseData(Message, versions=(0, 2)):
     throttle_time_ms: int = field("int32")
     error_code: int = field("int16")
     error_message: str | None = field("string", None, nullable=True)
@@ -60,8 +60,7 @@ class ClusterDescription:
 
 def answer_describe_cluster(version: int, body: Body, cluster: ClusterDescription) -> bytes:
     """Return the body of the response. Raises CorruptRecordError for a malformed request."""
-    schema = DescribeClusterRequestData.schema
-    request = cast(DescribeClusterRequestData, schema.decode(body, version))
+    request = DescribeClusterRequestData.decode(body, version)
     response = DescribeClusterResponseData()
     if version >= 1:
         response.endpoint_type = request.endpoint_type
@@ -78,7 +77,7 @@ def answer_describe_cluster(version: int, body: Body, cluster: ClusterDescriptio
     else:
         response.error_code = UNSUPPORTED_ENDPOINT_TYPE
         response.error_message = f"there is no endpoint type {request.endpoint_type}"
-    return DescribeClusterResponseData.schema.encode(response, version)
+    return response.encode(version)
 
 
 def encode_describe_cluster(version: int) -> bytes:
@@ -87,13 +86,12 @@ def encode_describe_cluster(version: int) -> bytes:
     Raises UnsupportedVersionError for version 0, which has no endpoint type.
     """
     request = DescribeClusterRequestData(endpoint_type=_CONTROLLERS)
-    return DescribeClusterRequestData.schema.encode(request, version)
+    return request.encode(version)
 
 
 def decode_describe_cluster(version: int, body: Body, position: int) -> ClusterDescription:
     """Decode a response. Raises CorruptRecordError."""
-    schema = DescribeClusterResponseData.schema
-    data = cast(DescribeClusterResponseData, schema.decode(body, version, position))
+    data = DescribeClusterResponseData.decode(body, version, position)
     return ClusterDescription(
         data.cluster_id,
         data.controller_id,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Struct
@@ -21,6 +19,7 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import (
     TOP_LEVEL_ERRORS,
     DescribedReplica,
@@ -41,7 +40,7 @@ class DescribeTopic(Struct):
     partitions: list[DescribePartition] = field("[]struct", of=DescribePartition)
 
 
-class DescribeQuorumRequestData(Struct, versions=(0, 2)):
+class DescribeQuorumRequestData(Message, versions=(0, 2)):
     topics: list[DescribeTopic] = field("[]struct", of=DescribeTopic)
 
 
@@ -74,7 +73,7 @@ class QuorumNodeData(Struct):
     listeners: list[ListenerData] = field("[]struct", of=ListenerData)
 
 
-class DescribeQuorumResponseData(Struct, versions=(0, 2)):
+class DescribeQuorumResponseData(Message, versions=(0, 2)):
     error_code: int = field("int16")
     error_message: str | None = field("string", None, since=2, nullable=True)
     topics: list[QuorumTopic] = field("[]struct", of=QuorumTopic)
@@ -83,12 +82,11 @@ class DescribeQuorumResponseData(Struct, versions=(0, 2)):
 
 def encode_request(request: DescribeQuorumRequest, version: int) -> bytes:
     data = DescribeQuorumRequestData([DescribeTopic(METADATA_TOPIC, [DescribePartition()])])
-    return DescribeQuorumRequestData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> DescribeQuorumRequest | Rejected:
-    schema = DescribeQuorumRequestData.schema
-    data = cast(DescribeQuorumRequestData, schema.decode(body, version, position))
+    data = DescribeQuorumRequestData.decode(body, version, position)
     if only_partition(data.topics) is not None:
         return DescribeQuorumRequest()
     rejection = DescribeQuorumResponseData(
@@ -103,7 +101,7 @@ def decode_request(version: int, body: Body, position: int) -> DescribeQuorumReq
             for topic in data.topics
         ]
     )
-    return Rejected(DescribeQuorumResponseData.schema.encode(rejection, version))
+    return Rejected(rejection.encode(version))
 
 
 def encode_response(
@@ -111,7 +109,7 @@ def encode_response(
 ) -> bytes:
     if response.error in TOP_LEVEL_ERRORS:
         data = DescribeQuorumResponseData(error_code=response.error)
-        return DescribeQuorumResponseData.schema.encode(data, version)
+        return data.encode(version)
     partition = QuorumPartition(
         error_code=response.error,
         leader_id=response.leader_id,
@@ -126,7 +124,7 @@ def encode_response(
         if response.leader_id >= 0 and response.leader_endpoints:
             nodes.setdefault(response.leader_id, response.leader_endpoints)
         data.nodes = [QuorumNodeData(id, to_listeners(nodes[id])) for id in sorted(nodes)]
-    return DescribeQuorumResponseData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def _encode_state(state: DescribedReplica, version: int) -> ReplicaStateData:
@@ -142,8 +140,7 @@ def _encode_state(state: DescribedReplica, version: int) -> ReplicaStateData:
 def decode_response(
     version: int, body: Body, position: int, listener: str
 ) -> DescribeQuorumResponse:
-    schema = DescribeQuorumResponseData.schema
-    data = cast(DescribeQuorumResponseData, schema.decode(body, version, position))
+    data = DescribeQuorumResponseData.decode(body, version, position)
     if data.error_code != 0:
         return DescribeQuorumResponse(data.error_code)
     at: QuorumPartition = metadata_partition(data.topics, "DescribeQuorum")

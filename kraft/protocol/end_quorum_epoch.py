@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Struct
@@ -19,6 +17,7 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraft.raft.voters import ReplicaKey
 
@@ -34,7 +33,10 @@ class EndPartition(Struct):
     partition_index: int = field("int32")
     leader_id: int = field("int32")
     leader_epoch: int = field("int32")
-    preferred_candidates: list[PreferredCandidate] = field("[]struct", of=PreferredCandidate)
+    preferred_successors: list[int] = field("[]int32", until=0)
+    preferred_candidates: list[PreferredCandidate] = field(
+        "[]struct", since=1, of=PreferredCandidate
+    )
 
 
 class EndTopic(Struct):
@@ -42,45 +44,30 @@ class EndTopic(Struct):
     partitions: list[EndPartition] = field("[]struct", of=EndPartition)
 
 
-class EndQuorumEpochRequestData(Struct, versions=(1, 1)):
+class EndQuorumEpochRequestData(Message, versions=(0, 1), flexible_since=1):
     cluster_id: str | None = field("string", None, nullable=True)
     topics: list[EndTopic] = field("[]struct", of=EndTopic)
-    leader_endpoints: list[ListenerData] = field("[]struct", of=ListenerData)
+    leader_endpoints: list[ListenerData] = field("[]struct", since=1, of=ListenerData)
 
 
 def encode_request(request: EndQuorumEpochRequest, version: int) -> bytes:
+    partition = EndPartition(leader_id=request.leader_id, leader_epoch=request.epoch)
+    data = EndQuorumEpochRequestData(
+        cluster_id=request.cluster_id, topics=[EndTopic(METADATA_TOPIC, [partition])]
+    )
     if version == 0:
-        successors = [candidate.id for candidate in request.preferred_candidates]
-        return quorum_epoch.encode_classic_request(
-            request.cluster_id, request.leader_id, request.epoch, successors
-        )
-    partition = EndPartition(
-        leader_id=request.leader_id,
-        leader_epoch=request.epoch,
-        preferred_candidates=[
+        partition.preferred_successors = [at.id for at in request.preferred_candidates]
+    else:
+        partition.preferred_candidates = [
             PreferredCandidate(id, directory_or_zero(directory_id))
             for id, directory_id in request.preferred_candidates
-        ],
-    )
-    data = EndQuorumEpochRequestData(
-        cluster_id=request.cluster_id,
-        topics=[EndTopic(METADATA_TOPIC, [partition])],
-        leader_endpoints=to_listeners(request.leader_endpoints),
-    )
-    return EndQuorumEpochRequestData.schema.encode(data, version)
+        ]
+        data.leader_endpoints = to_listeners(request.leader_endpoints)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> EndQuorumEpochRequest | Rejected:
-    if version == 0:
-        classic = quorum_epoch.decode_classic_request(body, position, is_end=True)
-        if classic is None:
-            return quorum_epoch.reject(version)
-        successors = tuple(ReplicaKey(id) for id in classic.successors)
-        return EndQuorumEpochRequest(
-            classic.cluster_id, classic.epoch, classic.leader_id, successors
-        )
-    schema = EndQuorumEpochRequestData.schema
-    data = cast(EndQuorumEpochRequestData, schema.decode(body, version, position))
+    data = EndQuorumEpochRequestData.decode(body, version, position)
     partition: EndPartition | None = only_partition(data.topics)
     if partition is None:
         return quorum_epoch.reject(version)
@@ -88,9 +75,12 @@ def decode_request(version: int, body: Body, position: int) -> EndQuorumEpochReq
         cluster_id=data.cluster_id,
         epoch=partition.leader_epoch,
         leader_id=partition.leader_id,
-        preferred_candidates=tuple(
-            replica_key(at.candidate_id, at.candidate_directory_id)
-            for at in partition.preferred_candidates
+        preferred_candidates=(
+            *map(ReplicaKey, partition.preferred_successors),
+            *(
+                replica_key(at.candidate_id, at.candidate_directory_id)
+                for at in partition.preferred_candidates
+            ),
         ),
         leader_endpoints=to_endpoints(data.leader_endpoints),
     )

@@ -6,8 +6,6 @@ neither decoded nor copied.
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.fetch_snapshot import (
     decode_fetch_snapshot_response,
@@ -26,6 +24,7 @@ from kraft.protocol.common import (
     replica_key,
 )
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import (
     TOP_LEVEL_ERRORS,
     FetchSnapshotRequest,
@@ -56,7 +55,7 @@ class SnapshotTopic(Struct):
     partitions: list[SnapshotPartition] = field("[]struct", of=SnapshotPartition)
 
 
-class FetchSnapshotRequestData(Struct, versions=(0, 1)):
+class FetchSnapshotRequestData(Message, versions=(0, 1)):
     cluster_id: str | None = field("string", None, nullable=True, tag=0)
     replica_id: int = field("int32", -1)
     max_bytes: int = field("int32", 0x7FFFFFFF)
@@ -83,7 +82,7 @@ class RejectedSnapshotTopic(Struct):
     partitions: list[RejectedSnapshotPartition] = field("[]struct", of=RejectedSnapshotPartition)
 
 
-class RejectedFetchSnapshotData(Struct, versions=(0, 1)):
+class RejectedFetchSnapshotData(Message, versions=(0, 1)):
     """A FetchSnapshotResponse about other topics than the metadata log, without data."""
 
     throttle_time_ms: int = field("int32")
@@ -106,12 +105,11 @@ def encode_request(request: FetchSnapshotRequest, version: int) -> bytes:
         max_bytes=request.max_bytes,
         topics=[SnapshotTopic(METADATA_TOPIC, [partition])],
     )
-    return FetchSnapshotRequestData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> FetchSnapshotRequest | Rejected:
-    schema = FetchSnapshotRequestData.schema
-    data = cast(FetchSnapshotRequestData, schema.decode(body, version, position))
+    data = FetchSnapshotRequestData.decode(body, version, position)
     partition: SnapshotPartition | None = only_partition(data.topics)
     if partition is None:
         return _reject(data, version)
@@ -136,7 +134,7 @@ def _reject(data: FetchSnapshotRequestData, version: int) -> Rejected:
         rejection.topics = [RejectedSnapshotTopic(data.topics[0].topic_name, [unknown])]
     else:
         rejection.error_code = INVALID_REQUEST
-    return Rejected(RejectedFetchSnapshotData.schema.encode(rejection, version))
+    return Rejected(rejection.encode(version))
 
 
 def encode_response(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
 from kraft.protocol.common import Resolve
 from kraft.protocol.headers import Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import AddRaftVoterResponse, RemoveRaftVoterResponse
 
 
-class RaftVoterResponseData(Struct, versions=(0, 1)):
+class RaftVoterResponseData(Message, versions=(0, 1)):
     """AddRaftVoterResponse and RemoveRaftVoterResponse, which have the same layout."""
 
     throttle_time_ms: int = field("int32")
@@ -23,11 +21,10 @@ def encode_response(
     response: AddRaftVoterResponse | RemoveRaftVoterResponse, version: int, _: str, __: Resolve
 ) -> bytes:
     data = RaftVoterResponseData(error_code=response.error, error_message=response.message)
-    return RaftVoterResponseData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_response(version: int, body: Body, position: int) -> tuple[int, str | None]:
     """Return error and message."""
-    schema = RaftVoterResponseData.schema
-    data = cast(RaftVoterResponseData, schema.decode(body, version, position))
+    data = RaftVoterResponseData.decode(body, version, position)
     return data.error_code, data.error_message

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
 from kraft.protocol import raft_voter
 from kraft.protocol.common import RaftRpc, directory_or_zero, replica_key
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 REMOVE_RAFT_VOTER = Api(81, "RemoveRaftVoter", 0, 0, 0)
 
 
-class RemoveRaftVoterRequestData(Struct, versions=(0, 0)):
+class RemoveRaftVoterRequestData(Message, versions=(0, 0)):
     cluster_id: str | None = field("string", None, nullable=True)
     voter_id: int = field("int32")
     voter_directory_id: Uuid = field("uuid")
@@ -26,12 +24,11 @@ def encode_request(request: RemoveRaftVoterRequest, version: int) -> bytes:
         voter_id=request.voter.id,
         voter_directory_id=directory_or_zero(request.voter.directory_id),
     )
-    return RemoveRaftVoterRequestData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> RemoveRaftVoterRequest:
-    schema = RemoveRaftVoterRequestData.schema
-    data = cast(RemoveRaftVoterRequestData, schema.decode(body, version, position))
+    data = RemoveRaftVoterRequestData.decode(body, version, position)
     voter = replica_key(data.voter_id, data.voter_directory_id)
     return RemoveRaftVoterRequest(data.cluster_id, voter)
 

@@ -6,13 +6,12 @@ controller's API handles those.
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Struct
 from kraft.errors import INVALID_UPDATE_VERSION
 from kraft.protocol.common import RaftRpc, Rejected, Resolve
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import UpdateKRaftVersionRequest, UpdateKRaftVersionResponse
 
 UPDATE_FEATURES = Api(57, "UpdateFeatures", 0, 2, 0)
@@ -29,7 +28,7 @@ class FeatureUpdateData(Struct):
     upgrade_type: int = field("int8", 1, since=1)
 
 
-class UpdateFeaturesRequestData(Struct, versions=(0, 2)):
+class UpdateFeaturesRequestData(Message, versions=(0, 2)):
     timeout_ms: int = field("int32", 60000)
     feature_updates: list[FeatureUpdateData] = field("[]struct", of=FeatureUpdateData)
     validate_only: bool = field("bool", since=1)
@@ -41,7 +40,7 @@ class FeatureResult(Struct):
     error_message: str | None = field("string", None, nullable=True)
 
 
-class UpdateFeaturesResponseData(Struct, versions=(0, 2)):
+class UpdateFeaturesResponseData(Message, versions=(0, 2)):
     throttle_time_ms: int = field("int32")
     error_code: int = field("int16")
     error_message: str | None = field("string", None, nullable=True)
@@ -57,12 +56,11 @@ def encode_request(request: UpdateKRaftVersionRequest, version: int) -> bytes:
         upgrade_type = _UPGRADE if request.is_upgrade else _SAFE_DOWNGRADE
         update = FeatureUpdateData(KRAFT_VERSION, request.level, upgrade_type=upgrade_type)
     data = UpdateFeaturesRequestData(feature_updates=[update], validate_only=request.validate_only)
-    return UpdateFeaturesRequestData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> UpdateKRaftVersionRequest | Rejected:
-    schema = UpdateFeaturesRequestData.schema
-    data = cast(UpdateFeaturesRequestData, schema.decode(body, version, position))
+    data = UpdateFeaturesRequestData.decode(body, version, position)
     updates = data.feature_updates
     if [update.feature for update in updates] == [KRAFT_VERSION]:
         is_upgrade = (
@@ -77,7 +75,7 @@ def decode_request(version: int, body: Body, position: int) -> UpdateKRaftVersio
         rejection.results = [
             FeatureResult(update.feature, INVALID_UPDATE_VERSION, message) for update in updates
         ]
-    return Rejected(UpdateFeaturesResponseData.schema.encode(rejection, version))
+    return Rejected(rejection.encode(version))
 
 
 def encode_response(
@@ -86,12 +84,11 @@ def encode_response(
     data = UpdateFeaturesResponseData(error_code=response.error, error_message=response.message)
     if version <= 1:
         data.results = [FeatureResult(KRAFT_VERSION, response.error, response.message)]
-    return UpdateFeaturesResponseData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_response(version: int, body: Body, position: int, _: str) -> UpdateKRaftVersionResponse:
-    schema = UpdateFeaturesResponseData.schema
-    data = cast(UpdateFeaturesResponseData, schema.decode(body, version, position))
+    data = UpdateFeaturesResponseData.decode(body, version, position)
     if data.error_code == 0:
         for result in data.results:
             if result.error_code != 0:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Struct
 from kraft.protocol.common import (
@@ -17,6 +15,7 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kraft.raft.voters import Endpoint, KRaftVersionRange
 
@@ -28,7 +27,7 @@ class KRaftVersionFeatureData(Struct):
     max_supported_version: int = field("int16")
 
 
-class UpdateRaftVoterRequestData(Struct, versions=(0, 0)):
+class UpdateRaftVoterRequestData(Message, versions=(0, 0)):
     cluster_id: str | None = field("string", None, nullable=True)
     current_leader_epoch: int = field("int32")
     voter_id: int = field("int32")
@@ -44,7 +43,7 @@ class CurrentLeader(Struct):
     port: int = field("int32")
 
 
-class UpdateRaftVoterResponseData(Struct, versions=(0, 0)):
+class UpdateRaftVoterResponseData(Message, versions=(0, 0)):
     throttle_time_ms: int = field("int32")
     error_code: int = field("int16")
     current_leader: CurrentLeader = field("struct", tag=0, of=CurrentLeader)
@@ -59,12 +58,11 @@ def encode_request(request: UpdateRaftVoterRequest, version: int) -> bytes:
         listeners=to_listeners(request.endpoints),
         kraft_version_feature=KRaftVersionFeatureData(*request.kraft_versions),
     )
-    return UpdateRaftVoterRequestData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> UpdateRaftVoterRequest:
-    schema = UpdateRaftVoterRequestData.schema
-    data = cast(UpdateRaftVoterRequestData, schema.decode(body, version, position))
+    data = UpdateRaftVoterRequestData.decode(body, version, position)
     feature = data.kraft_version_feature
     return UpdateRaftVoterRequest(
         cluster_id=data.cluster_id,
@@ -85,14 +83,13 @@ def encode_response(
     if endpoint is not None and response.leader_id >= 0:
         leader.host, leader.port = endpoint.host, endpoint.port
     data = UpdateRaftVoterResponseData(error_code=response.error, current_leader=leader)
-    return UpdateRaftVoterResponseData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_response(
     version: int, body: Body, position: int, listener: str
 ) -> UpdateRaftVoterResponse:
-    schema = UpdateRaftVoterResponseData.schema
-    data = cast(UpdateRaftVoterResponseData, schema.decode(body, version, position))
+    data = UpdateRaftVoterResponseData.decode(body, version, position)
     leader = data.current_leader
     has_endpoint = leader.leader_id >= 0 and leader.host
     return UpdateRaftVoterResponse(

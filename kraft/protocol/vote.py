@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Struct
@@ -22,6 +20,7 @@ from kraft.protocol.common import (
     to_node_endpoints,
 )
 from kraft.protocol.headers import Api, Body
+from kraft.protocol.message import Message
 from kraft.raft.rpc import TOP_LEVEL_ERRORS, VoteRequest, VoteResponse
 
 VOTE = Api(52, "Vote", 0, 2, 0)
@@ -43,7 +42,7 @@ class VoteTopic(Struct):
     partitions: list[VotePartition] = field("[]struct", of=VotePartition)
 
 
-class VoteRequestData(Struct, versions=(0, 2)):
+class VoteRequestData(Message, versions=(0, 2)):
     cluster_id: str | None = field("string", None, nullable=True)
     voter_id: int = field("int32", -1, since=1)
     topics: list[VoteTopic] = field("[]struct", of=VoteTopic)
@@ -62,7 +61,7 @@ class VotedTopic(Struct):
     partitions: list[VotedPartition] = field("[]struct", of=VotedPartition)
 
 
-class VoteResponseData(Struct, versions=(0, 2)):
+class VoteResponseData(Message, versions=(0, 2)):
     error_code: int = field("int16")
     topics: list[VotedTopic] = field("[]struct", of=VotedTopic)
     node_endpoints: list[NodeEndpoint] = field("[]struct", since=1, tag=0, of=NodeEndpoint)
@@ -85,15 +84,15 @@ def encode_request(request: VoteRequest, version: int) -> bytes:
         if request.voter is not None:
             data.voter_id = request.voter.id
             partition.voter_directory_id = directory_or_zero(request.voter.directory_id)
-    return VoteRequestData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_request(version: int, body: Body, position: int) -> VoteRequest | Rejected:
-    data = cast(VoteRequestData, VoteRequestData.schema.decode(body, version, position))
+    data = VoteRequestData.decode(body, version, position)
     partition: VotePartition | None = only_partition(data.topics)
     if partition is None:
         rejection = VoteResponseData(error_code=INVALID_REQUEST)
-        return Rejected(VoteResponseData.schema.encode(rejection, version))
+        return Rejected(rejection.encode(version))
     return VoteRequest(
         cluster_id=data.cluster_id,
         epoch=partition.replica_epoch,
@@ -108,7 +107,7 @@ def decode_request(version: int, body: Body, position: int) -> VoteRequest | Rej
 def encode_response(response: VoteResponse, version: int, listener: str, _: Resolve) -> bytes:
     if response.error in TOP_LEVEL_ERRORS:
         data = VoteResponseData(error_code=response.error)
-        return VoteResponseData.schema.encode(data, version)
+        return data.encode(version)
     partition = VotedPartition(
         error_code=response.error,
         leader_id=response.leader_id,
@@ -120,11 +119,11 @@ def encode_response(response: VoteResponse, version: int, listener: str, _: Reso
         data.node_endpoints = to_node_endpoints(
             response.leader_id, response.leader_endpoints, listener
         )
-    return VoteResponseData.schema.encode(data, version)
+    return data.encode(version)
 
 
 def decode_response(version: int, body: Body, position: int, listener: str) -> VoteResponse:
-    data = cast(VoteResponseData, VoteResponseData.schema.decode(body, version, position))
+    data = VoteResponseData.decode(body, version, position)
     if data.error_code != 0:
         return VoteResponse(data.error_code)
     partition: VotedPartition = metadata_partition(data.topics, "Vote")

@@ -21,11 +21,11 @@ from kraft.records import (
     Record,
     Struct,
     UnregisterController,
-    Uuid,
     decode_value,
     encode_value,
 )
 from tests.reference import record_twin
+from tests.reference.generated_structs import structs
 
 CORPUS = Path(__file__).parents[1] / "data" / "record-corpus-4.3.jsonl.gz"
 LINES = [json.loads(line) for line in gzip.decompress(CORPUS.read_bytes()).decode().splitlines()]
@@ -35,33 +35,6 @@ SCHEMAS: dict[tuple[int, int], record_twin.Kind] = {
     if line.get("kind") == "record"
 }
 VALUES = [bytes.fromhex(line["value"]) for line in LINES if "record" in line]
-
-SCALARS: dict[str, st.SearchStrategy[Any]] = {
-    "bool": st.booleans(),
-    "int8": st.integers(-(1 << 7), (1 << 7) - 1),
-    "int16": st.integers(-(1 << 15), (1 << 15) - 1),
-    "uint16": st.integers(0, (1 << 16) - 1),
-    "int32": st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-2, 5),
-    "int64": st.integers(-(1 << 63), (1 << 63) - 1),
-    "float64": st.floats(allow_nan=False),
-    "uuid": st.binary(min_size=16, max_size=16).map(Uuid),
-    "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
-    "bytes": st.binary(max_size=200),
-}
-UNKNOWN = st.dictionaries(st.integers(9, (1 << 31) - 1), st.binary(max_size=150), max_size=3)
-
-
-def structs(type: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    """Return a strategy for ``type`` with any value in every field of ``version``."""
-    fields = {}
-    for name, spec in type.schema.specs.items():
-        if not spec.since <= version <= spec.until:
-            continue
-        made = structs(spec.of, version) if spec.of else SCALARS[spec.kind]
-        made = st.lists(made, max_size=4) if spec.is_array else made
-        made = made | st.none() if spec.nullable else made
-        fields[name] = made | st.just(spec.default) if spec.tag >= 0 else made
-    return st.builds(type, **fields, unknown_tagged_fields=st.none() | UNKNOWN.filter(bool))
 
 
 @st.composite

@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
-from kraft._core.codec.message_schema import FieldSpec
 from kraft.records import (
     LATEST_PRODUCTION,
     LATEST_SUPPORTED,
@@ -22,78 +20,14 @@ from kraft.records import (
     Partition,
     PartitionChange,
     RegisterBroker,
-    Struct,
-    Uuid,
     default_feature_level,
     feature_dependencies,
     record_version,
 )
-from tests.reference.kafka_schemas import kept
+from tests.reference.kafka_schemas import OPEN_END, as_in_kafka, fields_of, kept, versions_of
 
-OPEN_END = 31  # what the table under test writes for "no end"
 KAFKA = {release: kept(release) for release in ("4.3.1", "4.4.0", "3.9.2")}
 TYPES = {f"{type.__name__}Record": type for type in RECORD_TYPES.values()}
-ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "float64": 0.0}
-
-
-def versions_of(text: str | None) -> tuple[int, int] | None:
-    """The first and last version of `2+`, `0-1` or `3`."""
-    if text in (None, "none"):
-        return None
-    first, _, last = text.rstrip("+").partition("-")
-    return int(first), OPEN_END if text.endswith("+") else int(last or first)
-
-
-def default_of(field: dict[str, Any]) -> Any:
-    """The default of a field by the rules of Kafka's message generator."""
-    given = field.get("default")
-    if given == "null":
-        return None
-    if field["type"].startswith("[]"):
-        return []
-    if field["type"] == "uuid":
-        return Uuid(bytes(16))
-    if field["type"] == "bool" and given is not None:
-        return given in (True, "true")
-    if given is None or field["type"] in ("string", "bytes"):
-        return given if given is not None else ZEROS.get(field["type"], 0)
-    return float(given) if field["type"] == "float64" else int(given, 0)
-
-
-def as_in_kafka(field: dict[str, Any]) -> dict[str, Any]:
-    """One field of a JSON schema as plain values."""
-    element = field["type"].removeprefix("[]")
-    return {
-        "name": re.sub("(?<!^)([A-Z])", r"_\1", field["name"]).lower(),
-        "kind": "struct" if "fields" in field else element,
-        "is_array": field["type"].startswith("[]"),
-        "versions": versions_of(field["versions"]),
-        "tag": (field["tag"], versions_of(field["taggedVersions"])) if "tag" in field else None,
-        "nullable": versions_of(field.get("nullableVersions")),
-        "default": default_of(field),
-        "fields": [as_in_kafka(inner) for inner in field.get("fields", [])],
-    }
-
-
-def as_here(name: str, spec: FieldSpec) -> dict[str, Any]:
-    """The same values from the table under test."""
-    versions = (spec.since, spec.until)
-    return {
-        "name": name,
-        "kind": spec.kind,
-        "is_array": spec.is_array,
-        "versions": versions,
-        "tag": (spec.tag, versions) if spec.tag >= 0 else None,
-        "nullable": versions if spec.nullable else None,
-        "default": list(spec.default)
-        if spec.is_array and spec.default is not None
-        else spec.default,
-        "fields": fields_of(spec.of) if spec.of is not None else [],
-    }
-
-
-def fields_of(type: type[Struct]) -> list[dict[str, Any]]:
-    return [as_here(name, spec) for name, spec in type.schema.specs.items()]
 
 
 @pytest.mark.parametrize("release", ["4.3.1", "4.4.0"])

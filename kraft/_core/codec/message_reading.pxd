@@ -11,6 +11,8 @@ cdef struct Cursor:
     const uint8_t *end
     # The position of `start` in the caller's buffer, for error messages.
     Py_ssize_t position
+    # The encoding is older than flexible versions.
+    bint is_classic
 
 
 cdef int open_cursor(

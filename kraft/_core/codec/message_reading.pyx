@@ -19,8 +19,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.string cimport memcpy
 
 from kraft._core.codec.message_schema cimport (
-    BOOL, BYTES, INT8, INT16, INT32, INT64, STRUCT, UINT16, UUID, Field, StructBase, StructSchema,
-    default_of, name_of, slot_of,
+    BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, STRUCT, UINT16, UUID, Field, StructBase,
+    StructSchema, default_of, least_size_of, name_of, slot_of,
 )
 from kraft._core.bytes.wire cimport get_uvarint, load_u16, load_u32, load_u64
 
@@ -68,6 +68,7 @@ cdef int open_cursor(
     c.at = c.start
     c.end = <const uint8_t *>view.buf + stop
     c.position = position
+    c.is_classic = False
     return 0
 
 
@@ -87,6 +88,23 @@ cdef inline void fill(object owner, Field *f, object value):
     slot_of(owner, f)[0] = <PyObject *>value
 
 
+cdef const uint8_t *get_size(const uint8_t *p, Cursor *c, int classic_width, uint32_t *raw):
+    """Read a length or count plus 1, 0 for null; a get_* of ``wire``.
+
+    The classic encoding has an int16 or int32 of ``classic_width`` bytes, -1 for null.
+    """
+    cdef int64_t size
+    if not c.is_classic:
+        return get_uvarint(p, c.end, raw)
+    if c.end - p < classic_width:
+        return NULL
+    size = <int16_t>load_u16(p) if classic_width == 2 else <int32_t>load_u32(p)
+    if size < -1:
+        return NULL
+    raw[0] = <uint32_t>(size + 1)
+    return p + classic_width
+
+
 cdef object decode_struct(StructSchema schema, int version, Cursor *c):
     cdef object made = new_object(schema.type, NO_ARGUMENTS)
     cdef Py_ssize_t i
@@ -97,7 +115,9 @@ cdef object decode_struct(StructSchema schema, int version, Cursor *c):
             fill(made, f, decode_field(schema, f, version, c))
         else:
             fill(made, f, default_of(f))
-    if c.at < c.end and c.at[0] == 0:
+    if c.is_classic:
+        pass
+    elif c.at < c.end and c.at[0] == 0:
         c.at += 1
     else:
         decode_tags(schema, made, version, c)
@@ -173,17 +193,15 @@ cdef object decode_field(StructSchema schema, Field *f, int version, Cursor *c):
     cdef object item
     if not f.is_array:
         return decode_one(schema, f, version, c)
-    c.at = get_uvarint(begin, c.end, &raw)
+    c.at = get_size(begin, c, 4, &raw)
     if c.at == NULL:
-        raise corrupt(c, begin, f"{name_of(schema, f)} ends early")
+        raise corrupt(c, begin, f"{name_of(schema, f)} ends early or has a negative count")
     if raw == 0:
-        if f.nullable:
+        if version >= f.nullable_since:
             return None
         raise corrupt(c, begin, f"{name_of(schema, f)} is null")
     count = <Py_ssize_t>raw - 1
-    step = f.least_size
-    if f.kind == STRUCT:
-        step = (<StructSchema>f.nested).least_size[version]
+    step = least_size_of(f, version, c.is_classic)
     if count > (c.end - c.at) // step:
         raise corrupt(
             c, begin, f"{name_of(schema, f)} claims {count} elements in {c.end - c.at} bytes",
@@ -240,12 +258,12 @@ cdef object decode_one(StructSchema schema, Field *f, int version, Cursor *c):
         return fixed_of(f.kind, begin)
     if f.kind == STRUCT:
         return decode_struct(<StructSchema>f.nested, version, c)
-    p = get_uvarint(begin, c.end, &raw)
+    p = get_size(begin, c, 2 if f.kind == STRING else 4, &raw)
     if p == NULL:
-        raise corrupt(c, begin, f"{name_of(schema, f)} ends early")
+        raise corrupt(c, begin, f"{name_of(schema, f)} ends early or has a negative size")
     if raw == 0:
-        # An element of an array is never null; `nullable` refers to the array.
-        if f.nullable and not f.is_array:
+        # An element of an array is never null; `nullable_since` refers to the array.
+        if version >= f.nullable_since and not f.is_array:
             c.at = p
             return None
         raise corrupt(c, begin, f"{name_of(schema, f)} is null")

@@ -21,12 +21,15 @@ cdef enum Kind:
 cdef struct Field:
     int kind
     bint is_array
-    bint nullable
+    # The first version in which the value may be null; above MAX_VERSION for none.
+    int nullable_since
     int since
     int until
+    # Encoding drops the value in a version without the field, instead of rejecting it.
+    bint ignorable
     int tag
-    # The smallest size of one value on the wire in bytes, and the exact size of a fixed-size kind.
-    # A struct's size depends on the version, see StructSchema.least_size.
+    # The smallest size of one value on the wire in bytes, and the exact size of a fixed-size kind;
+    # see least_size_of.
     int least_size
     Py_ssize_t offset
     # The default of an integer kind, ready to compare.
@@ -46,6 +49,8 @@ cdef class FieldSpec:
     cdef readonly int until
     cdef readonly int tag
     cdef readonly bint nullable
+    cdef readonly int nullable_since
+    cdef readonly bint ignorable
     cdef readonly object of
 
 
@@ -63,6 +68,7 @@ cdef class StructSchema:
     cdef readonly int api_key
     cdef readonly int lowest_version
     cdef readonly int highest_version
+    cdef readonly int flexible_since
     cdef readonly dict specs
     cdef tuple names
     cdef dict index
@@ -73,14 +79,24 @@ cdef class StructSchema:
     cdef Py_ssize_t regular_count
     cdef int *tagged
     cdef Py_ssize_t tagged_count
-    cdef int[32] least_size
+    # By encoding (0: flexible, 1: classic) and version.
+    cdef int[2][32] least_size
 
-    cdef int least_size_in(self, int version)
+    cdef int least_size_in(self, int version, bint is_classic)
     cdef void set_slot(self, object owner, Py_ssize_t i, object value)
     cdef int refuse_deleted(self, Field *f) except -1
 
 
 cdef str name_of(StructSchema schema, Field *f)
+
+
+cdef inline int least_size_of(Field *f, int version, bint is_classic) noexcept:
+    """Return the smallest size of one value on the wire: of one element, for an array."""
+    if f.kind == STRUCT:
+        return (<StructSchema>f.nested).least_size[is_classic][version]
+    if is_classic and f.kind > UUID:
+        return 2 if f.kind == STRING else 4
+    return f.least_size
 
 
 cdef inline PyObject **slot_of(object owner, Field *f) noexcept:

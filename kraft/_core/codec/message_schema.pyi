@@ -26,6 +26,8 @@ class FieldSpec:
     until: int
     tag: int
     nullable: bool
+    nullable_since: int
+    ignorable: bool
     of: type[Struct] | None
 
 def field(
@@ -36,6 +38,8 @@ def field(
     until: int = ...,
     tag: int = -1,
     nullable: bool = False,
+    nullable_since: int = 0,
+    ignorable: bool = False,
     of: type[Struct] | None = None,
 ) -> Any:
     """Return one line of a schema: the field's type on the wire and the versions that have it.
@@ -43,6 +47,8 @@ def field(
     ``kind`` is bool, int8, int16, uint16, int32, int64, float64, uuid, string, bytes or struct; a
     ``[]`` before it makes an array. A field has its ``default`` if it was not given or is not part
     of the version read; the default is 0, "", b"", the zero uuid or an empty array unless given.
+    A ``nullable`` field may be null from version ``nullable_since`` on. A version without an
+    ``ignorable`` field is encoded without it; any other field must be at its default there.
     ``of`` is the class of a struct.
     """
 
@@ -53,6 +59,7 @@ class StructSchema:
     api_key: int
     lowest_version: int
     highest_version: int
+    flexible_since: int
     specs: dict[str, FieldSpec]
 
     def __init__(
@@ -62,6 +69,7 @@ class StructSchema:
         *,
         api_key: int = -1,
         versions: tuple[int, int] = ...,
+        flexible_since: int = 0,
     ) -> None: ...
     def check_version(self, version: int) -> None:
         """Raise UnsupportedVersionError for a version that the schema does not have."""

@@ -4,6 +4,10 @@ Defines `Uuid`, `FieldSpec` and `field` (one line of a schema), `StructSchema` (
 field its kind, versions, tag, default, and the offset of its slot in an object), and the bases of
 the typed objects, `StructBase` and `RecordBase`.
 
+The fields have one layout for two encodings: the flexible one, with tagged sections, and the classic
+one of the versions before ``flexible_since`` (KIP-482). A nested struct has the encoding of the
+message around it.
+
 Invariants: a plan never changes once it is made; a field's slot is accessed by its offset in the
 object, without a look-up by name; objects do not share arrays and structs that are defaults. The
 class bodies of ``kraft.records`` make plans through ``metadata_codec``; ``message_reading`` and
@@ -99,7 +103,7 @@ cdef dict IMPLICIT_DEFAULT = {
 
 def field(
     str kind, default=MISSING, *, int since=0, int until=MAX_VERSION, int tag=-1,
-    bint nullable=False, of=None,
+    bint nullable=False, int nullable_since=0, bint ignorable=False, of=None,
 ):
     cdef FieldSpec spec = FieldSpec.__new__(FieldSpec)
     spec.is_array = kind.startswith("[]")
@@ -122,6 +126,8 @@ def field(
     spec.until = until
     spec.tag = tag
     spec.nullable = nullable
+    spec.nullable_since = nullable_since
+    spec.ignorable = ignorable
     spec.of = of
     return spec
 
@@ -223,7 +229,9 @@ cdef str name_of(StructSchema schema, Field *f):
 cdef class StructSchema:
     """The schema of one struct in all its versions, as a plan for the codecs."""
 
-    def __init__(self, type, dict specs, *, int api_key=-1, versions=(0, MAX_VERSION)):
+    def __init__(
+        self, type, dict specs, *, int api_key=-1, versions=(0, MAX_VERSION), int flexible_since=0
+    ):
         cdef FieldSpec spec
         cdef Field *f
         cdef Py_ssize_t i
@@ -234,6 +242,7 @@ cdef class StructSchema:
         self.lowest_version, self.highest_version = versions
         if not 0 <= self.lowest_version <= self.highest_version <= MAX_VERSION:
             raise ValueError(f"versions of {self.name} lie outside 0-{MAX_VERSION}")
+        self.flexible_since = flexible_since
         self.specs = specs
         self.names = tuple(specs)
         self.index = {name: i for i, name in enumerate(self.names)}
@@ -247,9 +256,10 @@ cdef class StructSchema:
             f = &self.fields[i]
             f.kind = KINDS[spec.kind]
             f.is_array = spec.is_array
-            f.nullable = spec.nullable
+            f.nullable_since = spec.nullable_since if spec.nullable else MAX_VERSION + 1
             f.since = spec.since
             f.until = spec.until
+            f.ignorable = spec.ignorable
             f.tag = spec.tag
             f.least_size = LEAST_SIZE[f.kind]
             f.offset = slot_offset(type.__dict__[name])
@@ -268,24 +278,26 @@ cdef class StructSchema:
                 self.tagged[self.tagged_count] = i
                 self.tagged_count += 1
         for version in range(MAX_VERSION + 1):
-            self.least_size[version] = self.least_size_in(version)
+            self.least_size[0][version] = self.least_size_in(version, False)
+            # At least 1, so that the bytes left bound the number of structs without fields.
+            self.least_size[1][version] = max(self.least_size_in(version, True), 1)
 
     def __dealloc__(self):
         PyMem_Free(self.fields)
         PyMem_Free(self.regular)
         PyMem_Free(self.tagged)
 
-    cdef int least_size_in(self, int version):
+    cdef int least_size_in(self, int version, bint is_classic):
         cdef Py_ssize_t i
         cdef Field *f
-        cdef int size = 1
+        cdef int size = 0 if is_classic else 1
         for i in range(self.regular_count):
             f = &self.fields[self.regular[i]]
             if f.since <= version <= f.until:
-                if f.kind == STRUCT and not f.is_array:
-                    size += (<StructSchema>f.nested).least_size[version]
+                if f.is_array:
+                    size += 4 if is_classic else 1
                 else:
-                    size += 1 if f.is_array else f.least_size
+                    size += least_size_of(f, version, is_classic)
         return size
 
     cdef void set_slot(self, object owner, Py_ssize_t i, object value):

@@ -9,6 +9,8 @@ cdef struct Buffer:
     uint8_t *data
     Py_ssize_t size
     Py_ssize_t capacity
+    # The encoding is older than flexible versions.
+    bint is_classic
     # `data` points here until the value outgrows it.
     uint8_t[1024] first
 

@@ -38,6 +38,7 @@ cdef void open_buffer(Buffer *b) noexcept:
     b.data = b.first
     b.size = 0
     b.capacity = sizeof(b.first)
+    b.is_classic = False
 
 
 cdef void close_buffer(Buffer *b) noexcept:
@@ -72,11 +73,26 @@ cdef int write_uvarint(Buffer *b, uint32_t value) except -1:
     return 0
 
 
-cdef int write_bytes(Buffer *b, const void *source, Py_ssize_t size) except -1:
+cdef int write_size(Buffer *b, uint32_t raw, int classic_width) except -1:
+    """Write a length or count plus 1, 0 for null; see ``get_size`` of ``message_reading``."""
+    if not b.is_classic:
+        return write_uvarint(b, raw)
+    reserve(b, 4)
+    if classic_width == 2:
+        store_u16(b.data + b.size, <uint16_t>(raw - 1))
+    else:
+        store_u32(b.data + b.size, raw - 1)
+    b.size += classic_width
+    return 0
+
+
+cdef int write_bytes(
+    Buffer *b, const void *source, Py_ssize_t size, int classic_width
+) except -1:
     if size >= 0x7fffffff:
         raise InvalidRecordError(f"{size} bytes do not fit in a field")
-    reserve(b, 5 + size)
-    b.size = put_uvarint(b.data + b.size, <uint32_t>size + 1) - b.data
+    write_size(b, <uint32_t>size + 1, classic_width)
+    reserve(b, size)
     memcpy(b.data + b.size, source, size)
     b.size += size
     return 0
@@ -139,7 +155,7 @@ cdef int encode_struct(StructSchema schema, int version, object owner, Buffer *b
         value = value_of(schema, owner, f)
         if not f.since <= version <= f.until:
             # A field that the version does not have must not be lost silently.
-            if not is_default(schema, f, value):
+            if not f.ignorable and not is_default(schema, f, value):
                 raise UnsupportedVersionError(
                     f"{name_of(schema, f)} is not part of version {version}, and is {value!r}"
                 )
@@ -148,6 +164,12 @@ cdef int encode_struct(StructSchema schema, int version, object owner, Buffer *b
         elif not is_default(schema, f, value):
             count += 1
     unknown = (<StructBase>owner).unknown_tagged_fields
+    if b.is_classic:
+        if count or unknown:
+            raise UnsupportedVersionError(
+                f"version {version} of {schema.name} has no tagged fields"
+            )
+        return 0
     if unknown:
         return encode_tags(schema, version, owner, dict(unknown), count, b)
     write_uvarint(b, count)
@@ -218,9 +240,9 @@ cdef int encode_field(
 ) except -1:
     cdef tuple items
     if value is None:
-        if not f.nullable:
+        if version < f.nullable_since:
             raise misfit(schema, f, value)
-        return write_uvarint(b, 0)
+        return write_size(b, 0, 2 if f.kind == STRING and not f.is_array else 4)
     if not f.is_array:
         return encode_one(schema, f, version, value, b)
     if isinstance(value, (str, bytes)):
@@ -232,7 +254,7 @@ cdef int encode_field(
         raise misfit(schema, f, value) from None
     if len(items) >= 0x7fffffff:
         raise InvalidRecordError(f"{name_of(schema, f)} has too many elements")
-    write_uvarint(b, <uint32_t>len(items) + 1)
+    write_size(b, <uint32_t>len(items) + 1, 4)
     for item in items:
         if item is None:
             raise misfit(schema, f, value)
@@ -278,7 +300,7 @@ cdef int encode_one(
             raise InvalidRecordError(
                 f"{name_of(schema, f)} has {size} bytes, over {MAX_STRING_SIZE}"
             )
-        write_bytes(b, text, size)
+        write_bytes(b, text, size, 2)
     elif f.kind == STRUCT:
         encode_struct(<StructSchema>f.nested, version, value, b)
     elif f.kind == BYTES:
@@ -286,7 +308,7 @@ cdef int encode_one(
             data = value if type(value) is bytes else bytes(memoryview(value))
         except TypeError:
             raise misfit(schema, f, value) from None
-        write_bytes(b, PyBytes_AS_STRING(data), len(data))
+        write_bytes(b, PyBytes_AS_STRING(data), len(data), 4)
     else:
         try:
             real = PyFloat_AsDouble(value)

@@ -1,4 +1,4 @@
-"""Metadata and control records: bytes <-> typed Python objects."""
+"""Metadata records and RPC bodies: bytes <-> typed Python objects."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, dataclass_transform
@@ -62,6 +62,7 @@ class StructType(type):
         *,
         api_key: int = -1,
         versions: tuple[int, int] = ...,
+        flexible_since: int = 0,
     ) -> StructType: ...
 
 class Struct(StructBase, metaclass=StructType):

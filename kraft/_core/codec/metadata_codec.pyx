@@ -1,8 +1,9 @@
-"""Metadata and control records: bytes <-> typed objects, by schemas interpreted in C.
+"""Metadata records and RPC bodies: bytes <-> typed objects, by schemas interpreted in C.
 
 Defines `StructCodec` (one struct in all its versions), `RecordCodec` (the frame around a record
 value) and the bases of the typed classes, `Struct` and `Record`. The schemas are the classes of
-`kraft.records`: from a class body of `field(...)` lines the metaclass makes slots and a codec.
+`kraft.records` and `kraft.protocol`: from a class body of `field(...)` lines the metaclass makes
+slots and a codec.
 ``message_schema`` has the plan of a schema and the objects, ``message_reading`` and
 ``message_writing`` decode and encode.
 
@@ -12,6 +13,12 @@ value) and the bases of the typed classes, `Struct` and `Record`. The schemas ar
     string, bytes  uvarint length + 1 (0 = null) | bytes
     array          uvarint count + 1 (0 = null) | elements
     uuid           16 bytes; integers and float64 are big-endian; bool is one byte
+
+The versions of an RPC before ``flexible_since`` have the classic encoding:
+
+    struct         fields of this version in schema order, no tagged section
+    string         int16 length (-1 = null) | bytes
+    bytes, array   int32 length or count (-1 = null) | bytes or elements
 
 Invariants: a count or length is compared with the bytes left before memory is allocated; a tagged
 field is written only if it differs from its default; unknown tagged fields are kept on the object
@@ -43,6 +50,7 @@ cdef class StructCodec(StructSchema):
         cdef Cursor c
         self.check_version(version)
         open_cursor(buffer, position, end, &view, &c)
+        c.is_classic = version < self.flexible_since
         try:
             made = decode_struct(self, version, &c)
             check_all_read(self, &c)
@@ -56,6 +64,7 @@ cdef class StructCodec(StructSchema):
         cdef Buffer b
         self.check_version(version)
         open_buffer(&b)
+        b.is_classic = version < self.flexible_since
         try:
             encode_struct(self, version, value, &b)
             return PyBytes_FromStringAndSize(<char *>b.data, b.size)

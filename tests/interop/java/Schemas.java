@@ -20,7 +20,8 @@ import org.apache.kafka.server.common.MetadataVersion;
 
 /**
  * Prints, as one JSON object, what a release of Kafka says of its metadata: the record types and the
- * JSON schema of each record, the requests by listener, the levels of metadata.version with what each
+ * JSON schema of each record and of each request and response on a controller's listener, the
+ * requests by listener, the levels of metadata.version with what each
  * gates, and the other features. Reflection is used where releases differ in names.
  */
 public final class Schemas {
@@ -30,7 +31,8 @@ public final class Schemas {
     public static void main(String[] arguments) throws Exception {
         Map<String, Object> all = new LinkedHashMap<>();
         all.put("record_types", recordTypes());
-        all.put("records", records());
+        all.put("records", schemas(MetadataRecordType.class, "common/metadata/\\w+\\.json"));
+        all.put("messages", schemas(ApiMessageType.class, controllerMessages()));
         all.put("apis", apis());
         all.put("metadata_versions", levels(MetadataVersion.values()));
         Map<String, Object> bounds = new TreeMap<>();
@@ -55,14 +57,25 @@ public final class Schemas {
         return types;
     }
 
-    /** The schema files of the kafka-metadata jar, without their prose. */
-    private static Object records() throws Exception {
-        File jar = new File(MetadataRecordType.class.getProtectionDomain()
-            .getCodeSource().getLocation().toURI());
+    /** The pattern of the schema files of the requests and responses of a controller's listener. */
+    private static String controllerMessages() {
+        List<String> names = new ArrayList<>(List.of("DefaultPrincipalData"));
+        for (ApiMessageType type : ApiMessageType.values()) {
+            if (type.listeners().contains(ApiMessageType.ListenerType.CONTROLLER)) {
+                names.add(type.name + "Request");
+                names.add(type.name + "Response");
+            }
+        }
+        return "common/message/(" + String.join("|", names) + ")\\.json";
+    }
+
+    /** The schema files of this name in the jar of the class, without their prose. */
+    private static Object schemas(Class<?> member, String name) throws Exception {
+        File jar = new File(member.getProtectionDomain().getCodeSource().getLocation().toURI());
         Map<String, JsonNode> schemas = new TreeMap<>();
         try (JarFile entries = new JarFile(jar)) {
             for (JarEntry entry : (Iterable<JarEntry>) entries.stream()::iterator) {
-                if (entry.getName().matches("common/metadata/\\w+\\.json")) {
+                if (entry.getName().matches(name)) {
                     try (InputStream in = entries.getInputStream(entry)) {
                         JsonNode schema = JSON.readTree(in);
                         dropProse(schema);

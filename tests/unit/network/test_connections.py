@@ -14,9 +14,14 @@ import uvloop
 
 from kraft import errors
 from kraft.network.transport import MAX_PEERS, Transport, TransportConfig
-from kraft.protocol import api_versions
 from kraft.protocol.add_raft_voter import ADD_RAFT_VOTER
-from kraft.protocol.api_versions import API_VERSIONS, NodeFeatures, answer_api_versions
+from kraft.protocol.api_versions import (
+    API_VERSIONS,
+    ApiVersion,
+    ApiVersionsResponseData,
+    NodeFeatures,
+    answer_api_versions,
+)
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.fetch_snapshot import FETCH_SNAPSHOT
 from kraft.protocol.headers import Api, response_header
@@ -216,11 +221,11 @@ def test_a_peer_without_api_versions_4_gets_its_own_version(loop: str) -> None:
     async def script(reader: Requests, writer: Answers) -> None:
         asked = await next_request(reader)
         versions.append(asked.version)
-        body = api_versions.encode_classic_response(errors.UNSUPPORTED_VERSION, [(18, 0, 2)], 0)
+        body = ApiVersionsResponseData(errors.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 2)]).encode(0)
         writer.write(response_header(API_VERSIONS, 0, asked.correlation, len(body)) + body)
         asked = await next_request(reader)
         versions.append(asked.version)
-        body = api_versions.encode_classic_response(0, [(18, 0, 2), (52, 0, 0)], 2)
+        body = ApiVersionsResponseData(0, [ApiVersion(18, 0, 2), ApiVersion(52, 0, 0)]).encode(2)
         writer.write(response_header(API_VERSIONS, 2, asked.correlation, len(body)) + body)
         versions.append((await grant(reader, writer)).version)
 
@@ -302,7 +307,7 @@ async def talk_unasked(reader: Requests, writer: Answers) -> None:
 
 async def refuse_the_handshake(reader: Requests, writer: Answers) -> None:
     asked = await next_request(reader)
-    body = api_versions.encode_classic_response(errors.UNSUPPORTED_VERSION, [(18, 7, 9)], 0)
+    body = ApiVersionsResponseData(errors.UNSUPPORTED_VERSION, [ApiVersion(18, 7, 9)]).encode(0)
     writer.write(response_header(API_VERSIONS, 0, asked.correlation, len(body)) + body)
     await asyncio.sleep(10)
 

