@@ -22,7 +22,7 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
     "bytes": st.binary(max_size=200),
 }
-UNKNOWN = st.dictionaries(st.integers(9, (1 << 31) - 1), st.binary(max_size=150), max_size=3)
+UNKNOWN = st.dictionaries(st.integers(9, (1 << 31) - 2), st.binary(max_size=150), max_size=3)
 
 LOWEST: dict[str, Any] = {
     "bool": False,

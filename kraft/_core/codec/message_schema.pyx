@@ -4,9 +4,8 @@ Defines `Uuid`, `FieldSpec` and `field` (one line of a schema), `StructSchema` (
 field its kind, versions, tag, default, and the offset of its slot in an object), and the bases of
 the typed objects, `StructBase` and `RecordBase`.
 
-The fields have one layout for two encodings: the flexible one, with tagged sections, and the classic
-one of the versions before ``flexible_since`` (KIP-482). A nested struct has the encoding of the
-message around it.
+A plan has two encodings: the flexible one, with tagged sections, and the classic one of versions
+before ``flexible_since`` (KIP-482). A nested struct has the encoding of the message around it.
 
 Invariants: a plan never changes once it is made; a field's slot is accessed by its offset in the
 object, without a look-up by name; objects do not share arrays and structs that are defaults. The

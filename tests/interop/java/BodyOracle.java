@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
@@ -24,7 +25,8 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * "refused" and why.
  */
 public final class BodyOracle {
-    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final ObjectMapper JSON =
+        new ObjectMapper().configure(JsonParser.Feature.ALLOW_NON_NUMERIC_NUMBERS, true);
 
     private static Message made(String kind, short key) {
         switch (kind) {

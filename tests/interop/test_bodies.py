@@ -1,0 +1,157 @@
+"""The bodies of every API compared with Kafka's classes, in every version and both directions.
+
+For each value, three encodings are the same bytes: kraft's, Kafka's of the message that it decoded
+from kraft's bytes, and Kafka's of the same value given as JSON. Kafka's JSON of the decoded message
+is compared field by field, and kraft decodes the bytes to the value. What 4.3.1 lacks is compared
+with 4.4.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from kraft.protocol.apis import RPCS
+from kraft.protocol.envelope import PrincipalData
+from kraft.protocol.message import Message
+from kraft.records import Struct, Uuid
+from tests.interop.kafka_jars import KAFKA_4, SCHEMAS_ONLY, MissingToolError
+from tests.interop.schemas import jars_of, kept
+from tests.reference.generated_structs import shapes, structs
+
+pytestmark = pytest.mark.interop
+
+RELEASES = (KAFKA_4, SCHEMAS_ONLY)
+# Fields that kraft names after its other RPCs of the raft layer.
+OTHER_NAMES = {
+    ("SnapshotTopic", "topic_name"): "name",
+    ("SnapshotPartition", "partition_index"): "partition",
+    ("UpdateRaftVoterRequestData", "kraft_version_feature"): "k_raft_version_feature",
+}
+SOME = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def bodies() -> Iterator[tuple[str, str, int, type[Message], int, int]]:
+    """Return release, kind, API key, class, version and first flexible version of each body."""
+    listed = kept(KAFKA_4)["apis"]
+    pinned = {(api["key"], at) for api in listed for at in range(api["lowest"], api["highest"] + 1)}
+    for rpc in RPCS:
+        for kind, type in (("request", rpc.request), ("response", rpc.response)):
+            for version in range(rpc.api.lowest, rpc.api.highest + 1):
+                if type is not None:
+                    release = KAFKA_4 if (rpc.api.key, version) in pinned else SCHEMAS_ONLY
+                    yield release, kind, rpc.api.key, type, version, rpc.api.flexible_since
+    yield KAFKA_4, "principal", -1, PrincipalData, 0, 0
+
+
+class Oracle:
+    """Kafka's classes of one release in a process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def read(self, kind: str, key: int, version: int, body: bytes, value: Any) -> tuple[str, Any]:
+        """Return Kafka's bytes of the JSON ``value`` in hex, and its JSON of the body.
+
+        Kafka decodes the body and encodes it to the same bytes.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        line = f"{kind} {key} {version} {body.hex()} {json.dumps(value)}\n"
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().rstrip("\n")
+        assert answer.count(" ") >= 2, answer
+        again, converted, text = answer.split(" ", 2)
+        assert again == body.hex(), answer
+        return converted, json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def oracles() -> Iterator[dict[str, Oracle]]:
+    with ExitStack() as stack:
+        started = {}
+        for release in RELEASES:
+            try:
+                jars = jars_of(release)
+            except MissingToolError as missing:
+                pytest.skip(str(missing))
+            command = jars.command("BodyOracle", classes=jars.compiled("BodyOracle"))
+            process = stack.enter_context(
+                subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, encoding="utf-8")
+            )
+            assert process.stdin is not None
+            stack.callback(process.stdin.close)
+            started[release] = Oracle(process)
+        yield started
+
+
+@pytest.mark.parametrize(
+    "body",
+    [pytest.param(body, id=f"{body[3].__name__}-{body[2]}-{body[4]}") for body in bodies()],
+)
+def test_kafka_and_kraft_write_and_read_the_same_bytes(
+    oracles: dict[str, Oracle], body: tuple[str, str, int, type[Message], int, int]
+) -> None:
+    release, kind, key, type, version, flexible_since = body
+
+    def compare(made: Message) -> None:
+        written = made.encode(version)
+        assert type.decode(written, version) == made
+        known = without_unknown(made)
+        value = as_json(known, version)
+        converted, read = oracles[release].read(kind, key, version, written, value)
+        assert converted == known.encode(version).hex()
+        # Kafka's JSON has infinities as strings.
+        assert read == json.loads(json.dumps(value), parse_constant=str)
+
+    for made in shapes(type, version):
+        compare(made)
+    SOME(given(structs(type, version, flexible_since=flexible_since))(compare))()
+
+
+def without_unknown(made: Any) -> Any:
+    """Return a copy of the struct without unknown tagged fields, which Kafka's JSON omits."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return without_unknown(value) if isinstance(value, Struct) else value
+
+    return type(made)(*[plain(getattr(made, name)) for name in made.__match_args__])
+
+
+def as_json(made: Struct, version: int) -> dict[str, Any]:
+    """Return a message as Kafka's JSON: the fields of the version, no tagged field at default."""
+    shown = {}
+    for name, spec in type(made).schema.specs.items():
+        value = getattr(made, name)
+        if spec.since <= version <= spec.until and not (spec.tag >= 0 and value == spec.default):
+            shown[json_name(type(made), name)] = json_value(value, version)
+    return shown
+
+
+def json_value(value: Any, version: int) -> Any:
+    if isinstance(value, Struct):
+        return as_json(value, version)
+    if isinstance(value, list):
+        return [json_value(one, version) for one in value]
+    if isinstance(value, Uuid):
+        return str(value)
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def json_name(type: type[Struct], name: str) -> str:
+    name = OTHER_NAMES.get((type.__name__, name), name)
+    return re.sub("_(.)", lambda letter: letter[1].upper(), name)
