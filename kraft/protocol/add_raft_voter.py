@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol import raft_voter
 from kraft.protocol.common import (
     ListenerData,
@@ -13,7 +14,6 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import AddRaftVoterRequest, AddRaftVoterResponse
 
 ADD_RAFT_VOTER = Api(80, "AddRaftVoter", 0, 1, 0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 ALLOCATE_PRODUCER_IDS = Api(67, "AllocateProducerIds", 0, 0, 0)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 ALTER_CLIENT_QUOTAS = Api(49, "AlterClientQuotas", 0, 1, 1)
 

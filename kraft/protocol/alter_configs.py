@@ -6,9 +6,8 @@ Kafka 2.3 deprecated it for ``incremental_alter_configs``, which has the same re
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 ALTER_CONFIGS = Api(33, "AlterConfigs", 0, 2, 2)
 

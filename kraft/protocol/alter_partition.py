@@ -7,9 +7,8 @@ Tests and clients use these classes. The controller decides on the encoded reque
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 ALTER_PARTITION = Api(56, "AlterPartition", 2, 3, 0)
 

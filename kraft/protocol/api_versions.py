@@ -18,10 +18,9 @@ from dataclasses import field as dataclass_field
 from typing import NamedTuple
 
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import INVALID_REQUEST, UNSUPPORTED_VERSION, UnsupportedVersionError
 from kraft.protocol.headers import Api, Body, Ranges
-from kraft.protocol.message import Message
 from kraft.raft.voters import KRaftVersionRange
 
 API_VERSIONS = Api(18, "ApiVersions", 0, 5, 3)

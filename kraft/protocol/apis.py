@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.add_raft_voter import ADD_RAFT_VOTER, AddRaftVoterRequestData
 from kraft.protocol.allocate_producer_ids import (
     ALLOCATE_PRODUCER_IDS,
@@ -143,7 +144,6 @@ from kraft.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequestData,
     ListPartitionReassignmentsResponseData,
 )
-from kraft.protocol.message import Message
 from kraft.protocol.quorum_epoch import QuorumEpochResponseData
 from kraft.protocol.raft_voter import RaftVoterResponseData
 from kraft.protocol.remove_raft_voter import REMOVE_RAFT_VOTER, RemoveRaftVoterRequestData

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 ASSIGN_REPLICAS_TO_DIRS = Api(73, "AssignReplicasToDirs", 0, 0, 0)
 

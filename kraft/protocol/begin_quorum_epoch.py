@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol import quorum_epoch
 from kraft.protocol.common import (
     ListenerData,
@@ -17,7 +17,6 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraft.raft.voters import ReplicaKey
 

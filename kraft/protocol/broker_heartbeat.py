@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 BROKER_HEARTBEAT = Api(63, "BrokerHeartbeat", 0, 2, 0)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.common import AdvertisedListener, SupportedFeatureRange
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 CONTROLLER_REGISTRATION = Api(70, "ControllerRegistration", 0, 0, 0)
 

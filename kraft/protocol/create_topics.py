@@ -7,9 +7,8 @@ request bounds both.
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 CREATE_TOPICS = Api(19, "CreateTopics", 2, 7, 5)
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, 0)
 

@@ -6,10 +6,9 @@ Kafka's controllers list it in ApiVersions but have no handler for it; brokers s
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.create_delegation_token import TokenPrincipal
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 DESCRIBE_DELEGATION_TOKEN = Api(41, "DescribeDelegationToken", 1, 3, 2)
 

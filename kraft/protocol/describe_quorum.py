@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import UNKNOWN_TOPIC_OR_PARTITION
 from kraft.protocol.common import (
     ListenerData,
@@ -19,7 +19,6 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import (
     TOP_LEVEL_ERRORS,
     DescribedReplica,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kraft._core.bytes.wire import Reader
 from kraft._core.codec.message_schema import field
+from kraft._core.codec.metadata_codec import Message
 from kraft.errors import UnsupportedVersionError
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 ENVELOPE = Api(58, "Envelope", 0, 0, 0)
 

@@ -12,7 +12,7 @@ from kraft._core.codec.fetch_snapshot import (
     encode_fetch_snapshot_response,
 )
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
 from kraft.protocol.common import (
     RaftRpc,
@@ -24,7 +24,6 @@ from kraft.protocol.common import (
     replica_key,
 )
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import (
     TOP_LEVEL_ERRORS,
     FetchSnapshotRequest,

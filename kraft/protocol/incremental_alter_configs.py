@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.alter_configs import AlteredResource
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 INCREMENTAL_ALTER_CONFIGS = Api(44, "IncrementalAlterConfigs", 0, 1, 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft._core.codec.fetch import METADATA_TOPIC
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import INVALID_REQUEST
 from kraft.protocol.common import (
     Endpoints,
@@ -16,7 +16,6 @@ from kraft.protocol.common import (
     to_node_endpoints,
 )
 from kraft.protocol.headers import Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import (
     TOP_LEVEL_ERRORS,
     BeginQuorumEpochResponse,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.common import Resolve
 from kraft.protocol.headers import Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import AddRaftVoterResponse, RemoveRaftVoterResponse
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol import raft_voter
 from kraft.protocol.common import RaftRpc, directory_or_zero, replica_key
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 REMOVE_RAFT_VOTER = Api(81, "RemoveRaftVoter", 0, 0, 0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 
 SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", 0, 2, 2)
 

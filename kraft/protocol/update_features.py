@@ -7,11 +7,10 @@ controller's API handles those.
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import INVALID_UPDATE_VERSION
 from kraft.protocol.common import RaftRpc, Rejected, Resolve
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import UpdateKRaftVersionRequest, UpdateKRaftVersionResponse
 
 UPDATE_FEATURES = Api(57, "UpdateFeatures", 0, 2, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft._core.codec.message_schema import Uuid, field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.protocol.common import (
     ListenerData,
     RaftRpc,
@@ -15,7 +15,6 @@ from kraft.protocol.common import (
     to_listeners,
 )
 from kraft.protocol.headers import Api, Body
-from kraft.protocol.message import Message
 from kraft.raft.rpc import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kraft.raft.voters import Endpoint, KRaftVersionRange
 

@@ -11,22 +11,22 @@ from __future__ import annotations
 import base64
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from subprocess import PIPE
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.apis import RPCS
 from kraft.protocol.envelope import PrincipalData
-from kraft.protocol.message import Message
 from kraft.records import Struct, Uuid
-from tests.interop.kafka_jars import KAFKA_4, SCHEMAS_ONLY, MissingToolError
-from tests.interop.schemas import jars_of, kept
+from tests.harness.kafka_jars import KAFKA_4, SCHEMAS_ONLY
+from tests.harness.line_process import LineProcess
+from tests.interop.schemas import jars_of
 from tests.reference.generated_structs import shapes, structs
+from tests.reference.kafka_schemas import kept
 
 pytestmark = pytest.mark.interop
 
@@ -55,10 +55,10 @@ def bodies() -> Iterator[tuple[str, str, int, type[Message], int, int]]:
     yield KAFKA_4, "principal", -1, PrincipalData, 0, 0
 
 
-class Oracle:
+class BodyOracle:
     """Kafka's classes of one release in a process."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: LineProcess) -> None:
         self._process = process
 
     def read(self, kind: str, key: int, version: int, body: bytes, value: Any) -> tuple[str, Any]:
@@ -66,35 +66,23 @@ class Oracle:
 
         Kafka decodes the body and encodes it to the same bytes.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        line = f"{kind} {key} {version} {body.hex()} {json.dumps(value)}\n"
-        self._process.stdin.write(line)
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().rstrip("\n")
-        assert answer.count(" ") >= 2, answer
+        asked = f"{kind} {key} {version} {body.hex()} {json.dumps(value)}"
+        answer = self._process.ask(asked)
+        assert not answer.startswith("refused"), answer
         again, converted, text = answer.split(" ", 2)
-        assert again == body.hex(), answer
+        assert again == body.hex()
         return converted, json.loads(text)
 
 
 @pytest.fixture(scope="module")
-def oracles() -> Iterator[dict[str, Oracle]]:
+def oracles() -> Iterator[dict[str, BodyOracle]]:
     with ExitStack() as stack:
-        started = {}
-        for release in RELEASES:
-            try:
-                jars = jars_of(release)
-            except MissingToolError as missing:
-                pytest.skip(str(missing))
-            command = jars.command("BodyOracle", classes=jars.compiled("BodyOracle"))
-            process = stack.enter_context(
-                subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, encoding="utf-8")
+        yield {
+            release: BodyOracle(
+                stack.enter_context(LineProcess(jars_of(release).oracle("BodyOracle")))
             )
-            assert process.stdin is not None
-            stack.callback(process.stdin.close)
-            started[release] = Oracle(process)
-        yield started
+            for release in RELEASES
+        }
 
 
 @pytest.mark.parametrize(
@@ -102,7 +90,7 @@ def oracles() -> Iterator[dict[str, Oracle]]:
     [pytest.param(body, id=f"{body[3].__name__}-{body[2]}-{body[4]}") for body in bodies()],
 )
 def test_kafka_and_kraft_write_and_read_the_same_bytes(
-    oracles: dict[str, Oracle], body: tuple[str, str, int, type[Message], int, int]
+    oracles: dict[str, BodyOracle], body: tuple[str, str, int, type[Message], int, int]
 ) -> None:
     release, kind, key, type, version, flexible_since = body
 

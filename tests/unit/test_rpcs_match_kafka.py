@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kraft._core.codec.message_schema import FieldSpec
+from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.apis import RPC_BY_KEY, RPCS
 from kraft.protocol.envelope import PrincipalData
-from kraft.protocol.message import Message
 from kraft.protocol.raft_rpcs import RAFT_APIS
 from kraft.records import Struct
 from tests.reference.kafka_schemas import default_of, kept, snake_case, versions_of

@@ -88,21 +88,28 @@ cdef inline void fill(object owner, Field *f, object value):
     slot_of(owner, f)[0] = <PyObject *>value
 
 
-cdef const uint8_t *get_size(const uint8_t *p, Cursor *c, int classic_width, uint32_t *raw):
-    """Read a length or count plus 1, 0 for null; a get_* of ``wire``.
+cdef inline const uint8_t *get_size(
+    const uint8_t *p, Cursor *c, bint is_string, uint32_t *raw
+) noexcept:
+    """Read a length or count plus 1, 0 for null; a get_* of ``wire``."""
+    if c.is_classic:
+        return get_classic_size(p, c.end, is_string, raw)
+    return get_uvarint(p, c.end, raw)
 
-    The classic encoding has an int16 or int32 of ``classic_width`` bytes, -1 for null.
-    """
+
+cdef const uint8_t *get_classic_size(
+    const uint8_t *p, const uint8_t *end, bint is_string, uint32_t *raw
+) noexcept:
+    """Read an int16 (of a string) or int32, -1 for null, as ``get_size`` returns it."""
+    cdef int width = 2 if is_string else 4
     cdef int64_t size
-    if not c.is_classic:
-        return get_uvarint(p, c.end, raw)
-    if c.end - p < classic_width:
+    if end - p < width:
         return NULL
-    size = <int16_t>load_u16(p) if classic_width == 2 else <int32_t>load_u32(p)
+    size = <int16_t>load_u16(p) if is_string else <int32_t>load_u32(p)
     if size < -1:
         return NULL
     raw[0] = <uint32_t>(size + 1)
-    return p + classic_width
+    return p + width
 
 
 cdef object decode_struct(StructSchema schema, int version, Cursor *c):
@@ -193,7 +200,7 @@ cdef object decode_field(StructSchema schema, Field *f, int version, Cursor *c):
     cdef object item
     if not f.is_array:
         return decode_one(schema, f, version, c)
-    c.at = get_size(begin, c, 4, &raw)
+    c.at = get_size(begin, c, False, &raw)
     if c.at == NULL:
         raise corrupt(c, begin, f"{name_of(schema, f)} ends early or has a negative count")
     if raw == 0:
@@ -258,7 +265,7 @@ cdef object decode_one(StructSchema schema, Field *f, int version, Cursor *c):
         return fixed_of(f.kind, begin)
     if f.kind == STRUCT:
         return decode_struct(<StructSchema>f.nested, version, c)
-    p = get_size(begin, c, 2 if f.kind == STRING else 4, &raw)
+    p = get_size(begin, c, f.kind == STRING, &raw)
     if p == NULL:
         raise corrupt(c, begin, f"{name_of(schema, f)} ends early or has a negative size")
     if raw == 0:

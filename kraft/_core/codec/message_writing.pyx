@@ -73,26 +73,35 @@ cdef int write_uvarint(Buffer *b, uint32_t value) except -1:
     return 0
 
 
-cdef int write_size(Buffer *b, uint32_t raw, int classic_width) except -1:
-    """Write a length or count plus 1, 0 for null; see ``get_size`` of ``message_reading``."""
-    if not b.is_classic:
-        return write_uvarint(b, raw)
-    reserve(b, 4)
-    if classic_width == 2:
+cdef inline void put_size(Buffer *b, uint32_t raw, bint is_string) noexcept:
+    """Write a length or count plus 1, 0 for null; the caller has reserved 5 bytes."""
+    if b.is_classic:
+        put_classic_size(b, raw, is_string)
+    else:
+        b.size = put_uvarint(b.data + b.size, raw) - b.data
+
+
+cdef void put_classic_size(Buffer *b, uint32_t raw, bint is_string) noexcept:
+    """Write an int16 (of a string) or int32, -1 for null."""
+    if is_string:
         store_u16(b.data + b.size, <uint16_t>(raw - 1))
+        b.size += 2
     else:
         store_u32(b.data + b.size, raw - 1)
-    b.size += classic_width
+        b.size += 4
+
+
+cdef int write_size(Buffer *b, uint32_t raw, bint is_string) except -1:
+    reserve(b, 5)
+    put_size(b, raw, is_string)
     return 0
 
 
-cdef int write_bytes(
-    Buffer *b, const void *source, Py_ssize_t size, int classic_width
-) except -1:
+cdef int write_bytes(Buffer *b, const void *source, Py_ssize_t size, bint is_string) except -1:
     if size >= 0x7fffffff:
         raise InvalidRecordError(f"{size} bytes do not fit in a field")
-    write_size(b, <uint32_t>size + 1, classic_width)
-    reserve(b, size)
+    reserve(b, 5 + size)
+    put_size(b, <uint32_t>size + 1, is_string)
     memcpy(b.data + b.size, source, size)
     b.size += size
     return 0
@@ -242,7 +251,7 @@ cdef int encode_field(
     if value is None:
         if version < f.nullable_since:
             raise misfit(schema, f, value)
-        return write_size(b, 0, 2 if f.kind == STRING and not f.is_array else 4)
+        return write_size(b, 0, f.kind == STRING and not f.is_array)
     if not f.is_array:
         return encode_one(schema, f, version, value, b)
     if isinstance(value, (str, bytes)):
@@ -254,7 +263,7 @@ cdef int encode_field(
         raise misfit(schema, f, value) from None
     if len(items) >= 0x7fffffff:
         raise InvalidRecordError(f"{name_of(schema, f)} has too many elements")
-    write_size(b, <uint32_t>len(items) + 1, 4)
+    write_size(b, <uint32_t>len(items) + 1, False)
     for item in items:
         if item is None:
             raise misfit(schema, f, value)
@@ -300,7 +309,7 @@ cdef int encode_one(
             raise InvalidRecordError(
                 f"{name_of(schema, f)} has {size} bytes, over {MAX_STRING_SIZE}"
             )
-        write_bytes(b, text, size, 2)
+        write_bytes(b, text, size, True)
     elif f.kind == STRUCT:
         encode_struct(<StructSchema>f.nested, version, value, b)
     elif f.kind == BYTES:
@@ -308,7 +317,7 @@ cdef int encode_one(
             data = value if type(value) is bytes else bytes(memoryview(value))
         except TypeError:
             raise misfit(schema, f, value) from None
-        write_bytes(b, PyBytes_AS_STRING(data), len(data), 4)
+        write_bytes(b, PyBytes_AS_STRING(data), len(data), False)
     else:
         try:
             real = PyFloat_AsDouble(value)

@@ -1,7 +1,7 @@
 """Metadata records and RPC bodies: bytes <-> typed Python objects."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, dataclass_transform
+from typing import Any, Literal, Self, dataclass_transform
 
 from kraft._core.codec.message_schema import StructBase, StructSchema
 
@@ -80,3 +80,12 @@ class Record(Struct):
     """
 
     version: int = attribute(default=-1, kw_only=True)
+
+class Message(Struct):
+    """The body of a request or response."""
+
+    @classmethod
+    def decode(cls, body: bytes | bytearray | memoryview, version: int, position: int = 0) -> Self:
+        """Decode ``body[position:]``; raise like `StructCodec.decode`."""
+    def encode(self, version: int) -> bytes:
+        """Encode the body; raise like `RecordCodec.encode`."""

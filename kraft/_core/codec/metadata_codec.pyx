@@ -1,9 +1,9 @@
 """Metadata records and RPC bodies: bytes <-> typed objects, by schemas interpreted in C.
 
 Defines `StructCodec` (one struct in all its versions), `RecordCodec` (the frame around a record
-value) and the bases of the typed classes, `Struct` and `Record`. The schemas are the classes of
-`kraft.records` and `kraft.protocol`: from a class body of `field(...)` lines the metaclass makes
-slots and a codec.
+value) and the bases of the typed classes, `Struct`, `Record` and `Message` (the body of an RPC).
+The schemas are the classes of `kraft.records` and `kraft.protocol`: from a class body of
+`field(...)` lines the metaclass makes slots and a codec.
 ``message_schema`` has the plan of a schema and the objects, ``message_reading`` and
 ``message_writing`` decode and encode.
 
@@ -46,6 +46,12 @@ cdef class StructCodec(StructSchema):
     """The codec of one struct in all its versions."""
 
     def decode(self, buffer, int version, Py_ssize_t position=0, end=None):
+        return self.read(buffer, version, position, end)
+
+    def encode(self, value, int version):
+        return self.write(value, version)
+
+    cdef object read(self, object buffer, int version, Py_ssize_t position, object end):
         cdef Py_buffer view
         cdef Cursor c
         self.check_version(version)
@@ -60,7 +66,7 @@ cdef class StructCodec(StructSchema):
         finally:
             PyBuffer_Release(&view)
 
-    def encode(self, value, int version):
+    cdef bytes write(self, object value, int version):
         cdef Buffer b
         self.check_version(version)
         open_buffer(&b)
@@ -160,3 +166,14 @@ class Struct(StructBase, metaclass=StructType):
 
 class Record(RecordBase, Struct):
     __slots__ = ()
+
+
+class Message(Struct):
+    __slots__ = ()
+
+    @classmethod
+    def decode(cls, body, int version, Py_ssize_t position=0):
+        return (<StructCodec>cls.schema).read(body, version, position, None)
+
+    def encode(self, int version):
+        return (<StructCodec>type(self).schema).write(self, version)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kraft.protocol
 from kraft._core.codec.message_schema import field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import (
     BudgetExceededError,
     CorruptRecordError,
@@ -26,7 +26,6 @@ from kraft.protocol.create_topics import CreatedTopicData, CreateTopicsResponseD
 from kraft.protocol.delete_topics import DeletedTopicData, DeleteTopicsResponseData
 from kraft.protocol.envelope import PrincipalData, decode_principal, encode_principal
 from kraft.protocol.headers import Api
-from kraft.protocol.message import Message
 from tests.reference.generated_structs import shapes, structs
 
 BODIES = [
