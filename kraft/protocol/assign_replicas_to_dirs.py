@@ -18,7 +18,7 @@ class DirectoryTopic(Struct):
     partitions: list[DirectoryPartition] = field("[]struct", of=DirectoryPartition)
 
 
-class DirectoryAssignment(Struct):
+class DirectoryReplicas(Struct):
     id: Uuid = field("uuid")
     topics: list[DirectoryTopic] = field("[]struct", of=DirectoryTopic)
 
@@ -26,7 +26,7 @@ class DirectoryAssignment(Struct):
 class AssignReplicasToDirsRequestData(Message, versions=(0, 0)):
     broker_id: int = field("int32")
     broker_epoch: int = field("int64", -1)
-    directories: list[DirectoryAssignment] = field("[]struct", of=DirectoryAssignment)
+    directories: list[DirectoryReplicas] = field("[]struct", of=DirectoryReplicas)
 
 
 class DirectoryPartitionResult(Struct):
