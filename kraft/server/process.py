@@ -21,19 +21,22 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from kraft.errors import InvalidConfigError
+from kraft.controller.features import LocalFeatures
+from kraft.errors import InvalidConfigError, NotControllerError
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.network.admission import Standing, standing_of
+from kraft.network.handler import Handler
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
 from kraft.raft.interface import Event, RoleChange
 from kraft.raft.node import Node
-from kraft.raft.rpc import OffsetAndEpoch, Request
+from kraft.raft.rpc import OffsetAndEpoch, Request, Response
 from kraft.raft.state import pick_endpoint
 from kraft.raft.voters import Endpoint, KRaftVersionRange
 from kraft.records import MetadataVersion
 from kraft.records.versions import LATEST_SUPPORTED
+from kraft.server.apis.controller_apis import controller_handlers
 from kraft.server.cluster_description import describe_cluster_handler
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
@@ -109,24 +112,6 @@ class QuorumNode:
         self.writer = WriterThread(
             self.store, self._deliver, on_failure=partial(end_process, "a write failed")
         )
-        self.transport = Transport(
-            TransportConfig(
-                node_id=config.node_id,
-                listeners=tuple(
-                    Endpoint(listener.name, listener.host, listener.port)
-                    for listener in config.controller_listeners
-                ),
-                request_timeout_ms=settings.controller_quorum_request_timeout_ms,
-                limits=bounded_limits(config.limits()),
-            ),
-            self._deliver,
-            self.store.read,
-            self._features,
-            {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._describe)},
-            self._standing_of,
-        )
-        self._on_committed = on_committed
-        self._on_role = on_role
         self.controller = (
             ControllerRunner(
                 self.store,
@@ -142,6 +127,24 @@ class QuorumNode:
             if has_controller
             else None
         )
+        self.transport = Transport(
+            TransportConfig(
+                node_id=config.node_id,
+                listeners=tuple(
+                    Endpoint(listener.name, listener.host, listener.port)
+                    for listener in config.controller_listeners
+                ),
+                request_timeout_ms=settings.controller_quorum_request_timeout_ms,
+                limits=bounded_limits(config.limits()),
+            ),
+            self._deliver,
+            self.store.read,
+            self._features,
+            self._handlers(),
+            self._standing_of,
+        )
+        self._on_committed = on_committed
+        self._on_role = on_role
         self.driver: Driver | None = None
         self._cleaner: asyncio.TimerHandle | None = None
 
@@ -190,6 +193,11 @@ class QuorumNode:
         if self.driver is not None:
             self.driver.deliver(event)
 
+    async def _ask(self, request: Request) -> Response:
+        if self.driver is None:
+            raise NotControllerError("the node is starting")
+        return await self.driver.ask(request)
+
     def _role_changed(self, change: RoleChange) -> None:
         leader = f"leader {change.leader_id}" if change.leader_id >= 0 else "no leader"
         active = ", active" if change.is_active else ""
@@ -210,6 +218,20 @@ class QuorumNode:
     def _snapshot_installed(self, id: OffsetAndEpoch) -> None:
         if self.controller is not None:
             self.controller.snapshot_installed(id)
+
+    def _handlers(self) -> dict[int, Handler]:
+        handlers = {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._describe)}
+        if self.controller is not None:
+            voter_ids = tuple(voter.id for voter in self.config.voters or ())
+            local = LocalFeatures(self.config.node_id, voter_ids)
+            handlers |= controller_handlers(
+                self.controller,
+                self._ask,
+                cluster_id=self.identity.cluster_id,
+                listener=self.config.controller_listeners[0].name,
+                local=local,
+            )
+        return handlers
 
     def _features(self) -> NodeFeatures:
         supported = {

@@ -1,0 +1,215 @@
+"""APIs of configurations, quotas and features.
+
+IncrementalAlterConfigs, AlterConfigs, AlterClientQuotas, UpdateFeatures. As in Kafka, only
+UpdateFeatures has a deadline. Source: ``ControllerApis`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from kraft.controller.configs.client_quotas import QuotaAlteration
+from kraft.controller.configs.config_changes import ConfigChange
+from kraft.controller.features import FeatureUpdate, LocalFeatures, UpgradeType
+from kraft.controller.runtime import requests
+from kraft.errors import KraftError, UnsupportedVersionError
+from kraft.image.configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    ConfigResource,
+)
+from kraft.protocol.alter_client_quotas import (
+    ALTER_CLIENT_QUOTAS,
+    AlterClientQuotasRequestData,
+    AlterClientQuotasResponseData,
+    QuotaEntity,
+    QuotaEntryResult,
+)
+from kraft.protocol.alter_configs import (
+    ALTER_CONFIGS,
+    AlterConfigsRequestData,
+    AlterConfigsResponseData,
+    AlteredResource,
+)
+from kraft.protocol.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigsRequestData,
+    IncrementalAlterConfigsResponseData,
+)
+from kraft.protocol.update_features import (
+    UPDATE_FEATURES,
+    FeatureResult,
+    UpdateFeaturesRequestData,
+    UpdateFeaturesResponseData,
+)
+from kraft.server.apis.api import AnyApi, Call, ControllerApi
+from kraft.server.controller import ControllerRunner
+
+#: The last version of UpdateFeatures with a result for each feature.
+_LAST_WITH_RESULTS = 1
+_KNOWN_TYPES = frozenset((TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP))
+
+
+class NamedResource(Protocol):
+    """The part of a request's resource that is its name."""
+
+    resource_type: int
+    resource_name: str
+
+
+Named = TypeVar("Named", bound=NamedResource)
+
+
+def config_apis(runner: ControllerRunner, local: LocalFeatures) -> Iterator[AnyApi]:
+    """Yield the APIs of configurations, quotas and features; ``local`` describes this node."""
+    yield _incremental_alter_configs(runner)
+    yield _alter_configs(runner)
+    yield _alter_client_quotas(runner)
+    yield _update_features(runner, local)
+
+
+def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
+    async def answer(
+        data: IncrementalAlterConfigsRequestData, call: Call
+    ) -> IncrementalAlterConfigsResponseData:
+        known, unknown = _by_known_type(data.resources)
+        operation = requests.incremental_alter_configs(
+            [
+                (
+                    _name_of(resource),
+                    [
+                        ConfigChange(each.name, each.value, each.config_operation)
+                        for each in resource.configs
+                    ],
+                )
+                for resource in known
+            ],
+            validate_only=data.validate_only,
+            is_forwarded=call.is_forwarded,
+        )
+        results = await runner.submit(operation)
+        return IncrementalAlterConfigsResponseData(responses=_altered(unknown | results))
+
+    def failed(
+        data: IncrementalAlterConfigsRequestData, error: KraftError
+    ) -> IncrementalAlterConfigsResponseData:
+        names = map(_name_of, data.resources)
+        return IncrementalAlterConfigsResponseData(responses=_altered(dict.fromkeys(names, error)))
+
+    return ControllerApi(
+        INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequestData.decode, answer, failed
+    )
+
+
+def _alter_configs(runner: ControllerRunner) -> AnyApi:
+    async def answer(data: AlterConfigsRequestData, call: Call) -> AlterConfigsResponseData:
+        known, unknown = _by_known_type(data.resources)
+        operation = requests.alter_configs(
+            [
+                (_name_of(resource), {each.name: each.value for each in resource.configs})
+                for resource in known
+            ],
+            validate_only=data.validate_only,
+            is_forwarded=call.is_forwarded,
+        )
+        results = await runner.submit(operation)
+        return AlterConfigsResponseData(responses=_altered(unknown | results))
+
+    def failed(data: AlterConfigsRequestData, error: KraftError) -> AlterConfigsResponseData:
+        names = map(_name_of, data.resources)
+        return AlterConfigsResponseData(responses=_altered(dict.fromkeys(names, error)))
+
+    return ControllerApi(ALTER_CONFIGS, AlterConfigsRequestData.decode, answer, failed)
+
+
+def _name_of(resource: NamedResource) -> ConfigResource:
+    return resource.resource_type, resource.resource_name
+
+
+def _by_known_type(
+    resources: Iterable[Named],
+) -> tuple[list[Named], dict[ConfigResource, KraftError | None]]:
+    """Return the resources of known types, and the errors of the others."""
+    known: list[Named] = []
+    unknown: dict[ConfigResource, KraftError | None] = {}
+    for resource in resources:
+        if resource.resource_type in _KNOWN_TYPES:
+            known.append(resource)
+        else:
+            unknown[_name_of(resource)] = UnsupportedVersionError(
+                f"Unknown resource type {resource.resource_type}."
+            )
+    return known, unknown
+
+
+def _altered(results: Mapping[ConfigResource, KraftError | None]) -> list[AlteredResource]:
+    return [
+        AlteredResource(0, None, kind, name)
+        if error is None
+        else AlteredResource(error.kafka_code, str(error), kind, name)
+        for (kind, name), error in results.items()
+    ]
+
+
+def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
+    async def answer(
+        data: AlterClientQuotasRequestData, call: Call
+    ) -> AlterClientQuotasResponseData:
+        alterations = [
+            QuotaAlteration(
+                {part.entity_type: part.entity_name for part in entry.entity},
+                [(op.key, None if op.remove else op.value) for op in entry.ops],
+            )
+            for entry in data.entries
+        ]
+        operation = requests.alter_client_quotas(alterations, validate_only=data.validate_only)
+        results = await runner.submit(operation)
+        return AlterClientQuotasResponseData(
+            entries=[
+                _limited([QuotaEntity(*part) for part in entity], error)
+                for entity, error in results.items()
+            ]
+        )
+
+    def failed(
+        data: AlterClientQuotasRequestData, error: KraftError
+    ) -> AlterClientQuotasResponseData:
+        return AlterClientQuotasResponseData(
+            entries=[_limited(entry.entity, error) for entry in data.entries]
+        )
+
+    return ControllerApi(ALTER_CLIENT_QUOTAS, AlterClientQuotasRequestData.decode, answer, failed)
+
+
+def _limited(entity: list[QuotaEntity], error: KraftError | None) -> QuotaEntryResult:
+    if error is None:
+        return QuotaEntryResult(entity=entity)
+    return QuotaEntryResult(error.kafka_code, str(error), entity)
+
+
+def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
+    async def answer(data: UpdateFeaturesRequestData, call: Call) -> UpdateFeaturesResponseData:
+        updates = [
+            FeatureUpdate(
+                update.feature,
+                update.max_version_level,
+                # Version 0 has only the flag.
+                UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type,
+            )
+            for update in data.feature_updates
+        ]
+        operation = requests.update_features(updates, local, validate_only=data.validate_only)
+        await runner.submit(operation, timeout_ms=data.timeout_ms)
+        response = UpdateFeaturesResponseData()
+        if call.version <= _LAST_WITH_RESULTS:
+            response.results = [FeatureResult(update.name) for update in updates]
+        return response
+
+    def failed(data: UpdateFeaturesRequestData, error: KraftError) -> UpdateFeaturesResponseData:
+        return UpdateFeaturesResponseData(error_code=error.kafka_code, error_message=str(error))
+
+    return ControllerApi(UPDATE_FEATURES, UpdateFeaturesRequestData.decode, answer, failed)

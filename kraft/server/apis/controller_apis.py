@@ -1,0 +1,45 @@
+"""All APIs of the controller, as handlers of the listener."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import chain
+
+from kraft.controller.features import LocalFeatures
+from kraft.network.handler import Handler
+from kraft.raft.rpc import Request, Response
+from kraft.server.apis.api import handler_of
+from kraft.server.apis.brokers import broker_apis
+from kraft.server.apis.configs import config_apis
+from kraft.server.apis.forwarding import envelope_api
+from kraft.server.apis.partitions import partition_apis
+from kraft.server.apis.quorum import FORWARDED_RAFT_APIS, RaftApi
+from kraft.server.apis.topics import topic_apis
+from kraft.server.controller import ControllerRunner
+
+
+def controller_handlers(
+    runner: ControllerRunner,
+    ask: Callable[[Request], Awaitable[Response]],
+    *,
+    cluster_id: str,
+    listener: str,
+    local: LocalFeatures,
+) -> dict[int, Handler]:
+    """Return the handlers by API key.
+
+    ``ask`` passes a request to the raft node; ``listener`` names the controller listener; ``local``
+    describes the features of this node.
+    """
+    apis = {
+        each.api.key: each
+        for each in chain(
+            broker_apis(runner, cluster_id),
+            topic_apis(runner),
+            partition_apis(runner),
+            config_apis(runner, local),
+        )
+    }
+    raft_apis = {api.key: RaftApi(api, ask, listener) for api in FORWARDED_RAFT_APIS}
+    envelope = envelope_api({**apis, **raft_apis})
+    return {key: handler_of(each) for key, each in {**apis, envelope.api.key: envelope}.items()}

@@ -1,0 +1,201 @@
+"""APIs of single partitions: ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments.
+
+Source: ``ControllerApis`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+
+from kraft.controller.decision import NO_RECORDS, Decision
+from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import Operation
+from kraft.controller.topics.elections import ElectionResults, ElectionType
+from kraft.controller.topics.reassignment import Reassignment, list_partition_reassignments
+from kraft.errors import InvalidRequestError, KraftError
+from kraft.protocol.alter_partition_reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequestData,
+    AlterPartitionReassignmentsResponseData,
+    ReassignedPartition,
+    ReassignedTopic,
+)
+from kraft.protocol.elect_leaders import (
+    ELECT_LEADERS,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequestData,
+    ElectLeadersResponseData,
+    ElectLeadersTopicResult,
+)
+from kraft.protocol.list_partition_reassignments import (
+    LIST_PARTITION_REASSIGNMENTS,
+    ListPartitionReassignmentsRequestData,
+    ListPartitionReassignmentsResponseData,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from kraft.server.apis.api import AnyApi, Call, ControllerApi
+from kraft.server.controller import ControllerRunner
+
+_ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
+
+
+def partition_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
+    """Yield the APIs of single partitions."""
+    yield _elect_leaders(runner)
+    yield _alter_partition_reassignments(runner)
+    yield _list_partition_reassignments(runner)
+
+
+def _elect_leaders(runner: ControllerRunner) -> AnyApi:
+    async def answer(data: ElectLeadersRequestData, call: Call) -> ElectLeadersResponseData:
+        election = _ELECTION_TYPES.get(data.election_type)
+        if election is None:
+            raise InvalidRequestError(
+                f"unknown election type {data.election_type}; 0 is preferred, 1 is unclean"
+            )
+        partitions: dict[str, list[int]] | None = None
+        if data.topic_partitions is not None:
+            partitions = {}
+            for topic in data.topic_partitions:
+                partitions.setdefault(topic.topic, []).extend(topic.partitions)
+        operation = requests.elect_leaders(election, partitions)
+        results: ElectionResults = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        return ElectLeadersResponseData(replica_election_results=_elections(results))
+
+    def failed(data: ElectLeadersRequestData, error: KraftError) -> ElectLeadersResponseData:
+        asked = (
+            (topic.topic, partition, error.kafka_code)
+            for topic in data.topic_partitions or ()
+            for partition in topic.partitions
+        )
+        return ElectLeadersResponseData(
+            error_code=error.kafka_code, replica_election_results=_elections(asked, str(error))
+        )
+
+    return ControllerApi(ELECT_LEADERS, ElectLeadersRequestData.decode, answer, failed)
+
+
+def _elections(
+    results: Iterable[tuple[str, int, int]], message: str | None = None
+) -> list[ElectLeadersTopicResult]:
+    return [
+        ElectLeadersTopicResult(
+            topic,
+            [
+                ElectLeadersPartitionResult(partition, code, message)
+                for _, partition, code in of_topic
+            ],
+        )
+        for topic, of_topic in groupby(results, itemgetter(0))
+    ]
+
+
+def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
+    async def answer(
+        data: AlterPartitionReassignmentsRequestData, call: Call
+    ) -> AlterPartitionReassignmentsResponseData:
+        targets = {
+            (topic.name, partition.partition_index): partition.replicas
+            for topic in data.topics
+            for partition in topic.partitions
+        }
+        operation = requests.alter_partition_reassignments(
+            targets, allow_replication_factor_change=data.allow_replication_factor_change
+        )
+        results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        return AlterPartitionReassignmentsResponseData(
+            allow_replication_factor_change=data.allow_replication_factor_change,
+            responses=[
+                ReassignedTopic(
+                    topic.name,
+                    [
+                        _reassigned(
+                            partition.partition_index,
+                            results[topic.name, partition.partition_index],
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in data.topics
+            ],
+        )
+
+    def failed(
+        data: AlterPartitionReassignmentsRequestData, error: KraftError
+    ) -> AlterPartitionReassignmentsResponseData:
+        return AlterPartitionReassignmentsResponseData(
+            allow_replication_factor_change=data.allow_replication_factor_change,
+            error_code=error.kafka_code,
+            error_message=str(error),
+            responses=[
+                ReassignedTopic(
+                    topic.name,
+                    [
+                        _reassigned(partition.partition_index, error)
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in data.topics
+            ],
+        )
+
+    return ControllerApi(
+        ALTER_PARTITION_REASSIGNMENTS,
+        AlterPartitionReassignmentsRequestData.decode,
+        answer,
+        failed,
+    )
+
+
+def _reassigned(partition: int, error: KraftError | None) -> ReassignedPartition:
+    if error is None:
+        return ReassignedPartition(partition)
+    return ReassignedPartition(partition, error.kafka_code, str(error))
+
+
+def _list_partition_reassignments(runner: ControllerRunner) -> AnyApi:
+    async def answer(
+        data: ListPartitionReassignmentsRequestData, call: Call
+    ) -> ListPartitionReassignmentsResponseData:
+        asked = None
+        if data.topics is not None:
+            asked = [
+                (topic.name, partition)
+                for topic in data.topics
+                for partition in topic.partition_indexes
+            ]
+        # An operation without records: its response waits until all earlier ones are committed.
+        operation = Operation(
+            "list partition reassignments",
+            lambda context: Decision(
+                NO_RECORDS, list_partition_reassignments(context.cluster, asked)
+            ),
+        )
+        ongoing: dict[tuple[str, int], Reassignment] = await runner.submit(
+            operation, timeout_ms=data.timeout_ms
+        )
+        by_topic: dict[str, list[OngoingPartitionReassignment]] = {}
+        for (topic, partition), found in ongoing.items():
+            by_topic.setdefault(topic, []).append(
+                OngoingPartitionReassignment(
+                    partition,
+                    list(found.replicas),
+                    list(found.adding_replicas),
+                    list(found.removing_replicas),
+                )
+            )
+        return ListPartitionReassignmentsResponseData(
+            topics=[OngoingTopicReassignment(*each) for each in by_topic.items()]
+        )
+
+    return ControllerApi(
+        LIST_PARTITION_REASSIGNMENTS,
+        ListPartitionReassignmentsRequestData.decode,
+        answer,
+        lambda _, error: ListPartitionReassignmentsResponseData(
+            error_code=error.kafka_code, error_message=str(error)
+        ),
+    )

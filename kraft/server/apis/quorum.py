@@ -1,0 +1,41 @@
+"""Requests to the raft node that brokers forward: DescribeQuorum, AddRaftVoter, RemoveRaftVoter.
+
+Outside an envelope the listener passes them to the raft node itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kraft.protocol.add_raft_voter import ADD_RAFT_VOTER
+from kraft.protocol.common import Rejected
+from kraft.protocol.describe_quorum import DESCRIBE_QUORUM
+from kraft.protocol.headers import Api, Body
+from kraft.protocol.raft_rpcs import decode_request, encode_response
+from kraft.protocol.remove_raft_voter import REMOVE_RAFT_VOTER
+from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
+from kraft.server.apis.api import Call, Reply
+
+FORWARDED_RAFT_APIS = (DESCRIBE_QUORUM, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER)
+
+
+@dataclass(frozen=True, slots=True)
+class RaftApi:
+    """One API of the raft node; ``listener`` is the controller listener's name."""
+
+    api: Api
+    ask: Callable[[Request], Awaitable[Response]]
+    listener: str
+
+    async def reply(self, call: Call, body: Body) -> Reply:
+        """Answer the request. Raises CorruptRecordError for a malformed body."""
+        request = decode_request(self.api, call.version, body)
+        if isinstance(request, Rejected):
+            return Reply(request.body)
+        response = await self.ask(request)
+        return Reply(b"".join(encode_response(response, call.version, self.listener, _no_slice)))
+
+
+def _no_slice(slice: LogSlice | SnapshotSlice) -> memoryview:
+    raise AssertionError("these responses hold no part of the log")

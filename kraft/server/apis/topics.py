@@ -1,0 +1,149 @@
+"""APIs of topics: CreateTopics, DeleteTopics, CreatePartitions.
+
+The controller checks names, duplicates and counts. A request that is rejected as a whole has the
+error at each of its topics. Source: ``ControllerApis`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kraft.controller.runtime import requests
+from kraft.controller.topics.partition_creation import NewPartitions
+from kraft.controller.topics.topic_creation import CreatedTopic, NewTopic
+from kraft.controller.topics.topic_deletion import DeletedTopic, TopicToDelete
+from kraft.errors import KraftError
+from kraft.metadata.identifiers import random_uuid
+from kraft.protocol.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsRequestData,
+    CreatePartitionsResponseData,
+    CreatePartitionsResult,
+)
+from kraft.protocol.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatedTopicData,
+    CreateTopicsRequestData,
+    CreateTopicsResponseData,
+)
+from kraft.protocol.delete_topics import (
+    DELETE_TOPICS,
+    DeletedTopicData,
+    DeleteTopicsRequestData,
+    DeleteTopicsResponseData,
+)
+from kraft.records import ZERO_UUID
+from kraft.server.apis.api import AnyApi, Call, ControllerApi
+from kraft.server.controller import ControllerRunner
+
+
+def topic_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
+    """Yield the APIs of topics."""
+    yield _create_topics(runner)
+    yield _delete_topics(runner)
+    yield _create_partitions(runner)
+
+
+def _create_topics(runner: ControllerRunner) -> AnyApi:
+    async def answer(data: CreateTopicsRequestData, call: Call) -> CreateTopicsResponseData:
+        operation = requests.create_topics(
+            [_new_topic(topic) for topic in data.topics], validate_only=data.validate_only
+        )
+        results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        return CreateTopicsResponseData(
+            topics=[_created(name, result) for name, result in results.items()]
+        )
+
+    def failed(data: CreateTopicsRequestData, error: KraftError) -> CreateTopicsResponseData:
+        names = dict.fromkeys(topic.name for topic in data.topics)
+        return CreateTopicsResponseData(topics=[_created(name, error) for name in names])
+
+    return ControllerApi(CREATE_TOPICS, CreateTopicsRequestData.decode, answer, failed)
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        random_uuid(),
+        topic.num_partitions,
+        topic.replication_factor,
+        [(each.partition_index, each.broker_ids) for each in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _created(name: str, result: CreatedTopic | KraftError) -> CreatedTopicData:
+    if isinstance(result, KraftError):
+        return CreatedTopicData(name, error_code=result.kafka_code, error_message=str(result))
+    return CreatedTopicData(
+        name,
+        result.topic_id,
+        num_partitions=result.num_partitions,
+        replication_factor=result.replication_factor,
+        configs=[],
+    )
+
+
+def _delete_topics(runner: ControllerRunner) -> AnyApi:
+    async def answer(data: DeleteTopicsRequestData, call: Call) -> DeleteTopicsResponseData:
+        operation = requests.delete_topics(_topics_to_delete(data))
+        results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        return DeleteTopicsResponseData(responses=[_deleted(each) for each in results])
+
+    def failed(data: DeleteTopicsRequestData, error: KraftError) -> DeleteTopicsResponseData:
+        return DeleteTopicsResponseData(
+            responses=[
+                _deleted(DeletedTopic(topic.name, topic.topic_id, error))
+                for topic in _topics_to_delete(data)
+            ]
+        )
+
+    return ControllerApi(DELETE_TOPICS, DeleteTopicsRequestData.decode, answer, failed)
+
+
+def _topics_to_delete(data: DeleteTopicsRequestData) -> list[TopicToDelete]:
+    """Return the topics of a request; versions before 6 have only names."""
+    return [TopicToDelete(name) for name in data.topic_names] + [
+        TopicToDelete(topic.name, topic.topic_id) for topic in data.topics
+    ]
+
+
+def _deleted(result: DeletedTopic) -> DeletedTopicData:
+    topic_id = ZERO_UUID if result.topic_id is None else result.topic_id
+    if result.error is None:
+        return DeletedTopicData(result.name, topic_id)
+    return DeletedTopicData(result.name, topic_id, result.error.kafka_code, str(result.error))
+
+
+def _create_partitions(runner: ControllerRunner) -> AnyApi:
+    async def answer(data: CreatePartitionsRequestData, call: Call) -> CreatePartitionsResponseData:
+        topics = [
+            NewPartitions(
+                topic.name,
+                topic.count,
+                None
+                if topic.assignments is None
+                else [each.broker_ids for each in topic.assignments],
+            )
+            for topic in data.topics
+        ]
+        operation = requests.create_partitions(topics, validate_only=data.validate_only)
+        results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        return CreatePartitionsResponseData(
+            results=[_extended(name, result) for name, result in results.items()]
+        )
+
+    def failed(
+        data: CreatePartitionsRequestData, error: KraftError
+    ) -> CreatePartitionsResponseData:
+        names = dict.fromkeys(topic.name for topic in data.topics)
+        return CreatePartitionsResponseData(results=[_extended(name, error) for name in names])
+
+    return ControllerApi(CREATE_PARTITIONS, CreatePartitionsRequestData.decode, answer, failed)
+
+
+def _extended(name: str, result: int | KraftError) -> CreatePartitionsResult:
+    if isinstance(result, KraftError):
+        return CreatePartitionsResult(name, result.kafka_code, str(result))
+    return CreatePartitionsResult(name)

@@ -1,0 +1,112 @@
+"""Apache Kafka's brokers run on a quorum of kraft controllers, through the recorded scenario.
+
+Every request of the Admin client reaches the controllers in a broker's envelope. At the end the
+state in the controllers' directories is what Kafka's tools print of the running cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kraft
+from tests.harness.kafka_jars import KAFKA_4, kafka
+from tests.interop import agreement, scenario
+from tests.interop.cluster import Cluster, ClusterError, wait_for
+from tests.interop.kraft_node import add_kraft_controller
+from tests.interop.record import FILTERS, TOPIC_TOOL, start
+from tests.interop.scenario import CONTROLLERS, Stage
+
+pytestmark = pytest.mark.interop
+
+#: Chapters that need only APIs which the listener has; ACLs, SCRAM and tokens are not among them.
+CHAPTERS = (
+    scenario.create_topics,
+    scenario.delete_topic,
+    scenario.create_partitions,
+    scenario.configure,
+    scenario.configure_group,
+    scenario.quotas,
+    scenario.produce,
+    scenario.reassign,
+    scenario.log_directories,
+    scenario.fence,
+    scenario.failover,
+    scenario.trouble,
+)
+#: From the kill of the active controller to the first topic created after it.
+FAILOVER_TIMEOUT_S = 10
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    cluster = Cluster(kafka(KAFKA_4), tmp_path_factory.mktemp("cluster"), "a3JhZnQgY29udHJvbGxlcg")
+    cluster.is_static = True
+    cluster.reserve_controllers(*CONTROLLERS)
+    for id in CONTROLLERS:
+        add_kraft_controller(cluster, id).format(cluster.cluster_id)
+    try:
+        yield start(cluster)
+    finally:
+        cluster.kill()
+
+
+def test_brokers_and_clients_use_kraft_controllers(stage: Stage) -> None:
+    for chapter in CHAPTERS:
+        chapter(stage)
+
+
+def test_the_cluster_goes_on_after_the_leader_is_killed(stage: Stage) -> None:
+    # The chapter `failover` has stopped one of the three controllers and started it again.
+    leader = stage.ask("quorum")["leader"]
+    stage.cluster.nodes[leader].kill()
+    topic = {"name": "after", "partitions": 3, "replication_factor": 2}
+    wait_for(
+        "a topic created by the next controller",
+        lambda: stage.ask("create_topics", topics=[topic]) == 1,
+        FAILOVER_TIMEOUT_S,
+    )
+    assert stage.ask("quorum")["leader"] != leader
+
+
+def test_a_rejected_request_has_kafkas_error_and_a_message(stage: Stage) -> None:
+    with pytest.raises(ClusterError, match=r"TopicExistsException: topic 'orders' exists"):
+        stage.ask(
+            "create_topics", topics=[{"name": "orders", "partitions": 1, "replication_factor": 1}]
+        )
+    with pytest.raises(ClusterError, match="InvalidReplicationFactorException"):
+        stage.ask(
+            "create_topics", topics=[{"name": "wide", "partitions": 1, "replication_factor": 9}]
+        )
+    with pytest.raises(ClusterError, match="InvalidConfigurationException"):
+        stage.config("TOPIC", "orders", ("SET", "retention.ms", "soon"))
+
+
+def test_the_directories_hold_what_kafkas_tools_print(stage: Stage, tmp_path: Path) -> None:
+    cluster = stage.cluster
+
+    def printed(*options: str) -> str:
+        bootstrap = ("--bootstrap-server", cluster.nodes[1].address)
+        return cluster.jars.run(TOPIC_TOOL, *bootstrap, "--describe", *options).stdout
+
+    text = printed()
+    filtered = {one: printed(f"--{one}") for one in FILTERS}
+    leader = stage.ask("quorum")["leader"]
+    cluster.freeze()
+    metadata = kraft.open_metadata(cluster.nodes[leader].metadata_directory)
+    agreement.check_topics(metadata, text)
+    for one, said in filtered.items():
+        agreement.check_filter(metadata, one, said)
+
+
+def test_no_process_logs_a_fault(stage: Stage) -> None:
+    for id in CONTROLLERS:
+        log = (stage.cluster.directory / str(id) / "log").read_text()
+        assert " ERROR " not in log, log[-2000:]
+        assert "Traceback" not in log, log[-2000:]
+    for id in (1, 2, 3):
+        log = (stage.cluster.directory / str(id) / "log").read_text(errors="replace")
+        assert "Encountered fatal fault" not in log
+        assert "Encountered metadata" not in log

@@ -1,0 +1,66 @@
+"""Ask a node over its listener, in any version of any API."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from kraft._core.codec.metadata_codec import Message
+from kraft.protocol.envelope import (
+    ENVELOPE,
+    EnvelopeRequestData,
+    EnvelopeResponseData,
+    PrincipalData,
+    encode_principal,
+)
+from kraft.protocol.headers import Api, read_response_header, request_frame
+from kraft.server.process import QuorumNode
+
+CORRELATION = 7
+FRAME_SIZE = 4
+LOCAL_ADDRESS = b"\x7f\0\0\1"
+Answer = TypeVar("Answer", bound=Message)
+
+
+async def ask_bytes(node: QuorumNode, frame: bytes) -> bytes:
+    """Return the response to a frame without its size, b"" where the node closes."""
+    endpoint = node.transport.endpoints[0]
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    try:
+        writer.write(frame)
+        size = await reader.read(FRAME_SIZE)
+        return await reader.readexactly(int.from_bytes(size, "big")) if size else b""
+    finally:
+        writer.close()
+
+
+async def ask(
+    node: QuorumNode, api: Api, version: int, request: Message, answer: type[Answer]
+) -> Answer:
+    """Return the node's response to a request."""
+    frame = request_frame(api, version, CORRELATION, "test", request.encode(version))
+    return _decoded(await ask_bytes(node, frame), api, version, answer)
+
+
+async def forward(
+    node: QuorumNode, api: Api, version: int, request: Message, answer: type[Answer]
+) -> Answer | int:
+    """Return the response to a request in an envelope, or the envelope's error."""
+    inner = request_frame(api, version, CORRELATION, "test", request.encode(version))
+    envelope = EnvelopeRequestData(
+        inner[FRAME_SIZE:],
+        encode_principal(PrincipalData("User", "ANONYMOUS")),
+        LOCAL_ADDRESS,
+    )
+    response = await ask(node, ENVELOPE, 0, envelope, EnvelopeResponseData)
+    if response.error_code:
+        assert response.response_data is None
+        return response.error_code
+    assert response.response_data is not None
+    return _decoded(response.response_data, api, version, answer)
+
+
+def _decoded(frame: bytes, api: Api, version: int, answer: type[Answer]) -> Answer:
+    correlation, position = read_response_header(frame, api, version)
+    assert correlation == CORRELATION
+    return answer.decode(frame, version, position)
