@@ -142,7 +142,7 @@ otava: build
 
 sensitivity: SERIES ?= 1000
 sensitivity: build
-	$(BIN)/python -m benchmarks.sensitivity --series $(SERIES)
+	$(BIN)/python -m benchmarks.sensitivity_page --series $(SERIES)
 
 lint: build
 	$(BIN)/ruff check .

@@ -228,9 +228,9 @@ def history(runs: list[Kept]) -> list[str]:
         f"{commits} commits of this repository, each run by the suites that it came with"
         " (`make history`), ingested and analysed as any project's:"
         " `kraft bench ingest benchmarks/history --store DIR && kraft regress --store DIR`."
-        " Settings are the defaults: a change is told where its p value, corrected for all tests,"
-        " is trusted. Of instructions, changes below 1 % are not told (`--min-magnitude`): so much"
-        " can be where things lie in memory.",
+        " The settings are the defaults: a change is reported if its p value, corrected for all"
+        " tests, is small enough. Changes of instruction counts below 1 % are ignored"
+        " (`--min-magnitude`), because the addresses of objects alone can cause them.",
         "",
     ]
     for title, part, statistic in (

@@ -8,7 +8,7 @@ Invariants:
 - Offsets in the journal never descend, and a note is written before its map changes.
 - A map changes only through ``_put`` and ``_drop`` (groups: ``_set`` and ``_unset``) and
   ``_restore``, which all notify the watchers of the map.
-- Notes that a live image (``kraft.image.past``) needs are neither forgotten nor reverted.
+- Notes that a live image (``kraft.image.overlays``) needs are neither forgotten nor reverted.
 - A change, a revert and a delta cost as much as changed, not as much as exists.
 """
 

@@ -305,9 +305,9 @@ def _features(
     )
 
 
-def _endpoint_structs(endpoints: Mapping[str, NodeEndpoint]) -> list[records.Endpoint]:
+def _endpoint_structs(endpoints: Mapping[str, NodeEndpoint]) -> list[records.EndpointData]:
     return [
-        records.Endpoint(
+        records.EndpointData(
             name=point.name,
             host=point.host,
             port=point.port,

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft._core.bytes.batch import scan
-from kraft._core.table.history import TableDelta, TableImage
+from kraft._core.table.images import TableDelta, TableImage
 from kraft.errors import InvalidRequestError
 from kraft.image.replay import MetadataState
 from kraft.image.view import Changed, StateImage

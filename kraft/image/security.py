@@ -21,7 +21,7 @@ from kraft.records import Record, Uuid
 from kraft.records.versions import record_version
 
 if TYPE_CHECKING:
-    from kraft.image.past import PastEntries
+    from kraft.image.overlays import PastEntries
 
 # ScramMechanism.
 SCRAM_SHA_256 = 1

@@ -33,8 +33,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.table.history import TableDelta
 from kraft._core.table.image_rows import ADDING, IN_ISR, leaders_of, replicas_of
+from kraft._core.table.images import TableDelta
 from kraft.image.nodes import BrokerRegistration
 from kraft.image.publishing import Image, ImageDelta
 from kraft.image.replay import MetadataState

@@ -2,8 +2,8 @@
 
 ``StateView`` holds the mappings and their order. ``StateImage`` is a view as of an offset while the
 state moves on, and lists the changes between two images; nothing is copied to make one (see
-``kraft.image.past``). ``ClusterState`` is the view that records change. The counterpart for
-partitions is ``kraft._core.table.history``.
+``kraft.image.overlays``). ``ClusterState`` is the view that records change. The counterpart for
+partitions is ``kraft._core.table.images``.
 
 Invariants: the mappings are in the order of a snapshot, the quorum last; an image never changes,
 and the journal keeps what a live image needs.
@@ -19,7 +19,7 @@ from kraft.image.configs import Configs
 from kraft.image.features import Features, ProducerIdState, ZkMigration
 from kraft.image.journal import ABSENT, Journal, JournaledGroups, JournaledMap
 from kraft.image.nodes import Brokers, Controllers
-from kraft.image.past import Overlay, PastEntries, PastGroups
+from kraft.image.overlays import Overlay, PastEntries, PastGroups
 from kraft.image.quorum import Quorum, QuorumCell
 from kraft.image.quotas import ClientQuotas
 from kraft.image.security import Acls, DelegationTokens, ScramCredentials

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import ref
 
 from kraft._core.bytes.batch import assign_offsets
@@ -54,7 +54,13 @@ if TYPE_CHECKING:
         ScramCredential,
         Token,
     )
-    from kraft.metadata.diff import Differences
+
+
+class LazyView(Protocol):
+    """A result that still reads the states it was made of (`kraft.metadata.diff.Differences`)."""
+
+    def settle(self) -> None:
+        """Read the rest now, because one of the states is about to change."""
 
 
 def open_metadata(
@@ -113,7 +119,7 @@ class Metadata(Decisions):
         self.opened_offset = self.cluster.next_offset
         self._applied = AppliedBatches(self.opened_offset)
         # A list, as differences are compared by value and so have no hash.
-        self._differences: list[ref[Differences]] = []
+        self._differences: list[ref[LazyView]] = []
 
     # -- the state
 
@@ -310,7 +316,7 @@ class Metadata(Decisions):
         """True where records were applied since opening, written or not."""
         return len(self._applied) > 0
 
-    def _keep_differences(self, differences: Differences) -> None:
+    def _keep_differences(self, differences: LazyView) -> None:
         """Register ``differences`` of this state, to settle them before the state changes."""
         self._differences = [each for each in self._differences if each() is not None]
         self._differences.append(ref(differences))

@@ -76,7 +76,7 @@ class SupportedFeatureRange(Struct):
     max_supported_version: int = field("int16")
 
 
-class NodeEndpoint(Struct):
+class NodeEndpointData(Struct):
     """The address of a node at the listener that received the request."""
 
     node_id: int = field("int32")
@@ -100,15 +100,15 @@ def endpoint_of(endpoints: Endpoints, listener: str) -> Endpoint | None:
     return None
 
 
-def to_node_endpoints(leader_id: int, endpoints: Endpoints, listener: str) -> list[NodeEndpoint]:
+def to_node_endpoints(leader_id: int, endpoints: Endpoints, listener: str) -> list[NodeEndpointData]:
     """Return the leader's endpoint at this listener, as the list of a response has it."""
     endpoint = endpoint_of(endpoints, listener)
     if endpoint is None or leader_id < 0:
         return []
-    return [NodeEndpoint(leader_id, endpoint.host, endpoint.port)]
+    return [NodeEndpointData(leader_id, endpoint.host, endpoint.port)]
 
 
-def leader_endpoints(leader_id: int, nodes: Sequence[NodeEndpoint], listener: str) -> Endpoints:
+def leader_endpoints(leader_id: int, nodes: Sequence[NodeEndpointData], listener: str) -> Endpoints:
     """Return the leader's endpoint among those of a response, named after ``listener``."""
     for node in nodes:
         if node.node_id == leader_id and leader_id >= 0:

@@ -8,7 +8,7 @@ from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import INVALID_REQUEST
 from kraft.protocol.common import (
     Endpoints,
-    NodeEndpoint,
+    NodeEndpointData,
     Rejected,
     Resolve,
     leader_endpoints,
@@ -40,7 +40,7 @@ class QuorumEpochResponseData(Message, versions=(0, 1), flexible_since=1):
 
     error_code: int = field("int16")
     topics: list[EpochTopic] = field("[]struct", of=EpochTopic)
-    node_endpoints: list[NodeEndpoint] = field("[]struct", since=1, tag=0, of=NodeEndpoint)
+    node_endpoints: list[NodeEndpointData] = field("[]struct", since=1, tag=0, of=NodeEndpointData)
 
 
 def encode_response(

@@ -7,7 +7,7 @@ from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Message, Struct
 from kraft.errors import INVALID_REQUEST
 from kraft.protocol.common import (
-    NodeEndpoint,
+    NodeEndpointData,
     RaftRpc,
     Rejected,
     Resolve,
@@ -63,7 +63,7 @@ class VotedTopic(Struct):
 class VoteResponseData(Message, versions=(0, 2)):
     error_code: int = field("int16")
     topics: list[VotedTopic] = field("[]struct", of=VotedTopic)
-    node_endpoints: list[NodeEndpoint] = field("[]struct", since=1, tag=0, of=NodeEndpoint)
+    node_endpoints: list[NodeEndpointData] = field("[]struct", since=1, tag=0, of=NodeEndpointData)
 
 
 def encode_request(request: VoteRequest, version: int) -> bytes:

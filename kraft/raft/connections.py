@@ -22,7 +22,7 @@ class InFlight(NamedTuple):
     deadline_ms: float
 
 
-class PeerConnection:
+class ConnectionState:
     """The state of the connection to one other node."""
 
     __slots__ = ("backoff_until_ms", "has_timed_out", "in_flight")
@@ -48,7 +48,7 @@ class Connections:
     def __init__(self, request_timeout_ms: int, retry_backoff_ms: int) -> None:
         self._request_timeout_ms = request_timeout_ms
         self._retry_backoff_ms = retry_backoff_ms
-        self._peers: dict[int, PeerConnection] = {}
+        self._peers: dict[int, ConnectionState] = {}
         #: The requests that wait for their responses, by correlation.
         self.in_flight: dict[int, InFlight] = {}
         self.last_correlation = 0
@@ -56,7 +56,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._peers)
 
-    def get(self, destination: int) -> PeerConnection | None:
+    def get(self, destination: int) -> ConnectionState | None:
         return self._peers.get(destination)
 
     def is_reachable(self, destination: int, now_ms: float) -> bool:
@@ -66,7 +66,7 @@ class Connections:
 
     def add(self, destination: int, request: Request, now_ms: float) -> int:
         """Register a request as in flight; return its correlation."""
-        peer = self._peers.setdefault(destination, PeerConnection())
+        peer = self._peers.setdefault(destination, ConnectionState())
         peer.in_flight += 1
         peer.has_timed_out = False
         self.last_correlation += 1
@@ -93,7 +93,7 @@ class Connections:
                 self.in_flight[correlation] = sent._replace(deadline_ms=deadline_ms)
 
     def back_off(self, destination: int, now_ms: float) -> None:
-        peer = self._peers.setdefault(destination, PeerConnection())
+        peer = self._peers.setdefault(destination, ConnectionState())
         peer.backoff_until_ms = now_ms + self._retry_backoff_ms
 
     def give_up_late(self, now_ms: float) -> None:

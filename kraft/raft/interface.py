@@ -113,7 +113,7 @@ class SnapshotStored:
 
 
 @dataclass(slots=True)
-class SnapshotRefused:
+class SnapshotRejected:
     """The download of an `InstallSnapshot` was damaged and is removed.
 
     Log and other snapshots are unchanged.
@@ -156,7 +156,7 @@ Event = (
     | Written
     | Append
     | SnapshotStored
-    | SnapshotRefused
+    | SnapshotRejected
     | SnapshotsCleaned
     | Resign
     | Shutdown
@@ -208,7 +208,7 @@ class InstallSnapshot:
     """Install a complete download as the snapshot that the log begins with.
 
     The driver syncs and validates the file, renames it, empties the log and starts it at the
-    snapshot's end. Then it passes `SnapshotStored` with ``is_installed``, or `SnapshotRefused` if
+    snapshot's end. Then it passes `SnapshotStored` with ``is_installed``, or `SnapshotRejected` if
     the file is damaged; and after it `Written`.
     """
 

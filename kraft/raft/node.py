@@ -47,7 +47,7 @@ from kraft.raft.interface import (
     Role,
     RoleChange,
     Shutdown,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotsCleaned,
     SnapshotStored,
     Written,
@@ -325,7 +325,7 @@ class Node(NodeState):
         self.outbox.ready.committed = log.high_watermark
         self.role_state.note_snapshot_installed()
 
-    def _on_snapshot_refused(self, event: SnapshotRefused) -> None:
+    def _on_snapshot_rejected(self, event: SnapshotRejected) -> None:
         assert self.is_installing, event
         self._end_download(event.snapshot_id)
         self.role_state.note_snapshot_rejected()
@@ -364,7 +364,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Written: Node._on_written,
     Append: Node._on_append,
     SnapshotStored: Node._on_snapshot_stored,
-    SnapshotRefused: Node._on_snapshot_refused,
+    SnapshotRejected: Node._on_snapshot_rejected,
     SnapshotsCleaned: Node._on_cleaned,
     Resign: Node._on_resign,
     Shutdown: Node._on_shutdown,

@@ -16,7 +16,7 @@ from kraft._core.codec.message_schema import Uuid, field
 from kraft._core.codec.metadata_codec import Record, Struct
 
 
-class Endpoint(Struct):
+class EndpointData(Struct):
     """An address of a broker or controller (BrokerEndpoint, ControllerEndpoint)."""
 
     name: str = field("string")
@@ -50,7 +50,7 @@ class RegisterBroker(Record, api_key=0, versions=(0, 4)):
     is_migrating_zk_broker: bool = field("bool", since=2)
     incarnation_id: Uuid = field("uuid")
     broker_epoch: int = field("int64")
-    end_points: list[Endpoint] = field("[]struct", of=Endpoint)
+    end_points: list[EndpointData] = field("[]struct", of=EndpointData)
     features: list[Feature] = field("[]struct", of=Feature)
     rack: str | None = field("string", nullable=True)
     fenced: bool = field("bool", True)
@@ -280,7 +280,7 @@ class RegisterController(Record, api_key=27, versions=(0, 0)):
     controller_id: int = field("int32")
     incarnation_id: Uuid = field("uuid")
     zk_migration_ready: bool = field("bool")
-    end_points: list[Endpoint] = field("[]struct", of=Endpoint)
+    end_points: list[EndpointData] = field("[]struct", of=EndpointData)
     features: list[Feature] = field("[]struct", of=Feature)
 
 

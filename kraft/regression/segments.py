@@ -25,7 +25,7 @@ AROUND = 12
 MOST_RUNS = 400
 
 
-class Segment(NamedTuple):
+class ChangedSegment(NamedTuple):
     """The runs ``start <= run < stop`` that differ from the others."""
 
     start: int
@@ -70,7 +70,7 @@ def _windows(start: int, stop: int) -> list[tuple[int, int]]:
     return [(at, min(at + MOST_RUNS, stop)) for at in steps]
 
 
-def best_of(values: NDArray[np.float64], shortest: int, longest: int) -> Segment | None:
+def best_of(values: NDArray[np.float64], shortest: int, longest: int) -> ChangedSegment | None:
     """Return the split or segment of ``values`` with the smallest p value, or None."""
     tried = (
         best_split(values, shortest),
@@ -82,7 +82,7 @@ def best_of(values: NDArray[np.float64], shortest: int, longest: int) -> Segment
     )
 
 
-def best_split(values: NDArray[np.float64], shortest: int) -> Segment | None:
+def best_split(values: NDArray[np.float64], shortest: int) -> ChangedSegment | None:
     """Return the runs after the split that separates ``values`` best.
 
     Either side has at least ``shortest`` runs. None if there are too few runs or all are equal.
@@ -99,12 +99,12 @@ def best_split(values: NDArray[np.float64], shortest: int) -> Segment | None:
     best = int(np.argmax(gains))
     gain = float(gains[best])
     t_square = gain * (count - 2) / max(square - gain, floor)
-    return Segment(int(at[best]), count, _student(t_square, count - 2, len(at)))
+    return ChangedSegment(int(at[best]), count, _student(t_square, count - 2, len(at)))
 
 
 def best_segment(
     values: NDArray[np.float64], shortest: int, longest: int, around: int
-) -> Segment | None:
+) -> ChangedSegment | None:
     """Return the segment of ``shortest`` to ``longest`` runs that differs most from the others.
 
     The others are the ``around`` runs before and after it, fewer at the ends, but at least
@@ -132,7 +132,7 @@ def best_segment(
         return None
     freedom = int(each.total[best]) - 2
     p_value = _student(float(explained[best]) * freedom, freedom, len(each.starts))
-    return Segment(int(each.starts[best]), int(each.stops[best]), p_value)
+    return ChangedSegment(int(each.starts[best]), int(each.stops[best]), p_value)
 
 
 class _Places(NamedTuple):

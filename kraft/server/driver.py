@@ -54,7 +54,7 @@ _REFUSALS: dict[int, type[KraftError]] = {
 }
 
 
-class Writer(Protocol):
+class LogWriter(Protocol):
     """The part of ``writer.WriterThread`` that the driver calls."""
 
     def submit(
@@ -78,7 +78,7 @@ class Driver:
         self,
         node: Node,
         store: MetadataStore,
-        writer: Writer,
+        writer: LogWriter,
         send: Callable[[Send], None],
         *,
         on_committed: Callable[[int], None] = lambda high_watermark: None,

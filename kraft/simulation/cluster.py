@@ -30,7 +30,7 @@ from kraft.raft.interface import (
     Role,
     SendRequest,
     SendResponse,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotStored,
     Write,
     Written,
@@ -305,7 +305,7 @@ class SimulatedCluster:
         machine.writing = None
         if installed is not None and storage.installs == installs:
             self.counts["refused_snapshots"] += 1
-            self.step(machine, SnapshotRefused(installed, "a byte of it arrived damaged"))
+            self.step(machine, SnapshotRejected(installed, "a byte of it arrived damaged"))
         elif installed is not None:
             storage.check_snapshot_at_log_start()
             last = storage.snapshots[installed].last

@@ -30,7 +30,7 @@ from kraft.raft.interface import (
     ResponseReceived,
     Role,
     RoleChange,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotStored,
     StoreSnapshotChunk,
     Write,
@@ -169,7 +169,7 @@ class InvariantChecks:
                 is_news |= getattr(response, "error", -1) in (NONE, SNAPSHOT_NOT_FOUND)
         elif type(event) is RequestReceived:
             is_news |= type(event.request) is EndQuorumEpochRequest
-        elif type(event) in (SnapshotStored, SnapshotRefused):
+        elif type(event) in (SnapshotStored, SnapshotRejected):
             is_news = True
         if is_news or not node.is_electable or node.is_installing:
             machine.followed, machine.followed_end = following, end_offset

@@ -1,8 +1,9 @@
 """Regression analysis of any number of results.
 
-The driver runs `analyse_source`. A `Source` provides tables of points: a store, whose buckets
-contain series completely and are read by the workers that analyse them (`store_source`), or any
-DataFrame, whose rows Spark must group first (`frame_source`). `table_analysis` analyses a table.
+The driver runs `analyse_source`. An `AnalysisSource` provides tables of points: a store, whose
+buckets contain series completely and are read by the workers that analyse them (`store_source`),
+or any DataFrame, whose rows Spark must group first (`frame_source`). `table_analysis` analyses a
+table.
 The reports use the result.
 
 Findings are small and are sent to the driver, because the correction for many tests needs all of
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 MAIN = Scope()
 
 
-class Source(Protocol):
+class AnalysisSource(Protocol):
     """Points, analysed where they are stored."""
 
     def runs(self) -> Sequence[RunLike]:
@@ -137,7 +138,7 @@ def analyse_store(
 
 
 def analyse_source(
-    source: Source,
+    source: AnalysisSource,
     settings: AnalysisSettings,
     since: datetime | str | None,
     size_param: str | None,
@@ -172,7 +173,7 @@ def analyse_source(
     )
 
 
-def time_of(source: Source, text: str) -> datetime:
+def time_of(source: AnalysisSource, text: str) -> datetime:
     """Return the time of ``text``: an ISO 8601 date or time (UTC by default), or a commit's first
     run.
 
@@ -226,7 +227,7 @@ def _problems(analysed: Sequence[AnalysedSeries], settings: AnalysisSettings) ->
 
 
 def _with_histories(
-    source: Source,
+    source: AnalysisSource,
     findings: tuple[SeriesFinding, ...],
     settings: AnalysisSettings,
     kept_runs: int,

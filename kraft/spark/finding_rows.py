@@ -4,8 +4,8 @@ The row of a value is its dataclass, field by field under the same names; the co
 from the annotations, so that a new field of a finding needs no change here.
 
 A `Series` is never part of a row, because its size is that of its runs: only the histories that a
-report draws are fetched (`analysis.Source.histories`). Enumerations become texts, tuples lists,
-named tuples and dataclasses structs. Floats keep every bit, also NaN.
+report draws are fetched (`analysis.AnalysisSource.histories`). Enumerations become texts, tuples
+lists, named tuples and dataclasses structs. Floats keep every bit, also NaN.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class KraftMetadataSource(DataSource):
         return VIEWS[_view_of(self.options)]
 
     def reader(self, schema: StructType) -> _MetadataReader:
-        made = _FilteringReader if takes_filters(self.options) else _MetadataReader
+        made = _FilteringMetadataReader if takes_filters(self.options) else _MetadataReader
         return made(self.options, schema)
 
 
@@ -150,7 +150,7 @@ class _MetadataReader(DataSourceReader):
             log.warning("omitted from here on: %s", error)
 
 
-class _FilteringReader(_MetadataReader):
+class _FilteringMetadataReader(_MetadataReader):
     """A reader that evaluates filters for Spark; see ``takes_filters``."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802

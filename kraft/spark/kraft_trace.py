@@ -85,7 +85,7 @@ class KraftTraceSource(DataSource):
         return EVENTS
 
     def reader(self, schema: StructType) -> _TraceReader:
-        made = _FilteringReader if takes_filters(self.options) else _TraceReader
+        made = _FilteringTraceReader if takes_filters(self.options) else _TraceReader
         return made(self.options, schema)
 
     def streamReader(self, schema: StructType) -> _TraceStream:  # noqa: N802  (Spark's name)
@@ -195,7 +195,7 @@ class _TraceReader(DataSourceReader):
             log.warning("omitted from here on: %s", error)
 
 
-class _FilteringReader(_TraceReader):
+class _FilteringTraceReader(_TraceReader):
     """A reader that evaluates filters for Spark; see ``takes_filters``."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802

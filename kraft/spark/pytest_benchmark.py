@@ -142,7 +142,7 @@ class PytestBenchmarkSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settings = _Settings.of(self.options)
-        made = _FilteringReader if takes_filters(self.options) else _Reader
+        made = _FilteringResultReader if takes_filters(self.options) else _Reader
         return made(settings, arrow_schema(schema, self.schema()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -167,7 +167,7 @@ class _Reader(DataSourceReader):
         yield from _read(partition, self.settings, self.columns, self.pushdown)
 
 
-class _FilteringReader(_Reader):
+class _FilteringResultReader(_Reader):
     """A reader that evaluates filters for Spark; `source_options.takes_filters` explains when."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802

@@ -75,14 +75,14 @@ RECOVERY = (
 TABLE = (
     Fault(
         "an_image_shows_the_newest_block_in_place_of_the_oldest",
-        f"{CORE}/table/history.pyx",
+        f"{CORE}/table/images.pyx",
         "if has_block and known.oldest_block < 0:",
         "if has_block:",
         (f"{UNIT}/table/test_rows.py",),
     ),
     Fault(
         "an_image_shows_the_newest_change_in_place_of_the_oldest",
-        f"{CORE}/table/history.pyx",
+        f"{CORE}/table/images.pyx",
         "                known.oldest_block = sequence\n            return 0\n",
         "                known.oldest_block = sequence\n            known.oldest = sequence\n"
         "            return 0\n",
@@ -90,7 +90,7 @@ TABLE = (
     ),
     Fault(
         "an_overlay_that_is_full_searches_for_ever",
-        f"{CORE}/table/history.pyx",
+        f"{CORE}/table/images.pyx",
         "if 2 * <uint64_t>(self.overlaid_count + 1) <= old_capacity:",
         "if <uint64_t>(self.overlaid_count + 1) <= old_capacity:",
         (f"{UNIT}/table/test_rows.py",),

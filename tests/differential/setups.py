@@ -99,7 +99,7 @@ def _brokers(dice: random.Random, level: MetadataVersion) -> list[records.Regist
             broker_id=id,
             incarnation_id=drawn_id(dice),
             broker_epoch=100 + id,
-            end_points=[records.Endpoint("PLAINTEXT", f"host-{id}", 9092, 0)],
+            end_points=[records.EndpointData("PLAINTEXT", f"host-{id}", 9092, 0)],
             features=[records.Feature(*feature) for feature in FEATURES],
             rack=dice.choice(racks),
             fenced=dice.random() < 0.15,

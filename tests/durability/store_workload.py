@@ -27,7 +27,7 @@ from kraft.raft.election_state import FILE_NAME as QUORUM_STATE
 from kraft.raft.interface import (
     AppendBatches,
     Event,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotStored,
     Write,
     Written,
@@ -109,7 +109,7 @@ class RecordedWorkload(Workload):
         else:
             self._events.append(event)
 
-    def _do(self, write: Write) -> SnapshotStored | SnapshotRefused | None:
+    def _do(self, write: Write) -> SnapshotStored | SnapshotRejected | None:
         assert self._writer is not None
         self._sequence += 1
         is_awaited = self.random.random() < 0.5
@@ -119,7 +119,7 @@ class RecordedWorkload(Workload):
         self._await_sync()
         self._settle()
         events, self._events = self._events, []
-        stored = [each for each in events if isinstance(each, SnapshotStored | SnapshotRefused)]
+        stored = [each for each in events if isinstance(each, SnapshotStored | SnapshotRejected)]
         return stored[0] if stored else None
 
     def _await_sync(self) -> None:

@@ -21,7 +21,7 @@ from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotStored,
     StoreSnapshotChunk,
     TruncateLog,
@@ -329,7 +329,7 @@ class Workload:
             chosen = self.random.choice(ends)
             self.high_watermark = max(self.high_watermark, chosen)
 
-    def _do(self, write: Write) -> SnapshotStored | SnapshotRefused | None:
+    def _do(self, write: Write) -> SnapshotStored | SnapshotRejected | None:
         return self.store.perform(write)
 
     def _voters_at(self, log: Held, end_offset: int) -> VoterSet | None:

@@ -30,7 +30,7 @@ ENTITIES = st.sampled_from(
 ).map(lambda parts: [records.EntityData(entity_type=t, entity_name=n) for t, n in parts])
 ENDPOINTS = st.lists(
     st.builds(
-        records.Endpoint,
+        records.EndpointData,
         name=st.sampled_from(["PLAINTEXT", "SSL"]),
         host=st.just("host"),
         port=st.just(9092),

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kraft import records
-from kraft._core.table.history import TableImage
+from kraft._core.table.images import TableImage
 from kraft._core.table.table import PartitionTable
 from kraft.records import Record, Uuid
 

@@ -25,7 +25,7 @@ from kraft.raft.interface import (
     ResponseReceived,
     Role,
     SendRequest,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotsCleaned,
     SnapshotStored,
     Written,
@@ -242,7 +242,7 @@ class Cluster:
             snapshot, data = self._made[id], bytes(disk.downloads.pop(id))
             if not is_sound(data):
                 self.say(member.id, f"refuses {wording.snapshot(id)}")
-                self.step(member, SnapshotRefused(id, "its checksum is wrong"))
+                self.step(member, SnapshotRejected(id, "its checksum is wrong"))
                 continue
             assert data == snapshot.data, "the download differs"
             disk.snapshots = {id: snapshot}

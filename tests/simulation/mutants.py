@@ -29,7 +29,7 @@ from kraft.raft.candidate import CandidateState, ProspectiveState
 from kraft.raft.connections import Connections
 from kraft.raft.election_state import ElectionState
 from kraft.raft.follower import FollowerState
-from kraft.raft.interface import Role, SnapshotRefused, Write
+from kraft.raft.interface import Role, SnapshotRejected, Write
 from kraft.raft.leader import LeaderState
 from kraft.raft.log_view import LogView
 from kraft.raft.node import Node
@@ -312,7 +312,7 @@ def a_lost_request_is_waited_for_for_ever() -> None:
 @mutant
 def a_refused_snapshot_is_waited_for_for_ever() -> None:
     """The node waits for the installation and fetches nothing."""
-    node_module._HANDLERS[SnapshotRefused] = lambda self, event: None
+    node_module._HANDLERS[SnapshotRejected] = lambda self, event: None
 
 
 # -- the log

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
-from kraft._core.table.history import TableImage
+from kraft._core.table.images import TableImage
 
 class SnapshotEncoder:
     """Encodes a snapshot as a list of buffers, with the same bytes as ``SnapshotWriter``.

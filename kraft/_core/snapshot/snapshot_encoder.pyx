@@ -18,7 +18,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from kraft._core.bytes.batch cimport CONTROL_FLAG, BatchBuilder
-from kraft._core.table.history cimport TableImage
+from kraft._core.table.images cimport TableImage
 from kraft._core.codec.partition_codec cimport PartitionState, put_partition, size_of_partition
 from kraft._core.table.row_encoder cimport encode_rows, encode_topic
 from kraft._core.table.table cimport PartitionTable

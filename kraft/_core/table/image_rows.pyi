@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft._core.table.history import TableImage
+from kraft._core.table.images import TableImage
 
 IN_ISR: int
 ADDING: int

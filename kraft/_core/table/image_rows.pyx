@@ -8,7 +8,7 @@ import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kraft._core.table.history cimport TableImage
+from kraft._core.table.images cimport TableImage
 from kraft._core.codec.partition_codec cimport PartitionState
 
 IN_ISR = 1

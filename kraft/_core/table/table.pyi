@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
 from kraft._core.bytes.batch import BatchBuilder
-from kraft._core.table.history import TableDelta, TableImage
+from kraft._core.table.images import TableDelta, TableImage
 from kraft._core.table.rows import TableRows
 
 class PartitionTable(TableRows):

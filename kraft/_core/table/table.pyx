@@ -13,7 +13,7 @@ cimport numpy as cnp
 
 from kraft._core.bytes.batch cimport BatchBuilder
 from kraft._core.table.broker_index cimport BrokerRows
-from kraft._core.table.history cimport TableDelta, TableImage
+from kraft._core.table.images cimport TableDelta, TableImage
 from kraft._core.codec.partition_codec cimport (
     SIZE_OF_REMOVE_TOPIC, PartitionState, put_remove_topic,
 )

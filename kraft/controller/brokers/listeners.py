@@ -17,7 +17,7 @@ from kraft.image.nodes import SECURITY_PROTOCOLS
 _MAX_PORT = 65_535
 
 
-def listener_structs(endpoints: Iterable[NodeEndpoint]) -> list[records.Endpoint]:
+def listener_structs(endpoints: Iterable[NodeEndpoint]) -> list[records.EndpointData]:
     """Return one struct per listener, in order; of several with the same name the last one counts.
 
     Raises InvalidRegistrationError for a listener without a name, a host or a port, and for an
@@ -39,7 +39,7 @@ def listener_structs(endpoints: Iterable[NodeEndpoint]) -> list[records.Endpoint
         if not point.host.strip():
             raise InvalidRegistrationError(f"listener {point.name!r} has no host")
     return [
-        records.Endpoint(
+        records.EndpointData(
             name=point.name,
             host=point.host,
             port=point.port,

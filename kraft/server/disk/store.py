@@ -36,7 +36,7 @@ from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotsCleaned,
     SnapshotStored,
     StoreSnapshotChunk,
@@ -124,7 +124,7 @@ class MetadataStore:
 
     # -- writing
 
-    def perform(self, write: Write) -> SnapshotStored | SnapshotRefused | None:
+    def perform(self, write: Write) -> SnapshotStored | SnapshotRejected | None:
         """Perform one write; return the event of an installed or rejected snapshot, else None.
 
         Election states, truncations and installed snapshots are durable at the return, appended
@@ -171,12 +171,12 @@ class MetadataStore:
         end = log.truncate_to(end_offset)
         assert end == end_offset, f"truncation to {end_offset} ended at {end}"
 
-    def _install(self, id: OffsetAndEpoch) -> SnapshotStored | SnapshotRefused:
+    def _install(self, id: OffsetAndEpoch) -> SnapshotStored | SnapshotRejected:
         try:
             snapshot = self._snapshots.finish_download(id)
         except INVALID_SNAPSHOT as error:
             logger.error("the leader's snapshot of offset %d, epoch %d is rejected: %s", *id, error)
-            return SnapshotRefused(id, str(error))
+            return SnapshotRejected(id, str(error))
         self._synced_offset.lower_to(0, -1)
         self.log.truncate_fully_and_start_at(id.offset)
         self._synced_offset.raise_to(id.offset, -1)

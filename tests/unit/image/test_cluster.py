@@ -21,7 +21,9 @@ def register(broker_id: int, epoch: int, **fields: object) -> records.RegisterBr
         broker_id=broker_id,
         broker_epoch=epoch,
         incarnation_id=uuid(epoch),
-        end_points=[records.Endpoint(name="PLAINTEXT", host="a", port=9092, security_protocol=0)],
+        end_points=[
+            records.EndpointData(name="PLAINTEXT", host="a", port=9092, security_protocol=0)
+        ],
         features=[
             records.Feature(
                 name="metadata.version", min_supported_version=7, max_supported_version=30

@@ -9,7 +9,7 @@ from kraft.raft.interface import (
     InstallSnapshot,
     Role,
     SendRequest,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotStored,
     StoreSnapshotChunk,
 )
@@ -133,7 +133,7 @@ def installing() -> Driver:
 def refused(node: Driver) -> float:
     """Report the downloaded snapshot as damaged; return the delay before the next request in ms."""
     at_ms = node.now_ms
-    node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
+    node.step(SnapshotRejected(SNAPSHOT, "a CRC is wrong"))
     assert node.node.download is None
     while not node.requests():
         assert node.ready.wake_at_ms > node.now_ms
@@ -159,7 +159,7 @@ def test_a_damaged_snapshot_is_requested_again_with_growing_delay() -> None:
     later = OffsetAndEpoch(30, 2)
     fetched(node, answer(snapshot_id=later))
     node.reply(chunk_request(node), chunk(0, b"1234567890", snapshot_id=later))
-    node.step(SnapshotRefused(later, "a CRC is wrong"))
+    node.step(SnapshotRejected(later, "a CRC is wrong"))
     assert node.ready.wake_at_ms == node.now_ms + 20
 
 
@@ -172,7 +172,7 @@ def test_a_slow_check_of_a_damaged_snapshot_causes_no_election() -> None:
 
 def test_the_next_leaders_snapshot_is_fetched_without_delay() -> None:
     node = installing()
-    node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
+    node.step(SnapshotRejected(SNAPSHOT, "a CRC is wrong"))
     assert node.requests() == []
     node.ask(BeginQuorumEpochRequest("cluster", EPOCH + 1, 3, key(1), (endpoint(3),)))
     assert fetch_of(node).destination == 3
@@ -182,7 +182,7 @@ def test_a_damaged_snapshot_is_reported_while_nobody_leads() -> None:
     node = installing()
     node.ask(VoteRequest("cluster", EPOCH + 1, key(3), key(1), 2, 6))
     assert node.role is Role.UNATTACHED
-    node.step(SnapshotRefused(SNAPSHOT, "a CRC is wrong"))
+    node.step(SnapshotRejected(SNAPSHOT, "a CRC is wrong"))
     assert node.node.download is None
     node.wait(5000)
     assert node.role is Role.PROSPECTIVE

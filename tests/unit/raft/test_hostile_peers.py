@@ -19,7 +19,7 @@ from kraft.raft.interface import (
     Resign,
     ResponseReceived,
     Role,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotStored,
 )
 from kraft.raft.rpc import OffsetAndEpoch
@@ -160,7 +160,7 @@ def play(role: Role, seed: int, steps: int) -> Driver:
             if peer.one(True, False):
                 node.step(SnapshotStored(download.snapshot_id, download.size, True))
             else:
-                node.step(SnapshotRefused(download.snapshot_id, "it is none"))
+                node.step(SnapshotRejected(download.snapshot_id, "it is none"))
         assert node.node.epoch >= epoch
         epoch = node.node.epoch
         assert node.node.log.durable_end_offset <= node.node.log.end_offset

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks import histories, sensitivity
+from benchmarks import histories, sensitivity, sensitivity_page
 from kraft.regression import series_analysis
 from kraft.regression.settings import AnalysisSettings
 
@@ -74,4 +74,4 @@ def test_a_missed_requirement_is_reported() -> None:
         ("drifts", 0.10, 50, "normal"): sensitivity.Drifts(90.0, 80.0, 10.0),
         ("alarms", "normal", "ours"): sensitivity.Alarms(0, 2, 1000),
     }
-    assert [holds for _, _, holds in sensitivity.bars(results)] == [True, False, True, False]
+    assert [holds for _, _, holds in sensitivity_page.bars(results)] == [True, False, True, False]

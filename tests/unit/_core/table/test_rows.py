@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from kraft import records
-from kraft._core.table.history import TableDelta, TableImage
+from kraft._core.table.images import TableDelta, TableImage
 from kraft._core.table.table import PartitionTable
 from kraft.errors import (
     InvalidRequestError,

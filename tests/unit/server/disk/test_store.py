@@ -16,7 +16,7 @@ from kraft.raft.interface import (
     AppendBatches,
     DropSnapshotDownload,
     InstallSnapshot,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotStored,
     StoreSnapshotChunk,
     TruncateLog,
@@ -485,7 +485,7 @@ def test_a_snapshot_is_checked_in_parts(
     damaged[-100] ^= 1
     download(store, OffsetAndEpoch(200, 8), bytes(damaged))
     refused = store.perform(InstallSnapshot(OffsetAndEpoch(200, 8)))
-    assert isinstance(refused, SnapshotRefused)
+    assert isinstance(refused, SnapshotRejected)
     assert "byte" in refused.reason
 
 
@@ -517,7 +517,7 @@ def test_an_invalid_download_changes_nothing(
     store.sync()
     download(store, id, spoil(content))
     refused = store.perform(InstallSnapshot(id))
-    assert isinstance(refused, SnapshotRefused)
+    assert isinstance(refused, SnapshotRejected)
     assert refused.snapshot_id == id
     assert refused.reason in caplog.text
     assert not [p for p in metadata_dir(tmp_path).iterdir() if snapshot_name(*id) in p.name]
@@ -533,7 +533,7 @@ def test_a_snapshot_of_a_later_kafka_is_rejected(store: MetadataStore, tmp_path:
     id = OffsetAndEpoch(200, 8)
     download(store, id, snapshot_bytes(tmp_path / "other", id, DYNAMIC, (99, b"\0\0")))
     refused = store.perform(InstallSnapshot(id))
-    assert isinstance(refused, SnapshotRefused)
+    assert isinstance(refused, SnapshotRejected)
     assert "type 99" in refused.reason
 
 

@@ -19,7 +19,7 @@ from kraft.raft.interface import (
     AppendBatches,
     Event,
     InstallSnapshot,
-    SnapshotRefused,
+    SnapshotRejected,
     SnapshotsCleaned,
     SnapshotStored,
     StoreSnapshotChunk,
@@ -204,7 +204,7 @@ def test_a_rejected_snapshot_is_reported_and_the_writer_continues(tmp_path: Path
         heard.writer.submit([StoreSnapshotChunk(id, 0, b"none"), InstallSnapshot(id)], 2)
         heard.append(3, 1)
         await heard.until(3)
-        refused = next(e for e in heard.events if isinstance(e, SnapshotRefused))
+        refused = next(e for e in heard.events if isinstance(e, SnapshotRejected))
         assert refused.snapshot_id == id
         assert heard.events.index(refused) < heard.events.index(Written(3))
         await heard.writer.close()

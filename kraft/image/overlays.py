@@ -3,7 +3,7 @@
 ``Overlay`` reads from the journal the old value of each key that changed since the offset;
 ``PastEntries`` is a mapping of these old values over the present entries. Creating them costs only
 the number of mappings; reading costs the changes since the offset, each once. The counterpart for
-partitions is ``kraft._core.table.history``.
+partitions is ``kraft._core.table.images``.
 
 Invariants: the journal keeps the notes that a live overlay needs, and rejects a revert to before
 its offset. A revert reuses sequence numbers of notes, so an overlay then reads the journal from the

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kraft._core.table.history import TableDelta, TableImage
+from kraft._core.table.images import TableDelta, TableImage
 from kraft._core.table.table import PartitionTable
 from kraft.errors import InvalidRequestError
 from kraft.records import Record
