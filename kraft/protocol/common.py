@@ -100,7 +100,9 @@ def endpoint_of(endpoints: Endpoints, listener: str) -> Endpoint | None:
     return None
 
 
-def to_node_endpoints(leader_id: int, endpoints: Endpoints, listener: str) -> list[NodeEndpointData]:
+def to_node_endpoints(
+    leader_id: int, endpoints: Endpoints, listener: str
+) -> list[NodeEndpointData]:
     """Return the leader's endpoint at this listener, as the list of a response has it."""
     endpoint = endpoint_of(endpoints, listener)
     if endpoint is None or leader_id < 0:

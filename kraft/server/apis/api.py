@@ -1,6 +1,6 @@
 """Answer the requests of one API: decode, submit an operation, encode the response.
 
-A module of an API writes a `ControllerApi`: how a request becomes a response, and the response to a
+A module of an API writes a `ListenerApi`: how a request becomes a response, and the response to a
 request that the controller rejects as a whole. `reply` runs it for a request of a connection, and
 for one inside an envelope. A malformed body raises CorruptRecordError, which closes the connection,
 as in Kafka.
@@ -20,7 +20,7 @@ from kraft.protocol.headers import Api, Body, RequestHeader
 Request = TypeVar("Request")
 
 
-class Call(NamedTuple):
+class RequestContext(NamedTuple):
     """The circumstances of a request; ``is_forwarded``: it came in an envelope."""
 
     version: int
@@ -44,12 +44,12 @@ class AnsweringApi(Protocol):
     @property
     def api(self) -> Api: ...
 
-    async def reply(self, call: Call, body: Body) -> Reply:
+    async def reply(self, context: RequestContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerApi(Generic[Request]):
+class ListenerApi(Generic[Request]):
     """One API of the controller.
 
     ``decode`` reads a body of a version. ``answer`` receives the request and returns the response,
@@ -59,15 +59,15 @@ class ControllerApi(Generic[Request]):
 
     api: Api
     decode: Callable[[Body, int], Request]
-    answer: Callable[[Request, Call], Awaitable[Message | bytes]]
+    answer: Callable[[Request, RequestContext], Awaitable[Message | bytes]]
     failed: Callable[[Request, KraftError], Message]
 
-    async def reply(self, call: Call, body: Body) -> Reply:
+    async def reply(self, context: RequestContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
-        version = call.version
+        version = context.version
         request = self.decode(body, version)
         try:
-            response = await self.answer(request, call)
+            response = await self.answer(request, context)
         except KraftError as error:
             is_not_controller = error.kafka_code == NOT_CONTROLLER
             return Reply(self.failed(request, error).encode(version), is_not_controller)
@@ -77,13 +77,13 @@ class ControllerApi(Generic[Request]):
 
 
 #: An API of any request.
-AnyApi = ControllerApi[Any]
+AnyApi = ListenerApi[Any]
 
 
 def handler_of(api: AnyApi) -> Handler:
     """Return the listener's handler of an API."""
 
     async def answer(header: RequestHeader, body: Body) -> bytes:
-        return (await api.reply(Call(header.version), body)).body
+        return (await api.reply(RequestContext(header.version), body)).body
 
     return Handler(api.api, answer)

@@ -52,7 +52,7 @@ from kraft.protocol.unregister_broker import (
     UnregisterBrokerRequestData,
     UnregisterBrokerResponseData,
 )
-from kraft.server.apis.api import AnyApi, Call, ControllerApi
+from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
 from kraft.server.controller import ControllerRunner
 
 #: Half of broker.heartbeat.interval.ms, whose default is 2000.
@@ -72,7 +72,7 @@ def broker_apis(runner: ControllerRunner, cluster_id: str) -> Iterator[AnyApi]:
 
 def _register_broker(runner: ControllerRunner, cluster_id: str) -> AnyApi:
     async def answer(
-        data: BrokerRegistrationRequestData, call: Call
+        data: BrokerRegistrationRequestData, context: RequestContext
     ) -> BrokerRegistrationResponseData:
         request = RegistrationRequest(
             data.broker_id,
@@ -88,7 +88,7 @@ def _register_broker(runner: ControllerRunner, cluster_id: str) -> AnyApi:
         epoch: int = await runner.submit(requests.register_broker(request, cluster_id))
         return BrokerRegistrationResponseData(broker_epoch=epoch)
 
-    return ControllerApi(
+    return ListenerApi(
         BROKER_REGISTRATION,
         BrokerRegistrationRequestData.decode,
         answer,
@@ -97,7 +97,9 @@ def _register_broker(runner: ControllerRunner, cluster_id: str) -> AnyApi:
 
 
 def _broker_heartbeat(runner: ControllerRunner) -> AnyApi:
-    async def answer(data: BrokerHeartbeatRequestData, call: Call) -> BrokerHeartbeatResponseData:
+    async def answer(
+        data: BrokerHeartbeatRequestData, context: RequestContext
+    ) -> BrokerHeartbeatResponseData:
         beat = Heartbeat(
             data.broker_id,
             data.broker_epoch,
@@ -119,7 +121,7 @@ def _broker_heartbeat(runner: ControllerRunner) -> AnyApi:
             should_shut_down=reply.should_shut_down,
         )
 
-    return ControllerApi(
+    return ListenerApi(
         BROKER_HEARTBEAT,
         BrokerHeartbeatRequestData.decode,
         answer,
@@ -128,11 +130,13 @@ def _broker_heartbeat(runner: ControllerRunner) -> AnyApi:
 
 
 def _unregister_broker(runner: ControllerRunner) -> AnyApi:
-    async def answer(data: UnregisterBrokerRequestData, call: Call) -> UnregisterBrokerResponseData:
+    async def answer(
+        data: UnregisterBrokerRequestData, context: RequestContext
+    ) -> UnregisterBrokerResponseData:
         await runner.submit(requests.unregister_broker(data.broker_id))
         return UnregisterBrokerResponseData()
 
-    return ControllerApi(
+    return ListenerApi(
         UNREGISTER_BROKER,
         UnregisterBrokerRequestData.decode,
         answer,
@@ -143,11 +147,11 @@ def _unregister_broker(runner: ControllerRunner) -> AnyApi:
 
 
 def _alter_partition(runner: ControllerRunner) -> AnyApi:
-    async def answer(request: EncodedAlterPartition, call: Call) -> bytes:
+    async def answer(request: EncodedAlterPartition, context: RequestContext) -> bytes:
         body: bytes = await runner.submit(requests.alter_partition_encoded(request))
         return body
 
-    return ControllerApi(
+    return ListenerApi(
         ALTER_PARTITION,
         EncodedAlterPartition,
         answer,
@@ -157,7 +161,7 @@ def _alter_partition(runner: ControllerRunner) -> AnyApi:
 
 def _allocate_producer_ids(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AllocateProducerIdsRequestData, call: Call
+        data: AllocateProducerIdsRequestData, context: RequestContext
     ) -> AllocateProducerIdsResponseData:
         operation = requests.allocate_producer_ids(data.broker_id, data.broker_epoch)
         block: ProducerIdBlock = await runner.submit(operation)
@@ -165,7 +169,7 @@ def _allocate_producer_ids(runner: ControllerRunner) -> AnyApi:
             producer_id_start=block.first, producer_id_len=block.size
         )
 
-    return ControllerApi(
+    return ListenerApi(
         ALLOCATE_PRODUCER_IDS,
         AllocateProducerIdsRequestData.decode,
         answer,
@@ -175,7 +179,7 @@ def _allocate_producer_ids(runner: ControllerRunner) -> AnyApi:
 
 def _assign_replicas_to_dirs(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AssignReplicasToDirsRequestData, call: Call
+        data: AssignReplicasToDirsRequestData, context: RequestContext
     ) -> AssignReplicasToDirsResponseData:
         assignments = [
             DirectoryAssignment(
@@ -205,7 +209,7 @@ def _assign_replicas_to_dirs(runner: ControllerRunner) -> AnyApi:
             ]
         )
 
-    return ControllerApi(
+    return ListenerApi(
         ASSIGN_REPLICAS_TO_DIRS,
         AssignReplicasToDirsRequestData.decode,
         answer,
@@ -215,7 +219,7 @@ def _assign_replicas_to_dirs(runner: ControllerRunner) -> AnyApi:
 
 def _register_controller(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: ControllerRegistrationRequestData, call: Call
+        data: ControllerRegistrationRequestData, context: RequestContext
     ) -> ControllerRegistrationResponseData:
         request = ControllerRegistrationRequest(
             data.controller_id,
@@ -227,7 +231,7 @@ def _register_controller(runner: ControllerRunner) -> AnyApi:
         await runner.submit(requests.register_controller(request))
         return ControllerRegistrationResponseData()
 
-    return ControllerApi(
+    return ListenerApi(
         CONTROLLER_REGISTRATION,
         ControllerRegistrationRequestData.decode,
         answer,

@@ -46,7 +46,7 @@ from kraft.protocol.update_features import (
     UpdateFeaturesRequestData,
     UpdateFeaturesResponseData,
 )
-from kraft.server.apis.api import AnyApi, Call, ControllerApi
+from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
 from kraft.server.controller import ControllerRunner
 
 #: The last version of UpdateFeatures with a result for each feature.
@@ -74,7 +74,7 @@ def config_apis(runner: ControllerRunner, local: LocalFeatures) -> Iterator[AnyA
 
 def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: IncrementalAlterConfigsRequestData, call: Call
+        data: IncrementalAlterConfigsRequestData, context: RequestContext
     ) -> IncrementalAlterConfigsResponseData:
         known, unknown = _by_known_type(data.resources)
         operation = requests.incremental_alter_configs(
@@ -89,7 +89,7 @@ def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
                 for resource in known
             ],
             validate_only=data.validate_only,
-            is_forwarded=call.is_forwarded,
+            is_forwarded=context.is_forwarded,
         )
         results = await runner.submit(operation)
         return IncrementalAlterConfigsResponseData(responses=_altered(unknown | results))
@@ -100,13 +100,15 @@ def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
         names = map(_name_of, data.resources)
         return IncrementalAlterConfigsResponseData(responses=_altered(dict.fromkeys(names, error)))
 
-    return ControllerApi(
+    return ListenerApi(
         INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequestData.decode, answer, failed
     )
 
 
 def _alter_configs(runner: ControllerRunner) -> AnyApi:
-    async def answer(data: AlterConfigsRequestData, call: Call) -> AlterConfigsResponseData:
+    async def answer(
+        data: AlterConfigsRequestData, context: RequestContext
+    ) -> AlterConfigsResponseData:
         known, unknown = _by_known_type(data.resources)
         operation = requests.alter_configs(
             [
@@ -114,7 +116,7 @@ def _alter_configs(runner: ControllerRunner) -> AnyApi:
                 for resource in known
             ],
             validate_only=data.validate_only,
-            is_forwarded=call.is_forwarded,
+            is_forwarded=context.is_forwarded,
         )
         results = await runner.submit(operation)
         return AlterConfigsResponseData(responses=_altered(unknown | results))
@@ -123,7 +125,7 @@ def _alter_configs(runner: ControllerRunner) -> AnyApi:
         names = map(_name_of, data.resources)
         return AlterConfigsResponseData(responses=_altered(dict.fromkeys(names, error)))
 
-    return ControllerApi(ALTER_CONFIGS, AlterConfigsRequestData.decode, answer, failed)
+    return ListenerApi(ALTER_CONFIGS, AlterConfigsRequestData.decode, answer, failed)
 
 
 def _name_of(resource: NamedResource) -> ConfigResource:
@@ -157,7 +159,7 @@ def _altered(results: Mapping[ConfigResource, KraftError | None]) -> list[Altere
 
 def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AlterClientQuotasRequestData, call: Call
+        data: AlterClientQuotasRequestData, context: RequestContext
     ) -> AlterClientQuotasResponseData:
         alterations = [
             QuotaAlteration(
@@ -182,7 +184,7 @@ def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
             entries=[_limited(entry.entity, error) for entry in data.entries]
         )
 
-    return ControllerApi(ALTER_CLIENT_QUOTAS, AlterClientQuotasRequestData.decode, answer, failed)
+    return ListenerApi(ALTER_CLIENT_QUOTAS, AlterClientQuotasRequestData.decode, answer, failed)
 
 
 def _limited(entity: list[QuotaEntity], error: KraftError | None) -> QuotaEntryResult:
@@ -192,7 +194,9 @@ def _limited(entity: list[QuotaEntity], error: KraftError | None) -> QuotaEntryR
 
 
 def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
-    async def answer(data: UpdateFeaturesRequestData, call: Call) -> UpdateFeaturesResponseData:
+    async def answer(
+        data: UpdateFeaturesRequestData, context: RequestContext
+    ) -> UpdateFeaturesResponseData:
         updates = [
             FeatureUpdate(
                 update.feature,
@@ -205,11 +209,11 @@ def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
         operation = requests.update_features(updates, local, validate_only=data.validate_only)
         await runner.submit(operation, timeout_ms=data.timeout_ms)
         response = UpdateFeaturesResponseData()
-        if call.version <= _LAST_WITH_RESULTS:
+        if context.version <= _LAST_WITH_RESULTS:
             response.results = [FeatureResult(update.name) for update in updates]
         return response
 
     def failed(data: UpdateFeaturesRequestData, error: KraftError) -> UpdateFeaturesResponseData:
         return UpdateFeaturesResponseData(error_code=error.kafka_code, error_message=str(error))
 
-    return ControllerApi(UPDATE_FEATURES, UpdateFeaturesRequestData.decode, answer, failed)
+    return ListenerApi(UPDATE_FEATURES, UpdateFeaturesRequestData.decode, answer, failed)

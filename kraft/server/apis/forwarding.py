@@ -24,7 +24,7 @@ from kraft.protocol.envelope import (
     decode_principal,
 )
 from kraft.protocol.headers import response_header
-from kraft.server.apis.api import AnsweringApi, AnyApi, Call, ControllerApi
+from kraft.server.apis.api import AnsweringApi, AnyApi, ListenerApi, RequestContext
 
 #: APIs that brokers forward (``ApiKeys.forwardable``); the handlers decide which are served.
 FORWARDABLE = frozenset((19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64))
@@ -37,7 +37,7 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
     """Return the API that answers forwarded requests to ``apis``, which are by API key."""
     flexible_since = {key: each.api.flexible_since for key, each in apis.items()}
 
-    async def answer(data: EnvelopeRequestData, call: Call) -> EnvelopeResponseData:
+    async def answer(data: EnvelopeRequestData, context: RequestContext) -> EnvelopeResponseData:
         if len(data.client_host_address) not in _ADDRESS_SIZES:
             return EnvelopeResponseData(error_code=INVALID_REQUEST)
         try:
@@ -57,7 +57,8 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
             return EnvelopeResponseData(error_code=UNSUPPORTED_VERSION)
         try:
             reply = await forwarded.reply(
-                Call(inner_version, is_forwarded=True), memoryview(data.request_data)[position:]
+                RequestContext(inner_version, is_forwarded=True),
+                memoryview(data.request_data)[position:],
             )
         except KraftError:
             return EnvelopeResponseData(error_code=UNSUPPORTED_VERSION)
@@ -66,7 +67,7 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
         start = response_header(forwarded.api, inner_version, correlation, len(reply.body))
         return EnvelopeResponseData(start[_FRAME_SIZE:] + reply.body)
 
-    return ControllerApi(
+    return ListenerApi(
         ENVELOPE,
         EnvelopeRequestData.decode,
         answer,

@@ -36,7 +36,7 @@ from kraft.protocol.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from kraft.server.apis.api import AnyApi, Call, ControllerApi
+from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
 from kraft.server.controller import ControllerRunner
 
 _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
@@ -50,7 +50,9 @@ def partition_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
 
 
 def _elect_leaders(runner: ControllerRunner) -> AnyApi:
-    async def answer(data: ElectLeadersRequestData, call: Call) -> ElectLeadersResponseData:
+    async def answer(
+        data: ElectLeadersRequestData, context: RequestContext
+    ) -> ElectLeadersResponseData:
         election = _ELECTION_TYPES.get(data.election_type)
         if election is None:
             raise InvalidRequestError(
@@ -75,7 +77,7 @@ def _elect_leaders(runner: ControllerRunner) -> AnyApi:
             error_code=error.kafka_code, replica_election_results=_elections(asked, str(error))
         )
 
-    return ControllerApi(ELECT_LEADERS, ElectLeadersRequestData.decode, answer, failed)
+    return ListenerApi(ELECT_LEADERS, ElectLeadersRequestData.decode, answer, failed)
 
 
 def _elections(
@@ -95,7 +97,7 @@ def _elections(
 
 def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AlterPartitionReassignmentsRequestData, call: Call
+        data: AlterPartitionReassignmentsRequestData, context: RequestContext
     ) -> AlterPartitionReassignmentsResponseData:
         targets = {
             (topic.name, partition.partition_index): partition.replicas
@@ -142,7 +144,7 @@ def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
             ],
         )
 
-    return ControllerApi(
+    return ListenerApi(
         ALTER_PARTITION_REASSIGNMENTS,
         AlterPartitionReassignmentsRequestData.decode,
         answer,
@@ -158,7 +160,7 @@ def _reassigned(partition: int, error: KraftError | None) -> ReassignedPartition
 
 def _list_partition_reassignments(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: ListPartitionReassignmentsRequestData, call: Call
+        data: ListPartitionReassignmentsRequestData, context: RequestContext
     ) -> ListPartitionReassignmentsResponseData:
         asked = None
         if data.topics is not None:
@@ -191,7 +193,7 @@ def _list_partition_reassignments(runner: ControllerRunner) -> AnyApi:
             topics=[OngoingTopicReassignment(*each) for each in by_topic.items()]
         )
 
-    return ControllerApi(
+    return ListenerApi(
         LIST_PARTITION_REASSIGNMENTS,
         ListPartitionReassignmentsRequestData.decode,
         answer,

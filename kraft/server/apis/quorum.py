@@ -15,7 +15,7 @@ from kraft.protocol.headers import Api, Body
 from kraft.protocol.raft_rpcs import decode_request, encode_response
 from kraft.protocol.remove_raft_voter import REMOVE_RAFT_VOTER
 from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
-from kraft.server.apis.api import Call, Reply
+from kraft.server.apis.api import Reply, RequestContext
 
 FORWARDED_RAFT_APIS = (DESCRIBE_QUORUM, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER)
 
@@ -28,13 +28,13 @@ class RaftApi:
     ask: Callable[[Request], Awaitable[Response]]
     listener: str
 
-    async def reply(self, call: Call, body: Body) -> Reply:
+    async def reply(self, context: RequestContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
-        request = decode_request(self.api, call.version, body)
+        request = decode_request(self.api, context.version, body)
         if isinstance(request, Rejected):
             return Reply(request.body)
         response = await self.ask(request)
-        return Reply(b"".join(encode_response(response, call.version, self.listener, _no_slice)))
+        return Reply(b"".join(encode_response(response, context.version, self.listener, _no_slice)))
 
 
 def _no_slice(slice: LogSlice | SnapshotSlice) -> memoryview:

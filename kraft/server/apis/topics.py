@@ -34,7 +34,7 @@ from kraft.protocol.delete_topics import (
     DeleteTopicsResponseData,
 )
 from kraft.records import ZERO_UUID
-from kraft.server.apis.api import AnyApi, Call, ControllerApi
+from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
 from kraft.server.controller import ControllerRunner
 
 
@@ -46,7 +46,9 @@ def topic_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
 
 
 def _create_topics(runner: ControllerRunner) -> AnyApi:
-    async def answer(data: CreateTopicsRequestData, call: Call) -> CreateTopicsResponseData:
+    async def answer(
+        data: CreateTopicsRequestData, context: RequestContext
+    ) -> CreateTopicsResponseData:
         operation = requests.create_topics(
             [_new_topic(topic) for topic in data.topics], validate_only=data.validate_only
         )
@@ -59,7 +61,7 @@ def _create_topics(runner: ControllerRunner) -> AnyApi:
         names = dict.fromkeys(topic.name for topic in data.topics)
         return CreateTopicsResponseData(topics=[_created(name, error) for name in names])
 
-    return ControllerApi(CREATE_TOPICS, CreateTopicsRequestData.decode, answer, failed)
+    return ListenerApi(CREATE_TOPICS, CreateTopicsRequestData.decode, answer, failed)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -86,7 +88,9 @@ def _created(name: str, result: CreatedTopic | KraftError) -> CreatedTopicData:
 
 
 def _delete_topics(runner: ControllerRunner) -> AnyApi:
-    async def answer(data: DeleteTopicsRequestData, call: Call) -> DeleteTopicsResponseData:
+    async def answer(
+        data: DeleteTopicsRequestData, context: RequestContext
+    ) -> DeleteTopicsResponseData:
         operation = requests.delete_topics(_topics_to_delete(data))
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
         return DeleteTopicsResponseData(responses=[_deleted(each) for each in results])
@@ -99,7 +103,7 @@ def _delete_topics(runner: ControllerRunner) -> AnyApi:
             ]
         )
 
-    return ControllerApi(DELETE_TOPICS, DeleteTopicsRequestData.decode, answer, failed)
+    return ListenerApi(DELETE_TOPICS, DeleteTopicsRequestData.decode, answer, failed)
 
 
 def _topics_to_delete(data: DeleteTopicsRequestData) -> list[TopicToDelete]:
@@ -117,7 +121,9 @@ def _deleted(result: DeletedTopic) -> DeletedTopicData:
 
 
 def _create_partitions(runner: ControllerRunner) -> AnyApi:
-    async def answer(data: CreatePartitionsRequestData, call: Call) -> CreatePartitionsResponseData:
+    async def answer(
+        data: CreatePartitionsRequestData, context: RequestContext
+    ) -> CreatePartitionsResponseData:
         topics = [
             NewPartitions(
                 topic.name,
@@ -140,7 +146,7 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
         names = dict.fromkeys(topic.name for topic in data.topics)
         return CreatePartitionsResponseData(results=[_extended(name, error) for name in names])
 
-    return ControllerApi(CREATE_PARTITIONS, CreatePartitionsRequestData.decode, answer, failed)
+    return ListenerApi(CREATE_PARTITIONS, CreatePartitionsRequestData.decode, answer, failed)
 
 
 def _extended(name: str, result: int | KraftError) -> CreatePartitionsResult:
