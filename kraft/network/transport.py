@@ -97,6 +97,7 @@ class Transport:
 
     async def close(self) -> None:
         """Close the listener and every connection; requests in flight fail."""
+        self._loop = None
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -108,13 +109,14 @@ class Transport:
     def send(self, send: Send) -> None:
         """Send a request or a response; never blocks, and never fails.
 
-        A request ends in a `ResponseReceived` or a `RequestFailed`. A response is dropped where its
-        connection is closed.
+        A request ends in a `ResponseReceived` or a `RequestFailed`; after `close` it is dropped. A
+        response is dropped where its connection is closed.
         """
         if not isinstance(send, SendRequest):
             self.listener.respond(send.reply_to, send.response)
             return
-        assert self._loop is not None, "not started"
+        if self._loop is None:
+            return
         peer = self._peers.pop(send.destination, None)
         if peer is None or peer.endpoint != send.endpoint:
             if peer is not None:

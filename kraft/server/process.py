@@ -186,10 +186,12 @@ class QuorumNode:
         if self.driver is not None:
             self.driver.close()
             await self.writer.close()
+            # The loop still runs for a moment: a late event would write to a closed log.
+            self.driver = None
         self.store.close()
 
     def _deliver(self, event: Event) -> None:
-        # A request may arrive before the first step. It is dropped; its sender retries.
+        # A request may arrive before the first step, or an event after the last. It is dropped.
         if self.driver is not None:
             self.driver.deliver(event)
 

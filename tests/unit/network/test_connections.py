@@ -253,6 +253,23 @@ def test_the_levels_of_kraft_version_come_from_a_fresh_exchange(loop: str) -> No
     play(loop, script, scenario)
 
 
+def test_a_closed_transport_opens_no_connection(loop: str) -> None:
+    connections = 0
+
+    async def script(reader: Requests, writer: Answers) -> None:
+        nonlocal connections
+        connections += 1
+
+    async def scenario(sender: Sender) -> None:
+        await sender.transport.close()
+        sender.request()
+        await asyncio.sleep(0.05)
+        assert sender.events.empty()
+
+    play(loop, script, scenario)
+    assert connections == 0
+
+
 async def hang_up(reader: Requests, writer: Answers) -> None:
     writer.close()
 

@@ -16,6 +16,7 @@ from kraft.errors import (
     ReplayError,
 )
 from kraft.image.replay import MetadataState
+from kraft.raft.node import Node
 from kraft.raft.rpc import LogSlice
 from kraft.records import Uuid
 from kraft.records.values import encode_value
@@ -208,5 +209,24 @@ def test_a_record_that_cannot_be_applied_ends_the_process_with_its_offset(
         assert f"offset {offset}" in str(error)
         assert quorum.cluster(1).next_offset <= offset
         assert not quorum.runner(1).controller.is_active
+
+    run_scenario(scenario, quorum)
+
+
+def test_an_event_that_arrives_after_the_end_is_dropped(
+    run_scenario: RunScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response to a follower's last fetch was written to the closed log."""
+    quorum = Quorum(tmp_path)
+
+    def step(*_: object) -> None:
+        raise AssertionError("a step after the end")
+
+    async def scenario() -> None:
+        await quorum.start()
+        node = quorum.running[await quorum.active()]
+        await quorum.stop()
+        monkeypatch.setattr(Node, "step", step)
+        node.transport.listener.deliver(None)
 
     run_scenario(scenario, quorum)
