@@ -23,10 +23,10 @@ from benchmarks import generate, generate_changes
 from benchmarks.checks import assert_holds, state_check
 from benchmarks.clusters import decoded, journaled
 from benchmarks.conftest import Sizes
-from benchmarks.controller_driver import brokers_alone, collected_as_in_a_node
+from benchmarks.controller_driver import brokers_alone, chunks_of, collected_as_in_a_node
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
-from kraft.controller.topics.topic_creation import NewTopic, create_topics_in_chunks
+from kraft.controller.topics.topic_creation import NewTopic, create_topics
 from kraft.image.replay import MetadataState
 from kraft.records import Uuid
 
@@ -101,7 +101,8 @@ def bench_revert_created(
         for number, id in enumerate(generate.topic_ids(0, partitions // 100))
     ]
     offset, batches = cluster.next_offset, []
-    for piece in create_topics_in_chunks(cluster, topics, placer=StripedPlacer(JavaRandom(42))):
+    placer = StripedPlacer(JavaRandom(42))
+    for piece in chunks_of(create_topics(cluster, topics, placer=placer)):
         if len(piece):
             offset = assign_offsets(piece.batches, offset, generate.LEADER_EPOCH)
             batches.append(bytes(piece.batches))

@@ -13,19 +13,19 @@ longest time counts, not the sum.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Any
 
 from benchmarks import generate
 from benchmarks.conftest import Sizes
+from benchmarks.controller_driver import chunks_of
 from benchmarks.timings import summary
 from kraft._core.bytes.batch import assign_offsets
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
 from kraft.controller.decision import Records
 from kraft.controller.runtime.periodic import PARTITIONS_INDEXED_AT_ONCE
-from kraft.controller.topics.partition_creation import NewPartitions, create_partitions_in_chunks
-from kraft.controller.topics.topic_creation import NewTopic, create_topics_in_chunks
+from kraft.controller.topics.partition_creation import NewPartitions, create_partitions
+from kraft.controller.topics.topic_creation import NewTopic, create_topics
 from kraft.image.replay import MetadataState
 from kraft.records import Uuid
 
@@ -40,7 +40,7 @@ def empty_cluster() -> MetadataState:
     return cluster
 
 
-def seconds_of_pieces(cluster: MetadataState, pieces: Generator[Records, None, Any]) -> list[float]:
+def seconds_of_pieces(cluster: MetadataState, pieces: Iterable[Records]) -> list[float]:
     """Return the seconds that each chunk takes to apply; then commit everything."""
     seconds = []
     for records in pieces:
@@ -58,7 +58,7 @@ def test_longest_piece_of_large_topics(figure: Callable[..., None], sizes: Sizes
     seconds = []
     for name in ("first", "second"):
         topics = [NewTopic(name, Uuid(os.urandom(16)), sizes.partitions, 3)]
-        pieces = create_topics_in_chunks(cluster, topics, placer=placer)
+        pieces = chunks_of(create_topics(cluster, topics, placer=placer))
         seconds += seconds_of_pieces(cluster, pieces)
     assert cluster.table.partition_count == 2 * sizes.partitions
     figure("grow_partitions_longest", unit="events", count=1, **summary(seconds))
@@ -75,12 +75,12 @@ def test_longest_piece_of_many_topics(figure: Callable[..., None], sizes: Sizes)
     cluster, placer = empty_cluster(), StripedPlacer(JavaRandom(1))
     names = [f"topic-{number:06}" for number in range(sizes.partitions // 5)]
     topics = [NewTopic(name, Uuid(os.urandom(16)), 5, 3) for name in names]
-    pieces = create_topics_in_chunks(cluster, topics, placer=placer)
+    pieces = chunks_of(create_topics(cluster, topics, placer=placer))
     figure(
         "grow_topics_longest", unit="events", count=1, **summary(seconds_of_pieces(cluster, pieces))
     )
     wider = [NewPartitions(name, 10) for name in names]
-    pieces_of_wider = create_partitions_in_chunks(cluster, wider, placer=placer)
+    pieces_of_wider = chunks_of(create_partitions(cluster, wider, placer=placer))
     seconds = seconds_of_pieces(cluster, pieces_of_wider)
     assert cluster.table.partition_count == 10 * len(names)
     figure("grow_scattered_longest", unit="events", count=1, **summary(seconds))

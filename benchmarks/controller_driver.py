@@ -23,7 +23,7 @@ from kraft._core.bytes.batch_columns import BatchColumns
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
 from kraft.controller.brokers.broker_lifecycle import fence_broker, unfence_broker
 from kraft.controller.brokers.sessions import SESSION_TIMEOUT_MS
-from kraft.controller.decision import Decision
+from kraft.controller.decision import ChunkedDecision, Decision, Records
 from kraft.controller.runtime.operations import Answer, Operation
 from kraft.controller.runtime.quorum_controller import QuorumController
 from kraft.controller.runtime.settings import ControllerSettings
@@ -53,6 +53,12 @@ def collected_as_in_a_node() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def chunks_of(chunks: ChunkedDecision[Any]) -> Iterator[Records]:
+    """Yield all chunks of a request, the last one too."""
+    last = yield from chunks
+    yield last.records
 
 
 def brokers_alone(brokers: int) -> bytes:

@@ -8,7 +8,8 @@ decoded on access.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Generic, TypeVar, overload
 
 from kraft._core.bytes.batch import BatchBuilder, assign_offsets
@@ -103,10 +104,40 @@ class Decision(Generic[Response]):
     is_partial: bool = False
 
 
+#: A request that is decided in chunks: yields finished chunks of records, possibly empty ones, and
+#: returns the last chunk with the response. Without a chunk before the last, the request is one
+#: atomic batch, otherwise a metadata transaction (KIP-868). All chunks before are applied when the
+#: generator is asked for the next. An empty chunk only lets other events run. The generator raises
+#: all errors of the request before its first chunk that has records.
+ChunkedDecision = Generator[Records, None, Decision[Response]]
+
+
+def in_chunks(
+    records: Iterator[Record], size: int, metadata_version: int
+) -> Generator[Records, None, Records]:
+    """Yield ``size`` records at a time; return the remaining ones, possibly none."""
+    while len(chunk := list(islice(records, size))) == size:
+        yield Records.of(chunk, metadata_version)
+    return Records.of(chunk, metadata_version)
+
+
+def begin_transaction(name: str, metadata_version: int) -> Records:
+    """Return the record that begins a metadata transaction.
+
+    Raises PolicyViolationError if the metadata.version has no transactions.
+    """
+    if metadata_version < MetadataVersion.IBP_3_6_IV1:
+        raise PolicyViolationError(
+            f"{name} writes more records than one batch may have, and metadata.version "
+            f"{MetadataVersion.from_level(metadata_version).text} has no transactions"
+        )
+    return Records.of([BeginTransaction(name=name)], metadata_version)
+
+
 def decide_whole(
-    name: str, chunks: Generator[Records, None, Response], metadata_version: int
+    name: str, chunks: ChunkedDecision[Response], metadata_version: int
 ) -> Decision[Response]:
-    """Run a chunked decision to its end; several batches become one metadata transaction.
+    """Run a chunked decision to its end; several chunks become one metadata transaction.
 
     ``name`` is the name of the transaction. For callers that apply all chunks together. Raises
     PolicyViolationError if the metadata.version has no transactions and one batch is too small.
@@ -114,23 +145,17 @@ def decide_whole(
     parts: list[Records] = []
     while True:
         try:
-            chunk = next(chunks)
+            parts.append(next(chunks))
         except StopIteration as end:
-            response: Response = end.value
+            decision: Decision[Response] = end.value
             break
-        if len(chunk):
-            parts.append(chunk)
+    parts = [part for part in (*parts, decision.records) if len(part)]
     if len(parts) < 2:
-        return Decision(parts[0] if parts else NO_RECORDS, response, is_atomic=True)
-    if metadata_version < MetadataVersion.IBP_3_6_IV1:
-        raise PolicyViolationError(
-            f"{name} writes more records than one batch may have, and metadata.version "
-            f"{MetadataVersion.from_level(metadata_version).text} has no transactions"
-        )
-    begin = Records.of([BeginTransaction(name=name)], metadata_version)
+        return replace(decision, records=parts[0] if parts else NO_RECORDS)
+    begin = begin_transaction(name, metadata_version)
     end_of_all = Records.of([EndTransaction()], metadata_version)
     batches = bytearray()
     for part in (begin, *parts, end_of_all):
         batches += part.batches
     assign_offsets(batches, 0, -1)
-    return Decision(Records(memoryview(batches), sum(map(len, parts)) + 2), response)
+    return Decision(Records(memoryview(batches), sum(map(len, parts)) + 2), decision.response)

@@ -13,7 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from kraft.errors import InvalidArgumentError, PolicyViolationError, TopicAlreadyExistsError
+from kraft.errors import (
+    InvalidArgumentError,
+    KraftError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+)
 from kraft.image.configs import RESOURCE_TYPES
 from kraft.image.replay import MetadataState
 from kraft.metadata.arguments import (
@@ -33,7 +38,7 @@ from kraft.records import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
     from kraft._core.decide.placement import ReplicaPlacer
-    from kraft.controller.decision import Records
+    from kraft.controller.decision import Decision, Records
 
 ConfigResource = tuple[int, str]
 TopicPartition = tuple[str, int]
@@ -177,11 +182,8 @@ class Decisions:
 
         Raises the first error; then no partition is reassigned.
         """
-        from kraft.controller.decision import MAX_RECORDS_PER_BATCH, decide_whole
-        from kraft.controller.topics.reassignment import (
-            alter_partition_reassignments,
-            alter_partition_reassignments_in_chunks,
-        )
+        from kraft.controller.decision import decide_whole
+        from kraft.controller.topics.reassignment import alter_partition_reassignments
 
         checked = {
             _topic_partition(key): None if replicas is None else broker_ids(replicas, "a target")
@@ -190,14 +192,10 @@ class Decisions:
             ).items()
         }
         with _advising("reassign fewer partitions at a time"):
-            decision = (
-                decide_whole(
-                    "alter partition reassignments",
-                    alter_partition_reassignments_in_chunks(self.cluster, checked),
-                    self.cluster.state.metadata_version,
-                )
-                if len(checked) > MAX_RECORDS_PER_BATCH
-                else alter_partition_reassignments(self.cluster, checked)
+            decision = decide_whole(
+                "alter partition reassignments",
+                alter_partition_reassignments(self.cluster, checked),
+                self.cluster.state.metadata_version,
             )
         for error in decision.response.values():
             if error is not None:
@@ -212,11 +210,7 @@ class Decisions:
 
         Raises the first error.
         """
-        from kraft.controller.configs.config_changes import (
-            ConfigChange,
-            incremental_alter_configs,
-            incremental_alter_configs_in_chunks,
-        )
+        from kraft.controller.configs.config_changes import ConfigChange, incremental_alter_configs
         from kraft.controller.decision import decide_whole
 
         checked = [
@@ -231,15 +225,19 @@ class Decisions:
                 changes, "changes", "(resource type, name) to settings"
             ).items()
         ]
+
+        def decided(at_once: int) -> Decision[dict[ConfigResource, KraftError | None]]:
+            return decide_whole(
+                "incremental alter configs",
+                incremental_alter_configs(self.cluster, checked, at_once=at_once),
+                self.cluster.state.metadata_version,
+            )
+
         try:
-            decision = incremental_alter_configs(self.cluster, checked)
+            decision = decided(at_once=len(checked))
         except PolicyViolationError:
             with _advising("alter fewer settings at a time"):
-                decision = decide_whole(
-                    "incremental alter configs",
-                    incremental_alter_configs_in_chunks(self.cluster, checked),
-                    self.cluster.state.metadata_version,
-                )
+                decision = decided(at_once=0)
         for error in decision.response.values():
             if error is not None:
                 raise error

@@ -15,18 +15,18 @@ raft_and_controller_resign_together, snapshots_lie_in_no_transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from kraft import records
 from kraft._core.bytes.batch_records import iterate
+from kraft.controller.decision import ChunkedDecision, Decision
 from kraft.controller.runtime.operations import (
     Answer,
     ControllerOutput,
     DecisionContext,
     Operation,
     OperationResult,
-    TransactionPlan,
 )
 from kraft.image.diff import diff
 from kraft.image.publishing import Image
@@ -102,10 +102,9 @@ class ControllerChecks:
                 )
             before = context.cluster.next_offset
             outcome = decide(context)
-            if context.cluster.next_offset != before:
-                raise Violation("deciding_changes_nothing", f"{operation.name} at {before}")
-            if isinstance(outcome, TransactionPlan):
-                self.cluster.counts["large_operations"] += 1
+            self._check_unchanged(operation, context, before)
+            if isinstance(outcome, Generator):
+                return self._watched_chunks(operation, context, outcome)
             return outcome
 
         def took_effect(context: DecisionContext, response: Any) -> None:
@@ -116,6 +115,29 @@ class ControllerChecks:
             self._ends[key] = end_offset, runner.controller.epoch
 
         operation.decide, operation.applied = watched, took_effect
+
+    def _watched_chunks(
+        self, operation: Operation, context: DecisionContext, chunks: ChunkedDecision[Any]
+    ) -> ChunkedDecision[Any]:
+        is_large = False
+        while True:
+            before = context.cluster.next_offset
+            try:
+                chunk = next(chunks)
+            except StopIteration as end:
+                self._check_unchanged(operation, context, before)
+                decision: Decision[Any] = end.value
+                return decision
+            self._check_unchanged(operation, context, before)
+            if not is_large:
+                is_large = True
+                self.cluster.counts["large_operations"] += 1
+            yield chunk
+
+    @staticmethod
+    def _check_unchanged(operation: Operation, context: DecisionContext, before: int) -> None:
+        if context.cluster.next_offset != before:
+            raise Violation("deciding_changes_nothing", f"{operation.name} at {before}")
 
     def turn_began(self) -> None:
         self._deciding = None

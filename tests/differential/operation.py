@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from kraft.controller.decision import Decision
+from kraft.controller.decision import Decision, decide_whole
 from kraft.controller.runtime import operations
 from kraft.errors import KraftError
 from tests.differential.world import View, World
@@ -90,12 +90,15 @@ class Request(Operation):
             # Only the last of several decisions has records.
             while isinstance(outcome := asked.decide(context), Decision) and outcome.is_partial:
                 assert not len(outcome.records)
+            assert not isinstance(outcome, operations.KRaftVersionUpgrade)
+            if not isinstance(outcome, Decision):
+                level = context.cluster.state.metadata_version
+                outcome = decide_whole(asked.name, outcome, level)
         except KraftError as error:
             answer = self.refusal(error)
             if answer is None:
                 raise
             return Decided(None, answer, self.random(world, None, b"".join(drawn)))
-        assert isinstance(outcome, Decision)
 
         def applied() -> None:
             if asked.applied is not None:

@@ -20,8 +20,8 @@ object; ``java/Quorum.java`` takes the same. Steps that are no request:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from kraft._core.bytes.batch import BatchBuilder, assign_offsets
 from kraft._core.bytes.batch_records import iterate
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
 from kraft.controller.brokers.sessions import BrokerSessions
+from kraft.controller.decision import ChunkedDecision
 from kraft.controller.features import LocalFeatures
 from kraft.controller.runtime.operations import ControllerOutput, DecisionContext
 from kraft.controller.runtime.operations import Operation as Asked
@@ -72,6 +73,15 @@ class _Batch(NamedTuple):
     base: int
     end: int
     content: bytes
+
+
+@dataclass
+class _Draw:
+    """The random bytes that a request drew here; ``response`` is None if it was rejected."""
+
+    kind: Request
+    ids: list[Uuid]
+    response: Any = None
 
 
 class _Changes:
@@ -169,7 +179,7 @@ class QuorumWorld(View):
         self._generation: SnapshotGeneration | None = None
         self._pieces = b""
         self._slow_turns = 0
-        self._drawn: list[tuple[Request, Any, list[Uuid]]] = []
+        self._drawn: list[_Draw] = []
         self._uuids: Callable[[], Uuid] = lambda: drawn_id(random.Random(0))
         self._waiting: dict[int, Request] = {}
         self._outcome: dict[str, Any] = {}
@@ -233,7 +243,7 @@ class QuorumWorld(View):
         self._settle()
         if self._drawn:
             # An operation in chunks has drawn all its random bytes only now.
-            given = (kind.random(self, made, b"".join(ids)) for kind, made, ids in self._drawn)
+            given = (one.kind.random(self, one.response, b"".join(one.ids)) for one in self._drawn)
             step["random"] = b"".join(given).hex()
         outcome["active"] = [id for id, one in self.nodes.items() if one.controller.is_active]
         self._publish()
@@ -382,14 +392,19 @@ class QuorumWorld(View):
                 drawn.append(drawn_id(dice))
                 return drawn[-1]
 
+            def noted(chunks: ChunkedDecision[Any]) -> ChunkedDecision[Any]:
+                decision = yield from chunks
+                note.response = decision.response
+                return decision
+
             self._uuids = random_uuid
-            response = None
-            try:
-                outcome = decide(context)
-                response = getattr(outcome, "response", None)
-                return outcome
-            finally:
-                self._drawn.append((kind, response, drawn))
+            note = _Draw(kind, drawn)
+            self._drawn.append(note)
+            outcome = decide(context)
+            if isinstance(outcome, Generator):
+                return noted(outcome)
+            note.response = getattr(outcome, "response", None)
+            return outcome
 
         asked.decide = watched
         return asked

@@ -12,7 +12,7 @@ from kraft.controller.brokers.broker_lifecycle import (
     register_broker,
     unfence_broker,
 )
-from kraft.controller.decision import Decision, Records
+from kraft.controller.decision import ChunkedDecision, Decision, Records, decide_whole
 from kraft.controller.topics.topic_creation import NewTopic, create_topic
 from kraft.image import NodeEndpoint, VersionRange
 from kraft.image.replay import MetadataState
@@ -40,6 +40,11 @@ def registration(broker: int, incarnation: int = 1, **fields: object) -> Registr
     return RegistrationRequest(broker, Uuid(bytes((broker, incarnation)) * 8), **given)  # type: ignore[arg-type]
 
 
+def whole(chunks: ChunkedDecision[Response]) -> Decision[Response]:
+    """Return the decision of a request, a large one as one transaction."""
+    return decide_whole("a request", chunks, LEVEL)
+
+
 class Lab:
     """A cluster with the given number of active brokers, and a placer."""
 
@@ -62,12 +67,29 @@ class Lab:
     def write(self, *written: Record) -> None:
         self.do(Decision(Records.of(written, LEVEL), None))
 
-    def do(self, decision: Decision[Response]) -> Response:
-        batches = decision.records.batches
+    def do(self, decided: Decision[Response] | ChunkedDecision[Response]) -> Response:
+        """Apply a decision, or each chunk of one; return the response."""
+        if not isinstance(decided, Decision):
+            return self.do_chunks(decided)[0]
+        batches = decided.records.batches
         if len(batches):
             assign_offsets(batches, self.cluster.next_offset, 1)
             self.cluster.apply(batches)
-        return decision.response
+        return decided.response
+
+    def do_chunks(self, chunks: ChunkedDecision[Response]) -> tuple[Response, list[int]]:
+        """Apply each chunk before the next is asked for; return the response and the sizes of the
+        chunks.
+        """
+        sizes = []
+        while True:
+            try:
+                chunk = next(chunks)
+            except StopIteration as end:
+                last: Decision[Response] = end.value
+                return self.do(last), [*sizes, len(last.records)]
+            sizes.append(len(chunk))
+            self.do(Decision(chunk, None))
 
     def create(self, name: str, *assignments: list[int], **configs: str) -> Uuid:
         topic_id = Uuid(name.encode().ljust(16, b"."))

@@ -17,13 +17,12 @@ from unittest.mock import patch
 from kraft import records
 from kraft._core.bytes.batch_records import iterate
 from kraft._core.decide.placement import JavaRandom, StripedPlacer
-from kraft.controller.decision import Records
+from kraft.controller.decision import ChunkedDecision
 from kraft.controller.runtime import requests
 from kraft.controller.runtime.operations import (
     ControllerOutput,
     DecisionContext,
     OperationResult,
-    TransactionPlan,
 )
 from kraft.controller.runtime.quorum_controller import QuorumController
 from kraft.controller.runtime.settings import ControllerSettings
@@ -86,6 +85,7 @@ class Quorum(AppendedLog):
             (partition_creation, "MAX_RECORDS_PER_BATCH"),
             (requests, "MAX_RECORDS_PER_BATCH"),
             (topic_deletion, "MAX_RECORDS_PER_BATCH"),
+            (chunked_planning, "MAX_RECORDS_PER_BATCH"),
             (chunked_planning, "_COST_PER_CHUNK"),
             (topic_deletion, "_TOPICS_PER_CHUNK"),
         ):
@@ -288,19 +288,18 @@ class Quorum(AppendedLog):
         def noted(context: DecisionContext) -> OperationResult:
             self._decided.append(command)
             outcome = decide(context)
-            if isinstance(outcome, TransactionPlan):
-                return TransactionPlan(outcome.name, self._watched(outcome.chunks))
-            return outcome
+            return self._watched(outcome) if isinstance(outcome, Generator) else outcome
 
         operation.decide = noted
         self.commands[token] = command
         self.queued[token] = command
         return token
 
-    def _watched(self, pieces: Generator[Records, None, Any]) -> Generator[Records, None, Any]:
-        response = yield from pieces
+    def _watched(self, chunks: ChunkedDecision[Any]) -> ChunkedDecision[Any]:
+        self._is_exhausted = False
+        decision = yield from chunks
         self._is_exhausted = True
-        return response
+        return decision
 
     def ask_later(self, command: Command) -> None:
         self.ask_both(command)
@@ -320,7 +319,6 @@ class Quorum(AppendedLog):
                 del self.queued[token]
                 self.expected[token] = RefusedError(TIMED_OUT)
         self._decided.clear()
-        self._is_exhausted = False
         before = len(self.batches)
         may_write = may_append and self.open is None
         offset = self.end_offset
@@ -386,8 +384,7 @@ class Quorum(AppendedLog):
         elif not may_append:
             assert not written
             return
-        elif self._is_exhausted:
-            assert not transaction.left
+        elif self._is_exhausted and not transaction.left:
             self._append([records.EndTransaction()] if transaction.has_begun else [], before)
         elif not written:
             return

@@ -153,8 +153,13 @@ def the_transaction_of_a_dead_controller_goes_on() -> None:
 def large_operations_are_no_transaction() -> None:
     """As before KIP-868: a controller that dies leaves a part of a topic."""
 
+    next_chunk = Transaction.next_chunk
+
     def bare(self: Transaction, metadata_version: int) -> Records | None:
-        return next(self._chunks, None)
+        self._has_begun = True
+        chunk = next_chunk(self, metadata_version)
+        self._has_begun = False
+        return chunk
 
     Transaction.next_chunk = bare  # type: ignore[method-assign]
 

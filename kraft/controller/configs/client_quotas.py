@@ -12,14 +12,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address
 from numbers import Real
 
 from kraft import records
 from kraft.configdef import ConfigType
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    ChunkedDecision,
+    Decision,
+    Records,
+)
 from kraft.controller.state import ClusterMetadata
 from kraft.errors import (
     InvalidRequestError,
@@ -67,39 +73,22 @@ class QuotaAlteration:
 
 def alter_client_quotas(
     cluster: ClusterMetadata,
-    alterations: Iterable[QuotaAlteration],
+    alterations: Sequence[QuotaAlteration],
     *,
     validate_only: bool = False,
     resolvable: Collection[str] = (),
-) -> Decision[Results]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[Results]:
     """Set and remove quotas; the response maps each entity to its error or None.
 
     Only changes are written. If an entity is named twice, the first entry applies and the response
-    is InvalidRequestError. ``resolvable`` are host names that may stand for an ip. Raises
-    PolicyViolationError for more than 10,000 records.
+    is InvalidRequestError. ``resolvable`` are host names that may stand for an ip. More than
+    ``at_once`` entities are decided in chunks. Raises PolicyViolationError for more than 10,000
+    records at once.
     """
-    response: Results = {}
-    written: list[records.ClientQuota] = []
-    for alteration in alterations:
-        written += _records_of(cluster, alteration, resolvable, response)
-    if len(written) > MAX_RECORDS_PER_BATCH:
-        raise PolicyViolationError(
-            f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
-        )
-    made = Records.of(() if validate_only else written, cluster.state.metadata_version)
-    return Decision(made, response, is_atomic=True)
-
-
-def alter_client_quotas_in_chunks(
-    cluster: ClusterMetadata,
-    alterations: Iterable[QuotaAlteration],
-    *,
-    resolvable: Collection[str] = (),
-) -> Generator[Records, None, Results]:
-    """Decide as `alter_client_quotas`, without a limit, for one metadata transaction (KIP-868).
-
-    Yields a few records at a time, or none if nothing changes, and returns the response.
-    """
+    is_large = len(alterations) > at_once and not validate_only
+    if is_large:
+        yield NO_RECORDS
     response: Results = {}
     written: list[records.ClientQuota] = []
     level = cluster.state.metadata_version
@@ -107,12 +96,15 @@ def alter_client_quotas_in_chunks(
     for alteration in alterations:
         written += _records_of(cluster, alteration, resolvable, response)
         cost += len(alteration.quotas) + _COST_OF_ENTITY
-        if cost > _COST_PER_CHUNK:
+        if is_large and cost > _COST_PER_CHUNK:
             yield Records.of(written, level)
             written, cost = [], 0
-    if written:
-        yield Records.of(written, level)
-    return response
+    if not is_large and len(written) > MAX_RECORDS_PER_BATCH:
+        raise PolicyViolationError(
+            f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
+        )
+    last = NO_RECORDS if validate_only else Records.of(written, level)
+    return Decision(last, response, is_atomic=True)
 
 
 def _records_of(

@@ -10,7 +10,7 @@ Invariant: a resource is changed exactly as requested, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -20,7 +20,14 @@ from kraft.configdef import BLANKS, COMMA
 from kraft.controller.arguments import is_integer
 from kraft.controller.config_schema import default_entries
 from kraft.controller.configs.config_validation import check_configs, check_value
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    ChunkedDecision,
+    Decision,
+    Records,
+    in_chunks,
+)
 from kraft.controller.state import (
     DEFAULTS,
     ELR_FEATURE,
@@ -48,6 +55,7 @@ _MAX_VALUE_LENGTH = 32767
 # chunk.
 _COST_OF_RESOURCE = 4
 _COST_PER_CHUNK = 1_200
+_LAST_RESOURCE_TYPE = max(RESOURCE_TYPES)
 _CORDONED = "cordoned.log.dirs"
 # Broker settings that the controller itself reads. Kafka accepts any text for them unless a broker
 # has checked it, and then fails at every partition change.
@@ -81,69 +89,39 @@ class ConfigChange:
 
 def incremental_alter_configs(
     cluster: ClusterMetadata,
-    resources: Iterable[tuple[ConfigResource, Sequence[ConfigChange]]],
+    resources: Sequence[tuple[ConfigResource, Sequence[ConfigChange]]],
     settings: DecisionSettings = DEFAULTS,
     *,
     validate_only: bool = False,
     is_forwarded: bool = False,
     policy: AlterConfigPolicy | None = None,
-) -> Decision[Results]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[Results]:
     """Change single values; the response maps each resource to its error or None.
 
     A resource is ``(type, name)``; the cluster's default is ``(BROKER, "")``. ``is_forwarded``: a
-    broker has checked the request, which knows its own directories. Raises PolicyViolationError for
-    more than 10,000 records.
+    broker has checked the request, which knows its own directories. More than ``at_once`` resources
+    are decided in chunks. Raises PolicyViolationError for more than 10,000 records at once.
     """
     writer = _Writer(cluster, settings, is_forwarded, policy)
-    for resource, changes in _named_once(resources, writer.response):
-        writer.answer(resource, writer.changed, changes)
-    return writer.decision(validate_only)
+    is_large = len(resources) > at_once and not validate_only
+    return writer.decide(resources, writer.changed, is_large, validate_only)
 
 
 def alter_configs(
     cluster: ClusterMetadata,
-    resources: Iterable[tuple[ConfigResource, Mapping[str, str | None]]],
+    resources: Sequence[tuple[ConfigResource, Mapping[str, str | None]]],
     settings: DecisionSettings = DEFAULTS,
     *,
     validate_only: bool = False,
     is_forwarded: bool = False,
     policy: AlterConfigPolicy | None = None,
-) -> Decision[Results]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[Results]:
     """Replace all values of each resource (legacy AlterConfigs); otherwise as above."""
     writer = _Writer(cluster, settings, is_forwarded, policy)
-    for resource, values in _named_once(resources, writer.response):
-        writer.answer(resource, writer.replaced, values)
-    return writer.decision(validate_only)
-
-
-def incremental_alter_configs_in_chunks(
-    cluster: ClusterMetadata,
-    resources: Iterable[tuple[ConfigResource, Sequence[ConfigChange]]],
-    settings: DecisionSettings = DEFAULTS,
-    *,
-    is_forwarded: bool = False,
-    policy: AlterConfigPolicy | None = None,
-) -> Generator[Records, None, Results]:
-    """Decide as `incremental_alter_configs`, without a limit, for one metadata transaction
-    (KIP-868).
-
-    Yields a few records at a time, or none if nothing changes, and returns the response.
-    """
-    writer = _Writer(cluster, settings, is_forwarded, policy)
-    return writer.chunks(resources, writer.changed)
-
-
-def alter_configs_in_chunks(
-    cluster: ClusterMetadata,
-    resources: Iterable[tuple[ConfigResource, Mapping[str, str | None]]],
-    settings: DecisionSettings = DEFAULTS,
-    *,
-    is_forwarded: bool = False,
-    policy: AlterConfigPolicy | None = None,
-) -> Generator[Records, None, Results]:
-    """Decide as `alter_configs`, without a limit; otherwise as above."""
-    writer = _Writer(cluster, settings, is_forwarded, policy)
-    return writer.chunks(resources, writer.replaced)
+    is_large = len(resources) > at_once and not validate_only
+    return writer.decide(resources, writer.replaced, is_large, validate_only)
 
 
 def config_records(
@@ -212,7 +190,7 @@ class _Writer:
     ) -> None:
         """Add the records that ``make`` returns, or respond with its error."""
         try:
-            if not is_integer(resource[0], 0, max(RESOURCE_TYPES)) or (
+            if not is_integer(resource[0], 0, _LAST_RESOURCE_TYPE) or (
                 resource[0] not in RESOURCE_TYPES
             ):
                 raise UnsupportedVersionError(f"unknown resource type {resource[0]!r:.80}")
@@ -224,35 +202,38 @@ class _Writer:
         else:
             self.response[resource] = None
 
-    def decision(self, validate_only: bool) -> Decision[Results]:
-        # The records that clear ELRs follow all values of the request.
-        written: list[Record] = [*self.written, *self.clearing(self.written)]
-        if len(written) > MAX_RECORDS_PER_BATCH:
-            raise PolicyViolationError(
-                f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
-            )
-        made = Records.of(() if validate_only else written, self.cluster.state.metadata_version)
-        return Decision(made, self.response, is_atomic=True)
-
-    def chunks(
+    def decide(
         self,
-        resources: Iterable[tuple[ConfigResource, _Request]],
+        resources: Sequence[tuple[ConfigResource, _Request]],
         make: Callable[[ConfigResource, _Request], list[records.Config]],
-    ) -> Generator[Records, None, Results]:
+        is_large: bool,
+        validate_only: bool,
+    ) -> ChunkedDecision[Results]:
+        """Decide the resources, with ``is_large`` in chunks."""
+        if is_large:
+            yield NO_RECORDS
         level = self.cluster.state.metadata_version
         cleared: list[Record] = []
         cost = 0
         for resource, asked in _named_once(resources, self.response):
             self.answer(resource, make, asked)
-            cost += len(asked) + _COST_OF_RESOURCE
-            if cost > _COST_PER_CHUNK:
-                yield Records.of(self.written, level)
-                cleared += self.clearing(self.written)
-                self.written, cost = [], 0
-        last: list[Record] = [*self.written, *cleared, *self.clearing(self.written)]
-        for start in range(0, len(last), _COST_PER_CHUNK):
-            yield Records.of(last[start : start + _COST_PER_CHUNK], level)
-        return self.response
+            if is_large:
+                cost += len(asked) + _COST_OF_RESOURCE
+                if cost > _COST_PER_CHUNK:
+                    yield Records.of(self.written, level)
+                    cleared += self.clearing(self.written)
+                    self.written, cost = [], 0
+        # The records that clear ELRs follow all values of the request.
+        written: list[Record] = [*self.written, *cleared, *self.clearing(self.written)]
+        if is_large:
+            last = yield from in_chunks(iter(written), _COST_PER_CHUNK, level)
+        elif len(written) > MAX_RECORDS_PER_BATCH:
+            raise PolicyViolationError(
+                f"an operation writes at most {MAX_RECORDS_PER_BATCH} records, not {len(written)}"
+            )
+        else:
+            last = NO_RECORDS if validate_only else Records.of(written, level)
+        return Decision(last, self.response, is_atomic=True)
 
     def changed(
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, is_new: bool = False
@@ -370,16 +351,15 @@ class _Writer:
 
 
 def _named_once(
-    resources: Iterable[tuple[ConfigResource, _Request]], response: Results
+    resources: Sequence[tuple[ConfigResource, _Request]], response: Results
 ) -> Iterable[tuple[ConfigResource, _Request]]:
     """Yield the resources that are named once; respond with an error to the others."""
-    asked = list(resources)
     seen: set[ConfigResource] = set()
-    for resource, _ in asked:
+    for resource, _ in resources:
         if resource in seen:
             response[resource] = InvalidRequestError("a resource is named twice in the request")
         seen.add(resource)
-    return [one for one in asked if one[0] not in response]
+    return [one for one in resources if one[0] not in response]
 
 
 def _value_after(resource: ConfigResource, change: ConfigChange, value: str | None) -> str | None:

@@ -8,26 +8,28 @@ the queue. The function returns one of:
   ``is_partial`` the controller calls the function again after it applied the records; other events
   may run in between.
 - `KRaftVersionUpgrade`: the raft layer has to upgrade kraft.version first.
-- `TransactionPlan`: more records than one batch may have, as one metadata transaction (KIP-868).
+- a ``ChunkedDecision``: a generator that the controller steps. One that returns at once is a
+  ``Decision``, any other a metadata transaction (KIP-868).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from kraft._core.decide.placement import ReplicaPlacer
 from kraft.controller.brokers.sessions import BrokerSessions
-from kraft.controller.decision import Decision, Records
+from kraft.controller.decision import ChunkedDecision, Decision
 from kraft.controller.state import DecisionSettings
 from kraft.errors import KraftError
 from kraft.image.replay import MetadataState
 from kraft.records import Uuid
-
-Response = TypeVar("Response")
+from kraft.records.versions import MetadataVersion
 
 _NEVER = float("inf")
+_FIRST_WITH_TRANSACTIONS = int(MetadataVersion.IBP_3_6_IV1)
 
 #: The token of the controller's own operations: no caller waits for the response.
 INTERNAL = -1
@@ -48,19 +50,12 @@ class DecisionContext:
     now_ms: float = 0.0
     next_offset: int = 0
 
-
-@dataclass(slots=True)
-class TransactionPlan(Generic[Response]):
-    """An operation of more records than a batch may have, decided chunk by chunk.
-
-    ``chunks`` yields the records to write and returns the response. The controller has applied each
-    chunk when it asks for the next. The generator raises all errors of the request before its first
-    chunk that has records; an error after it aborts the transaction. An empty chunk only lets other
-    events run. ``name`` is the name of the transaction.
-    """
-
-    name: str
-    chunks: Generator[Records, None, Response]
+    def at_once(self, limit: int) -> int:
+        """Return the largest request to decide at once: ``limit``, or without metadata transactions
+        any.
+        """
+        level = self.cluster.state.metadata_version
+        return limit if level >= _FIRST_WITH_TRANSACTIONS else sys.maxsize
 
 
 @dataclass(slots=True)
@@ -76,7 +71,7 @@ class KRaftVersionUpgrade:
     then: Callable[[DecisionContext], Decision[Any]]
 
 
-OperationResult = Decision[Any] | TransactionPlan[Any] | KRaftVersionUpgrade
+OperationResult = Decision[Any] | ChunkedDecision[Any] | KRaftVersionUpgrade
 
 
 @dataclass(slots=True)

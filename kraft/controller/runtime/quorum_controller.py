@@ -45,8 +45,6 @@ from kraft.controller.runtime.operations import (
     KRaftVersionUpgrade,
     KRaftVersionUpgradeRequest,
     Operation,
-    OperationResult,
-    TransactionPlan,
 )
 from kraft.controller.runtime.periodic import PeriodicTasks
 from kraft.controller.runtime.settings import ControllerSettings
@@ -180,9 +178,6 @@ class QuorumController:
         outcome = self._decide(operation)
         if outcome is None:
             return
-        if isinstance(outcome, TransactionPlan):
-            self._transaction = Transaction(operation, outcome, self.context.now_ms)
-            return
         if isinstance(outcome, KRaftVersionUpgrade):
             if not may_write:
                 self.queue.hold(waiting)
@@ -198,12 +193,27 @@ class QuorumController:
             return
         self._apply_decision(operation, outcome)
 
-    def _decide(self, operation: Operation) -> OperationResult | None:
-        """Decide the operation; if it is rejected, answer its error and return None."""
+    def _decide(self, operation: Operation) -> Decision[Any] | KRaftVersionUpgrade | None:
+        """Decide the operation; return None if it is rejected, or if it begins a transaction.
+
+        A request that is decided in chunks begins a transaction if there are several.
+        """
         try:
             outcome = operation.decide(self.context)
-            if isinstance(outcome, Decision) and outcome.is_atomic:
-                _check_is_one_batch(operation, outcome.records)
+            if isinstance(outcome, KRaftVersionUpgrade):
+                return outcome
+            if not isinstance(outcome, Decision):
+                try:
+                    first = next(outcome)
+                except StopIteration as end:
+                    decision: Decision[Any] = end.value
+                else:
+                    self._transaction = Transaction(operation, first, outcome, self.context.now_ms)
+                    return None
+            else:
+                decision = outcome
+            if decision.is_atomic:
+                _check_is_one_batch(operation, decision.records)
         except ReplayError:
             raise
         except KraftError as error:
@@ -213,7 +223,7 @@ class QuorumController:
             # Deciding changes nothing: the state is unchanged, and other operations go on.
             self._answer(operation, error=self._fault(operation, error))
             return None
-        return outcome
+        return decision
 
     def _apply_decision(self, operation: Operation, decision: Decision[Any]) -> None:
         if len(decision.records):

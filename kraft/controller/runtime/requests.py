@@ -1,7 +1,7 @@
 """Operations of the APIs: each function returns the operation of one request.
 
-Decides which requests are too large for one batch and become metadata transactions, and updates the
-broker sessions after a decision is applied. The caller adds token and deadline and passes the
+Sets the largest size of a request that is decided at once, and updates the broker sessions after a
+decision is applied. The caller adds token and deadline and passes the
 operation to ``QuorumController.submit``, or for `broker_heartbeat` to ``submit_heartbeat``.
 """
 
@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kraft._core.decide.creation import topic_size
 from kraft.controller import features
-from kraft.controller.arguments import find_topic
 from kraft.controller.brokers import (
     broker_lifecycle,
     controller_registration,
@@ -34,7 +32,6 @@ from kraft.controller.runtime.operations import (
     KRaftVersionUpgrade,
     Operation,
     OperationResult,
-    TransactionPlan,
 )
 from kraft.controller.topics import (
     isr_changes,
@@ -46,15 +43,9 @@ from kraft.controller.topics import (
 from kraft.controller.topics.elections import ElectionType, LeaderElection
 from kraft.controller.topics.isr_changes import EncodedAlterPartition, IsrChange
 from kraft.controller.topics.partition_creation import NewPartitions
-from kraft.controller.topics.topic_creation import (
-    CreationRules,
-    NewTopic,
-    requested_partitions,
-    valid_count,
-)
-from kraft.controller.topics.topic_deletion import DeletedTopic, DeletionRules, TopicToDelete
+from kraft.controller.topics.topic_creation import CreationRules, NewTopic
+from kraft.controller.topics.topic_deletion import DeletionRules, TopicToDelete
 from kraft.image.configs import ConfigResource
-from kraft.records.versions import MetadataVersion
 
 #: Larger requests take longer than a few milliseconds and are decided in chunks.
 _REASSIGNMENTS_AT_ONCE = 1_000
@@ -137,17 +128,6 @@ def create_topics(
     rules = rules or CreationRules()
 
     def decide(context: DecisionContext) -> OperationResult:
-        large = requested_partitions(topics, context.settings) > MAX_RECORDS_PER_BATCH
-        if large and not validate_only and supports_transactions(context):
-            chunks = topic_creation.create_topics_in_chunks(
-                context.cluster,
-                topics,
-                placer=context.placer,
-                settings=context.settings,
-                order=context.sessions,
-                rules=rules,
-            )
-            return TransactionPlan("create topics", chunks)
         return topic_creation.create_topics(
             context.cluster,
             topics,
@@ -156,6 +136,7 @@ def create_topics(
             order=context.sessions,
             rules=rules,
             validate_only=validate_only,
+            at_once=context.at_once(MAX_RECORDS_PER_BATCH),
         )
 
     return Operation("create topics", decide)
@@ -165,16 +146,6 @@ def create_partitions(topics: Sequence[NewPartitions], *, validate_only: bool = 
     """Return the operation of CreatePartitions; large requests as in `create_topics`."""
 
     def decide(context: DecisionContext) -> OperationResult:
-        wanted = sum(valid_count(topic.count) for topic in topics)
-        if wanted > MAX_RECORDS_PER_BATCH and not validate_only and supports_transactions(context):
-            chunks = partition_creation.create_partitions_in_chunks(
-                context.cluster,
-                topics,
-                placer=context.placer,
-                settings=context.settings,
-                order=context.sessions,
-            )
-            return TransactionPlan("create partitions", chunks)
         return partition_creation.create_partitions(
             context.cluster,
             topics,
@@ -182,6 +153,7 @@ def create_partitions(topics: Sequence[NewPartitions], *, validate_only: bool = 
             settings=context.settings,
             order=context.sessions,
             validate_only=validate_only,
+            at_once=context.at_once(MAX_RECORDS_PER_BATCH),
         )
 
     return Operation("create partitions", decide)
@@ -196,17 +168,13 @@ def delete_topics(topics: Sequence[TopicToDelete], rules: DeletionRules | None =
     rules = rules or DeletionRules()
 
     def decide(context: DecisionContext) -> OperationResult:
-        if _partitions_of(context, topics) > MAX_RECORDS_PER_BATCH and supports_transactions(
-            context
-        ):
-            chunks = topic_deletion.delete_topics_in_chunks(
-                context.cluster, topics, settings=context.settings, rules=rules
-            )
-            return TransactionPlan("delete topics", chunks)
-        decision: Decision[list[DeletedTopic]] = topic_deletion.delete_topics(
-            context.cluster, topics, settings=context.settings, rules=rules
+        return topic_deletion.delete_topics(
+            context.cluster,
+            topics,
+            settings=context.settings,
+            rules=rules,
+            at_once=context.at_once(MAX_RECORDS_PER_BATCH),
         )
-        return decision
 
     return Operation("delete topics", decide)
 
@@ -254,19 +222,12 @@ def alter_partition_reassignments(
     """Return the operation of AlterPartitionReassignments."""
 
     def decide(context: DecisionContext) -> OperationResult:
-        if len(targets) > _REASSIGNMENTS_AT_ONCE and supports_transactions(context):
-            chunks = reassignment.alter_partition_reassignments_in_chunks(
-                context.cluster,
-                targets,
-                allow_replication_factor_change=allow_replication_factor_change,
-                settings=context.settings,
-            )
-            return TransactionPlan("alter partition reassignments", chunks)
         return reassignment.alter_partition_reassignments(
             context.cluster,
             targets,
             allow_replication_factor_change=allow_replication_factor_change,
             settings=context.settings,
+            at_once=context.at_once(_REASSIGNMENTS_AT_ONCE),
         )
 
     return Operation("alter partition reassignments", decide)
@@ -286,15 +247,6 @@ def incremental_alter_configs(
     wanted = list(resources)
 
     def decide(context: DecisionContext) -> OperationResult:
-        if (
-            len(wanted) > _RESOURCES_AT_ONCE
-            and not validate_only
-            and supports_transactions(context)
-        ):
-            chunks = config_changes.incremental_alter_configs_in_chunks(
-                context.cluster, wanted, context.settings, is_forwarded=is_forwarded, policy=policy
-            )
-            return TransactionPlan("incremental alter configs", chunks)
         return config_changes.incremental_alter_configs(
             context.cluster,
             wanted,
@@ -302,6 +254,7 @@ def incremental_alter_configs(
             validate_only=validate_only,
             is_forwarded=is_forwarded,
             policy=policy,
+            at_once=context.at_once(_RESOURCES_AT_ONCE),
         )
 
     return Operation("incremental alter configs", decide)
@@ -318,15 +271,6 @@ def alter_configs(
     wanted = list(resources)
 
     def decide(context: DecisionContext) -> OperationResult:
-        if (
-            len(wanted) > _RESOURCES_AT_ONCE
-            and not validate_only
-            and supports_transactions(context)
-        ):
-            chunks = config_changes.alter_configs_in_chunks(
-                context.cluster, wanted, context.settings, is_forwarded=is_forwarded, policy=policy
-            )
-            return TransactionPlan("alter configs", chunks)
         return config_changes.alter_configs(
             context.cluster,
             wanted,
@@ -334,6 +278,7 @@ def alter_configs(
             validate_only=validate_only,
             is_forwarded=is_forwarded,
             policy=policy,
+            at_once=context.at_once(_RESOURCES_AT_ONCE),
         )
 
     return Operation("alter configs", decide)
@@ -393,32 +338,11 @@ def alter_client_quotas(
     """Return the operation of AlterClientQuotas."""
 
     def decide(context: DecisionContext) -> OperationResult:
-        large = len(alterations) > _RESOURCES_AT_ONCE
-        if large and not validate_only and supports_transactions(context):
-            chunks = client_quotas.alter_client_quotas_in_chunks(context.cluster, alterations)
-            return TransactionPlan("alter client quotas", chunks)
         return client_quotas.alter_client_quotas(
-            context.cluster, alterations, validate_only=validate_only
+            context.cluster,
+            alterations,
+            validate_only=validate_only,
+            at_once=context.at_once(_RESOURCES_AT_ONCE),
         )
 
     return Operation("alter client quotas", decide)
-
-
-def supports_transactions(context: DecisionContext) -> bool:
-    """Return whether the metadata.version has metadata transactions (KIP-868)."""
-    return context.cluster.state.metadata_version >= MetadataVersion.IBP_3_6_IV1
-
-
-def _partitions_of(context: DecisionContext, topics: Sequence[TopicToDelete]) -> int:
-    """Return an upper bound of the number of partitions of the named topics."""
-    table = context.cluster.table
-    total = len(topics)
-    for topic in topics:
-        number = (
-            find_topic(table, topic.name)
-            if topic.name is not None
-            else table.topic_number_by_id(topic.topic_id or b"\0" * 16)
-        )
-        if number >= 0:
-            total += topic_size(table, number)[0]
-    return total

@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kraft.controller.runtime.operations import (
-    DecisionContext,
-    Operation,
-    OperationResult,
-    TransactionPlan,
-)
-from kraft.controller.runtime.requests import supports_transactions
+from kraft.controller.runtime.operations import DecisionContext, Operation, OperationResult
 from kraft.controller.security import acls as acl_control
 from kraft.controller.security import delegation_tokens, scram
 from kraft.controller.security.acls import AclFilter
@@ -31,34 +25,27 @@ def create_acls(acls: Sequence[AccessControl], *, has_authorizer: bool = True) -
     """Return the operation of CreateAcls."""
 
     def decide(context: DecisionContext) -> OperationResult:
-        if len(acls) > _ACLS_AT_ONCE and supports_transactions(context):
-            chunks = acl_control.create_acls_in_chunks(
-                context.cluster,
-                acls,
-                random_uuid=context.random_uuid,
-                has_authorizer=has_authorizer,
-            )
-            return TransactionPlan("create acls", chunks)
         return acl_control.create_acls(
-            context.cluster, acls, random_uuid=context.random_uuid, has_authorizer=has_authorizer
+            context.cluster,
+            acls,
+            random_uuid=context.random_uuid,
+            has_authorizer=has_authorizer,
+            at_once=context.at_once(_ACLS_AT_ONCE),
         )
 
     return Operation("create acls", decide)
 
 
 def delete_acls(filters: Sequence[AclFilter], *, has_authorizer: bool = True) -> Operation:
-    """Return the operation of DeleteAcls.
-
-    A filter may match any number of ACLs, so a cluster with many ACLs always uses chunks.
-    """
+    """Return the operation of DeleteAcls."""
 
     def decide(context: DecisionContext) -> OperationResult:
-        if len(context.cluster.state.acls) > _ACLS_AT_ONCE and supports_transactions(context):
-            chunks = acl_control.delete_acls_in_chunks(
-                context.cluster, filters, has_authorizer=has_authorizer
-            )
-            return TransactionPlan("delete acls", chunks)
-        return acl_control.delete_acls(context.cluster, filters, has_authorizer=has_authorizer)
+        return acl_control.delete_acls(
+            context.cluster,
+            filters,
+            has_authorizer=has_authorizer,
+            at_once=context.at_once(_ACLS_AT_ONCE),
+        )
 
     return Operation("delete acls", decide)
 
@@ -69,14 +56,11 @@ def alter_user_scram_credentials(
     """Return the operation of AlterUserScramCredentials."""
 
     def decide(context: DecisionContext) -> OperationResult:
-        large = len(deletions) + len(upsertions) > _CREDENTIALS_AT_ONCE
-        if large and supports_transactions(context):
-            chunks = scram.alter_user_scram_credentials_in_chunks(
-                context.cluster, deletions=deletions, upsertions=upsertions
-            )
-            return TransactionPlan("alter user scram credentials", chunks)
         return scram.alter_user_scram_credentials(
-            context.cluster, deletions=deletions, upsertions=upsertions
+            context.cluster,
+            deletions=deletions,
+            upsertions=upsertions,
+            at_once=context.at_once(_CREDENTIALS_AT_ONCE),
         )
 
     return Operation("alter user scram credentials", decide)

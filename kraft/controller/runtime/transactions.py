@@ -8,34 +8,28 @@ between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from kraft import records
-from kraft.controller.decision import Records
-from kraft.controller.runtime.operations import Operation, TransactionPlan
-from kraft.errors import KraftError, PolicyViolationError, RequestTimedOutError
-from kraft.records.versions import MetadataVersion
+from kraft.controller.decision import NO_RECORDS, ChunkedDecision, Records, begin_transaction
+from kraft.controller.runtime.operations import Operation
+from kraft.errors import KraftError, RequestTimedOutError
 
 
 class Transaction:
-    """The chunks of one operation; the transaction began at ``since_ms``."""
+    """The chunks of one operation, of which ``first`` is decided; it began at ``since_ms``."""
 
     def __init__(
-        self, operation: Operation, outcome: TransactionPlan[Any], since_ms: float
+        self, operation: Operation, first: Records, chunks: ChunkedDecision[Any], since_ms: float
     ) -> None:
         self.operation = operation
         self.response: Any = None
-        self._name = outcome.name
         self._since_ms = since_ms
-        self._generator = outcome.chunks
-        self._chunks = self._remember_response(outcome)
-        #: The first chunk, while BeginTransaction is being written before it.
-        self._first_chunk: Records | None = None
+        self._chunks = chunks
+        #: A chunk that is decided, but not written yet.
+        self._decided_chunk = first
+        self._is_decided = False
         self._has_begun = False
-
-    def _remember_response(self, outcome: TransactionPlan[Any]) -> Iterator[Records]:
-        self.response = yield from outcome.chunks
 
     def next_chunk(self, metadata_version: int) -> Records | None:
         """Return the next records to write, possibly none this time; None after the last.
@@ -43,20 +37,24 @@ class Transaction:
         Raises PolicyViolationError if the metadata.version has no transactions, and the errors of
         the operation.
         """
-        if self._first_chunk is not None:
-            first, self._first_chunk = self._first_chunk, None
-            return first
-        chunk = next(self._chunks, None)
-        if chunk is None or not len(chunk) or self._has_begun:
+        chunk, self._decided_chunk = self._decided_chunk, NO_RECORDS
+        if not len(chunk) and not self._is_decided:
+            chunk = self._decide()
+        if not len(chunk):
+            return None if self._is_decided else chunk
+        if self._has_begun:
             return chunk
-        if metadata_version < MetadataVersion.IBP_3_6_IV1:
-            raise PolicyViolationError(
-                f"{self.operation.name} writes more records than one batch may have, and "
-                "metadata.version "
-                f"{MetadataVersion.from_level(metadata_version).text} has no transactions"
-            )
-        self._has_begun, self._first_chunk = True, chunk
-        return Records.of([records.BeginTransaction(name=self._name)], metadata_version)
+        begin = begin_transaction(self.operation.name, metadata_version)
+        self._has_begun, self._decided_chunk = True, chunk
+        return begin
+
+    def _decide(self) -> Records:
+        try:
+            return next(self._chunks)
+        except StopIteration as end:
+            self.response, self._is_decided = end.value.response, True
+            last: Records = end.value.records
+            return last
 
     def closing_records(self, error: KraftError | None, metadata_version: int) -> Records | None:
         """Return the record that ends the transaction; None if the log has no BeginTransaction."""
@@ -69,7 +67,7 @@ class Transaction:
 
     def close(self) -> None:
         """Stop the operation; no further chunk is asked for."""
-        self._generator.close()
+        self._chunks.close()
 
     def expires_at_ms(self, max_transaction_ms: float) -> float:
         return self._since_ms + max_transaction_ms

@@ -10,13 +10,19 @@ Sources: Kafka's ``AclControlManager``, ``AclApis``, ``ResourcePatternFilter``,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from kraft import records
 from kraft.controller.arguments import is_integer, is_text
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    ChunkedDecision,
+    Decision,
+    Records,
+    in_chunks,
+)
 from kraft.controller.security.acl_hosts import host_refusal
 from kraft.controller.state import ClusterMetadata
 from kraft.errors import (
@@ -97,86 +103,64 @@ class AclFilter(NamedTuple):
 
 def create_acls(
     cluster: ClusterMetadata,
-    acls: Iterable[AccessControl],
+    acls: Sequence[AccessControl],
     *,
     random_uuid: Callable[[], Uuid],
     has_authorizer: bool = True,
-) -> Decision[list[KraftError | None]]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[list[KraftError | None]]:
     """Create ACLs; the response lists for each, in order, its error or None.
 
     ``random_uuid`` makes the id of each new ACL. ``has_authorizer``: ``authorizer.class.name`` is
-    set. Raises SecurityDisabledError if it is not, PolicyViolationError for more than 10,000 new
-    ACLs.
+    set. More than ``at_once`` ACLs are decided in chunks. Raises SecurityDisabledError without an
+    authorizer, PolicyViolationError for more than 10,000 new ACLs at once.
     """
-    _check_authorizer(has_authorizer)
-    creation = _AclCreation(cluster, random_uuid)
-    for acl in acls:
-        creation.add(acl)
-        if len(creation.created) > MAX_RECORDS_PER_BATCH:
-            raise PolicyViolationError(f"a request creates at most {MAX_RECORDS_PER_BATCH} ACLs")
-    written = Records.of(creation.written(), cluster.state.metadata_version)
-    return Decision(written, creation.response, is_atomic=True)
-
-
-def create_acls_in_chunks(
-    cluster: ClusterMetadata,
-    acls: Iterable[AccessControl],
-    *,
-    random_uuid: Callable[[], Uuid],
-    has_authorizer: bool = True,
-) -> Generator[Records, None, list[KraftError | None]]:
-    """Decide as `create_acls`, without a limit, for one metadata transaction (KIP-868).
-
-    Yields a few records at a time and returns the response. Yields empty records until every ACL is
-    checked.
-    """
+    is_large = len(acls) > at_once
+    if is_large:
+        yield NO_RECORDS
     _check_authorizer(has_authorizer)
     creation = _AclCreation(cluster, random_uuid)
     for number, acl in enumerate(acls, 1):
         creation.add(acl)
-        if number % _ACLS_PER_CHUNK == 0:
-            yield NO_RECORDS
-    yield from _chunks(creation.written(), cluster.state.metadata_version)
-    return creation.response
+        if is_large:
+            if number % _ACLS_PER_CHUNK == 0:
+                yield NO_RECORDS
+        elif len(creation.created) > MAX_RECORDS_PER_BATCH:
+            raise PolicyViolationError(f"a request creates at most {MAX_RECORDS_PER_BATCH} ACLs")
+    last = yield from _written(creation.written(), cluster, is_large)
+    return Decision(last, creation.response, is_atomic=True)
 
 
 def delete_acls(
-    cluster: ClusterMetadata, filters: Sequence[AclFilter], *, has_authorizer: bool = True
-) -> Decision[list[list[AccessControl] | KraftError]]:
+    cluster: ClusterMetadata,
+    filters: Sequence[AclFilter],
+    *,
+    has_authorizer: bool = True,
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[list[list[AccessControl] | KraftError]]:
     """Delete the ACLs that filters match; the response lists them for each filter, in order.
 
-    An ACL that several filters match is in the result of each. ``has_authorizer`` and
+    An ACL that several filters match is in the result of each. A filter may match any number of
+    ACLs, so a cluster with more than ``at_once`` ACLs is searched in chunks. ``has_authorizer`` and
     SecurityDisabledError as in `create_acls`. Raises InvalidRequestError for more than 10,000
-    deletions, because a partial deletion could pass for a complete one.
+    deletions at once, because a partial deletion could pass for a complete one.
     """
+    is_large = len(cluster.state.acls) > at_once
+    if is_large:
+        yield NO_RECORDS
     _check_authorizer(has_authorizer)
     deletion = _AclDeletion(cluster.state.acls)
     for wanted in filters:
         for _ in deletion.find(wanted):
-            if len(deletion.removed) > MAX_RECORDS_PER_BATCH:
+            if is_large:
+                yield NO_RECORDS
+            elif len(deletion.removed) > MAX_RECORDS_PER_BATCH:
                 raise InvalidRequestError(
                     f"a request deletes at most {MAX_RECORDS_PER_BATCH} ACLs, and its filters "
                     "match more: use narrower ones"
                 )
-    written = Records.of(deletion.written(), cluster.state.metadata_version)
-    return Decision(written, deletion.response, is_atomic=True)
-
-
-def delete_acls_in_chunks(
-    cluster: ClusterMetadata, filters: Sequence[AclFilter], *, has_authorizer: bool = True
-) -> Generator[Records, None, list[list[AccessControl] | KraftError]]:
-    """Decide as `delete_acls`, without a limit, for one metadata transaction (KIP-868).
-
-    Yields a few records at a time and returns the response. Yields empty records until every filter
-    is evaluated.
-    """
-    _check_authorizer(has_authorizer)
-    deletion = _AclDeletion(cluster.state.acls)
-    for wanted in filters:
-        for _ in deletion.find(wanted):
-            yield NO_RECORDS
-    yield from _chunks(deletion.written(), cluster.state.metadata_version)
-    return deletion.response
+    last = yield from _written(deletion.written(), cluster, is_large)
+    return Decision(last, deletion.response, is_atomic=True)
 
 
 def describe_acls(
@@ -250,9 +234,13 @@ class _AclDeletion:
             yield records.RemoveAccessControlEntry(id)
 
 
-def _chunks(written: Iterator[Record], metadata_version: int) -> Iterator[Records]:
-    while chunk := list(islice(written, _ACLS_PER_CHUNK)):
-        yield Records.of(chunk, metadata_version)
+def _written(
+    written: Iterator[Record], cluster: ClusterMetadata, is_large: bool
+) -> Generator[Records, None, Records]:
+    level = cluster.state.metadata_version
+    if is_large:
+        return (yield from in_chunks(written, _ACLS_PER_CHUNK, level))
+    return Records.of(written, level)
 
 
 def _check_authorizer(has_authorizer: bool) -> None:

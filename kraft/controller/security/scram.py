@@ -10,14 +10,21 @@ Invariant: no repr, error or log contains a salt, key or salted password. Source
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 from typing import NamedTuple
 
 from kraft import records
 from kraft.controller.arguments import is_integer, is_text
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    ChunkedDecision,
+    Decision,
+    Records,
+    in_chunks,
+)
 from kraft.controller.state import ClusterMetadata
 from kraft.errors import (
     DuplicateResourceError,
@@ -74,45 +81,34 @@ def alter_user_scram_credentials(
     *,
     deletions: Sequence[ScramDeletion] = (),
     upsertions: Sequence[ScramUpsertion] = (),
-) -> Decision[dict[str, KraftError | None]]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[dict[str, KraftError | None]]:
     """Delete and set credentials; the response maps each user to an error or None.
 
-    A user who is named twice, for any mechanisms, is not changed (DuplicateResourceError). Raises
-    PolicyViolationError for more than 10,000 records.
+    A user who is named twice, for any mechanisms, is not changed (DuplicateResourceError). More
+    than ``at_once`` changes are decided in chunks. Raises PolicyViolationError for more than 10,000
+    records at once.
     """
+    is_large = len(deletions) + len(upsertions) > at_once
+    if is_large:
+        yield NO_RECORDS
+    level = cluster.state.metadata_version
     changes = _Changes(cluster)
-    for change in _in_order(deletions, upsertions):
+    asked: Iterator[ScramDeletion | ScramUpsertion] = chain(deletions, upsertions)
+    for number, change in enumerate(asked, 1):
         changes.add(change)
-    if len(changes.accepted) > MAX_RECORDS_PER_BATCH:
+        if is_large and number % _CHANGES_PER_CHUNK == 0:
+            yield NO_RECORDS
+    written = map(_record, changes.accepted.values())
+    if is_large:
+        last = yield from in_chunks(written, _CHANGES_PER_CHUNK, level)
+    elif len(changes.accepted) > MAX_RECORDS_PER_BATCH:
         raise PolicyViolationError(
             f"a request alters the credentials of at most {MAX_RECORDS_PER_BATCH} users"
         )
-    written = map(_record, changes.accepted.values())
-    level = cluster.state.metadata_version
-    return Decision(Records.of(written, level), changes.response, is_atomic=True)
-
-
-def alter_user_scram_credentials_in_chunks(
-    cluster: ClusterMetadata,
-    *,
-    deletions: Sequence[ScramDeletion] = (),
-    upsertions: Sequence[ScramUpsertion] = (),
-) -> Generator[Records, None, dict[str, KraftError | None]]:
-    """Decide as `alter_user_scram_credentials`, without a limit, for one metadata transaction
-    (KIP-868).
-
-    Yields a few records at a time and returns the response. Yields empty records until every change
-    is checked.
-    """
-    changes = _Changes(cluster)
-    for number, change in enumerate(_in_order(deletions, upsertions), 1):
-        changes.add(change)
-        if number % _CHANGES_PER_CHUNK == 0:
-            yield NO_RECORDS
-    accepted = iter(changes.accepted.values())
-    while chunk := list(islice(accepted, _CHANGES_PER_CHUNK)):
-        yield Records.of(map(_record, chunk), cluster.state.metadata_version)
-    return changes.response
+    else:
+        last = Records.of(written, level)
+    return Decision(last, changes.response, is_atomic=True)
 
 
 def describe_user_scram_credentials(
@@ -147,13 +143,6 @@ def describe_user_scram_credentials(
         else:
             answers[user] = ScramDescription(iterations)
     return answers
-
-
-def _in_order(
-    deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
-) -> Iterator[ScramDeletion | ScramUpsertion]:
-    yield from deletions
-    yield from upsertions
 
 
 class _Changes:

@@ -1,82 +1,149 @@
-"""Plan a large request about topics in chunks of a few milliseconds.
+"""Plan and write a request that adds partitions, a large one in chunks of a few milliseconds.
 
 The request is checked and planned in full before its first record is written, so that every error
-comes before the first record. Between two chunks other events run. Called by `topic_creation`,
-`partition_creation` and `topic_deletion`.
+comes before the first record. Between two chunks of a large request other events run. Called by
+`topic_creation` and `partition_creation`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Sequence
-from typing import Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft.controller.decision import NO_RECORDS, Records
+from kraft._core.bytes.batch import BatchBuilder
+from kraft._core.decide.creation import encode_new_partitions
+from kraft._core.decide.placement import PlacementSpec, ReplicaPlacer
+from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Records
+from kraft.controller.state import (
+    ClusterMetadata,
+    DecisionSettings,
+    PlacementOrder,
+    election_context,
+    fixed_election_context,
+    usable_brokers,
+)
 
-#: Entries of a request that are counted in one chunk.
+Replicas = NDArray[np.int32]
+
+#: Entries of a large request that are read in one chunk.
 ENTRIES_PER_CHUNK = 5_000
 #: Cost of planning per chunk, in partitions, and the cost of one topic.
 _COST_PER_CHUNK = 10_000
 _COST_OF_TOPIC = 40
 
 
-class TopicPlan(Protocol):
-    """The plan of one topic; ``replicas`` holds the partitions that are already placed."""
+class NamedTopic(Protocol):
+    """One entry of a request."""
 
     @property
-    def replicas(self) -> NDArray[np.int32]: ...
+    def name(self) -> str: ...
 
 
-Topic = TypeVar("Topic")
-Topic_contra = TypeVar("Topic_contra", contravariant=True)
-AnyPlan = TypeVar("AnyPlan", bound=TopicPlan)
-AnyPlan_co = TypeVar("AnyPlan_co", bound=TopicPlan, covariant=True)
+class TopicPlan(Protocol):
+    """The plan of one topic; ``replicas`` are all of its new partitions, or the first 10,000."""
+
+    @property
+    def replicas(self) -> Replicas: ...
 
 
-class Counting(Protocol[Topic_contra]):
-    """A request that rejects entries that name the same topic twice."""
-
-    def count(self, topics: Sequence[Topic_contra], /) -> None: ...
+Topic = TypeVar("Topic", bound=NamedTopic)
+Plan = TypeVar("Plan", bound=TopicPlan)
 
 
-class Planning(Counting[Topic_contra], Protocol[Topic_contra, AnyPlan_co]):
-    """A request whose topics are checked and planned one by one."""
+class PartitionWriter(ABC, Generic[Topic, Plan]):
+    """A request that adds partitions: its entries, the brokers it is decided against, its records.
 
-    def admits(self, topic: Topic_contra, /) -> bool: ...
-    def plan(self, topic: Topic_contra, /) -> AnyPlan_co | None: ...
-
-
-def count_in_chunks(
-    request: Counting[Topic], topics: Sequence[Topic]
-) -> Generator[Records, None, None]:
-    """Pass all topics to ``request.count``; yields empty records."""
-    for start in range(0, len(topics), ENTRIES_PER_CHUNK):
-        if start:
-            yield NO_RECORDS
-        request.count(topics[start : start + ENTRIES_PER_CHUNK])
-
-
-def plan_in_chunks(
-    request: Planning[Topic, AnyPlan], topics: Sequence[Topic]
-) -> Generator[Records, None, deque[AnyPlan]]:
-    """Return the plans of the accepted topics; yields empty records.
-
-    The caller pops each plan when it carries it out: freeing all of them at the end would take
-    long.
+    A large request is decided against the brokers at its beginning, in chunks.
     """
-    yield from count_in_chunks(request, topics)
-    plans: deque[AnyPlan] = deque()
-    cost = 0
-    for topic in topics:
-        plan = request.plan(topic) if request.admits(topic) else None
-        cost += _COST_OF_TOPIC
-        if plan is not None:
-            plans.append(plan)
-            cost += len(plan.replicas)
-        if cost > _COST_PER_CHUNK:
-            yield NO_RECORDS
-            cost = 0
-    return plans
+
+    def __init__(
+        self,
+        cluster: ClusterMetadata,
+        placer: ReplicaPlacer,
+        settings: DecisionSettings,
+        order: PlacementOrder | None,
+        is_large: bool,
+    ) -> None:
+        self.cluster = cluster
+        self.placer = placer
+        self.usable = usable_brokers(cluster, order)
+        self.context = (
+            fixed_election_context(cluster) if is_large else election_context(cluster, settings)
+        )
+        self.is_large = is_large
+        #: The topics that the request names, and those that it names more than once.
+        self._named: set[str] = set()
+        self.repeated: set[str] = set()
+
+    @abstractmethod
+    def admitted(self, topics: Sequence[Topic]) -> Iterable[Topic | None]:
+        """Return the topics that may be planned; None for a topic that is rejected."""
+
+    @abstractmethod
+    def plan(self, topic: Topic) -> Plan | None:
+        """Check a topic and put its result into the response; return its plan, or None."""
+
+    def plans(self, topics: Sequence[Topic]) -> Iterator[Plan]:
+        """Return the plans of the accepted topics; each is made when it is asked for."""
+        self._count(topics)
+        return filter(None, map(self.plan, filter(None, self.admitted(topics))))
+
+    def plans_in_chunks(self, topics: Sequence[Topic]) -> Generator[Records, None, Iterator[Plan]]:
+        """Plan all topics; yield empty records meanwhile, and return the plans."""
+        for start in range(0, len(topics), ENTRIES_PER_CHUNK):
+            if start:
+                yield NO_RECORDS
+            self._count(topics[start : start + ENTRIES_PER_CHUNK])
+        plans: deque[Plan] = deque()
+        cost = 0
+        for topic in self.admitted(topics):
+            plan = None if topic is None else self.plan(topic)
+            cost += _COST_OF_TOPIC
+            if plan is not None:
+                plans.append(plan)
+                cost += len(plan.replicas)
+            if cost > _COST_PER_CHUNK:
+                yield NO_RECORDS
+                cost = 0
+        return _popped(plans)
+
+    def _count(self, topics: Sequence[Topic]) -> None:
+        names = [topic.name for topic in topics]
+        distinct = set(names)
+        if len(distinct) < len(names) or not distinct.isdisjoint(self._named):
+            self.repeated |= {
+                n for n, times in Counter(names).items() if times > 1 or n in self._named
+            }
+        self._named |= distinct
+
+    def encode_in_chunks(
+        self, builder: BatchBuilder, topic_id: bytes, replicas: Replicas, start: int, end: int
+    ) -> Generator[Records, None, BatchBuilder]:
+        """Encode partitions ``start`` to before ``end`` of a topic, 10,000 at a time; yield each
+        batch that is full, and return the open one.
+
+        The first partitions have ``replicas``, the others are placed here.
+        """
+        for first in range(start, end, MAX_RECORDS_PER_BATCH):
+            if first < start + len(replicas):
+                chunk = replicas[first - start : first - start + MAX_RECORDS_PER_BATCH]
+            else:
+                count = min(MAX_RECORDS_PER_BATCH, end - first)
+                spec = PlacementSpec(first, count, replicas.shape[1])
+                chunk = self.placer.place(spec, self.usable)
+            if len(chunk) > MAX_RECORDS_PER_BATCH - builder.record_count:
+                yield Records.finished(builder)
+                builder = BatchBuilder()
+            encode_new_partitions(self.context, builder, topic_id, chunk, first)
+        return builder
+
+
+def _popped(plans: deque[Plan]) -> Iterator[Plan]:
+    """Yield each plan and drop it: to free all of them at the end would take long."""
+    while plans:
+        yield plans.popleft()

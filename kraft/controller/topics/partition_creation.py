@@ -9,8 +9,8 @@ unknown error. Here the whole request is rejected.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from kraft.controller.arguments import MAX_INT32, find_topic, is_integer
 from kraft.controller.decision import (
     MAX_RECORDS_PER_BATCH,
     NO_RECORDS,
+    ChunkedDecision,
     Decision,
     Records,
     decide_whole,
@@ -36,19 +37,12 @@ from kraft.controller.state import (
     ClusterMetadata,
     DecisionSettings,
     PlacementOrder,
-    election_context,
-    fixed_election_context,
-    usable_brokers,
 )
-from kraft.controller.topics.chunked_planning import plan_in_chunks
+from kraft.controller.topics.chunked_planning import PartitionWriter, Replicas
 from kraft.controller.topics.topic_creation import (
     MutationQuota,
-    Replicas,
-    atomic,
     check_active,
     check_assignment,
-    in_chunks,
-    place_in_chunks,
     valid_count,
 )
 from kraft.errors import (
@@ -92,15 +86,13 @@ def add_partitions(
     More than 10,000 partitions are one metadata transaction: see `decide_whole`. Raises the error
     that `create_partitions` would respond for the topic.
     """
-    wanted = [NewPartitions(name, count, assignments)]
-    if valid_count(count) > MAX_RECORDS_PER_BATCH:
-        decision = decide_whole(
-            "create partitions",
-            create_partitions_in_chunks(cluster, wanted, placer=placer, settings=settings),
-            cluster.state.metadata_version,
-        )
-    else:
-        decision = create_partitions(cluster, wanted, placer=placer, settings=settings)
+    decision = decide_whole(
+        "create partitions",
+        create_partitions(
+            cluster, [NewPartitions(name, count, assignments)], placer=placer, settings=settings
+        ),
+        cluster.state.metadata_version,
+    )
     result = decision.response[name]
     if isinstance(result, KraftError):
         raise result
@@ -117,55 +109,28 @@ def create_partitions(
     is_authorized: Callable[[str], bool] | None = None,
     quota: MutationQuota | None = None,
     validate_only: bool = False,
-) -> Decision[NewPartitionResults]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[NewPartitionResults]:
     """Decide the topics of one request; the response maps each name to its number of new
     partitions, or an error.
 
-    With ``validate_only`` there are no records. Raises PolicyViolationError for more than 10,000
-    records: see `create_partitions_in_chunks`.
+    If the topics would have more than ``at_once`` partitions, they are decided in chunks, as in
+    `create_topics`. With ``validate_only`` there are no records. Raises PolicyViolationError for
+    more than 10,000 records at once.
     """
-    creation = _PartitionCreation(cluster, placer, settings, order, is_authorized, quota)
-    creation.count(topics)
+    is_large = sum(valid_count(topic.count) for topic in topics) > at_once and not validate_only
+    if is_large:
+        yield NO_RECORDS
+    creation = _PartitionCreation(cluster, placer, settings, order, is_authorized, quota, is_large)
+    plans = (yield from creation.plans_in_chunks(topics)) if is_large else creation.plans(topics)
     builder = BatchBuilder()
-    for topic in topics:
-        plan = creation.plan(topic) if creation.admits(topic) else None
-        if plan is None:
-            continue
-        if builder.record_count + plan.end - plan.start > MAX_RECORDS_PER_BATCH:
-            raise PolicyViolationError(
-                f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions"
-            )
-        encode_new_partitions(creation.context, builder, plan.topic_id, plan.replicas, plan.start)
-    written = NO_RECORDS if validate_only else atomic(builder)
-    return Decision(written, creation.response, is_atomic=True)
-
-
-def create_partitions_in_chunks(
-    cluster: ClusterMetadata,
-    topics: Sequence[NewPartitions],
-    *,
-    placer: ReplicaPlacer,
-    settings: DecisionSettings = DEFAULTS,
-    order: PlacementOrder | None = None,
-    is_authorized: Callable[[str], bool] | None = None,
-    quota: MutationQuota | None = None,
-) -> Generator[Records, None, NewPartitionResults]:
-    """Decide as `create_partitions`, without a limit; see `create_topics_in_chunks`."""
-    creation = _PartitionCreation(
-        cluster, placer, settings, order, is_authorized, quota, keeps_brokers=True
-    )
-    plans = yield from plan_in_chunks(creation, topics)
-    builder = BatchBuilder()
-    while plans:
-        plan = plans.popleft()
-        for start, replicas in creation.placed(plan):
-            if len(replicas) > MAX_RECORDS_PER_BATCH - builder.record_count:
-                yield Records.finished(builder)
-                builder = BatchBuilder()
-            encode_new_partitions(creation.context, builder, plan.topic_id, replicas, start)
-    if builder.record_count:
-        yield Records.finished(builder)
-    return creation.response
+    for topic_id, start, end, replicas in plans:
+        if is_large:
+            builder = yield from creation.encode_in_chunks(builder, topic_id, replicas, start, end)
+        else:
+            encode_new_partitions(creation.context, builder, topic_id, replicas, start)
+    last = Records.finished(builder)
+    return Decision(NO_RECORDS if validate_only else last, creation.response, is_atomic=True)
 
 
 class _PlannedPartitions(NamedTuple):
@@ -177,7 +142,7 @@ class _PlannedPartitions(NamedTuple):
     replicas: Replicas
 
 
-class _PartitionCreation:
+class _PartitionCreation(PartitionWriter[NewPartitions, _PlannedPartitions]):
     """The state of one request: its inputs, and the response so far."""
 
     def __init__(
@@ -188,59 +153,48 @@ class _PartitionCreation:
         order: PlacementOrder | None,
         is_authorized: Callable[[str], bool] | None,
         quota: MutationQuota | None,
-        *,
-        keeps_brokers: bool = False,
+        is_large: bool,
     ) -> None:
-        self._cluster = cluster
-        self._placer = placer
+        super().__init__(cluster, placer, settings, order, is_large)
         self._quota = quota
-        self._usable = usable_brokers(cluster, order)
-        self.context = (
-            fixed_election_context(cluster)
-            if keeps_brokers
-            else election_context(cluster, settings)
-        )
         self.response: NewPartitionResults = {}
         self._is_authorized = is_authorized
-        self._times_named: Counter[str] = Counter()
+        #: New partitions that fit into the decision.
+        self._free = sys.maxsize if is_large else MAX_RECORDS_PER_BATCH
 
-    def count(self, topics: Sequence[NewPartitions]) -> None:
-        """Count how often each topic is named; for all topics before the first `admits`."""
-        self._times_named.update([topic.name for topic in topics])
+    def admitted(self, topics: Sequence[NewPartitions]) -> Iterable[NewPartitions | None]:
+        return map(self._admitted, topics)
 
-    def admits(self, topic: NewPartitions) -> bool:
-        """Return whether a topic may be planned; otherwise put its error into the response."""
-        if self._times_named[topic.name] > 1:
+    def _admitted(self, topic: NewPartitions) -> NewPartitions | None:
+        """Return a topic that may be planned; otherwise put its error into the response."""
+        if topic.name in self.repeated:
             self.response[topic.name] = InvalidRequestError(
                 f"topic {topic.name!r} is named twice in the request"
             )
-            return False
+            return None
         if self._is_authorized is not None and not self._is_authorized(topic.name):
             self.response[topic.name] = TopicAuthorizationError(
                 f"the client may not alter topic {topic.name!r}"
             )
-            return False
-        return True
+            return None
+        return topic
 
     def plan(self, topic: NewPartitions) -> _PlannedPartitions | None:
-        """Check a topic and put its result into the response; return its plan, or None."""
         try:
             plan = self._checked(topic)
         except KraftError as error:
             self.response[topic.name] = error
             return None
-        self.response[topic.name] = plan.end - plan.start
+        self.response[topic.name] = count = plan.end - plan.start
+        self._free -= count
+        if self._free < 0:
+            raise PolicyViolationError(
+                f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions"
+            )
         return plan
 
-    def placed(self, plan: _PlannedPartitions) -> Iterator[tuple[int, Replicas]]:
-        """Yield the partitions of a plan in chunks, each with the id of its first partition."""
-        yield from in_chunks(plan.replicas, plan.start)
-        placed = plan.start + len(plan.replicas)
-        factor = plan.replicas.shape[1]
-        yield from place_in_chunks(self._placer, self._usable, placed, plan.end, factor)
-
     def _checked(self, topic: NewPartitions) -> _PlannedPartitions:
-        table = self._cluster.table
+        table = self.cluster.table
         number = find_topic(table, topic.name)
         if number < 0:
             raise UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
@@ -264,7 +218,7 @@ class _PartitionCreation:
             raise UnknownServerError(f"topic {topic.name!r} has no partition 0")
         if topic.assignments is None:
             count = min(additional, MAX_RECORDS_PER_BATCH)
-            replicas = self._placer.place(PlacementSpec(present, count, factor), self._usable)
+            replicas = self.placer.place(PlacementSpec(present, count, factor), self.usable)
             if partition_without_active_replica(self.context, replicas) is not None:
                 raise InvalidReplicationFactorError(
                     f"a partition cannot have {factor} replicas: all brokers are fenced or in "
@@ -272,7 +226,7 @@ class _PartitionCreation:
                 )
         else:
             for partition, members in enumerate(topic.assignments, present):
-                check_assignment(self._cluster, members, factor)
-                check_active(self._cluster, members, partition)
+                check_assignment(self.cluster, members, factor)
+                check_active(self.cluster, members, partition)
             replicas = np.array(topic.assignments, np.int32)
         return _PlannedPartitions(table.topic_id_of(number), present, topic.count, replicas)

@@ -10,9 +10,8 @@ error to the rest. Here the whole request is rejected.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,13 @@ import numpy as np
 from kraft._core.bytes.batch import BatchBuilder
 from kraft._core.decide.election import ElectionContext
 from kraft.controller.arguments import find_row, find_topic
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, Decision, Records
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    ChunkedDecision,
+    Decision,
+    Records,
+)
 from kraft.controller.state import DEFAULTS, ClusterMetadata, DecisionSettings, election_context
 from kraft.controller.topics.elections import TopicPartition
 from kraft.controller.topics.topic_creation import check_assignment
@@ -49,18 +54,26 @@ def alter_partition_reassignments(
     *,
     allow_replication_factor_change: bool = True,
     settings: DecisionSettings = DEFAULTS,
-) -> Decision[dict[TopicPartition, KraftError | None]]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[dict[TopicPartition, KraftError | None]]:
     """Set new replicas of partitions, None to cancel; the response maps each partition to its error
     or None.
 
     Without ``allow_replication_factor_change`` a target must have as many replicas as the
-    partition, without those that are being removed. Raises PolicyViolationError for more than
-    10,000 records.
+    partition, without those that are being removed. More than ``at_once`` targets are decided in
+    chunks. Raises PolicyViolationError for more than 10,000 records at once.
     """
+    is_large = len(targets) > at_once
+    if is_large:
+        yield NO_RECORDS
     builder = BatchBuilder()
-    response: dict[TopicPartition, KraftError | None] = {}
     context = election_context(cluster, settings)
+    response: dict[TopicPartition, KraftError | None] = {}
     for name, replicas in targets.items():
+        if is_large and response and len(response) % _TARGETS_PER_CHUNK == 0:
+            yield Records.finished(builder)
+            builder = BatchBuilder()
+            context = election_context(cluster, settings)
         response[name] = _alter(
             cluster, context, builder, name, replicas, allow_replication_factor_change
         )
@@ -70,31 +83,6 @@ def alter_partition_reassignments(
             f"not {builder.record_count}"
         )
     return Decision(Records.finished(builder), response, is_atomic=True)
-
-
-def alter_partition_reassignments_in_chunks(
-    cluster: ClusterMetadata,
-    targets: Mapping[TopicPartition, Sequence[int] | None],
-    *,
-    allow_replication_factor_change: bool = True,
-    settings: DecisionSettings = DEFAULTS,
-) -> Generator[Records, None, dict[TopicPartition, KraftError | None]]:
-    """Decide as `alter_partition_reassignments`, without a limit, for one metadata transaction
-    (KIP-868).
-
-    Yields the records of a few milliseconds' work at a time, and returns the response.
-    """
-    response: dict[TopicPartition, KraftError | None] = {}
-    items = iter(targets.items())
-    while some := list(islice(items, _TARGETS_PER_CHUNK)):
-        builder = BatchBuilder()
-        context = election_context(cluster, settings)
-        for name, replicas in some:
-            response[name] = _alter(
-                cluster, context, builder, name, replicas, allow_replication_factor_change
-            )
-        yield Records.finished(builder)
-    return response
 
 
 def _alter(

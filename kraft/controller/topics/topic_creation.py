@@ -10,13 +10,11 @@ against ``_``, the second is rejected.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kraft._core.bytes.batch import BatchBuilder
 from kraft._core.decide.creation import (
@@ -25,7 +23,7 @@ from kraft._core.decide.creation import (
     name_alike,
     partition_without_active_replica,
 )
-from kraft._core.decide.placement import PlacementSpec, ReplicaPlacer, UsableBrokers
+from kraft._core.decide.placement import PlacementSpec, ReplicaPlacer
 from kraft._core.table.table import PartitionTable
 from kraft.controller.arguments import MAX_INT16, MAX_INT32, check_uuid, find_topic, is_integer
 from kraft.controller.configs.config_changes import AlterConfigPolicy, config_records
@@ -33,6 +31,7 @@ from kraft.controller.configs.config_validation import check_topic_name
 from kraft.controller.decision import (
     MAX_RECORDS_PER_BATCH,
     NO_RECORDS,
+    ChunkedDecision,
     Decision,
     Records,
     append_records,
@@ -43,12 +42,9 @@ from kraft.controller.state import (
     ClusterMetadata,
     DecisionSettings,
     PlacementOrder,
-    election_context,
-    fixed_election_context,
     is_active,
-    usable_brokers,
 )
-from kraft.controller.topics.chunked_planning import plan_in_chunks
+from kraft.controller.topics.chunked_planning import PartitionWriter, Replicas
 from kraft.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -69,7 +65,6 @@ _CLUSTER_METADATA = "__cluster_metadata"
 #: Kafka reserves the ids 0 (no topic) and 1 (the metadata topic): ``Uuid.RESERVED``.
 _LAST_RESERVED_ID = (1).to_bytes(16, "big")
 
-Replicas = NDArray[np.int32]
 Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
 #: Called with the number of partitions that are created or deleted (KIP-599); raises
 #: ThrottlingQuotaExceededError to reject them.
@@ -147,15 +142,17 @@ def create_topic(
 
     More than 10,000 records are one metadata transaction: see `decide_whole`.
     """
-    record_count = 1 + len(topic.configs or ()) + requested_partitions([topic], settings)
-    if record_count > MAX_RECORDS_PER_BATCH:
-        decision = decide_whole(
-            "create topic",
-            create_topics_in_chunks(cluster, [topic], placer=placer, settings=settings),
-            cluster.state.metadata_version,
-        )
-    else:
-        decision = create_topics(cluster, [topic], placer=placer, settings=settings)
+    decision = decide_whole(
+        "create topic",
+        create_topics(
+            cluster,
+            [topic],
+            placer=placer,
+            settings=settings,
+            at_once=MAX_RECORDS_PER_BATCH - 1 - len(topic.configs or ()),
+        ),
+        cluster.state.metadata_version,
+    )
     result = decision.response[topic.name]
     if isinstance(result, KraftError):
         raise result
@@ -171,65 +168,37 @@ def create_topics(
     order: PlacementOrder | None = None,
     rules: CreationRules = _NO_RULES,
     validate_only: bool = False,
-) -> Decision[TopicResults]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[TopicResults]:
     """Decide the topics of one request; the response maps each name to a `CreatedTopic` or an
     error.
 
-    With ``validate_only`` there are no records. Raises PolicyViolationError if the whole request
-    would write more than 10,000 records: see `create_topics_in_chunks`.
+    More than ``at_once`` partitions are decided in chunks of at most 10,000 records, all of them
+    against the brokers at the beginning. With ``validate_only`` there are no records. Raises
+    PolicyViolationError for more than 10,000 records at once.
     """
-    creation = _TopicCreation(cluster, placer, settings, rules, order)
-    creation.count(topics)
-    admitted = [topic for topic in topics if creation.admits(topic)]
-    asked = requested_partitions(admitted, settings)
-    if asked > MAX_RECORDS_PER_BATCH:
-        raise PolicyViolationError(
-            f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions, not {asked}"
-        )
+    asked = requested_partitions(topics, settings)
+    is_large = asked > at_once and not validate_only
+    if is_large:
+        yield NO_RECORDS
+    creation = _TopicCreation(cluster, placer, settings, rules, order, is_large, asked)
+    plans = (yield from creation.plans_in_chunks(topics)) if is_large else creation.plans(topics)
     builder = BatchBuilder()
-    for topic in admitted:
-        plan = creation.plan(topic)
-        if plan is not None:
-            creation.begin(builder, plan)
-            encode_new_partitions(creation.context, builder, topic.topic_id, plan.replicas)
-    written = atomic(builder)
-    if validate_only:
-        written = NO_RECORDS
-    return Decision(written, creation.response, is_atomic=True)
-
-
-def create_topics_in_chunks(
-    cluster: ClusterMetadata,
-    topics: Sequence[NewTopic],
-    *,
-    placer: ReplicaPlacer,
-    settings: DecisionSettings = DEFAULTS,
-    order: PlacementOrder | None = None,
-    rules: CreationRules = _NO_RULES,
-) -> Generator[Records, None, TopicResults]:
-    """Decide as `create_topics`, without a limit, for one metadata transaction (KIP-868).
-
-    Yields at most 10,000 records at a time and returns the response. All errors are found before
-    the first records; until then it yields empty records. Everything is decided against the brokers
-    at the beginning.
-    """
-    creation = _TopicCreation(cluster, placer, settings, rules, order, keeps_brokers=True)
-    plans = yield from plan_in_chunks(creation, topics)
-    builder = BatchBuilder()
-    while plans:
-        plan = plans.popleft()
-        if len(plan.configs) + 1 > MAX_RECORDS_PER_BATCH - builder.record_count:
+    for topic, configs, replicas, count in plans:
+        if is_large and len(configs) + 1 > MAX_RECORDS_PER_BATCH - builder.record_count:
             yield Records.finished(builder)
             builder = BatchBuilder()
-        creation.begin(builder, plan)
-        for start, replicas in creation.placed(plan):
-            if len(replicas) > MAX_RECORDS_PER_BATCH - builder.record_count:
-                yield Records.finished(builder)
-                builder = BatchBuilder()
-            encode_new_partitions(creation.context, builder, plan.topic.topic_id, replicas, start)
-    if builder.record_count:
-        yield Records.finished(builder)
-    return creation.response
+        encode_new_topic(builder, topic.name, topic.topic_id)
+        if configs:
+            append_records(builder, configs, creation.context.metadata_version)
+        if is_large:
+            builder = yield from creation.encode_in_chunks(
+                builder, topic.topic_id, replicas, 0, count
+            )
+        else:
+            encode_new_partitions(creation.context, builder, topic.topic_id, replicas)
+    last = atomic(builder)
+    return Decision(NO_RECORDS if validate_only else last, creation.response, is_atomic=True)
 
 
 def requested_partitions(topics: Sequence[NewTopic], settings: DecisionSettings = DEFAULTS) -> int:
@@ -263,7 +232,7 @@ class _PlannedTopic(NamedTuple):
     num_partitions: int
 
 
-class _TopicCreation:
+class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
     """The state of one request: its inputs, and the response so far."""
 
     def __init__(
@@ -273,42 +242,46 @@ class _TopicCreation:
         settings: DecisionSettings,
         rules: CreationRules,
         order: PlacementOrder | None,
-        *,
-        keeps_brokers: bool = False,
+        is_large: bool,
+        asked: int,
     ) -> None:
-        self._cluster = cluster
+        super().__init__(cluster, placer, settings, order, is_large)
         self._table = cluster.table
-        self._placer = placer
         self._settings = settings
         self._rules = rules
-        self._usable = usable_brokers(cluster, order)
-        self.context = (
-            fixed_election_context(cluster)
-            if keeps_brokers
-            else election_context(cluster, settings)
-        )
+        self._asked = asked
         #: Names of this request that contain ``.`` or ``_``, with all ``.`` replaced by ``_``
         #: (metric names).
         self._marked: set[str] = set()
         #: Ids of the topics that this request creates.
         self._ids: set[Uuid] = set()
         self.response: TopicResults = {}
-        self._times_named: Counter[str] = Counter()
 
-    def count(self, topics: Sequence[NewTopic]) -> None:
-        """Count how often each topic is named; for all topics before the first `admits`."""
-        self._times_named.update([topic.name for topic in topics])
+    def admitted(self, topics: Sequence[NewTopic]) -> Iterable[NewTopic | None]:
+        admitted = map(self._admitted, topics)
+        if self.is_large:
+            return admitted
+        accepted = [topic for topic in admitted if topic is not None]
+        if self._asked <= MAX_RECORDS_PER_BATCH:
+            return accepted
+        asked = requested_partitions(accepted, self._settings)
+        if asked > MAX_RECORDS_PER_BATCH:
+            raise PolicyViolationError(
+                f"a request creates at most {MAX_RECORDS_PER_BATCH} partitions, not {asked}"
+            )
+        return accepted
 
-    def admits(self, topic: NewTopic) -> bool:
-        """Return whether a topic may be planned; otherwise put its error into the response."""
-        error = self._refusal(topic.name, self._times_named[topic.name])
-        if error is not None:
-            self.response[topic.name] = error
-        return error is None
+    def _admitted(self, topic: NewTopic) -> NewTopic | None:
+        """Return a topic that may be planned; otherwise put its error into the response."""
+        error = self._refusal(topic.name)
+        if error is None:
+            return topic
+        self.response[topic.name] = error
+        return None
 
-    def _refusal(self, name: str, times_named: int) -> KraftError | None:
+    def _refusal(self, name: str) -> KraftError | None:
         """Return the error of a topic that may not be planned, or None."""
-        if times_named > 1:
+        if name in self.repeated:
             return InvalidRequestError(f"topic {name!r} is named twice in the request")
         if name == _CLUSTER_METADATA:
             return InvalidRequestError(f"topic {name} is reserved for the cluster metadata")
@@ -317,7 +290,6 @@ class _TopicCreation:
         return None
 
     def plan(self, topic: NewTopic) -> _PlannedTopic | None:
-        """Check a topic and put its result into the response; return its plan, or None."""
         try:
             check_new_name(self._table, topic.name)
             marked = topic.name.replace(".", "_")
@@ -332,7 +304,7 @@ class _TopicCreation:
                         f"a configuration of topic {topic.name!r} has no value"
                     )
                 configs = config_records(
-                    self._cluster,
+                    self.cluster,
                     (TOPIC, topic.name),
                     topic.configs,
                     self._settings,
@@ -371,20 +343,6 @@ class _TopicCreation:
         if topic_id in self._ids or self._table.topic_number_by_id(topic_id) >= 0:
             raise InvalidRequestError(f"another topic has the id {topic_id!r}")
 
-    def begin(self, builder: BatchBuilder, plan: _PlannedTopic) -> None:
-        """Append the records that precede the partitions."""
-        encode_new_topic(builder, plan.topic.name, plan.topic.topic_id)
-        if plan.configs:
-            append_records(builder, plan.configs, self.context.metadata_version)
-
-    def placed(self, plan: _PlannedTopic) -> Iterator[tuple[int, Replicas]]:
-        """Yield the partitions of a plan in chunks, each with the id of its first partition."""
-        yield from in_chunks(plan.replicas, 0)
-        factor = plan.replicas.shape[1]
-        yield from place_in_chunks(
-            self._placer, self._usable, len(plan.replicas), plan.num_partitions, factor
-        )
-
     def _placed(self, topic: NewTopic) -> tuple[Replicas, int]:
         factor = topic.replication_factor
         count = topic.num_partitions
@@ -401,7 +359,7 @@ class _TopicCreation:
         if count == -1:
             count = self._settings.num_partitions
         spec = PlacementSpec(0, min(count, MAX_RECORDS_PER_BATCH), factor)
-        placed = self._placer.place(spec, self._usable)
+        placed = self.placer.place(spec, self.usable)
         if partition_without_active_replica(self.context, placed) is not None:
             raise InvalidReplicationFactorError(
                 f"a partition cannot have {factor} replicas: all brokers are fenced or in "
@@ -426,8 +384,8 @@ class _TopicCreation:
                 raise InvalidReplicaAssignmentError(f"{partition!r:.80} is not a partition id")
             if partition in by_id:
                 raise InvalidReplicaAssignmentError(f"partition {partition} is assigned twice")
-            check_assignment(self._cluster, replicas, factor)
-            check_active(self._cluster, replicas, partition)
+            check_assignment(self.cluster, replicas, factor)
+            check_active(self.cluster, replicas, partition)
             factor = len(replicas)
             by_id[partition] = replicas
         if not all(partition in by_id for partition in range(len(by_id))):
@@ -450,24 +408,6 @@ def _call_policy(policy: CreateTopicPolicy, metadata: TopicMetadata) -> None:
         raise UnknownServerError(
             f"the policy for new topics failed on {metadata.name!r}: {error}"
         ) from error
-
-
-def in_chunks(replicas: Replicas, start: int) -> Iterator[tuple[int, Replicas]]:
-    """Yield placed partitions, 10,000 at a time, each chunk with its first id from ``start`` on."""
-    for first in range(0, len(replicas), MAX_RECORDS_PER_BATCH):
-        yield start + first, replicas[first : first + MAX_RECORDS_PER_BATCH]
-
-
-def place_in_chunks(
-    placer: ReplicaPlacer, usable: UsableBrokers, start: int, end: int, factor: int
-) -> Iterator[tuple[int, Replicas]]:
-    """Place partitions ``start`` to before ``end``, 10,000 at a time; each chunk is placed when
-    asked for.
-    """
-    while start < end:
-        count = min(MAX_RECORDS_PER_BATCH, end - start)
-        yield start, placer.place(PlacementSpec(start, count, factor), usable)
-        start += count
 
 
 def check_new_name(table: PartitionTable, name: str) -> None:

@@ -7,16 +7,24 @@ which also removes its partitions and its configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraft._core.bytes.batch import BatchBuilder
 from kraft._core.decide.creation import topic_size
+from kraft._core.table.table import PartitionTable
 from kraft.controller.arguments import check_uuid, find_topic
-from kraft.controller.decision import MAX_RECORDS_PER_BATCH, NO_RECORDS, Decision, Records
+from kraft.controller.decision import (
+    MAX_RECORDS_PER_BATCH,
+    NO_RECORDS,
+    ChunkedDecision,
+    Decision,
+    Records,
+    decide_whole,
+)
 from kraft.controller.state import DEFAULTS, ClusterMetadata, DecisionSettings
-from kraft.controller.topics.chunked_planning import count_in_chunks
+from kraft.controller.topics.chunked_planning import ENTRIES_PER_CHUNK
 from kraft.controller.topics.topic_creation import MutationQuota, atomic
 from kraft.errors import (
     InvalidRequestError,
@@ -65,7 +73,11 @@ def delete_topic(
     """Decide one topic; the response is its name. Raises the error that `delete_topics` would
     respond.
     """
-    decision = delete_topics(cluster, [TopicToDelete(name, topic_id)])
+    decision = decide_whole(
+        "delete topic",
+        delete_topics(cluster, [TopicToDelete(name, topic_id)]),
+        cluster.state.metadata_version,
+    )
     result = decision.response[0]
     if result.error is not None:
         raise result.error
@@ -79,51 +91,55 @@ def delete_topics(
     *,
     settings: DecisionSettings = DEFAULTS,
     rules: DeletionRules = _NO_RULES,
-) -> Decision[list[DeletedTopic]]:
+    at_once: int = MAX_RECORDS_PER_BATCH,
+) -> ChunkedDecision[list[DeletedTopic]]:
     """Decide the topics of one request; the response has an entry for each, errors first.
 
-    Raises TopicDeletionDisabledError if delete.topic.enable is false, and PolicyViolationError for
-    more than 10,000 topics: see `delete_topics_in_chunks`.
+    More than ``at_once`` partitions are deleted in chunks, because applying takes time. Raises
+    TopicDeletionDisabledError if delete.topic.enable is false, and PolicyViolationError for more
+    than 10,000 topics at once.
     """
+    table = cluster.table
+    is_large = _most_partitions(table, topics) > at_once
+    if is_large:
+        yield NO_RECORDS
     deletion = _TopicDeletion(cluster, settings, rules)
-    deletion.count(topics)
-    for _ in deletion.look_up():
-        pass
-    builder = BatchBuilder()
-    for number in deletion.topic_numbers():
-        if deletion.accepts(number):
-            cluster.table.encode_topic_removal(builder, number)
-    return Decision(atomic(builder), deletion.response, is_atomic=True)
-
-
-def delete_topics_in_chunks(
-    cluster: ClusterMetadata,
-    topics: Sequence[TopicToDelete],
-    *,
-    settings: DecisionSettings = DEFAULTS,
-    rules: DeletionRules = _NO_RULES,
-) -> Generator[Records, None, list[DeletedTopic]]:
-    """Decide as `delete_topics`, without a limit; see `create_topics_in_chunks`."""
-    deletion = _TopicDeletion(cluster, settings, rules)
-    yield from count_in_chunks(deletion, topics)
+    for start in range(0, len(topics), ENTRIES_PER_CHUNK):
+        if start and is_large:
+            yield NO_RECORDS
+        deletion.count(topics[start : start + ENTRIES_PER_CHUNK])
     for lookup_count in deletion.look_up():
-        if lookup_count % _TOPICS_PER_CHUNK == 0:
+        if is_large and lookup_count % _TOPICS_PER_CHUNK == 0:
             yield NO_RECORDS
     builder = BatchBuilder()
     partitions = 0
     for number in deletion.topic_numbers():
         if not deletion.accepts(number):
             continue
-        partitions += topic_size(cluster.table, number)[0]
-        cluster.table.encode_topic_removal(builder, number)
+        partitions += topic_size(table, number)[0]
+        table.encode_topic_removal(builder, number)
         # Applying a RemoveTopic costs time in proportion to the topic's partitions.
-        if builder.record_count >= _TOPICS_PER_CHUNK or partitions > MAX_RECORDS_PER_BATCH:
+        if is_large and (
+            builder.record_count >= _TOPICS_PER_CHUNK or partitions > MAX_RECORDS_PER_BATCH
+        ):
             yield Records.finished(builder)
             builder = BatchBuilder()
             partitions = 0
-    if builder.record_count:
-        yield Records.finished(builder)
-    return deletion.response
+    return Decision(atomic(builder), deletion.response, is_atomic=True)
+
+
+def _most_partitions(table: PartitionTable, topics: Sequence[TopicToDelete]) -> int:
+    """Return an upper bound of the number of partitions of the named topics."""
+    total = len(topics)
+    for topic in topics:
+        number = (
+            find_topic(table, topic.name)
+            if topic.name is not None
+            else table.topic_number_by_id(topic.topic_id or b"\0" * 16)
+        )
+        if number >= 0:
+            total += topic_size(table, number)[0]
+    return total
 
 
 class _TopicDeletion:

@@ -47,7 +47,7 @@ from kraft.image import AccessControl, NodeEndpoint, VersionRange
 from kraft.metadata.facade import Metadata
 from kraft.records import Uuid
 from tests.harness.controller import leading
-from tests.harness.decisions import FEATURES, LEVEL, Lab, directory, registration
+from tests.harness.decisions import FEATURES, LEVEL, Lab, directory, registration, whole
 
 TOPIC_ID = Uuid(b"orders..........")
 ALICE = Principal("User", "alice")
@@ -85,12 +85,12 @@ def registers_controller(made: Lab, id: Any, **fields: Any) -> Any:
 
 def creates(made: Lab, **fields: Any) -> Any:
     topic = NewTopic(**{"name": "new", "topic_id": Uuid(b"n" * 16)} | fields)
-    return create_topics(made.cluster, [topic], placer=made.placer)
+    return whole(create_topics(made.cluster, [topic], placer=made.placer))
 
 
 def grows(made: Lab, count: Any, assignments: Any = None) -> Any:
     wanted = [NewPartitions("orders", count, assignments)]
-    return create_partitions(made.cluster, wanted, placer=made.placer)
+    return whole(create_partitions(made.cluster, wanted, placer=made.placer))
 
 
 def assigns(made: Lab, **fields: Any) -> Any:
@@ -119,7 +119,7 @@ def updates(made: Lab, name: Any, level: Any, upgrade_type: Any = 1) -> Any:
 
 def creates_acl(made: Lab, **fields: Any) -> Any:
     acl = AccessControl(2, "orders", 3, "User:alice", "*", 3, 3)._replace(**fields)
-    return create_acls(made.cluster, [acl], random_uuid=lambda: Uuid(b"a" * 16))
+    return whole(create_acls(made.cluster, [acl], random_uuid=lambda: Uuid(b"a" * 16)))
 
 
 def finds_acls(made: Lab, **fields: Any) -> Any:
@@ -134,16 +134,20 @@ def upserts(made: Lab, **fields: Any) -> Any:
         "salt": b"s",
         "salted_password": b"p",
     }
-    return alter_user_scram_credentials(made.cluster, upsertions=[ScramUpsertion(**given | fields)])
+    return whole(
+        alter_user_scram_credentials(made.cluster, upsertions=[ScramUpsertion(**given | fields)])
+    )
 
 
 def limits(made: Lab, value: Any, key: str = "producer_byte_rate") -> Any:
-    return alter_client_quotas(made.cluster, [QuotaAlteration({"user": "alice"}, [(key, value)])])
+    return whole(
+        alter_client_quotas(made.cluster, [QuotaAlteration({"user": "alice"}, [(key, value)])])
+    )
 
 
 def configures(made: Lab, operation: Any) -> Any:
     change = ConfigChange("cleanup.policy", "compact", operation)
-    return incremental_alter_configs(made.cluster, [((2, "orders"), [change])])
+    return whole(incremental_alter_configs(made.cluster, [((2, "orders"), [change])]))
 
 
 def issues(made: Lab, lifetime_ms: Any) -> Any:
@@ -258,11 +262,11 @@ CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
         (*NO_INT32, -1, 2),
     ),
     "a partition to reassign": (
-        lambda made, id: alter_partition_reassignments(made.cluster, {("orders", id): [0]}),
+        lambda made, id: whole(alter_partition_reassignments(made.cluster, {("orders", id): [0]})),
         (*NO_INT32, -1, 2),
     ),
     "a replica to reassign to": (
-        lambda made, id: alter_partition_reassignments(made.cluster, {("orders", 0): [id]}),
+        lambda made, id: whole(alter_partition_reassignments(made.cluster, {("orders", 0): [id]})),
         NO_ID,
     ),
     "the partition of an ISR": (
@@ -297,20 +301,26 @@ CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
     ),
     "an operation on a configuration": (configures, (-1, 4, "SET", None, True, 0.0)),
     "a value of a configuration": (
-        lambda made, value: incremental_alter_configs(
-            made.cluster, [((2, "orders"), [ConfigChange("retention.ms", value)])]
+        lambda made, value: whole(
+            incremental_alter_configs(
+                made.cluster, [((2, "orders"), [ConfigChange("retention.ms", value)])]
+            )
         ),
         (7, b"7", 1.0, "\ud800"),
     ),
     "the type of a resource": (
-        lambda made, kind: incremental_alter_configs(
-            made.cluster, [((kind, "orders"), [ConfigChange("retention.ms", "7")])]
+        lambda made, kind: whole(
+            incremental_alter_configs(
+                made.cluster, [((kind, "orders"), [ConfigChange("retention.ms", "7")])]
+            )
         ),
         (0, 3, -1, "topic", None, 2.0),
     ),
     "the name of a resource": (
-        lambda made, name: incremental_alter_configs(
-            made.cluster, [((2, name), [ConfigChange("retention.ms", "7")])]
+        lambda made, name: whole(
+            incremental_alter_configs(
+                made.cluster, [((2, name), [ConfigChange("retention.ms", "7")])]
+            )
         ),
         ("", None, 7, b"orders"),
     ),

@@ -12,11 +12,9 @@ from kraft.controller.configs.client_quotas import (
     QuotaAlteration,
     QuotaFilter,
     alter_client_quotas,
-    alter_client_quotas_in_chunks,
     describe_client_quotas,
     is_ip_address,
 )
-from kraft.controller.decision import Decision
 from kraft.errors import (
     InvalidRequestError,
     KraftError,
@@ -24,7 +22,7 @@ from kraft.errors import (
     UnsupportedVersionError,
 )
 from kraft.image import quota_entity
-from tests.harness.decisions import Lab
+from tests.harness.decisions import Lab, whole
 
 ALICE = {"user": "alice"}
 
@@ -32,7 +30,9 @@ ALICE = {"user": "alice"}
 def alter(
     lab: Lab, entity: Entity, *quotas: tuple[str, float | None], hosts: tuple[str, ...] = ()
 ) -> KraftError | None:
-    decision = alter_client_quotas(lab.cluster, [QuotaAlteration(entity, quotas)], resolvable=hosts)
+    decision = whole(
+        alter_client_quotas(lab.cluster, [QuotaAlteration(entity, quotas)], resolvable=hosts)
+    )
     return lab.do(decision)[quota_entity(entity)]
 
 
@@ -56,7 +56,7 @@ def test_only_changes_are_written() -> None:
             ("request_percentage", 12.5),
         ],
     )
-    decision = alter_client_quotas(lab.cluster, [asked])
+    decision = whole(alter_client_quotas(lab.cluster, [asked]))
     assert list(decision.records) == [
         records.ClientQuota(
             entity=[records.EntityData(entity_type="user", entity_name="alice")],
@@ -154,7 +154,7 @@ def test_entries_that_are_named_twice_are_rejected() -> None:
     one = ("producer_byte_rate", 1.0)
     assert isinstance(alter(lab, ALICE, one, one), InvalidRequestError)
     twice = [QuotaAlteration(ALICE, [one]), QuotaAlteration(ALICE, [("producer_byte_rate", 2.0)])]
-    decision = alter_client_quotas(lab.cluster, twice)
+    decision = whole(alter_client_quotas(lab.cluster, twice))
     assert isinstance(decision.response[("user", "alice"),], InvalidRequestError)
     # As in Kafka, the first entry applies.
     assert [record.value for record in decision.records] == [1.0]  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ def test_entries_that_are_named_twice_are_rejected() -> None:
 
 def test_validate_only_writes_no_record() -> None:
     asked = [QuotaAlteration(ALICE, [("producer_byte_rate", 1.0)])]
-    decision = alter_client_quotas(Lab(brokers=0).cluster, asked, validate_only=True)
+    decision = whole(alter_client_quotas(Lab(brokers=0).cluster, asked, validate_only=True))
     assert decision.response == {(("user", "alice"),): None}
     assert len(decision.records) == 0
 
@@ -173,7 +173,7 @@ def test_more_records_than_one_batch_holds_are_rejected() -> None:
         for number in range(10_001)
     ]
     with pytest.raises(PolicyViolationError):
-        alter_client_quotas(Lab(brokers=0).cluster, asked)
+        whole(alter_client_quotas(Lab(brokers=0).cluster, asked, at_once=10_001))
 
 
 def found(lab: Lab, *filters: QuotaFilter, is_strict: bool = False) -> list[Entity]:
@@ -216,12 +216,7 @@ def test_many_entities_are_decided_in_chunks() -> None:
         for number in range(10_500)
     ]
     asked.append(QuotaAlteration({"user": "7"}, []))
-    chunks = alter_client_quotas_in_chunks(lab.cluster, asked)
-    while True:
-        try:
-            lab.do(Decision(next(chunks), None))
-        except StopIteration as end:
-            response = end.value
-            break
+    response, sizes = lab.do_chunks(alter_client_quotas(lab.cluster, asked))
+    assert max(sizes) < 1_000
     assert len(lab.cluster.state.client_quotas) == 10_500
     assert [entity for entity, error in response.items() if error] == [(("user", "7"),)]

@@ -12,11 +12,8 @@ from kraft.controller.configs.config_changes import (
     ConfigChange,
     ConfigOperation,
     alter_configs,
-    alter_configs_in_chunks,
     incremental_alter_configs,
-    incremental_alter_configs_in_chunks,
 )
-from kraft.controller.decision import Decision
 from kraft.controller.state import DecisionSettings
 from kraft.controller.topics.topic_creation import NewTopic, create_topics
 from kraft.errors import (
@@ -32,7 +29,7 @@ from kraft.errors import (
 from kraft.image.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraft.image.replay import MetadataState
 from kraft.records import Uuid
-from tests.harness.decisions import Lab
+from tests.harness.decisions import Lab, whole
 
 DELETE, APPEND, SUBTRACT = (
     ConfigOperation.DELETE,
@@ -71,8 +68,8 @@ def test_only_changed_values_are_written_except_for_brokers() -> None:
     ]
     threads = [ConfigChange("num.io.threads", "3")]
     for written in (["segment.ms", "num.io.threads"], ["num.io.threads"]):
-        decision = incremental_alter_configs(
-            lab.cluster, [((TOPIC, "t"), same), ((BROKER, "0"), threads)]
+        decision = whole(
+            incremental_alter_configs(lab.cluster, [((TOPIC, "t"), same), ((BROKER, "0"), threads)])
         )
         assert [record.name for record in decision.records] == written  # type: ignore[attr-defined]
         lab.do(decision)
@@ -158,7 +155,7 @@ def test_entries_that_are_named_twice_are_rejected() -> None:
     one = ConfigChange("retention.ms", "1")
     assert isinstance(alter(lab, (TOPIC, "t"), one, one), InvalidRequestError)
     twice = [((TOPIC, "t"), [one]), ((TOPIC, "t"), [one])]
-    decision = incremental_alter_configs(lab.cluster, twice)
+    decision = whole(incremental_alter_configs(lab.cluster, twice))
     assert isinstance(decision.response[TOPIC, "t"], InvalidRequestError)
     assert len(decision.records) == 0
 
@@ -166,8 +163,10 @@ def test_entries_that_are_named_twice_are_rejected() -> None:
 def test_validate_only_writes_no_record() -> None:
     lab = Lab()
     lab.create("t", [0])
-    decision = incremental_alter_configs(
-        lab.cluster, [((TOPIC, "t"), [ConfigChange("retention.ms", "1")])], validate_only=True
+    decision = whole(
+        incremental_alter_configs(
+            lab.cluster, [((TOPIC, "t"), [ConfigChange("retention.ms", "1")])], validate_only=True
+        )
     )
     assert decision.response == {(TOPIC, "t"): None}
     assert len(decision.records) == 0
@@ -193,8 +192,8 @@ def test_too_long_values_are_rejected() -> None:
 def test_legacy_alter_configs_replaces_all_values() -> None:
     lab = Lab()
     lab.create("t", [0], retention_ms="1", segment_ms="2", flush_ms="3")
-    decision = alter_configs(
-        lab.cluster, [((TOPIC, "t"), {"retention.ms": "1", "segment.ms": "4"})]
+    decision = whole(
+        alter_configs(lab.cluster, [((TOPIC, "t"), {"retention.ms": "1", "segment.ms": "4"})])
     )
     assert list(decision.records) == [
         records.Config(resource_type=2, resource_name="t", name="segment.ms", value="4"),
@@ -215,7 +214,7 @@ def test_a_policy_sees_the_changes_and_may_reject_them() -> None:
             raise PolicyViolationError("not on a Friday")
 
     asked = [((TOPIC, "t"), {"flush.ms": "13", "segment.ms": "2"})]
-    decision = alter_configs(lab.cluster, asked, policy=policy)
+    decision = whole(alter_configs(lab.cluster, asked, policy=policy))
     assert isinstance(decision.response[TOPIC, "t"], PolicyViolationError)
     assert seen == [{"flush.ms": "13"}]
     assert len(decision.records) == 0
@@ -231,7 +230,7 @@ def test_an_exception_of_a_policy_is_the_error_of_its_resource() -> None:
 
     change = [ConfigChange("log.cleaner.threads", "2")]
     asked = [((TOPIC, "t"), [ConfigChange("flush.ms", "1")]), ((BROKER, ""), change)]
-    decision = incremental_alter_configs(lab.cluster, asked, policy=policy)
+    decision = whole(incremental_alter_configs(lab.cluster, asked, policy=policy))
     assert isinstance(decision.response[TOPIC, "t"], UnknownServerError)
     assert decision.response[BROKER, ""] is None
     assert len(decision.records) == 1
@@ -241,14 +240,16 @@ def test_more_records_than_one_batch_holds_are_rejected() -> None:
     lab = Lab()
     changes = [ConfigChange(f"a{number}", "1") for number in range(10_001)]
     with pytest.raises(PolicyViolationError, match="10000"):
-        incremental_alter_configs(lab.cluster, [((BROKER, ""), changes)])
+        whole(incremental_alter_configs(lab.cluster, [((BROKER, ""), changes)]))
 
 
 def test_with_elr_a_change_of_min_isr_clears_the_elrs_after_it() -> None:
     lab = Lab(elr=True)
     lab.create("t", [0, 1])
     two = [ConfigChange("min.insync.replicas", "2")]
-    decision = incremental_alter_configs(lab.cluster, [((TOPIC, "t"), two), ((BROKER, ""), two)])
+    decision = whole(
+        incremental_alter_configs(lab.cluster, [((TOPIC, "t"), two), ((BROKER, ""), two)])
+    )
     assert list(decision.records)[2:] == [
         records.ClearElr(topic_name="t"),
         records.ClearElr(topic_name=""),
@@ -263,7 +264,7 @@ def test_with_elr_min_isr_can_only_be_set_for_the_cluster() -> None:
     gone = ConfigChange("min.insync.replicas", operation=DELETE)
     assert isinstance(alter(lab, (BROKER, ""), gone), InvalidConfigError)
     # Legacy AlterConfigs would delete it silently.
-    replaced = alter_configs(lab.cluster, [((BROKER, ""), {})])
+    replaced = whole(alter_configs(lab.cluster, [((BROKER, ""), {})]))
     assert isinstance(replaced.response[BROKER, ""], InvalidConfigError)
 
 
@@ -304,7 +305,7 @@ def test_configurations_of_a_new_topic_are_validated() -> None:
 
     def create(value: str) -> object:
         topic = NewTopic("t", Uuid(b"t" * 16), 1, 1, configs={"max.compaction.lag.ms": value})
-        decision = create_topics(lab.cluster, [topic], placer=lab.placer, settings=settings)
+        decision = whole(create_topics(lab.cluster, [topic], placer=lab.placer, settings=settings))
         return decision.response["t"]
 
     assert isinstance(create("999"), InvalidConfigError)
@@ -332,13 +333,8 @@ def test_many_resources_are_decided_in_chunks() -> None:
         for number in range(12_000)
     ]
     asked.append(((GROUP, "bad"), {"consumer.session.timeout.ms": "1"}))
-    chunks = alter_configs_in_chunks(lab.cluster, asked)
-    while True:
-        try:
-            lab.do(Decision(next(chunks), None))
-        except StopIteration as end:
-            response = end.value
-            break
+    response, sizes = lab.do_chunks(alter_configs(lab.cluster, asked))
+    assert max(sizes) < 1_000
     assert len(lab.cluster.state.configs) == 12_000
     refused = [resource for resource, error in response.items() if error is not None]
     assert refused == [(GROUP, "bad")]
@@ -353,7 +349,8 @@ def test_chunks_write_the_same_records_as_one_decision() -> None:
     ]
     asked += [((BROKER, ""), [ConfigChange(f"a{number}", "1") for number in range(2000)])]
     asked += [((GROUP, "g"), [ConfigChange("streams.num.standby.replicas", "1")])]
-    whole = incremental_alter_configs(lab.cluster, asked)
-    chunks = list(incremental_alter_configs_in_chunks(lab.cluster, asked))
-    assert len(chunks) > 1
-    assert [record for chunk in chunks for record in chunk] == list(whole.records)
+    at_once = whole(incremental_alter_configs(lab.cluster, asked))
+    in_chunks = whole(incremental_alter_configs(lab.cluster, asked, at_once=1))
+    begin, *written, end = in_chunks.records
+    assert (type(begin), type(end)) == (records.BeginTransaction, records.EndTransaction)
+    assert written == list(at_once.records)

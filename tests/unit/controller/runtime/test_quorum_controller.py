@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 
 from kraft import records
-from kraft.controller.decision import Decision, Records
-from kraft.controller.runtime.operations import DecisionContext, OperationResult, TransactionPlan
+from kraft.controller.decision import ChunkedDecision, Decision, Records
+from kraft.controller.runtime.operations import DecisionContext, OperationResult
 from kraft.controller.runtime.settings import ControllerSettings
 from kraft.errors import (
     InvalidTopicError,
@@ -237,13 +235,13 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
 def test_an_error_in_a_later_chunk_aborts_the_transaction() -> None:
     log = leading(3)
 
-    def chunks() -> Generator[Records, None, None]:
+    def chunks() -> ChunkedDecision[None]:
         yield Records.of([NoOp()], LEVEL)
         yield Records.of([records.Config(4, "1", "log.retention.ms", "5")], LEVEL)
         raise PolicyViolationError("the second half is not allowed")
 
     since = log.end_offset
-    token = log.ask("halves", lambda context: TransactionPlan("halves", chunks()))
+    token = log.ask("halves", lambda context: chunks())
     log.settle()
     assert isinstance(log.answers[token].error, PolicyViolationError)
     assert log.names(since) == ["BeginTransaction", "NoOp", "Config", "AbortTransaction"]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from itertools import count
-from typing import TypeVar
 
 import pytest
 
 from kraft import records
-from kraft.controller.decision import Decision, Records
 from kraft.controller.security.acls import (
     AclFilter,
     create_acls,
-    create_acls_in_chunks,
     delete_acls,
-    delete_acls_in_chunks,
     describe_acls,
 )
 from kraft.errors import (
@@ -33,9 +29,7 @@ from kraft.image.security import (
     ResourceType,
 )
 from kraft.records import Uuid
-from tests.harness.decisions import Lab
-
-Response = TypeVar("Response")
+from tests.harness.decisions import Lab, whole
 
 
 def acl(
@@ -65,32 +59,18 @@ class AclLab(Lab):
     def create_all(self, *acls: AccessControl) -> list[KraftError | None]:
         return self.do(create_acls(self.cluster, acls, random_uuid=self.draw))
 
-    def apply_chunks(
-        self, chunks: Generator[Records, None, Response]
-    ) -> tuple[list[int], Response]:
-        """Apply all chunks; return the number of records of each, and the response."""
-        counts: list[int] = []
-        while True:
-            try:
-                chunk = next(chunks)
-            except StopIteration as end:
-                response: Response = end.value
-                return counts, response
-            counts.append(len(chunk))
-            self.do(Decision(chunk, None))
-
     def present(self) -> list[AccessControl]:
         return sorted(self.cluster.state.acls.values())
 
 
 def test_creating_an_existing_acl_succeeds_without_a_record() -> None:
     lab = AclLab()
-    decision = create_acls(lab.cluster, [acl()], random_uuid=lab.draw)
+    decision = whole(create_acls(lab.cluster, [acl()], random_uuid=lab.draw))
     assert list(decision.records) == [records.AccessControlEntry(Uuid(bytes(15) + b"\1"), *acl())]
     assert decision.is_atomic
     lab.do(decision)
     assert lab.present() == [acl()]
-    again = create_acls(lab.cluster, [acl()], random_uuid=lab.draw)
+    again = whole(create_acls(lab.cluster, [acl()], random_uuid=lab.draw))
     assert (len(again.records), again.response) == (0, [None])
 
 
@@ -138,9 +118,9 @@ def test_a_used_acl_id_is_replaced_by_a_new_one() -> None:
 def test_without_an_authorizer_acl_requests_are_rejected() -> None:
     cluster = AclLab().cluster
     with pytest.raises(SecurityDisabledError, match="authorizer"):
-        create_acls(cluster, [], random_uuid=numbered(), has_authorizer=False)
+        whole(create_acls(cluster, [], random_uuid=numbered(), has_authorizer=False))
     with pytest.raises(SecurityDisabledError, match="authorizer"):
-        delete_acls(cluster, [], has_authorizer=False)
+        whole(delete_acls(cluster, [], has_authorizer=False))
     with pytest.raises(SecurityDisabledError, match="authorizer"):
         describe_acls(cluster, AclFilter(), has_authorizer=False)
 
@@ -192,7 +172,7 @@ def test_a_filter_finds_and_deletes_what_it_matches(
 
 def test_an_acl_of_two_filters_is_deleted_once_and_in_both_responses() -> None:
     lab = AclLab(ORDERS, BOB)
-    decision = delete_acls(lab.cluster, [AclFilter(principal="User:bob"), AclFilter()])
+    decision = whole(delete_acls(lab.cluster, [AclFilter(principal="User:bob"), AclFilter()]))
     assert decision.response == [[BOB], [ORDERS, BOB]]
     assert len(decision.records) == 2
     assert decision.is_atomic
@@ -207,7 +187,7 @@ def test_a_filter_with_unknown_values_deletes_nothing(number: int) -> None:
         ("operation", AclFilter(operation=number)),
         ("permission type", AclFilter(permission_type=number)),
     ):
-        refused, found = delete_acls(lab.cluster, [wanted, AclFilter()]).response
+        refused, found = whole(delete_acls(lab.cluster, [wanted, AclFilter()])).response
         assert isinstance(refused, InvalidRequestError)
         assert f"unknown {place} {number}" in str(refused)
         assert found == [ORDERS]
@@ -217,31 +197,29 @@ def test_a_filter_with_unknown_values_deletes_nothing(number: int) -> None:
 
 def test_more_than_ten_thousand_acls_are_rejected_as_a_whole() -> None:
     lab = AclLab(*(acl(f"topic-{i}") for i in range(10_000)))
-    deletion = delete_acls(lab.cluster, [AclFilter(), AclFilter()])
+    deletion = whole(delete_acls(lab.cluster, [AclFilter(), AclFilter()]))
     assert len(deletion.records) == 10_000
     lab.create_all(acl("one-more"))
     with pytest.raises(InvalidRequestError, match="at most 10000"):
-        delete_acls(lab.cluster, [AclFilter()])
+        whole(delete_acls(lab.cluster, [AclFilter()], at_once=10_001))
     many = [acl(f"other-{i}") for i in range(10_001)]
     with pytest.raises(PolicyViolationError, match="at most 10000"):
-        create_acls(lab.cluster, many, random_uuid=lab.draw)
+        whole(create_acls(lab.cluster, many, random_uuid=lab.draw, at_once=10_001))
 
 
 def test_chunks_have_no_limit_and_errors_come_before_the_first_record() -> None:
     lab = AclLab()
     asked = [acl(f"topic-{i}") for i in range(12_000)]
-    counts, response = lab.apply_chunks(
-        create_acls_in_chunks(
-            lab.cluster, [acl(name=""), *asked, acl("topic-0")], random_uuid=lab.draw
-        )
+    response, counts = lab.do_chunks(
+        create_acls(lab.cluster, [acl(name=""), *asked, acl("topic-0")], random_uuid=lab.draw)
     )
-    assert counts == [0] * 24 + [500] * 24
+    assert counts == [0] * 25 + [500] * 24 + [0]
     assert isinstance(response[0], InvalidRequestError)
     assert response[1:] == [None] * 12_001
     assert lab.present() == sorted(asked)
     filters = [AclFilter(operation=99), AclFilter(), AclFilter(resource_name="topic-7")]
-    counts, deleted = lab.apply_chunks(delete_acls_in_chunks(lab.cluster, filters))
-    assert counts == [0] * 26 + [500] * 24
+    deleted, counts = lab.do_chunks(delete_acls(lab.cluster, filters))
+    assert counts == [0] * 27 + [500] * 24 + [0]
     assert isinstance(deleted[0], InvalidRequestError)
     assert deleted[1:] == [sorted(asked), [acl("topic-7")]]
     assert lab.present() == []

@@ -8,13 +8,11 @@ import hashlib
 import pytest
 
 from kraft import records
-from kraft.controller.decision import Decision
 from kraft.controller.security.scram import (
     ScramDeletion,
     ScramDescription,
     ScramUpsertion,
     alter_user_scram_credentials,
-    alter_user_scram_credentials_in_chunks,
     describe_user_scram_credentials,
 )
 from kraft.errors import (
@@ -27,7 +25,7 @@ from kraft.errors import (
     UnsupportedVersionError,
 )
 from kraft.image.security import SCRAM_SHA_256, SCRAM_SHA_512
-from tests.harness.decisions import Lab
+from tests.harness.decisions import Lab, whole
 
 SALT = b"salt-that-nobody-shows"
 SALTED = b"salted-password-that-nobody-shows"
@@ -51,9 +49,9 @@ def upserted(*upsertions: ScramUpsertion) -> Lab:
 
 def refusal(lab: Lab, change: ScramUpsertion | ScramDeletion) -> KraftError | None:
     if isinstance(change, ScramUpsertion):
-        decision = alter_user_scram_credentials(lab.cluster, upsertions=[change])
+        decision = whole(alter_user_scram_credentials(lab.cluster, upsertions=[change]))
     else:
-        decision = alter_user_scram_credentials(lab.cluster, deletions=[change])
+        decision = whole(alter_user_scram_credentials(lab.cluster, deletions=[change]))
     assert len(decision.records) == (decision.response[change.user] is None)
     return decision.response[change.user]
 
@@ -91,7 +89,9 @@ def test_a_credential_is_set_replaced_described_and_deleted() -> None:
     alice = ScramDescription({SCRAM_SHA_256: 8192, SCRAM_SHA_512: 4096})
     bob = ScramDescription({SCRAM_SHA_512: 16384})
     assert describe_user_scram_credentials(lab.cluster) == {"alice": alice, "bob": bob}
-    deletion = alter_user_scram_credentials(lab.cluster, deletions=[ScramDeletion("alice", 1)])
+    deletion = whole(
+        alter_user_scram_credentials(lab.cluster, deletions=[ScramDeletion("alice", 1)])
+    )
     assert list(deletion.records) == [records.RemoveUserScramCredential("alice", 1)]
     assert deletion.is_atomic
     lab.do(deletion)
@@ -122,19 +122,21 @@ def test_invalid_values_are_rejected(
 
 def test_a_user_named_twice_is_not_changed_but_the_others_are() -> None:
     lab = upserted(upsertion("alice"), upsertion("carol"))
-    decision = alter_user_scram_credentials(
-        lab.cluster,
-        deletions=[
-            ScramDeletion("alice", 1),
-            ScramDeletion("nobody", 1),
-            ScramDeletion("carol", 1),
-        ],
-        upsertions=[
-            upsertion("alice", SCRAM_SHA_512),
-            upsertion("alice", SCRAM_SHA_512),
-            upsertion("bob"),
-            upsertion("nobody"),
-        ],
+    decision = whole(
+        alter_user_scram_credentials(
+            lab.cluster,
+            deletions=[
+                ScramDeletion("alice", 1),
+                ScramDeletion("nobody", 1),
+                ScramDeletion("carol", 1),
+            ],
+            upsertions=[
+                upsertion("alice", SCRAM_SHA_512),
+                upsertion("alice", SCRAM_SHA_512),
+                upsertion("bob"),
+                upsertion("nobody"),
+            ],
+        )
     )
     answers = {user: type(error) for user, error in decision.response.items()}
     assert answers == {
@@ -159,26 +161,19 @@ def test_before_3_5_there_are_no_credentials() -> None:
 def test_more_than_ten_thousand_users_are_rejected_as_a_whole() -> None:
     many = [upsertion(f"u{i}") for i in range(10_001)]
     with pytest.raises(PolicyViolationError, match="at most 10000"):
-        alter_user_scram_credentials(Lab(brokers=0).cluster, upsertions=many)
+        whole(alter_user_scram_credentials(Lab(brokers=0).cluster, upsertions=many, at_once=10_001))
 
 
 def test_chunks_have_no_limit() -> None:
     lab = upserted(upsertion("gone"))
-    chunks = alter_user_scram_credentials_in_chunks(
+    chunks = alter_user_scram_credentials(
         lab.cluster,
         deletions=[ScramDeletion("gone", SCRAM_SHA_256), ScramDeletion("nobody", SCRAM_SHA_256)],
         upsertions=[upsertion(f"u{i}") for i in range(999)],
+        at_once=1_000,
     )
-    counts = []
-    while True:
-        try:
-            chunk = next(chunks)
-        except StopIteration as end:
-            response = end.value
-            break
-        counts.append(len(chunk))
-        lab.do(Decision(chunk, None))
-    assert counts == [0, 0, 400, 400, 200]
+    response, counts = lab.do_chunks(chunks)
+    assert counts == [0, 0, 0, 400, 400, 200]
     refused = {user: type(error) for user, error in response.items() if error is not None}
     assert refused == {"nobody": ResourceNotFoundError}
     users = {user for _, user in lab.cluster.state.scram_credentials}
@@ -200,8 +195,11 @@ def test_users_without_credentials_and_duplicates_get_errors() -> None:
 def test_no_repr_shows_a_secret() -> None:
     lab = upserted(upsertion())
     credential = lab.cluster.state.scram_credentials[SCRAM_SHA_256, "alice"]
-    decision = alter_user_scram_credentials(
-        lab.cluster, upsertions=[upsertion(iterations=1), upsertion("bob", 0), upsertion("carol")]
+    decision = whole(
+        alter_user_scram_credentials(
+            lab.cluster,
+            upsertions=[upsertion(iterations=1), upsertion("bob", 0), upsertion("carol")],
+        )
     )
     described = describe_user_scram_credentials(lab.cluster)
     shown = f"{upsertion()!r} {credential!r} {decision!r} {described!r} {lab.cluster.state!r}"

@@ -16,7 +16,7 @@ from kraft.controller.topics.elections import (
     elect_unclean_leaders,
 )
 from kraft.controller.topics.isr_changes import expand_isrs
-from kraft.controller.topics.topic_creation import NewTopic, create_topics_in_chunks
+from kraft.controller.topics.topic_creation import NewTopic, create_topics
 from kraft.controller.topics.topic_deletion import delete_topic
 from kraft.errors import PolicyViolationError, PreferredLeaderNotAvailableError
 from kraft.records import Uuid
@@ -31,8 +31,7 @@ def lab_with_wrong_leaders(partitions: int = MANY) -> Lab:
     """
     lab = Lab()
     topic = NewTopic("t", Uuid(b"t" * 16), assignments={id: [0, 1, 2] for id in range(partitions)})
-    for written in create_topics_in_chunks(lab.cluster, [topic], placer=lab.placer):
-        lab.do(Decision(written, None))
+    lab.do(create_topics(lab.cluster, [topic], placer=lab.placer))
     lab.do(fence_broker(lab.cluster, 0))
     lab.do(unfence_broker(lab.cluster, 0))
     lab.do(expand_isrs(lab.cluster))

@@ -44,7 +44,7 @@ from kraft.errors import (
     UnknownTopicOrPartitionError,
 )
 from kraft.records import Uuid
-from tests.harness.decisions import Lab
+from tests.harness.decisions import Lab, whole
 
 
 def shaken() -> Lab:
@@ -187,24 +187,28 @@ def test_a_reassignment_is_cancelled() -> None:
     lab.do(alter_partition_reassignments(lab.cluster, {("t", 0): [2, 3]}))
     assert lab.do(alter_partition_reassignments(lab.cluster, {("t", 0): None})) == {("t", 0): None}
     assert lab.partition("t")["replicas"] == [0, 1]
-    again = alter_partition_reassignments(lab.cluster, {("t", 0): None}).response
+    again = whole(alter_partition_reassignments(lab.cluster, {("t", 0): None})).response
     assert isinstance(again["t", 0], NoReassignmentInProgressError)
 
 
 def test_invalid_targets_are_rejected() -> None:
     lab = Lab()
     lab.create("t", [0, 1])
-    response = alter_partition_reassignments(
-        lab.cluster,
-        {("t", 0): [0, 9], ("t", 1): [0], ("u", 0): [0]},
+    response = whole(
+        alter_partition_reassignments(
+            lab.cluster,
+            {("t", 0): [0, 9], ("t", 1): [0], ("u", 0): [0]},
+        )
     ).response
     assert [type(error) for error in response.values()] == [
         InvalidReplicaAssignmentError,
         UnknownTopicOrPartitionError,
         UnknownTopicOrPartitionError,
     ]
-    response = alter_partition_reassignments(
-        lab.cluster, {("t", 0): [2]}, allow_replication_factor_change=False
+    response = whole(
+        alter_partition_reassignments(
+            lab.cluster, {("t", 0): [2]}, allow_replication_factor_change=False
+        )
     ).response
     assert isinstance(response["t", 0], InvalidReplicationFactorError)
 

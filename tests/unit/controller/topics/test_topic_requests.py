@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 import pytest
 
 from kraft.controller.brokers.broker_lifecycle import fence_broker
-from kraft.controller.decision import Decision, Records
+from kraft.controller.decision import Decision
 from kraft.controller.state import DecisionSettings, election_context
 from kraft.controller.topics.partition_creation import (
     NewPartitions,
     create_partitions,
-    create_partitions_in_chunks,
 )
 from kraft.controller.topics.reassignment import (
     alter_partition_reassignments,
-    alter_partition_reassignments_in_chunks,
     list_partition_reassignments,
 )
 from kraft.controller.topics.topic_creation import (
@@ -27,7 +24,6 @@ from kraft.controller.topics.topic_creation import (
     TopicMetadata,
     create_topic,
     create_topics,
-    create_topics_in_chunks,
     requested_partitions,
 )
 from kraft.controller.topics.topic_deletion import (
@@ -35,7 +31,6 @@ from kraft.controller.topics.topic_deletion import (
     DeletionRules,
     TopicToDelete,
     delete_topics,
-    delete_topics_in_chunks,
 )
 from kraft.errors import (
     KraftError,
@@ -45,29 +40,11 @@ from kraft.errors import (
 )
 from kraft.image.configs import TOPIC, ConfigResource
 from kraft.records import Uuid
-from tests.harness.decisions import Lab
-
-Response = TypeVar("Response")
+from tests.harness.decisions import Lab, whole
 
 
 def id_of(number: int) -> Uuid:
     return Uuid(b"id" + number.to_bytes(14, "big"))
-
-
-def apply_chunks(
-    lab: Lab, chunks: Generator[Records, None, Response]
-) -> tuple[Response, list[int]]:
-    """Apply each chunk before the next is asked for; return the response and the sizes of the
-    chunks.
-    """
-    sizes = []
-    while True:
-        try:
-            written = next(chunks)
-        except StopIteration as end:
-            return end.value, sizes
-        sizes.append(len(written))
-        lab.do(Decision(written, None))
 
 
 def code(result: object) -> int:
@@ -77,13 +54,15 @@ def code(result: object) -> int:
 def test_validate_only_responds_the_same_without_records() -> None:
     lab = Lab()
     topics = [NewTopic("a", id_of(1), 3, 2), NewTopic("b c", id_of(2), 1, 1)]
-    made = create_topics(lab.cluster, topics, placer=lab.placer, validate_only=True)
+    made = whole(create_topics(lab.cluster, topics, placer=lab.placer, validate_only=True))
     assert len(made.records) == 0
     assert made.response["a"] == CreatedTopic("a", id_of(1), 3, 2)
     assert code(made.response["b c"]) == 17
     lab.create("t", [0])
-    grown = create_partitions(
-        lab.cluster, [NewPartitions("t", 3)], placer=lab.placer, validate_only=True
+    grown = whole(
+        create_partitions(
+            lab.cluster, [NewPartitions("t", 3)], placer=lab.placer, validate_only=True
+        )
     )
     assert len(grown.records) == 0
     assert grown.response == {"t": 2}
@@ -105,7 +84,7 @@ def test_the_first_error_in_kafkas_order_is_the_response() -> None:
         NewTopic("twofold", id_of(9), assignments=[(0, [1]), (0, [2])]),
         NewTopic("good", id_of(10), assignments=[(1, [1]), (0, [2])]),
     ]
-    decision = create_topics(lab.cluster, topics, placer=lab.placer, rules=rules)
+    decision = whole(create_topics(lab.cluster, topics, placer=lab.placer, rules=rules))
     codes = {name: code(result) for name, result in decision.response.items()}
     assert codes == {
         "secret": 29,
@@ -140,8 +119,8 @@ def test_a_policy_is_called_last_and_its_exception_is_the_topics_error() -> None
         NewTopic("manual", id_of(4), assignments={0: [1, 2]}),
         NewTopic("unplaced", id_of(5), 1, 9),
     ]
-    decision = create_topics(
-        lab.cluster, topics, placer=lab.placer, rules=CreationRules(policy=policy)
+    decision = whole(
+        create_topics(lab.cluster, topics, placer=lab.placer, rules=CreationRules(policy=policy))
     )
     assert [code(decision.response[topic.name]) for topic in topics] == [44, -1, 0, 0, 38]
     assert seen[2:] == [
@@ -168,8 +147,10 @@ def test_the_policy_for_configurations_sees_those_of_new_topics_before_placement
         NewTopic("fine", id_of(4), 1, 1, configs={"retention.ms": "6"}),
         NewTopic("wrong", id_of(5), 1, 1, configs={"retention.ms": "soon"}),
     ]
-    decision = create_topics(
-        lab.cluster, topics, placer=lab.placer, rules=CreationRules(config_policy=policy)
+    decision = whole(
+        create_topics(
+            lab.cluster, topics, placer=lab.placer, rules=CreationRules(config_policy=policy)
+        )
     )
     assert [code(decision.response[topic.name]) for topic in topics] == [44, -1, 0, 0, 40]
     assert [resource[1] for resource, _ in seen] == ["refused", "broken", "fine"]
@@ -187,11 +168,15 @@ def test_the_mutation_quota_counts_partitions_and_may_reject() -> None:
             raise ThrottlingQuotaExceededError("later")
 
     topics = [NewTopic("small", id_of(1), 5, 1), NewTopic("large", id_of(2), 6, 1)]
-    made = create_topics(lab.cluster, topics, placer=lab.placer, rules=CreationRules(quota=quota))
+    made = whole(
+        create_topics(lab.cluster, topics, placer=lab.placer, rules=CreationRules(quota=quota))
+    )
     assert [code(result) for result in made.response.values()] == [0, 89]
-    grown = create_partitions(lab.cluster, [NewPartitions("t", 9)], placer=lab.placer, quota=quota)
+    grown = whole(
+        create_partitions(lab.cluster, [NewPartitions("t", 9)], placer=lab.placer, quota=quota)
+    )
     assert code(grown.response["t"]) == 89
-    gone = delete_topics(lab.cluster, [TopicToDelete("t")], rules=DeletionRules(quota=quota))
+    gone = whole(delete_topics(lab.cluster, [TopicToDelete("t")], rules=DeletionRules(quota=quota)))
     assert gone.response == [DeletedTopic("t", Uuid(b"t".ljust(16, b".")))]
     assert heard == [5, 6, 7, 2]
 
@@ -201,19 +186,21 @@ def test_create_partitions_responds_for_each_topic() -> None:
     for name in ("a", "b", "c"):
         lab.create(name, [0, 1])
     lab.do(fence_broker(lab.cluster, 3))
-    decision = create_partitions(
-        lab.cluster,
-        [
-            NewPartitions("a", 3),
-            NewPartitions("b", 1),
-            NewPartitions("no", 3),
-            NewPartitions("c", 2, [[3, 9]]),
-            NewPartitions("twice", 2),
-            NewPartitions("twice", 3),
-            NewPartitions("secret", 2),
-        ],
-        placer=lab.placer,
-        is_authorized=lambda name: name != "secret",
+    decision = whole(
+        create_partitions(
+            lab.cluster,
+            [
+                NewPartitions("a", 3),
+                NewPartitions("b", 1),
+                NewPartitions("no", 3),
+                NewPartitions("c", 2, [[3, 9]]),
+                NewPartitions("twice", 2),
+                NewPartitions("twice", 3),
+                NewPartitions("secret", 2),
+            ],
+            placer=lab.placer,
+            is_authorized=lambda name: name != "secret",
+        )
     )
     codes = {name: code(result) for name, result in decision.response.items()}
     assert codes == {"a": 0, "b": 37, "no": 3, "c": 39, "twice": 42, "secret": 29}
@@ -228,10 +215,8 @@ def test_a_request_with_too_many_records_is_rejected_as_a_whole() -> None:
     lab.create("b", [0])
     wanted = [NewPartitions("a", 6_000), NewPartitions("b", 6_000)]
     with pytest.raises(PolicyViolationError):
-        create_partitions(lab.cluster, wanted, placer=lab.placer)
-    response, sizes = apply_chunks(
-        lab, create_partitions_in_chunks(lab.cluster, wanted, placer=lab.placer)
-    )
+        whole(create_partitions(lab.cluster, wanted, placer=lab.placer, at_once=20_000))
+    response, sizes = lab.do_chunks(create_partitions(lab.cluster, wanted, placer=lab.placer))
     assert response == {"a": 5_999, "b": 5_999}
     assert [size for size in sizes if size] == [5_999, 5_999]
     assert lab.partition("b", 5_999)["leader_epoch"] == 0
@@ -245,9 +230,7 @@ def test_chunks_are_one_batch_each_after_all_topics_are_checked() -> None:
         *[NewTopic(f"t{number}", id_of(10 + number), 10, 2) for number in range(1_200)],
     ]
     assert requested_partitions(topics) == 25_001 + 1 + 12_000
-    response, sizes = apply_chunks(
-        lab, create_topics_in_chunks(lab.cluster, topics, placer=lab.placer)
-    )
+    response, sizes = lab.do_chunks(create_topics(lab.cluster, topics, placer=lab.placer))
     assert code(response["bad"]) == 38
     assert response["large"] == CreatedTopic("large", id_of(1), 25_001, 3)
     # Nothing is written before the last topic is checked, and every chunk is short.
@@ -265,15 +248,11 @@ def test_chunks_are_one_batch_each_after_all_topics_are_checked() -> None:
 def test_manual_assignments_are_chunked_too() -> None:
     lab = Lab()
     topic = NewTopic("t", id_of(1), assignments={number: [1, 2] for number in range(25_000)})
-    response, sizes = apply_chunks(
-        lab, create_topics_in_chunks(lab.cluster, [topic], placer=lab.placer)
-    )
+    response, sizes = lab.do_chunks(create_topics(lab.cluster, [topic], placer=lab.placer))
     assert response["t"] == CreatedTopic("t", id_of(1), 25_000, 2)
     assert max(sizes) <= 10_000
     growth = NewPartitions("t", 50_000, [[3, 0]] * 25_000)
-    grown, sizes = apply_chunks(
-        lab, create_partitions_in_chunks(lab.cluster, [growth], placer=lab.placer)
-    )
+    grown, sizes = lab.do_chunks(create_partitions(lab.cluster, [growth], placer=lab.placer))
     assert grown["t"] == 25_000
     assert max(sizes) <= 10_000
     assert lab.cluster.table.partition_count == 50_000
@@ -284,14 +263,14 @@ def test_manual_assignments_are_chunked_too() -> None:
 def test_chunks_are_decided_against_the_brokers_at_the_beginning() -> None:
     lab = Lab()
     topics = [NewTopic("t", id_of(1), 15_000, 4)]
-    chunks = create_topics_in_chunks(lab.cluster, topics, placer=lab.placer)
+    chunks = create_topics(lab.cluster, topics, placer=lab.placer)
     while not len(written := next(chunks)):
         pass
     lab.do(Decision(written, None))
     lab.do(fence_broker(lab.cluster, 2))
     # Another decision fences the broker; the chunks continue with the brokers at the beginning.
     election_context(lab.cluster)
-    response, _ = apply_chunks(lab, chunks)
+    response, _ = lab.do_chunks(chunks)
     assert response["t"] == CreatedTopic("t", id_of(1), 15_000, 4)
     assert 2 in lab.partition("t", 14_999)["isr"]  # type: ignore[operator]
 
@@ -318,13 +297,15 @@ def test_topics_are_deleted_by_name_and_id() -> None:
         TopicToDelete(None, ids["hidden"]),
         TopicToDelete("shown"),
     ]
-    decision = delete_topics(
-        lab.cluster,
-        asked,
-        rules=DeletionRules(
-            is_describable=lambda name: name != "hidden",
-            is_deletable=lambda name: name not in ("hidden", "shown"),
-        ),
+    decision = whole(
+        delete_topics(
+            lab.cluster,
+            asked,
+            rules=DeletionRules(
+                is_describable=lambda name: name != "hidden",
+                is_deletable=lambda name: name not in ("hidden", "shown"),
+            ),
+        )
     )
     results = [(name, topic_id, code(error)) for name, topic_id, error in decision.response]
     assert sorted(results, key=repr) == sorted(
@@ -355,17 +336,17 @@ def test_deletion_can_be_switched_off() -> None:
     lab.create("t", [0])
     off = DecisionSettings(delete_topic_enable=False)
     with pytest.raises(TopicDeletionDisabledError):
-        delete_topics(lab.cluster, [TopicToDelete("t")], settings=off)
+        whole(delete_topics(lab.cluster, [TopicToDelete("t")], settings=off))
 
 
 def test_many_topics_are_deleted_in_chunks() -> None:
     lab = Lab()
     topics = [NewTopic(f"t{number}", id_of(number), 4, 1) for number in range(12_000)]
-    apply_chunks(lab, create_topics_in_chunks(lab.cluster, topics, placer=lab.placer))
+    lab.do_chunks(create_topics(lab.cluster, topics, placer=lab.placer))
     asked = [TopicToDelete(None, id_of(number)) for number in range(12_000)]
     with pytest.raises(PolicyViolationError):
-        delete_topics(lab.cluster, asked)
-    response, sizes = apply_chunks(lab, delete_topics_in_chunks(lab.cluster, asked))
+        whole(delete_topics(lab.cluster, asked, at_once=100_000))
+    response, sizes = lab.do_chunks(delete_topics(lab.cluster, asked))
     assert len(response) == sum(sizes) == 12_000
     assert max(sizes) <= 1_000
     assert lab.cluster.table.partition_count == 0
@@ -379,21 +360,19 @@ def test_a_name_that_collides_in_metrics_is_rejected(marks: int) -> None:
     lab.create("another", [0])
     names = ["x" + "_y" * marks, "x" + "_y" * (marks - 1) + ".y", "x" + "_y" * (marks - 1) + ".z"]
     topics = [NewTopic(name, id_of(number), 1, 1) for number, name in enumerate(names)]
-    response = create_topics(lab.cluster, topics, placer=lab.placer).response
+    response = whole(create_topics(lab.cluster, topics, placer=lab.placer)).response
     assert [code(result) for result in response.values()] == [17, 17, 0]
 
 
 def test_many_reassignments_are_decided_in_chunks() -> None:
     lab = Lab()
     topics = [NewTopic("t", id_of(1), assignments={id: [0, 1] for id in range(12_000)})]
-    apply_chunks(lab, create_topics_in_chunks(lab.cluster, topics, placer=lab.placer))
+    lab.do_chunks(create_topics(lab.cluster, topics, placer=lab.placer))
     targets: dict[tuple[str, int], list[int] | None] = {("t", id): [2, 3] for id in range(12_001)}
     targets["t", 3] = None
     with pytest.raises(PolicyViolationError):
-        alter_partition_reassignments(lab.cluster, targets)
-    response, sizes = apply_chunks(
-        lab, alter_partition_reassignments_in_chunks(lab.cluster, targets)
-    )
+        whole(alter_partition_reassignments(lab.cluster, targets, at_once=20_000))
+    response, sizes = lab.do_chunks(alter_partition_reassignments(lab.cluster, targets))
     assert sum(sizes) == 11_999
     assert max(sizes) <= 2_000
     assert (code(response["t", 3]), code(response["t", 12_000])) == (85, 3)
@@ -409,8 +388,10 @@ def test_the_fixed_factor_counts_added_but_not_removed_replicas() -> None:
     lab.do(alter_partition_reassignments(lab.cluster, {("t", 0): [2, 3]}))
 
     def ask(*replicas: int) -> int:
-        decision = alter_partition_reassignments(
-            lab.cluster, {("t", 0): list(replicas)}, allow_replication_factor_change=False
+        decision = whole(
+            alter_partition_reassignments(
+                lab.cluster, {("t", 0): list(replicas)}, allow_replication_factor_change=False
+            )
         )
         return code(decision.response["t", 0])
 

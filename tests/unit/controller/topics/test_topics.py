@@ -27,7 +27,7 @@ from kraft.errors import (
     UnknownTopicOrPartitionError,
 )
 from kraft.records import Uuid
-from tests.harness.decisions import Lab
+from tests.harness.decisions import Lab, whole
 
 ID = Uuid(b"i" * 16)
 
@@ -85,7 +85,7 @@ def test_a_topic_larger_than_a_batch_is_one_transaction_or_rejected(count: int) 
     lab = Lab()
     topic = NewTopic("n", ID, count, 1)
     with pytest.raises(PolicyViolationError):
-        create_topics(lab.cluster, [topic], placer=lab.placer)
+        whole(create_topics(lab.cluster, [topic], placer=lab.placer, at_once=count))
     decision = create_topic(lab.cluster, topic, placer=lab.placer)
     assert not decision.is_atomic
     names = [type(record).__name__ for record in decision.records]
