@@ -213,6 +213,12 @@ class UnsupportedSaslMechanismError(KraftError):
     kafka_code = 33
 
 
+class GroupAuthorizationError(KraftError):
+    """The principal may not do this to the group."""
+
+    kafka_code = 30
+
+
 class ClusterAuthorizationError(KraftError):
     """The principal may not do this to the cluster."""
 
@@ -249,6 +255,12 @@ class DelegationTokenAuthDisabledError(KraftError):
 
 class DelegationTokenNotFoundError(KraftError):
     kafka_code = 62
+
+
+class DelegationTokenAuthorizationError(KraftError):
+    """The principal may not create tokens for another owner."""
+
+    kafka_code = 65
 
 
 class DelegationTokenOwnerMismatchError(KraftError):

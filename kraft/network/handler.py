@@ -10,7 +10,7 @@ from kraft.protocol.headers import Api, RequestHeader
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Answers one API: header and body of a request -> body of its response."""
+    """Answers one API: header, body and client address of a request -> body of its response."""
 
     api: Api
-    answer: Callable[[RequestHeader, bytes | memoryview], Awaitable[bytes]]
+    answer: Callable[[RequestHeader, bytes | memoryview, str], Awaitable[bytes]]

@@ -28,7 +28,7 @@ from kraft.network.handler import Handler
 from kraft.network.throttled_log import ThrottledLog
 from kraft.protocol.api_versions import API_VERSIONS, NodeFeatures, answer_api_versions
 from kraft.protocol.common import Rejected
-from kraft.protocol.headers import RequestHeader, response_header
+from kraft.protocol.headers import Api, RequestHeader, response_header
 from kraft.protocol.raft_rpcs import RAFT_APIS, decode_request, encode_response
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived
 from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
@@ -88,10 +88,12 @@ class Listener:
         handlers: Mapping[int, Handler],
         warnings: ThrottledLog,
         standing_of: Callable[[Request], tuple[Standing, int]],
+        is_allowed: Callable[[Api, str], bool],
     ) -> None:
         self.limits = limits
         self.warnings = warnings
         self.standing_of = standing_of
+        self.is_allowed = is_allowed
         self.admission = Admission(limits.max_connections, limits.max_connections_per_ip)
         #: Bytes of large requests in progress.
         self.request_memory = 0
@@ -406,6 +408,9 @@ class ServerConnection(FrameProtocol):
             owner.admission.promote(self, Standing.CLIENT)
             self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
             return
+        if not owner.is_allowed(api, self.address):
+            self.frame_refused(f"an unauthorized {api.name} request")
+            return
         request = decode_request(api, version, frame, body_at)
         if isinstance(request, Rejected):
             self._write_answer(header, [request.body])
@@ -425,7 +430,7 @@ class ServerConnection(FrameProtocol):
         self, handler: Handler, header: RequestHeader, frame: Buffer, body_at: int
     ) -> None:
         try:
-            body = await handler.answer(header, memoryview(frame)[body_at:])
+            body = await handler.answer(header, memoryview(frame)[body_at:], self.address)
         except KraftError as error:
             self.frame_refused(f"an invalid {header.api.name} request ({error})")
         except Exception:

@@ -19,6 +19,7 @@ from kraft.network.handler import Handler
 from kraft.network.listener import Limits, Listener
 from kraft.network.throttled_log import ThrottledLog
 from kraft.protocol.api_versions import NodeFeatures
+from kraft.protocol.headers import Api
 from kraft.raft.interface import Event, Send, SendRequest
 from kraft.raft.rpc import LogSlice, Request, SnapshotSlice
 from kraft.raft.voters import Endpoint
@@ -51,13 +52,18 @@ def clients_only(request: Request) -> tuple[Standing, int]:
     return Standing.CLIENT, -1
 
 
+def allow_all(api: Api, address: str) -> bool:
+    return True
+
+
 class Transport:
     """The network of one node.
 
     ``deliver`` is called with events; ``resolve`` returns the bytes of a slice at the moment of
     sending; ``features`` returns the features in ApiVersions responses; ``handlers`` answer APIs
     other than the raft node's, by API key; ``standing_of`` is `admission.standing_of` for the
-    node's cluster and voters.
+    node's cluster and voters; ``is_allowed`` says whether a peer's address may send requests of an
+    API to the raft node.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Transport:
         features: Callable[[], NodeFeatures] = no_features,
         handlers: Mapping[int, Handler] | None = None,
         standing_of: Callable[[Request], tuple[Standing, int]] = clients_only,
+        is_allowed: Callable[[Api, str], bool] = allow_all,
     ) -> None:
         self._config = config
         self._deliver = deliver
@@ -80,6 +87,7 @@ class Transport:
             handlers or {},
             self._warnings,
             standing_of,
+            is_allowed,
         )
         #: By destination; the most recently used one is last.
         self._peers: dict[int, Peer] = {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from kraft._core.codec.message_schema import field as schema_field
-from kraft._core.codec.metadata_codec import Struct
+from kraft._core.codec.metadata_codec import Message
 from kraft.errors import InvalidConfigError, UnsupportedVersionError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class KafkaPrincipal:
 ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
 
 
-class DefaultPrincipalData(Struct, versions=(0, 0)):
+class DefaultPrincipalData(Message, versions=(0, 0)):
     """Kafka's message of the same name."""
 
     type: str = schema_field("string")

@@ -22,13 +22,14 @@ from collections.abc import Callable
 from functools import partial
 
 from kraft.controller.features import LocalFeatures
-from kraft.errors import InvalidConfigError, NotControllerError
+from kraft.errors import InvalidConfigError, KraftError, NotControllerError
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.network.admission import Standing, standing_of
 from kraft.network.handler import Handler
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
+from kraft.protocol.headers import Api
 from kraft.raft.interface import Event, RoleChange
 from kraft.raft.node import Node
 from kraft.raft.rpc import OffsetAndEpoch, Request, Response
@@ -36,6 +37,10 @@ from kraft.raft.state import pick_endpoint
 from kraft.raft.voters import Endpoint, KRaftVersionRange
 from kraft.records import MetadataVersion
 from kraft.records.versions import LATEST_SUPPORTED
+from kraft.security.authorizer import Authorizer, RequestContext
+from kraft.security.controller_apis import check_cluster_operation
+from kraft.security.hosts import java_host
+from kraft.security.principals import ANONYMOUS
 from kraft.server.apis.controller_apis import controller_handlers
 from kraft.server.cluster_description import describe_cluster_handler
 from kraft.server.config.loading import ServerConfig
@@ -127,6 +132,11 @@ class QuorumNode:
             if has_controller
             else None
         )
+        authorizer = config.authorizer()
+        self._authorizer: Authorizer | None = None
+        if authorizer is not None and self.controller is not None:
+            self._authorizer = Authorizer(authorizer)
+            self.controller.publishing.images.register(self._authorizer)
         self.transport = Transport(
             TransportConfig(
                 node_id=config.node_id,
@@ -142,6 +152,7 @@ class QuorumNode:
             self._features,
             self._handlers(),
             self._standing_of,
+            self._is_allowed,
         )
         self._on_committed = on_committed
         self._on_role = on_role
@@ -232,8 +243,21 @@ class QuorumNode:
                 cluster_id=self.identity.cluster_id,
                 listener=self.config.controller_listeners[0].name,
                 local=local,
+                tokens=self.config.tokens(),
+                authorizer=self._authorizer,
             )
         return handlers
+
+    def _is_allowed(self, api: Api, address: str) -> bool:
+        """Return whether an anonymous peer may send requests of this API to the raft node."""
+        if self._authorizer is None:
+            return True
+        who = RequestContext(ANONYMOUS, java_host(address), api.name)
+        try:
+            check_cluster_operation(self._authorizer, who)
+        except KraftError:
+            return False
+        return True
 
     def _features(self) -> NodeFeatures:
         supported = {

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 
 from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.apis import RPCS
-from kraft.protocol.envelope import PrincipalData
 from kraft.records import Struct, Uuid
+from kraft.security.principals import DefaultPrincipalData
 from tests.harness.kafka_jars import KAFKA_4, SCHEMAS_ONLY
 from tests.harness.line_process import LineProcess
 from tests.interop.schemas import jars_of
@@ -52,7 +52,7 @@ def bodies() -> Iterator[tuple[str, str, int, type[Message], int, int]]:
                 if type is not None:
                     release = KAFKA_4 if (rpc.api.key, version) in pinned else SCHEMAS_ONLY
                     yield release, kind, rpc.api.key, type, version, rpc.api.flexible_since
-    yield KAFKA_4, "principal", -1, PrincipalData, 0, 0
+    yield KAFKA_4, "principal", -1, DefaultPrincipalData, 0, 0
 
 
 class BodyOracle:

@@ -14,21 +14,24 @@ import pytest
 import kraft
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop import agreement, scenario
-from tests.interop.cluster import Cluster, ClusterError, wait_for
+from tests.interop.cluster import HOST, Cluster, ClusterError, sasl_client, wait_for
 from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.record import FILTERS, TOPIC_TOOL, start
 from tests.interop.scenario import CONTROLLERS, Stage
 
 pytestmark = pytest.mark.interop
 
-#: Chapters that need only APIs which the listener has; ACLs, SCRAM and tokens are not among them.
 CHAPTERS = (
     scenario.create_topics,
     scenario.delete_topic,
     scenario.create_partitions,
     scenario.configure,
     scenario.configure_group,
+    scenario.authorize,
+    scenario.credentials,
+    scenario.admin_credential,
     scenario.quotas,
+    scenario.tokens,
     scenario.produce,
     scenario.reassign,
     scenario.log_directories,
@@ -56,6 +59,33 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_brokers_and_clients_use_kraft_controllers(stage: Stage) -> None:
     for chapter in CHAPTERS:
         chapter(stage)
+
+
+def test_the_controllers_authorize_forwarded_requests(stage: Stage) -> None:
+    """A broker forwards a client's request unchecked; the controller knows the principal."""
+    scram = {"mechanism": "SCRAM-SHA-256", "iterations": 4096, "password": "throwaway-4"}
+    stage.ask("upsert_scram", user="guest", **scram)
+    config = sasl_client(f"{HOST}:{stage.cluster.nodes[1].sasl_port}", "guest", "throwaway-4")
+    stage.ask.connect("guest", config)
+    topic = {"name": "guests", "partitions": 1, "replication_factor": 1}
+    with pytest.raises(ClusterError, match="TopicAuthorizationException"):
+        stage.ask("create_topics", client="guest", topics=[topic])
+    with pytest.raises(ClusterError, match="ClusterAuthorizationException"):
+        stage.ask("upsert_scram", client="guest", user="other", **scram)
+    stage.ask(
+        "create_acl",
+        resource="TOPIC",
+        name="guests",
+        pattern="LITERAL",
+        principal="User:guest",
+        host="*",
+        operation="CREATE",
+        permission="ALLOW",
+    )
+    wait_for(
+        "the permission of User:guest",
+        lambda: stage.ask("create_topics", client="guest", topics=[topic]) == 1,
+    )
 
 
 def test_the_cluster_goes_on_after_the_leader_is_killed(stage: Stage) -> None:

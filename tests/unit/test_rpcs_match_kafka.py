@@ -13,9 +13,9 @@ import pytest
 from kraft._core.codec.message_schema import FieldSpec
 from kraft._core.codec.metadata_codec import Message
 from kraft.protocol.apis import RPC_BY_KEY, RPCS
-from kraft.protocol.envelope import PrincipalData
 from kraft.protocol.raft_rpcs import RAFT_APIS
 from kraft.records import Struct
+from kraft.security.principals import DefaultPrincipalData
 from tests.reference.kafka_schemas import default_of, kept, snake_case, versions_of
 
 KAFKA = {release: kept(release) for release in ("4.3.1", "4.4.0")}
@@ -69,7 +69,7 @@ def test_every_field_is_as_in_kafkas_schema(kind: type[Message], name: str, vers
 def test_the_principal_of_an_envelope_is_as_in_kafkas_schema() -> None:
     schema = KAFKA["4.3.1"]["messages"]["DefaultPrincipalData"]
     assert versions_of(schema["validVersions"]) == (0, 0)
-    assert fields_here(PrincipalData, 0) == fields_of_kafka(schema, 0, {})
+    assert fields_here(DefaultPrincipalData, 0) == fields_of_kafka(schema, 0, {})
 
 
 @pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.api.name)

@@ -7,7 +7,7 @@ operation to ``QuorumController.submit``, or for `broker_heartbeat` to ``submit_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kraft.controller import features
 from kraft.controller.brokers import (
@@ -142,8 +142,16 @@ def create_topics(
     return Operation("create topics", decide)
 
 
-def create_partitions(topics: Sequence[NewPartitions], *, validate_only: bool = False) -> Operation:
-    """Return the operation of CreatePartitions; large requests as in `create_topics`."""
+def create_partitions(
+    topics: Sequence[NewPartitions],
+    *,
+    is_authorized: Callable[[str], bool] | None = None,
+    validate_only: bool = False,
+) -> Operation:
+    """Return the operation of CreatePartitions; large requests as in `create_topics`.
+
+    ``is_authorized`` returns whether the client may alter a topic of a name; None allows all.
+    """
 
     def decide(context: DecisionContext) -> OperationResult:
         return partition_creation.create_partitions(
@@ -152,6 +160,7 @@ def create_partitions(topics: Sequence[NewPartitions], *, validate_only: bool = 
             placer=context.placer,
             settings=context.settings,
             order=context.sessions,
+            is_authorized=is_authorized,
             validate_only=validate_only,
             at_once=context.at_once(MAX_RECORDS_PER_BATCH),
         )

@@ -14,17 +14,63 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kraft._core.codec.metadata_codec import Message
 from kraft.errors import NOT_CONTROLLER, KraftError
+from kraft.image.security import AclOperation, ResourceType
 from kraft.network.handler import Handler
 from kraft.protocol.headers import Api, Body, RequestHeader
+from kraft.security.authorizer import Action, Authorizer, RequestContext
+from kraft.security.controller_apis import CLUSTER_NAME, check_cluster_operation
+from kraft.security.hosts import java_host
+from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 
 Request = TypeVar("Request")
 
 
-class RequestContext(NamedTuple):
-    """The circumstances of a request; ``is_forwarded``: it came in an envelope."""
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """The circumstances of a request.
+
+    ``host`` is the client's address as `java_host` writes it; ``is_forwarded``: the request came in
+    an envelope, whose broker authenticated the client. Without an ``authorizer`` all is allowed.
+    """
 
     version: int
+    api_name: str
+    principal: KafkaPrincipal = ANONYMOUS
+    host: str = ""
     is_forwarded: bool = False
+    authorizer: Authorizer | None = None
+
+    def check_cluster_operation(self) -> None:
+        """Raise ClusterAuthorizationError if the API needs an operation on the cluster that is
+        denied, AuthorizerNotReadyError before the ACLs are loaded.
+        """
+        if self.authorizer is not None:
+            check_cluster_operation(self.authorizer, self._who)
+
+    def allows(
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
+        """Return whether the client may do this. Raises AuthorizerNotReadyError."""
+        if self.authorizer is None:
+            return True
+        action = Action(operation, resource_type, name, log_if_denied=log_if_denied)
+        return self.authorizer.authorize(self._who, action)
+
+    def allows_on_cluster(self, operation: AclOperation) -> bool:
+        """Return whether the client may do this to the cluster, and so to every topic of it.
+
+        A denial is not logged, because the topics are checked one by one then.
+        """
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False)
+
+    @property
+    def _who(self) -> RequestContext:
+        return RequestContext(self.principal, self.host, self.api_name)
 
 
 class Reply(NamedTuple):
@@ -44,7 +90,7 @@ class AnsweringApi(Protocol):
     @property
     def api(self) -> Api: ...
 
-    async def reply(self, context: RequestContext, body: Body) -> Reply:
+    async def reply(self, context: CallContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
 
 
@@ -59,14 +105,15 @@ class ListenerApi(Generic[Request]):
 
     api: Api
     decode: Callable[[Body, int], Request]
-    answer: Callable[[Request, RequestContext], Awaitable[Message | bytes]]
+    answer: Callable[[Request, CallContext], Awaitable[Message | bytes]]
     failed: Callable[[Request, KraftError], Message]
 
-    async def reply(self, context: RequestContext, body: Body) -> Reply:
+    async def reply(self, context: CallContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
         version = context.version
         request = self.decode(body, version)
         try:
+            context.check_cluster_operation()
             response = await self.answer(request, context)
         except KraftError as error:
             is_not_controller = error.kafka_code == NOT_CONTROLLER
@@ -80,10 +127,13 @@ class ListenerApi(Generic[Request]):
 AnyApi = ListenerApi[Any]
 
 
-def handler_of(api: AnyApi) -> Handler:
-    """Return the listener's handler of an API."""
+def handler_of(api: AnsweringApi, authorizer: Authorizer | None) -> Handler:
+    """Return the listener's handler of an API. Peers of a PLAINTEXT listener are ANONYMOUS."""
 
-    async def answer(header: RequestHeader, body: Body) -> bytes:
-        return (await api.reply(RequestContext(header.version), body)).body
+    async def answer(header: RequestHeader, body: Body, address: str) -> bytes:
+        context = CallContext(
+            header.version, api.api.name, host=java_host(address), authorizer=authorizer
+        )
+        return (await api.reply(context, body)).body
 
     return Handler(api.api, answer)

@@ -52,7 +52,7 @@ from kraft.protocol.unregister_broker import (
     UnregisterBrokerRequestData,
     UnregisterBrokerResponseData,
 )
-from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
+from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
 
 #: Half of broker.heartbeat.interval.ms, whose default is 2000.
@@ -72,7 +72,7 @@ def broker_apis(runner: ControllerRunner, cluster_id: str) -> Iterator[AnyApi]:
 
 def _register_broker(runner: ControllerRunner, cluster_id: str) -> AnyApi:
     async def answer(
-        data: BrokerRegistrationRequestData, context: RequestContext
+        data: BrokerRegistrationRequestData, context: CallContext
     ) -> BrokerRegistrationResponseData:
         request = RegistrationRequest(
             data.broker_id,
@@ -98,7 +98,7 @@ def _register_broker(runner: ControllerRunner, cluster_id: str) -> AnyApi:
 
 def _broker_heartbeat(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: BrokerHeartbeatRequestData, context: RequestContext
+        data: BrokerHeartbeatRequestData, context: CallContext
     ) -> BrokerHeartbeatResponseData:
         beat = Heartbeat(
             data.broker_id,
@@ -131,7 +131,7 @@ def _broker_heartbeat(runner: ControllerRunner) -> AnyApi:
 
 def _unregister_broker(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: UnregisterBrokerRequestData, context: RequestContext
+        data: UnregisterBrokerRequestData, context: CallContext
     ) -> UnregisterBrokerResponseData:
         await runner.submit(requests.unregister_broker(data.broker_id))
         return UnregisterBrokerResponseData()
@@ -147,7 +147,7 @@ def _unregister_broker(runner: ControllerRunner) -> AnyApi:
 
 
 def _alter_partition(runner: ControllerRunner) -> AnyApi:
-    async def answer(request: EncodedAlterPartition, context: RequestContext) -> bytes:
+    async def answer(request: EncodedAlterPartition, context: CallContext) -> bytes:
         body: bytes = await runner.submit(requests.alter_partition_encoded(request))
         return body
 
@@ -161,7 +161,7 @@ def _alter_partition(runner: ControllerRunner) -> AnyApi:
 
 def _allocate_producer_ids(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AllocateProducerIdsRequestData, context: RequestContext
+        data: AllocateProducerIdsRequestData, context: CallContext
     ) -> AllocateProducerIdsResponseData:
         operation = requests.allocate_producer_ids(data.broker_id, data.broker_epoch)
         block: ProducerIdBlock = await runner.submit(operation)
@@ -179,7 +179,7 @@ def _allocate_producer_ids(runner: ControllerRunner) -> AnyApi:
 
 def _assign_replicas_to_dirs(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AssignReplicasToDirsRequestData, context: RequestContext
+        data: AssignReplicasToDirsRequestData, context: CallContext
     ) -> AssignReplicasToDirsResponseData:
         assignments = [
             DirectoryAssignment(
@@ -219,7 +219,7 @@ def _assign_replicas_to_dirs(runner: ControllerRunner) -> AnyApi:
 
 def _register_controller(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: ControllerRegistrationRequestData, context: RequestContext
+        data: ControllerRegistrationRequestData, context: CallContext
     ) -> ControllerRegistrationResponseData:
         request = ControllerRegistrationRequest(
             data.controller_id,

@@ -13,7 +13,13 @@ from kraft.controller.configs.client_quotas import QuotaAlteration
 from kraft.controller.configs.config_changes import ConfigChange
 from kraft.controller.features import FeatureUpdate, LocalFeatures, UpgradeType
 from kraft.controller.runtime import requests
-from kraft.errors import KraftError, UnsupportedVersionError
+from kraft.errors import (
+    ClusterAuthorizationError,
+    GroupAuthorizationError,
+    KraftError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
 from kraft.image.configs import (
     BROKER,
     BROKER_LOGGER,
@@ -22,6 +28,7 @@ from kraft.image.configs import (
     TOPIC,
     ConfigResource,
 )
+from kraft.image.security import AclOperation, ResourceType
 from kraft.protocol.alter_client_quotas import (
     ALTER_CLIENT_QUOTAS,
     AlterClientQuotasRequestData,
@@ -46,7 +53,8 @@ from kraft.protocol.update_features import (
     UpdateFeaturesRequestData,
     UpdateFeaturesResponseData,
 )
-from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
+from kraft.security.controller_apis import CLUSTER_NAME
+from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
 
 #: The last version of UpdateFeatures with a result for each feature.
@@ -74,9 +82,9 @@ def config_apis(runner: ControllerRunner, local: LocalFeatures) -> Iterator[AnyA
 
 def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: IncrementalAlterConfigsRequestData, context: RequestContext
+        data: IncrementalAlterConfigsRequestData, context: CallContext
     ) -> IncrementalAlterConfigsResponseData:
-        known, unknown = _by_known_type(data.resources)
+        known, rejected = _allowed_resources(data.resources, context)
         operation = requests.incremental_alter_configs(
             [
                 (
@@ -92,7 +100,7 @@ def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
             is_forwarded=context.is_forwarded,
         )
         results = await runner.submit(operation)
-        return IncrementalAlterConfigsResponseData(responses=_altered(unknown | results))
+        return IncrementalAlterConfigsResponseData(responses=_altered(rejected | results))
 
     def failed(
         data: IncrementalAlterConfigsRequestData, error: KraftError
@@ -107,9 +115,9 @@ def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
 
 def _alter_configs(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AlterConfigsRequestData, context: RequestContext
+        data: AlterConfigsRequestData, context: CallContext
     ) -> AlterConfigsResponseData:
-        known, unknown = _by_known_type(data.resources)
+        known, rejected = _allowed_resources(data.resources, context)
         operation = requests.alter_configs(
             [
                 (_name_of(resource), {each.name: each.value for each in resource.configs})
@@ -119,7 +127,7 @@ def _alter_configs(runner: ControllerRunner) -> AnyApi:
             is_forwarded=context.is_forwarded,
         )
         results = await runner.submit(operation)
-        return AlterConfigsResponseData(responses=_altered(unknown | results))
+        return AlterConfigsResponseData(responses=_altered(rejected | results))
 
     def failed(data: AlterConfigsRequestData, error: KraftError) -> AlterConfigsResponseData:
         names = map(_name_of, data.resources)
@@ -132,20 +140,36 @@ def _name_of(resource: NamedResource) -> ConfigResource:
     return resource.resource_type, resource.resource_name
 
 
-def _by_known_type(
-    resources: Iterable[Named],
+def _allowed_resources(
+    resources: Iterable[Named], context: CallContext
 ) -> tuple[list[Named], dict[ConfigResource, KraftError | None]]:
-    """Return the resources of known types, and the errors of the others."""
-    known: list[Named] = []
-    unknown: dict[ConfigResource, KraftError | None] = {}
+    """Return the resources that the client may alter, and the errors of the others."""
+    allowed: list[Named] = []
+    rejected: dict[ConfigResource, KraftError | None] = {}
     for resource in resources:
-        if resource.resource_type in _KNOWN_TYPES:
-            known.append(resource)
+        error = _refusal(resource.resource_type, resource.resource_name, context)
+        if error is None:
+            allowed.append(resource)
         else:
-            unknown[_name_of(resource)] = UnsupportedVersionError(
-                f"Unknown resource type {resource.resource_type}."
-            )
-    return known, unknown
+            rejected[_name_of(resource)] = error
+    return allowed, rejected
+
+
+def _refusal(resource_type: int, name: str, context: CallContext) -> KraftError | None:
+    """Return why the client may not alter a resource, None if it may."""
+    if resource_type not in _KNOWN_TYPES:
+        return UnsupportedVersionError(f"Unknown resource type {resource_type}.")
+    if resource_type == TOPIC:
+        if context.allows(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, name):
+            return None
+        return TopicAuthorizationError(f"{context.principal} may not alter topic {name!r}")
+    if resource_type == GROUP:
+        if context.allows(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, name):
+            return None
+        return GroupAuthorizationError(f"{context.principal} may not alter group {name!r}")
+    if context.allows(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        return None
+    return ClusterAuthorizationError(f"{context.principal} may not alter the cluster's resources")
 
 
 def _altered(results: Mapping[ConfigResource, KraftError | None]) -> list[AlteredResource]:
@@ -159,7 +183,7 @@ def _altered(results: Mapping[ConfigResource, KraftError | None]) -> list[Altere
 
 def _alter_client_quotas(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AlterClientQuotasRequestData, context: RequestContext
+        data: AlterClientQuotasRequestData, context: CallContext
     ) -> AlterClientQuotasResponseData:
         alterations = [
             QuotaAlteration(
@@ -195,7 +219,7 @@ def _limited(entity: list[QuotaEntity], error: KraftError | None) -> QuotaEntryR
 
 def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
     async def answer(
-        data: UpdateFeaturesRequestData, context: RequestContext
+        data: UpdateFeaturesRequestData, context: CallContext
     ) -> UpdateFeaturesResponseData:
         updates = [
             FeatureUpdate(

@@ -6,11 +6,15 @@ from collections.abc import Awaitable, Callable
 from itertools import chain
 
 from kraft.controller.features import LocalFeatures
+from kraft.controller.security.delegation_tokens import TokenSettings
 from kraft.network.handler import Handler
 from kraft.raft.rpc import Request, Response
+from kraft.security.authorizer import Authorizer
+from kraft.server.apis.acls import acl_apis
 from kraft.server.apis.api import handler_of
 from kraft.server.apis.brokers import broker_apis
 from kraft.server.apis.configs import config_apis
+from kraft.server.apis.credentials import credential_apis
 from kraft.server.apis.forwarding import envelope_api
 from kraft.server.apis.partitions import partition_apis
 from kraft.server.apis.quorum import FORWARDED_RAFT_APIS, RaftApi
@@ -25,11 +29,13 @@ def controller_handlers(
     cluster_id: str,
     listener: str,
     local: LocalFeatures,
+    tokens: TokenSettings,
+    authorizer: Authorizer | None,
 ) -> dict[int, Handler]:
     """Return the handlers by API key.
 
     ``ask`` passes a request to the raft node; ``listener`` names the controller listener; ``local``
-    describes the features of this node.
+    describes the features of this node. Without an ``authorizer`` every request is allowed.
     """
     apis = {
         each.api.key: each
@@ -38,8 +44,11 @@ def controller_handlers(
             topic_apis(runner),
             partition_apis(runner),
             config_apis(runner, local),
+            acl_apis(runner),
+            credential_apis(runner, tokens),
         )
     }
     raft_apis = {api.key: RaftApi(api, ask, listener) for api in FORWARDED_RAFT_APIS}
     envelope = envelope_api({**apis, **raft_apis})
-    return {key: handler_of(each) for key, each in {**apis, envelope.api.key: envelope}.items()}
+    served = {**apis, envelope.api.key: envelope}
+    return {key: handler_of(each, authorizer) for key, each in served.items()}

@@ -8,6 +8,7 @@ envelope's NOT_CONTROLLER, so a response with that error has no body. Source: ``
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 from kraft._core.codec.fetch import decode_request_header
 from kraft.errors import (
@@ -17,18 +18,14 @@ from kraft.errors import (
     UNSUPPORTED_VERSION,
     KraftError,
 )
-from kraft.protocol.envelope import (
-    ENVELOPE,
-    EnvelopeRequestData,
-    EnvelopeResponseData,
-    decode_principal,
-)
+from kraft.protocol.envelope import ENVELOPE, EnvelopeRequestData, EnvelopeResponseData
 from kraft.protocol.headers import response_header
-from kraft.server.apis.api import AnsweringApi, AnyApi, ListenerApi, RequestContext
+from kraft.security.hosts import java_host
+from kraft.security.principals import decode_principal
+from kraft.server.apis.api import AnsweringApi, AnyApi, CallContext, ListenerApi
 
 #: APIs that brokers forward (``ApiKeys.forwardable``); the handlers decide which are served.
 FORWARDABLE = frozenset((19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64))
-_ADDRESS_SIZES = (4, 16)
 #: The size of a frame before the header of a response.
 _FRAME_SIZE = 4
 
@@ -37,11 +34,13 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
     """Return the API that answers forwarded requests to ``apis``, which are by API key."""
     flexible_since = {key: each.api.flexible_since for key, each in apis.items()}
 
-    async def answer(data: EnvelopeRequestData, context: RequestContext) -> EnvelopeResponseData:
-        if len(data.client_host_address) not in _ADDRESS_SIZES:
+    async def answer(data: EnvelopeRequestData, context: CallContext) -> EnvelopeResponseData:
+        try:
+            host = java_host(str(ip_address(data.client_host_address)))
+        except ValueError:
             return EnvelopeResponseData(error_code=INVALID_REQUEST)
         try:
-            decode_principal(data.request_principal or b"")
+            principal = decode_principal(data.request_principal or b"")
         except KraftError:
             return EnvelopeResponseData(error_code=PRINCIPAL_DESERIALIZATION_FAILURE)
         try:
@@ -56,10 +55,15 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
         if inner_version not in forwarded.api:
             return EnvelopeResponseData(error_code=UNSUPPORTED_VERSION)
         try:
-            reply = await forwarded.reply(
-                RequestContext(inner_version, is_forwarded=True),
-                memoryview(data.request_data)[position:],
+            inner = CallContext(
+                inner_version,
+                forwarded.api.name,
+                principal,
+                host,
+                is_forwarded=True,
+                authorizer=context.authorizer,
             )
+            reply = await forwarded.reply(inner, memoryview(data.request_data)[position:])
         except KraftError:
             return EnvelopeResponseData(error_code=UNSUPPORTED_VERSION)
         if reply.is_not_controller:

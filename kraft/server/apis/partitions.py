@@ -36,7 +36,7 @@ from kraft.protocol.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
+from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
 
 _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
@@ -51,7 +51,7 @@ def partition_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
 
 def _elect_leaders(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: ElectLeadersRequestData, context: RequestContext
+        data: ElectLeadersRequestData, context: CallContext
     ) -> ElectLeadersResponseData:
         election = _ELECTION_TYPES.get(data.election_type)
         if election is None:
@@ -97,7 +97,7 @@ def _elections(
 
 def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: AlterPartitionReassignmentsRequestData, context: RequestContext
+        data: AlterPartitionReassignmentsRequestData, context: CallContext
     ) -> AlterPartitionReassignmentsResponseData:
         targets = {
             (topic.name, partition.partition_index): partition.replicas
@@ -160,7 +160,7 @@ def _reassigned(partition: int, error: KraftError | None) -> ReassignedPartition
 
 def _list_partition_reassignments(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: ListPartitionReassignmentsRequestData, context: RequestContext
+        data: ListPartitionReassignmentsRequestData, context: CallContext
     ) -> ListPartitionReassignmentsResponseData:
         asked = None
         if data.topics is not None:

@@ -8,15 +8,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from kraft.errors import KraftError
 from kraft.protocol.add_raft_voter import ADD_RAFT_VOTER
 from kraft.protocol.common import Rejected
 from kraft.protocol.describe_quorum import DESCRIBE_QUORUM
 from kraft.protocol.headers import Api, Body
 from kraft.protocol.raft_rpcs import decode_request, encode_response
 from kraft.protocol.remove_raft_voter import REMOVE_RAFT_VOTER
-from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
-from kraft.server.apis.api import Reply, RequestContext
+from kraft.raft.rpc import (
+    AddRaftVoterResponse,
+    DescribeQuorumResponse,
+    LogSlice,
+    RemoveRaftVoterResponse,
+    Request,
+    Response,
+    SnapshotSlice,
+)
+from kraft.server.apis.api import CallContext, Reply
 
+_FAILED: dict[int, Callable[[int], Response]] = {
+    DESCRIBE_QUORUM.key: DescribeQuorumResponse,
+    ADD_RAFT_VOTER.key: AddRaftVoterResponse,
+    REMOVE_RAFT_VOTER.key: RemoveRaftVoterResponse,
+}
 FORWARDED_RAFT_APIS = (DESCRIBE_QUORUM, ADD_RAFT_VOTER, REMOVE_RAFT_VOTER)
 
 
@@ -28,12 +42,16 @@ class RaftApi:
     ask: Callable[[Request], Awaitable[Response]]
     listener: str
 
-    async def reply(self, context: RequestContext, body: Body) -> Reply:
+    async def reply(self, context: CallContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
         request = decode_request(self.api, context.version, body)
         if isinstance(request, Rejected):
             return Reply(request.body)
-        response = await self.ask(request)
+        try:
+            context.check_cluster_operation()
+            response = await self.ask(request)
+        except KraftError as error:
+            response = _FAILED[self.api.key](error.kafka_code)
         return Reply(b"".join(encode_response(response, context.version, self.listener, _no_slice)))
 
 

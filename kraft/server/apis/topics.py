@@ -6,13 +6,15 @@ error at each of its topics. Source: ``ControllerApis`` of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from kraft.controller.runtime import requests
 from kraft.controller.topics.partition_creation import NewPartitions
-from kraft.controller.topics.topic_creation import CreatedTopic, NewTopic
-from kraft.controller.topics.topic_deletion import DeletedTopic, TopicToDelete
+from kraft.controller.topics.topic_creation import CreatedTopic, CreationRules, NewTopic
+from kraft.controller.topics.topic_deletion import DeletedTopic, DeletionRules, TopicToDelete
 from kraft.errors import KraftError
+from kraft.image.security import AclOperation, ResourceType
 from kraft.metadata.identifiers import random_uuid
 from kraft.protocol.create_partitions import (
     CREATE_PARTITIONS,
@@ -34,7 +36,7 @@ from kraft.protocol.delete_topics import (
     DeleteTopicsResponseData,
 )
 from kraft.records import ZERO_UUID
-from kraft.server.apis.api import AnyApi, ListenerApi, RequestContext
+from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
 
 
@@ -47,10 +49,12 @@ def topic_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
 
 def _create_topics(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: CreateTopicsRequestData, context: RequestContext
+        data: CreateTopicsRequestData, context: CallContext
     ) -> CreateTopicsResponseData:
         operation = requests.create_topics(
-            [_new_topic(topic) for topic in data.topics], validate_only=data.validate_only
+            [_new_topic(topic) for topic in data.topics],
+            CreationRules(is_authorized=_topic_check(context, AclOperation.CREATE)),
+            validate_only=data.validate_only,
         )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
         return CreateTopicsResponseData(
@@ -62,6 +66,17 @@ def _create_topics(runner: ControllerRunner) -> AnyApi:
         return CreateTopicsResponseData(topics=[_created(name, error) for name in names])
 
     return ListenerApi(CREATE_TOPICS, CreateTopicsRequestData.decode, answer, failed)
+
+
+def _topic_check(context: CallContext, operation: AclOperation) -> Callable[[str], bool] | None:
+    """Return the check of each topic; None if the client may do this to all."""
+    if context.allows_on_cluster(operation):
+        return None
+    return partial(_is_allowed, context, operation)
+
+
+def _is_allowed(context: CallContext, operation: AclOperation, topic: str) -> bool:
+    return context.allows(operation, ResourceType.TOPIC, topic)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -89,9 +104,15 @@ def _created(name: str, result: CreatedTopic | KraftError) -> CreatedTopicData:
 
 def _delete_topics(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: DeleteTopicsRequestData, context: RequestContext
+        data: DeleteTopicsRequestData, context: CallContext
     ) -> DeleteTopicsResponseData:
-        operation = requests.delete_topics(_topics_to_delete(data))
+        is_deletable = _topic_check(context, AclOperation.DELETE)
+        is_describable = None
+        if is_deletable is not None:
+            is_describable = partial(_is_allowed, context, AclOperation.DESCRIBE)
+        operation = requests.delete_topics(
+            _topics_to_delete(data), DeletionRules(is_describable, is_deletable)
+        )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
         return DeleteTopicsResponseData(responses=[_deleted(each) for each in results])
 
@@ -122,7 +143,7 @@ def _deleted(result: DeletedTopic) -> DeletedTopicData:
 
 def _create_partitions(runner: ControllerRunner) -> AnyApi:
     async def answer(
-        data: CreatePartitionsRequestData, context: RequestContext
+        data: CreatePartitionsRequestData, context: CallContext
     ) -> CreatePartitionsResponseData:
         topics = [
             NewPartitions(
@@ -134,7 +155,11 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
             )
             for topic in data.topics
         ]
-        operation = requests.create_partitions(topics, validate_only=data.validate_only)
+        operation = requests.create_partitions(
+            topics,
+            is_authorized=partial(_is_allowed, context, AclOperation.ALTER),
+            validate_only=data.validate_only,
+        )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
         return CreatePartitionsResponseData(
             results=[_extended(name, result) for name, result in results.items()]

@@ -17,6 +17,7 @@ from kraft.configdef import ConfigValueError
 from kraft.controller.config_schema import USED_BROKER_SETTINGS
 from kraft.errors import InvalidConfigError
 from kraft.raft.voters import Endpoint, VoterSet
+from kraft.security.principals import parse_super_users
 from kraft.server.config.listeners import (
     NON_ROUTABLE_HOST,
     SECURITY_PROTOCOLS,
@@ -26,7 +27,14 @@ from kraft.server.config.listeners import (
     read_voters,
 )
 from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
-from kraft.server.config.settings import SETTINGS, TOKEN_SECRET, NodeSettings
+from kraft.server.config.settings import (
+    ALLOW_WITHOUT_ACLS,
+    AUTHORIZERS,
+    SETTINGS,
+    SUPER_USERS,
+    TOKEN_SECRET,
+    NodeSettings,
+)
 from kraft.server.config.values import read_csv_map, read_setting
 
 _SASL_OR_SSL = SECURITY_PROTOCOLS[1:]
@@ -91,6 +99,7 @@ class CheckedConfig:
             self._check_broker_alone()
         else:
             self._check_controller()
+            self._check_authorizer()
         if "broker" in self.settings.process_roles:
             self._check_broker_listeners()
         self._check_routable()
@@ -102,7 +111,7 @@ class CheckedConfig:
             (name, where)
             for name, where in self.given.where.items()
             if name not in USED_BROKER_SETTINGS
-            and name != TOKEN_SECRET
+            and name not in (TOKEN_SECRET, SUPER_USERS, ALLOW_WITHOUT_ACLS)
             and (name not in SETTINGS or not SETTINGS[name].has_effect)
         ]
         return {
@@ -267,6 +276,20 @@ class CheckedConfig:
                 f"must have the node id {settings.node_id} of this controller; it has "
                 f"{', '.join(map(str, sorted(self.voters.ids)))}",
             )
+
+    def _check_authorizer(self) -> None:
+        settings, given = self.settings, self.given
+        name = settings.authorizer_class_name
+        if name and name not in AUTHORIZERS:
+            given.fail(
+                "authorizer.class.name",
+                f"is {name!r:.200}; kraft has no Java classes: set {AUTHORIZERS[0]}, whose "
+                "decisions it makes, or remove the setting to allow every request",
+            )
+        try:
+            parse_super_users(given.values.get(SUPER_USERS, ""))
+        except InvalidConfigError as error:
+            given.fail(SUPER_USERS, f"has an entry that is none: {error}")
 
     def _check_broker_alone(self) -> None:
         settings, given = self.settings, self.given

@@ -19,15 +19,24 @@ from typing import TYPE_CHECKING, Self
 
 from kraft.controller.config_schema import ConfigRules
 from kraft.controller.runtime.settings import ControllerSettings
+from kraft.controller.security.delegation_tokens import TokenSettings
 from kraft.controller.state import DecisionSettings
 from kraft.errors import InvalidConfigError
 from kraft.metadata.properties import read_properties
 from kraft.raft.config import RaftSettings
 from kraft.raft.voters import Endpoint, VoterSet
 from kraft.records import Uuid
+from kraft.security.authorizer import AuthorizerSettings
+from kraft.security.principals import parse_super_users
 from kraft.server.config.checks import CheckedConfig, GivenSettings, UnknownSetting
 from kraft.server.config.listeners import NON_ROUTABLE_HOST, ListenerConfig
-from kraft.server.config.settings import NO_LIMIT, TOKEN_SECRET, NodeSettings
+from kraft.server.config.settings import (
+    ALLOW_WITHOUT_ACLS,
+    NO_LIMIT,
+    SUPER_USERS,
+    TOKEN_SECRET,
+    NodeSettings,
+)
 
 if TYPE_CHECKING:
     from kraft.network.listener import Limits
@@ -171,6 +180,24 @@ class ServerConfig:
             )
         except ValueError as error:
             raise InvalidConfigError(f"{self.path}: {error}") from None
+
+    def authorizer(self) -> AuthorizerSettings | None:
+        """Return the settings of the authorizer, None without authorizer.class.name."""
+        if not self.settings.authorizer_class_name:
+            return None
+        return AuthorizerSettings(
+            parse_super_users(self.given.get(SUPER_USERS, "")),
+            is_allowed_without_acls=self.given.get(ALLOW_WITHOUT_ACLS, "").lower() == "true",
+        )
+
+    def tokens(self) -> TokenSettings:
+        """Return the settings of delegation tokens."""
+        secret = self.given.get(TOKEN_SECRET)
+        return TokenSettings(
+            secret.encode() if secret else None,
+            max_lifetime_ms=self.settings.delegation_token_max_lifetime_ms,
+            expiry_time_ms=self.settings.delegation_token_expiry_time_ms,
+        )
 
     def raft(
         self,

@@ -86,11 +86,19 @@ class NodeSettings:
     min_insync_replicas: int = setting(ConfigType.INT, 1, lowest=1)
     delete_topic_enable: bool = setting(ConfigType.BOOLEAN, True)
     delegation_token_expiry_check_interval_ms: int = setting(ConfigType.LONG, _HOUR_MS, lowest=1)
+    delegation_token_max_lifetime_ms: int = setting(ConfigType.LONG, 7 * 24 * _HOUR_MS, lowest=1)
+    delegation_token_expiry_time_ms: int = setting(ConfigType.LONG, 24 * _HOUR_MS, lowest=1)
+    authorizer_class_name: str = setting(ConfigType.STRING, "")
 
 
 #: With this setting the controller issues delegation tokens and removes expired ones. It is a
 #: secret: it stays in `ServerConfig.given`, and `NodeSettings` has no field for it.
 TOKEN_SECRET = "delegation.token.secret.key"
+#: Settings of the authorizer, which have no definition in Kafka's configuration.
+SUPER_USERS = "super.users"
+ALLOW_WITHOUT_ACLS = "allow.everyone.if.no.acl.found"
+#: The classes that authorizer.class.name may name: Kafka's, whose decisions kraft makes.
+AUTHORIZERS = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer",)
 
 #: Every setting that is understood, by name.
 SETTINGS: dict[str, Setting] = {

@@ -95,7 +95,7 @@ class Node:
     #: Handlers wait for this before they answer.
     may_echo: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def echo(self, header: RequestHeader, body: bytes | memoryview) -> bytes:
+    async def echo(self, header: RequestHeader, body: bytes | memoryview, _: str) -> bytes:
         await self.may_echo.wait()
         return bytes(body)[::-1]
 

@@ -24,7 +24,6 @@ from kraft.protocol.alter_client_quotas import AlterClientQuotasRequestData
 from kraft.protocol.apis import RPC_BY_KEY, RPCS
 from kraft.protocol.create_topics import CreatedTopicData, CreateTopicsResponseData
 from kraft.protocol.delete_topics import DeletedTopicData, DeleteTopicsResponseData
-from kraft.protocol.envelope import PrincipalData, decode_principal, encode_principal
 from kraft.protocol.headers import Api
 from tests.reference.generated_structs import shapes, structs
 
@@ -46,7 +45,7 @@ def test_the_table_has_every_api_and_message_of_the_package() -> None:
     assert {rpc.api for rpc in RPCS} == {value for value in found if isinstance(value, Api)}
     messages = {value for value in found if isinstance(value, type) and issubclass(value, Message)}
     listed = {kind for rpc in RPCS for kind in (rpc.request, rpc.response) if kind is not None}
-    parts = {"Message", "PrincipalData", "RejectedFetchSnapshotData"}
+    parts = {"Message", "RejectedFetchSnapshotData"}
     assert {kind.__name__ for kind in messages - listed} == parts
     assert list(RPC_BY_KEY) == sorted(RPC_BY_KEY)
     assert len(RPC_BY_KEY) == len(RPCS)
@@ -213,17 +212,6 @@ def test_a_response_is_encoded_without_the_fields_that_its_version_lacks() -> No
     assert DeleteTopicsResponseData.decode(deleted.encode(6), 6) == deleted
     with pytest.raises(InvalidRecordError):
         deleted.encode(5)
-
-
-def test_the_principal_of_an_envelope_has_its_version_before_it() -> None:
-    principal = PrincipalData("User", "alice", token_authenticated=True)
-    data = encode_principal(principal)
-    assert data.hex() == "0000055573657206616c6963650100"
-    assert decode_principal(data) == principal
-    with pytest.raises(UnsupportedVersionError):
-        decode_principal(b"\0\1" + data[2:])
-    with pytest.raises(CorruptRecordError):
-        decode_principal(b"\0")
 
 
 def test_a_nan_is_carried_bit_by_bit() -> None:

@@ -10,10 +10,9 @@ from kraft.protocol.envelope import (
     ENVELOPE,
     EnvelopeRequestData,
     EnvelopeResponseData,
-    PrincipalData,
-    encode_principal,
 )
 from kraft.protocol.headers import Api, read_response_header, request_frame
+from kraft.security.principals import ANONYMOUS, KafkaPrincipal, encode_principal
 from kraft.server.process import QuorumNode
 
 CORRELATION = 7
@@ -43,13 +42,18 @@ async def ask(
 
 
 async def forward(
-    node: QuorumNode, api: Api, version: int, request: Message, answer: type[Answer]
+    node: QuorumNode,
+    api: Api,
+    version: int,
+    request: Message,
+    answer: type[Answer],
+    principal: KafkaPrincipal = ANONYMOUS,
 ) -> Answer | int:
     """Return the response to a request in an envelope, or the envelope's error."""
     inner = request_frame(api, version, CORRELATION, "test", request.encode(version))
     envelope = EnvelopeRequestData(
         inner[FRAME_SIZE:],
-        encode_principal(PrincipalData("User", "ANONYMOUS")),
+        encode_principal(principal),
         LOCAL_ADDRESS,
     )
     response = await ask(node, ENVELOPE, 0, envelope, EnvelopeResponseData)

@@ -14,6 +14,7 @@ from kraft.metadata.properties import property_line
 from kraft.network.listener import Limits
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
+from kraft.security.authorizer import AuthorizerSettings
 from kraft.server.config import settings as settings_module
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.settings import SETTINGS
@@ -87,8 +88,20 @@ def test_unknown_settings_are_reported(tmp_path: Path) -> None:
     assert [each.name for each in config.no_effect] == [
         "log.cleaner.threads",
         "listener.name.controller.ssl.keystore.location",
-        "super.users",
     ]
+
+
+def test_the_authorizer_has_kafkas_class_and_settings(tmp_path: Path) -> None:
+    assert load(tmp_path, CONTROLLER).authorizer() is None
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    given = {"authorizer_class_name": standard, "super_users": "User:admin; User:b:c"}
+    config = load(tmp_path, CONTROLLER, **given, allow_everyone_if_no_acl_found="TRUE")
+    assert config.authorizer() == AuthorizerSettings(frozenset({"User:admin", "User:b:c"}), True)
+    assert config.no_effect == ()
+    with pytest.raises(InvalidConfigError, match=r"kraft has no Java classes: set org\.apache"):
+        load(tmp_path, CONTROLLER, authorizer_class_name="com.example.Mine")
+    with pytest.raises(InvalidConfigError, match=r"super\.users .*'admin' is not a principal"):
+        load(tmp_path, CONTROLLER, authorizer_class_name=standard, super_users="admin")
 
 
 def test_settings_without_effect_are_checked_and_reported(tmp_path: Path) -> None:

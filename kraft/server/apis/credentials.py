@@ -1,0 +1,203 @@
+"""APIs of credentials: AlterUserScramCredentials, and delegation tokens.
+
+As in Kafka, DescribeUserScramCredentials and DescribeDelegationToken are answered by brokers only.
+Sources: ``ControllerApis``, ``DelegationTokenManager`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kraft.controller.runtime import security_requests
+from kraft.controller.security.delegation_tokens import (
+    IssuedToken,
+    Principal,
+    TokenSettings,
+    check_token_request,
+)
+from kraft.controller.security.scram import ScramDeletion, ScramUpsertion
+from kraft.errors import DelegationTokenAuthorizationError, KraftError
+from kraft.image.security import AclOperation, ResourceType
+from kraft.protocol.alter_user_scram_credentials import (
+    ALTER_USER_SCRAM_CREDENTIALS,
+    AlterUserScramCredentialsRequestData,
+    AlterUserScramCredentialsResponseData,
+    ScramAlterationResult,
+)
+from kraft.protocol.create_delegation_token import (
+    CREATE_DELEGATION_TOKEN,
+    CreateDelegationTokenRequestData,
+    CreateDelegationTokenResponseData,
+)
+from kraft.protocol.expire_delegation_token import (
+    EXPIRE_DELEGATION_TOKEN,
+    ExpireDelegationTokenRequestData,
+    ExpireDelegationTokenResponseData,
+)
+from kraft.protocol.renew_delegation_token import (
+    RENEW_DELEGATION_TOKEN,
+    RenewDelegationTokenRequestData,
+    RenewDelegationTokenResponseData,
+)
+from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.controller import ControllerRunner
+
+#: SecurityProtocol.PLAINTEXT, the protocol of the listener.
+_PLAINTEXT = 0
+#: The timestamp in the response to a rejected request (DelegationTokenManager.ERROR_TIMESTAMP).
+_NO_TIMESTAMP = -1
+#: The first version of CreateDelegationToken whose response names the requester (KIP-373).
+_FIRST_WITH_REQUESTER = 3
+
+
+def credential_apis(runner: ControllerRunner, tokens: TokenSettings) -> Iterator[AnyApi]:
+    """Yield the APIs of credentials; ``tokens`` are the settings of delegation tokens."""
+    yield _alter_user_scram_credentials(runner)
+    yield _create_delegation_token(runner, tokens)
+    yield _renew_delegation_token(runner, tokens)
+    yield _expire_delegation_token(runner, tokens)
+
+
+def _alter_user_scram_credentials(runner: ControllerRunner) -> AnyApi:
+    async def answer(
+        data: AlterUserScramCredentialsRequestData, context: CallContext
+    ) -> AlterUserScramCredentialsResponseData:
+        operation = security_requests.alter_user_scram_credentials(
+            [ScramDeletion(each.name, each.mechanism) for each in data.deletions],
+            [
+                ScramUpsertion(
+                    each.name, each.mechanism, each.iterations, each.salt, each.salted_password
+                )
+                for each in data.upsertions
+            ],
+        )
+        results = await runner.submit(operation)
+        return AlterUserScramCredentialsResponseData(
+            results=[_altered(user, error) for user, error in results.items()]
+        )
+
+    def failed(
+        data: AlterUserScramCredentialsRequestData, error: KraftError
+    ) -> AlterUserScramCredentialsResponseData:
+        users = dict.fromkeys(
+            [each.name for each in data.deletions] + [each.name for each in data.upsertions]
+        )
+        return AlterUserScramCredentialsResponseData(
+            results=[_altered(user, error) for user in users]
+        )
+
+    return ListenerApi(
+        ALTER_USER_SCRAM_CREDENTIALS, AlterUserScramCredentialsRequestData.decode, answer, failed
+    )
+
+
+def _altered(user: str, error: KraftError | None) -> ScramAlterationResult:
+    if error is None:
+        return ScramAlterationResult(user)
+    return ScramAlterationResult(user, error.kafka_code, str(error))
+
+
+def _create_delegation_token(runner: ControllerRunner, settings: TokenSettings) -> AnyApi:
+    async def answer(
+        data: CreateDelegationTokenRequestData, context: CallContext
+    ) -> CreateDelegationTokenResponseData:
+        requester = _requester(context)
+        owner = requester
+        if data.owner_principal_name:
+            owner = Principal(data.owner_principal_type or "", data.owner_principal_name)
+        # Everybody may create tokens for itself.
+        if owner != requester and not context.allows(
+            AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
+        ):
+            raise DelegationTokenAuthorizationError(f"{requester} may not create tokens of {owner}")
+        operation = security_requests.create_delegation_token(
+            requester,
+            settings,
+            owner=owner,
+            renewers=[
+                Principal(each.principal_type, each.principal_name) for each in data.renewers
+            ],
+            max_lifetime_ms=data.max_lifetime_ms,
+        )
+        issued: IssuedToken = await runner.submit(operation)
+        token = issued.token
+        response = CreateDelegationTokenResponseData(
+            principal_type=owner.type,
+            principal_name=owner.name,
+            issue_timestamp_ms=token.issue_timestamp_ms,
+            expiry_timestamp_ms=token.expiration_timestamp_ms,
+            max_timestamp_ms=token.max_timestamp_ms,
+            token_id=issued.token_id,
+            hmac=issued.hmac,
+        )
+        if context.version >= _FIRST_WITH_REQUESTER:
+            response.token_requester_principal_type = requester.type
+            response.token_requester_principal_name = requester.name
+        return response
+
+    return ListenerApi(
+        CREATE_DELEGATION_TOKEN,
+        CreateDelegationTokenRequestData.decode,
+        answer,
+        lambda _, error: CreateDelegationTokenResponseData(
+            error_code=error.kafka_code,
+            issue_timestamp_ms=_NO_TIMESTAMP,
+            expiry_timestamp_ms=_NO_TIMESTAMP,
+            max_timestamp_ms=_NO_TIMESTAMP,
+        ),
+    )
+
+
+def _renew_delegation_token(runner: ControllerRunner, settings: TokenSettings) -> AnyApi:
+    async def answer(
+        data: RenewDelegationTokenRequestData, context: CallContext
+    ) -> RenewDelegationTokenResponseData:
+        operation = security_requests.renew_delegation_token(
+            _requester(context), data.hmac, settings, data.renew_period_ms
+        )
+        expiry_ms: int = await runner.submit(operation)
+        return RenewDelegationTokenResponseData(expiry_timestamp_ms=expiry_ms)
+
+    return ListenerApi(
+        RENEW_DELEGATION_TOKEN,
+        RenewDelegationTokenRequestData.decode,
+        answer,
+        lambda _, error: RenewDelegationTokenResponseData(
+            error_code=error.kafka_code, expiry_timestamp_ms=_NO_TIMESTAMP
+        ),
+    )
+
+
+def _expire_delegation_token(runner: ControllerRunner, settings: TokenSettings) -> AnyApi:
+    async def answer(
+        data: ExpireDelegationTokenRequestData, context: CallContext
+    ) -> ExpireDelegationTokenResponseData:
+        operation = security_requests.expire_delegation_token(
+            _requester(context), data.hmac, settings, data.expiry_time_period_ms
+        )
+        expiry_ms: int = await runner.submit(operation)
+        return ExpireDelegationTokenResponseData(expiry_timestamp_ms=expiry_ms)
+
+    return ListenerApi(
+        EXPIRE_DELEGATION_TOKEN,
+        ExpireDelegationTokenRequestData.decode,
+        answer,
+        lambda _, error: ExpireDelegationTokenResponseData(
+            error_code=error.kafka_code, expiry_timestamp_ms=_NO_TIMESTAMP
+        ),
+    )
+
+
+def _requester(context: CallContext) -> Principal:
+    """Return the client.
+
+    Raises DelegationTokenRequestNotAllowedError if it may not ask for tokens.
+    """
+    requester = Principal(context.principal.type, context.principal.name)
+    check_token_request(
+        requester,
+        security_protocol=_PLAINTEXT,
+        is_token_authenticated=context.principal.token_authenticated,
+        is_forwarded=context.is_forwarded,
+    )
+    return requester
