@@ -48,7 +48,7 @@ class Standing(IntEnum):
 
     SILENT = 0  #: No valid request so far.
     CLIENT = 1
-    REPLICA = 2  #: It fetches the log or takes part in elections.
+    REPLICA = 2  #: It fetches the log, takes part in elections, or is a broker with heartbeats.
     VOTER = 3
 
 

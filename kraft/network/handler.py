@@ -14,3 +14,6 @@ class Handler:
 
     api: Api
     answer: Callable[[RequestHeader, bytes | memoryview, str], Awaitable[bytes]]
+    #: Without this request brokers or controllers are taken for dead: it never waits for a free
+    #: place among others, and its connection ranks as that of a replica.
+    keeps_alive: bool = False

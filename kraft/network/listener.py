@@ -69,8 +69,8 @@ class Limits:
     #: A connection whose peer reads none of a response for this long is closed.
     response_write_timeout_ms: int = 30_000
     #: Handlers' requests in progress on all connections together; further ones wait for a response.
-    #: Requests to the raft node are not counted: each connection has one at a time, and waiting
-    #: fetches must not delay votes.
+    #: Requests to the raft node and those that keep brokers alive are not counted: each connection
+    #: has one at a time, and bulk work must not delay them.
     max_requests: int = 4000
     #: Memory of large requests in progress on all connections together.
     max_request_memory: int = 256 * 1024 * 1024
@@ -235,6 +235,8 @@ class ServerConnection(FrameProtocol):
         self._request_memory = 0
         self._header: RequestHeader | None = None
         self._reply_to = -1
+        #: Whether the request in progress counts against max_requests.
+        self._is_counted = False
         self._task: asyncio.Task[None] | None = None
         self._is_stalled = False
         self._stalled_frame: Buffer = b""
@@ -276,9 +278,10 @@ class ServerConnection(FrameProtocol):
             self._task.cancel()
         if self._header is not None:
             self._header = None
-            if self._reply_to < 0:
+            if self._is_counted:
+                self._is_counted = False
                 owner.request_done()
-            else:
+            if self._reply_to >= 0:
                 owner.forget(self._reply_to)
 
     def frame_refused(self, reason: str) -> None:
@@ -400,12 +403,15 @@ class ServerConnection(FrameProtocol):
             return
         handler = owner.handlers.get(key)
         if handler is not None:
-            if owner.request_count >= owner.limits.max_requests:
-                self._stall(frame)
-                return
-            owner.request_count += 1
+            if not handler.keeps_alive:
+                if owner.request_count >= owner.limits.max_requests:
+                    self._stall(frame)
+                    return
+                owner.request_count += 1
             self._begin_work(header)
-            owner.admission.promote(self, Standing.CLIENT)
+            self._is_counted = not handler.keeps_alive
+            standing = Standing.REPLICA if handler.keeps_alive else Standing.CLIENT
+            owner.admission.promote(self, standing)
             self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
             return
         if not owner.is_allowed(api, self.address):
@@ -460,7 +466,8 @@ class ServerConnection(FrameProtocol):
         self._owner.admission.end_work(self)
         if self._writing_since is None:
             self.release()
-        if self._reply_to < 0:
+        if self._is_counted:
+            self._is_counted = False
             self._owner.request_done()
 
     def _write_answer(self, header: RequestHeader, pieces: list[Buffer]) -> None:

@@ -16,12 +16,19 @@ from kraft._core.codec.metadata_codec import Message
 from kraft.errors import NOT_CONTROLLER, KraftError
 from kraft.image.security import AclOperation, ResourceType
 from kraft.network.handler import Handler
+from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT
+from kraft.protocol.broker_registration import BROKER_REGISTRATION
+from kraft.protocol.controller_registration import CONTROLLER_REGISTRATION
 from kraft.protocol.headers import Api, Body, RequestHeader
 from kraft.security.authorizer import Action, Authorizer, RequestContext
 from kraft.security.controller_apis import CLUSTER_NAME, check_cluster_operation
 from kraft.security.hosts import java_host
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 
+#: Requests without which the controller fences a broker: they never wait behind others.
+KEEPS_ALIVE = frozenset(
+    (BROKER_REGISTRATION.key, BROKER_HEARTBEAT.key, CONTROLLER_REGISTRATION.key)
+)
 Request = TypeVar("Request")
 
 
@@ -136,4 +143,4 @@ def handler_of(api: AnsweringApi, authorizer: Authorizer | None) -> Handler:
         )
         return (await api.reply(context, body)).body
 
-    return Handler(api.api, answer)
+    return Handler(api.api, answer, keeps_alive=api.api.key in KEEPS_ALIVE)

@@ -32,6 +32,7 @@ FETCH_FRAME = request_frame(
     encode_request(m.FetchRequest("cluster", ReplicaKey(1000), 5, 0, 0), 18),
 )
 CREATE_TOPICS = Api(19, "CreateTopics", 2, 7, 5)
+BROKER_HEARTBEAT = Api(63, "BrokerHeartbeat", 0, 2, 0)
 
 
 @dataclass
@@ -99,6 +100,9 @@ class Node:
         await self.may_echo.wait()
         return bytes(body)[::-1]
 
+    async def beat(self, header: RequestHeader, body: bytes | memoryview, _: str) -> bytes:
+        return bytes(body)
+
     def deliver(self, event: Event) -> None:
         if isinstance(event, RequestAbandoned):
             self.abandoned.append(event.reply_to)
@@ -154,7 +158,10 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
         if node.is_quick:
             node.may_echo.set()
         config = TransportConfig(1, (Endpoint(LISTENER, "127.0.0.1", 0),), limits=limits)
-        handlers = {CREATE_TOPICS.key: Handler(CREATE_TOPICS, node.echo)}
+        handlers = {
+            CREATE_TOPICS.key: Handler(CREATE_TOPICS, node.echo),
+            BROKER_HEARTBEAT.key: Handler(BROKER_HEARTBEAT, node.beat, keeps_alive=True),
+        }
         node.transport = Transport(config, node.deliver, node.resolve, features, handlers, standing)
         await node.transport.start()
         try:

@@ -15,6 +15,7 @@ from kraft.network.listener import Limits
 from kraft.protocol.api_versions import API_VERSIONS
 from kraft.protocol.headers import request_frame
 from tests.unit.network.listening import (
+    BROKER_HEARTBEAT,
     CREATE_TOPICS,
     FETCH_FRAME,
     Node,
@@ -158,6 +159,28 @@ def test_waiting_requests_delay_neither_votes_nor_fetches(play: Callable[..., No
             await asyncio.sleep(0)
         node.is_quick = True
         await node.still_serves()
+
+    play(scenario, Limits(max_requests=2), is_quick=False)
+
+
+def test_a_heartbeat_does_not_wait_behind_bulk_requests(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        for _ in range(10):
+            client = await node.client()
+            await client.send(request_frame(CREATE_TOPICS, 7, 1, "a", b"topics"))
+        listener = node.transport.listener
+        while len(listener.stalled) < 8:
+            await asyncio.sleep(0)
+        broker = await node.client()
+        for number in range(3):
+            await broker.send(request_frame(BROKER_HEARTBEAT, 0, number, "b", b"beat"))
+            assert await broker.frame() == number.to_bytes(4) + b"\0beat"
+        assert (listener.request_count, len(listener.stalled)) == (2, 8)
+        # A broker that disconnects during a heartbeat frees no place of the others.
+        await broker.send(request_frame(BROKER_HEARTBEAT, 0, 9, "b", b"beat"))
+        await broker.close()
+        await settle()
+        assert listener.request_count == 2
 
     play(scenario, Limits(max_requests=2), is_quick=False)
 
