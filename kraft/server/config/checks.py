@@ -289,7 +289,7 @@ class CheckedConfig:
         try:
             parse_super_users(given.values.get(SUPER_USERS, ""))
         except InvalidConfigError as error:
-            given.fail(SUPER_USERS, f"has an entry that is none: {error}")
+            given.fail(SUPER_USERS, f"names an invalid principal: {error}")
 
     def _check_broker_alone(self) -> None:
         settings, given = self.settings, self.given
