@@ -67,7 +67,7 @@ def elect_leaders(
         )
     assert decision.response is not None
     response = {
-        (topic, partition): None if code == 0 else _refusal(code, topic, partition)
+        (topic, partition): None if code == 0 else election_error(code, topic, partition)
         for topic, partition, code in decision.response
     }
     return Decision(decision.records, response)
@@ -275,7 +275,7 @@ def _need(
     return needed
 
 
-def _refusal(code: int, topic: str, partition: int) -> KraftError:
+def election_error(code: int, topic: str, partition: int) -> KraftError:
     """Return the error of one partition for an error code."""
     name = f"{topic}-{partition}"
     if code == UnknownTopicOrPartitionError.kafka_code:

@@ -5,14 +5,14 @@ Source: ``ControllerApis`` of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
 from kraft.controller.decision import NO_RECORDS, Decision
 from kraft.controller.runtime import requests
 from kraft.controller.runtime.operations import Operation
-from kraft.controller.topics.elections import ElectionResults, ElectionType
+from kraft.controller.topics.elections import ElectionResults, ElectionType, election_error
 from kraft.controller.topics.reassignment import Reassignment, list_partition_reassignments
 from kraft.errors import InvalidRequestError, KraftError
 from kraft.protocol.alter_partition_reassignments import (
@@ -68,31 +68,32 @@ def _elect_leaders(runner: ControllerRunner) -> AnyApi:
         return ElectLeadersResponseData(replica_election_results=_elections(results))
 
     def failed(data: ElectLeadersRequestData, error: KraftError) -> ElectLeadersResponseData:
-        asked = (
-            (topic.topic, partition, error.kafka_code)
-            for topic in data.topic_partitions or ()
-            for partition in topic.partitions
-        )
+        result = (error.kafka_code, str(error))
         return ElectLeadersResponseData(
-            error_code=error.kafka_code, replica_election_results=_elections(asked, str(error))
+            error_code=error.kafka_code,
+            replica_election_results=[
+                ElectLeadersTopicResult(
+                    topic.topic,
+                    [ElectLeadersPartitionResult(id, *result) for id in topic.partitions],
+                )
+                for topic in data.topic_partitions or ()
+            ],
         )
 
     return ListenerApi(ELECT_LEADERS, ElectLeadersRequestData.decode, answer, failed)
 
 
-def _elections(
-    results: Iterable[tuple[str, int, int]], message: str | None = None
-) -> list[ElectLeadersTopicResult]:
+def _elections(results: ElectionResults) -> list[ElectLeadersTopicResult]:
     return [
-        ElectLeadersTopicResult(
-            topic,
-            [
-                ElectLeadersPartitionResult(partition, code, message)
-                for _, partition, code in of_topic
-            ],
-        )
+        ElectLeadersTopicResult(topic, [_elected(*each) for each in of_topic])
         for topic, of_topic in groupby(results, itemgetter(0))
     ]
+
+
+def _elected(topic: str, partition: int, code: int) -> ElectLeadersPartitionResult:
+    if code == 0:
+        return ElectLeadersPartitionResult(partition)
+    return ElectLeadersPartitionResult(partition, code, str(election_error(code, topic, partition)))
 
 
 def _alter_partition_reassignments(runner: ControllerRunner) -> AnyApi:

@@ -318,6 +318,7 @@ def test_leaders_and_replicas_change_through_the_listener(
             elected = await ask(node, ELECT_LEADERS, version, elect, ElectLeadersResponseData)
             results = elected.replica_election_results[0].partition_result
             assert {each.partition_id: each.error_code for each in results} == {0: 84, 5: 3}
+            assert all("a-" in (each.error_message or "") for each in results)
         wrong = ElectLeadersRequestData(2, [ElectLeadersTopic("a", [0])])
         elected = await ask(node, ELECT_LEADERS, 2, wrong, ElectLeadersResponseData)
         assert elected.error_code == INVALID_REQUEST
