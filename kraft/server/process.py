@@ -35,8 +35,7 @@ from kraft.raft.node import Node
 from kraft.raft.rpc import OffsetAndEpoch, Request, Response
 from kraft.raft.state import pick_endpoint
 from kraft.raft.voters import Endpoint, KRaftVersionRange
-from kraft.records import MetadataVersion
-from kraft.records.versions import LATEST_SUPPORTED
+from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.security.authorizer import Authorizer, RequestContext
 from kraft.security.controller_apis import check_cluster_operation
 from kraft.security.hosts import java_host
@@ -260,14 +259,18 @@ class QuorumNode:
         return True
 
     def _features(self) -> NodeFeatures:
+        """Return the supported levels, and those of the last published image."""
         supported = {
-            "kraft.version": KRaftVersionRange(0, 1),
-            "metadata.version": KRaftVersionRange(MetadataVersion.IBP_3_3_IV3, LATEST_SUPPORTED),
+            name: KRaftVersionRange(*levels) for name, levels in SUPPORTED_FEATURES.items()
         }
         finalized = {}
         if self.driver is not None and self.driver.node.log.kraft_version:
             finalized["kraft.version"] = self.driver.node.log.kraft_version
-        return NodeFeatures(supported, finalized)
+        image = self.controller.publishing.images.image if self.controller is not None else None
+        if image is None:
+            return NodeFeatures(supported, finalized)
+        finalized |= {"metadata.version": image.state.metadata_version, **image.state.features}
+        return NodeFeatures(supported, finalized, image.offset - 1)
 
     def _standing_of(self, request: Request) -> tuple[Standing, int]:
         if self.driver is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kraft
+from kraft.records.versions import LATEST_PRODUCTION
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop import agreement, scenario
 from tests.interop.cluster import HOST, Cluster, ClusterError, sasl_client, wait_for
@@ -99,6 +100,14 @@ def test_the_cluster_goes_on_after_the_leader_is_killed(stage: Stage) -> None:
         FAILOVER_TIMEOUT_S,
     )
     assert stage.ask("quorum")["leader"] != leader
+
+
+def test_controllers_and_brokers_report_the_same_features(stage: Stage) -> None:
+    addresses = [stage.cluster.nodes[id].address for id in CONTROLLERS]
+    stage.ask.connect("controllers", {"bootstrap.controllers": ",".join(addresses)})
+    reported = stage.ask("features", client="controllers")
+    assert reported == stage.ask("features")
+    assert reported["metadata.version"] == LATEST_PRODUCTION
 
 
 def test_a_rejected_request_has_kafkas_error_and_a_message(stage: Stage) -> None:
