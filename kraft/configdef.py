@@ -37,6 +37,7 @@ _DURATION = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _SECONDS = (86_400, 3_600, 60, 1)
+_INFINITY = float("inf")
 
 
 class ConfigType(Enum):
@@ -45,9 +46,12 @@ class ConfigType(Enum):
     BOOLEAN = "true or false"
     INT = "an integer of 32 bits"
     LONG = "an integer of 64 bits"
+    SHORT = "an integer of 16 bits"
     DOUBLE = "a number"
     STRING = "a text"
     LIST = "a list, separated by commas"
+    CLASS = "the name of a class"
+    PASSWORD = "a secret"
 
 
 class ConfigValueError(ValueError):
@@ -181,7 +185,37 @@ _READ: dict[ConfigType, Callable[[str], Any]] = {
     ConfigType.BOOLEAN: _boolean,
     ConfigType.INT: _integer(ConfigType.INT, 32),
     ConfigType.LONG: _integer(ConfigType.LONG, 64),
+    ConfigType.SHORT: _integer(ConfigType.SHORT, 16),
     ConfigType.DOUBLE: _double,
     ConfigType.STRING: lambda text: text,
     ConfigType.LIST: _list,
+    ConfigType.CLASS: lambda text: text,
+    ConfigType.PASSWORD: lambda text: text,
 }
+
+
+def text_of(value: Any) -> str | None:
+    """Return the text of a parsed value, as Java writes it (``ConfigDef.convertToString``)."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return _double_text(value) if isinstance(value, float) else str(value)
+
+
+def _double_text(value: float) -> str:
+    """Return Java's ``Double.toString``, which has an exponent below 0.001 and from 10**7 on."""
+    if value != value or value in (_INFINITY, -_INFINITY):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    # Imported here: few values need it, and every start of kraft would pay for it.
+    from decimal import Decimal
+
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first, *rest = map(str, digits)
+    mantissa = f"{first}.{''.join(rest) or '0'}"
+    return f"{'-' if sign else ''}{mantissa}E{exponent + len(rest)}"

@@ -15,6 +15,7 @@ from kraft.configdef import (
     check_share_offset_reset,
     check_throttled_replicas,
     read,
+    text_of,
 )
 
 
@@ -111,3 +112,28 @@ def test_valid_share_offset_resets(text: str) -> None:
 def test_invalid_share_offset_resets(text: str) -> None:
     with pytest.raises(ConfigValueError, match="by_duration"):
         check_share_offset_reset(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        ("a", "a"),
+        (True, "true"),
+        (-7, "-7"),
+        (("a", "b"), "a,b"),
+        ((), ""),
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (0.001, "0.001"),
+        (9999999.5, "9999999.5"),
+        (1e7, "1.0E7"),
+        (-12345678.9, "-1.23456789E7"),
+        (0.00025, "2.5E-4"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
+    ],
+)
+def test_values_are_written_as_java_writes_them(value: object, text: str | None) -> None:
+    assert text_of(value) == text

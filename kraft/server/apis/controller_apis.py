@@ -13,6 +13,7 @@ from kraft.security.authorizer import Authorizer
 from kraft.server.apis.acls import acl_apis
 from kraft.server.apis.api import handler_of
 from kraft.server.apis.brokers import broker_apis
+from kraft.server.apis.config_descriptions import describe_configs_api
 from kraft.server.apis.configs import config_apis
 from kraft.server.apis.credentials import credential_apis
 from kraft.server.apis.forwarding import envelope_api
@@ -46,6 +47,7 @@ def controller_handlers(
             config_apis(runner, local),
             acl_apis(runner),
             credential_apis(runner, tokens),
+            (describe_configs_api(runner),),
         )
     }
     raft_apis = {api.key: RaftApi(api, ask, listener) for api in FORWARDED_RAFT_APIS}

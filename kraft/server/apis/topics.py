@@ -6,14 +6,15 @@ error at each of its topics. Source: ``ControllerApis`` of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from kraft.controller.configs.config_sources import EffectiveConfig, TopicDefaults
 from kraft.controller.runtime import requests
 from kraft.controller.topics.partition_creation import NewPartitions
 from kraft.controller.topics.topic_creation import CreatedTopic, CreationRules, NewTopic
 from kraft.controller.topics.topic_deletion import DeletedTopic, DeletionRules, TopicToDelete
-from kraft.errors import KraftError
+from kraft.errors import KraftError, TopicAuthorizationError
 from kraft.image.security import AclOperation, ResourceType
 from kraft.metadata.identifiers import random_uuid
 from kraft.protocol.create_partitions import (
@@ -25,6 +26,7 @@ from kraft.protocol.create_partitions import (
 from kraft.protocol.create_topics import (
     CREATE_TOPICS,
     CreatableTopic,
+    CreatedTopicConfig,
     CreatedTopicData,
     CreateTopicsRequestData,
     CreateTopicsResponseData,
@@ -38,6 +40,9 @@ from kraft.protocol.delete_topics import (
 from kraft.records import ZERO_UUID
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
+
+#: The first version of CreateTopics that returns configurations.
+_FIRST_WITH_CONFIGS = 5
 
 
 def topic_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
@@ -57,8 +62,14 @@ def _create_topics(runner: ControllerRunner) -> AnyApi:
             validate_only=data.validate_only,
         )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
+        configs_of = _topic_configs(runner, data) if context.version >= _FIRST_WITH_CONFIGS else {}
         return CreateTopicsResponseData(
-            topics=[_created(name, result) for name, result in results.items()]
+            topics=[
+                _created(name, result, configs_of.get(name, []))
+                if isinstance(result, KraftError) or _is_described(context, name)
+                else _undescribed(result)
+                for name, result in results.items()
+            ]
         )
 
     def failed(data: CreateTopicsRequestData, error: KraftError) -> CreateTopicsResponseData:
@@ -90,15 +101,64 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _created(name: str, result: CreatedTopic | KraftError) -> CreatedTopicData:
+def _topic_configs(
+    runner: ControllerRunner, data: CreateTopicsRequestData
+) -> dict[str, list[CreatedTopicConfig]]:
+    """Return the effective configurations of the topics of a request, by name."""
+    settings = runner.controller.settings.decisions
+    configs = runner.controller.cluster.state.configs
+    assert settings.node_id is not None
+    defaults = TopicDefaults(
+        settings.config_rules.static, configs.cluster_default(), configs.broker(settings.node_id)
+    )
+    # Topics without configurations of their own share one list.
+    shared = [_effective(one) for one in defaults.of_topic({})]
+    return {
+        topic.name: [
+            _effective(one)
+            for one in defaults.of_topic({config.name: config.value for config in topic.configs})
+        ]
+        if topic.configs
+        else shared
+        for topic in data.topics
+    }
+
+
+def _is_described(context: CallContext, topic: str) -> bool:
+    return context.allows(
+        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic, log_if_denied=False
+    )
+
+
+def _undescribed(result: CreatedTopic) -> CreatedTopicData:
+    """Return the result for a client that may not describe the topic's configuration."""
+    return CreatedTopicData(
+        result.name,
+        result.topic_id,
+        topic_config_error_code=TopicAuthorizationError.kafka_code,
+        configs=[],
+    )
+
+
+def _effective(config: EffectiveConfig) -> CreatedTopicConfig:
+    return CreatedTopicConfig(config.name, config.value, config_source=config.source)
+
+
+def _created(
+    name: str,
+    result: CreatedTopic | KraftError,
+    configs: Sequence[CreatedTopicConfig] = (),
+) -> CreatedTopicData:
     if isinstance(result, KraftError):
-        return CreatedTopicData(name, error_code=result.kafka_code, error_message=str(result))
+        return CreatedTopicData(
+            name, error_code=result.kafka_code, error_message=str(result), configs=[]
+        )
     return CreatedTopicData(
         name,
         result.topic_id,
         num_partitions=result.num_partitions,
         replication_factor=result.replication_factor,
-        configs=[],
+        configs=list(configs),
     )
 
 

@@ -24,6 +24,8 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.coordinator.group.GroupConfig;
+import org.apache.kafka.server.config.DynamicBrokerConfig;
+import org.apache.kafka.server.config.DynamicConfig;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 import org.apache.kafka.server.metrics.ClientMetricsConfigs;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -63,6 +65,8 @@ public final class ConfigOracle {
                 return new TreeMap<>(read);
             case "value":
                 return value(question.get("name").asText(), question.get("value").asText());
+            case "nodeSettings":
+                return nodeSettings();
             case "config":
                 return config(question.get("settings"));
             case "schema":
@@ -93,6 +97,32 @@ public final class ConfigOracle {
             all.put(key.name, one);
         }
         return all;
+    }
+
+    /** The settings as DescribeConfigs of a node shows them, and the synonyms of group settings. */
+    private static Object nodeSettings() {
+        Map<String, ConfigDef.ConfigKey> keys = new TreeMap<>(DynamicConfig.Broker.configKeys());
+        keys.putAll(KafkaConfig.configDef().configKeys());
+        Map<String, Object> settings = new TreeMap<>();
+        for (ConfigDef.ConfigKey key : keys.values()) {
+            Map<String, Object> one = new LinkedHashMap<>();
+            one.put("type", key.type.name());
+            one.put("default", key.hasDefault()
+                ? ConfigDef.convertToString(key.defaultValue, key.type) : null);
+            one.put("mode", DynamicBrokerConfig.dynamicConfigUpdateModes().get(key.name));
+            one.put("isDynamic", DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS.contains(key.name));
+            one.put("isPerListener",
+                DynamicBrokerConfig.DYNAMIC_SECURITY_CONFIGS.contains(key.name));
+            one.put("isSet", key.validator instanceof ConfigDef.ValidList);
+            one.put("isInternal", key.internalConfig);
+            one.put("isDefined", KafkaConfig.configDef().configKeys().containsKey(key.name));
+            one.put("synonyms", DynamicBrokerConfig.brokerConfigSynonyms(key.name, true));
+            settings.put(key.name, one);
+        }
+        Map<String, String> groups = new TreeMap<>();
+        GroupConfig.CONFIG_DEF.names().forEach(
+            name -> groups.put(name, GroupConfig.brokerSynonym(name).orElse(null)));
+        return Map.of("settings", settings, "groups", groups);
     }
 
     /** One value as the definition of its setting reads it, validator included. */

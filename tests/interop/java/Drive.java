@@ -6,6 +6,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.Collection;
 import java.util.HashMap;
@@ -21,6 +22,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.CreateDelegationTokenOptions;
+import org.apache.kafka.clients.admin.DescribeConfigsOptions;
 import org.apache.kafka.clients.admin.ExpireDelegationTokenOptions;
 import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
@@ -108,6 +110,8 @@ public final class Drive {
                 return null;
             case "alter_config":
                 return alterConfig(admin, ask);
+            case "describe_config":
+                return describeConfig(admin, ask);
             case "reassign":
                 return reassign(admin, ask.get("partitions"));
             case "reassignments":
@@ -243,6 +247,20 @@ public final class Drive {
         }
         admin.incrementalAlterConfigs(Map.of(resource, operations)).all().get();
         return null;
+    }
+
+    /** name -> [value, source, is sensitive, is read-only, type, [[name, value, source], ...]] */
+    private static Object describeConfig(Admin admin, JsonNode ask) throws Exception {
+        ConfigResource resource = new ConfigResource(
+            ConfigResource.Type.valueOf(ask.get("type").asText()), ask.get("name").asText());
+        Map<String, Object> described = new TreeMap<>();
+        DescribeConfigsOptions options = new DescribeConfigsOptions().includeSynonyms(true);
+        admin.describeConfigs(List.of(resource), options).all().get().get(resource).entries()
+            .forEach(one -> described.put(one.name(), Arrays.asList(
+                one.value(), one.source(), one.isSensitive(), one.isReadOnly(), one.type(),
+                one.synonyms().stream().map(
+                    each -> Arrays.asList(each.name(), each.value(), each.source())).toList())));
+        return described;
     }
 
     /** {"topic": {"0": [1, 2], "1": null}}: null cancels what is in flight. */

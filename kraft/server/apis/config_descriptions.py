@@ -1,0 +1,238 @@
+"""DescribeConfigs: describe topics, groups, client metrics, loggers, and this node's settings.
+
+Every controller answers from its committed metadata, as in Kafka; a node describes only its own
+settings. No documentation is returned. Source: Kafka's ``ConfigHelper`` (4.3.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kraft.configdef import ConfigType
+from kraft.controller.configs.config_sources import DYNAMIC_BROKER_LOGGER_CONFIG
+from kraft.controller.configs.config_validation import check_topic_name
+from kraft.errors import (
+    ClusterAuthorizationError,
+    GroupAuthorizationError,
+    InvalidRequestError,
+    KraftError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from kraft.image.configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    RESOURCE_TYPES,
+    TOPIC,
+)
+from kraft.image.publishing import Image
+from kraft.image.security import AclOperation, ResourceType
+from kraft.protocol.describe_configs import (
+    DESCRIBE_CONFIGS,
+    ConfigSynonym,
+    DescribeConfigsRequestData,
+    DescribeConfigsResource,
+    DescribeConfigsResponseData,
+    DescribeConfigsResult,
+    DescribedConfig,
+)
+from kraft.security.controller_apis import CLUSTER_NAME
+from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.controller import ControllerRunner
+
+if TYPE_CHECKING:
+    from kraft.controller.configs.config_description import ConfigDescription, NodeConfigs
+
+#: The loop serves the network after so many resources: a topic takes 0.03 ms, this node 0.2 ms (and
+#: 5 ms the first time).
+_RESOURCES_AT_ONCE = 20
+_WIRE_TYPES: Mapping[ConfigType | None, int] = {
+    None: 0,
+    ConfigType.BOOLEAN: 1,
+    ConfigType.STRING: 2,
+    ConfigType.INT: 3,
+    ConfigType.SHORT: 4,
+    ConfigType.LONG: 5,
+    ConfigType.DOUBLE: 6,
+    ConfigType.LIST: 7,
+    ConfigType.CLASS: 8,
+    ConfigType.PASSWORD: 9,
+}
+#: The name that Kafka gives to the root logger.
+_ROOT_LOGGER = "root"
+#: log4j's levels, by the lowest level of Python that they stand for.
+_LEVELS = (
+    (logging.CRITICAL, "FATAL"),
+    (logging.ERROR, "ERROR"),
+    (logging.WARNING, "WARN"),
+    (logging.INFO, "INFO"),
+    (logging.DEBUG, "DEBUG"),
+)
+
+
+def describe_configs_api(runner: ControllerRunner) -> AnyApi:
+    """Return the API DescribeConfigs."""
+
+    async def answer(
+        data: DescribeConfigsRequestData, context: CallContext
+    ) -> DescribeConfigsResponseData:
+        for resource in data.resources:
+            if resource.resource_type not in RESOURCE_TYPES:
+                raise InvalidRequestError(
+                    f"resource {resource.resource_name!r:.300} has the unknown type "
+                    f"{resource.resource_type}"
+                )
+        describing = _Describing(runner, with_synonyms=data.include_synonyms)
+        results = []
+        for count, resource in enumerate(data.resources, 1):
+            try:
+                _check_access(resource, context)
+                results.append(_result(resource, configs=describing.configs_of(resource)))
+            except KraftError as error:
+                results.append(_result(resource, error))
+            if count % _RESOURCES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return DescribeConfigsResponseData(results=results)
+
+    def failed(data: DescribeConfigsRequestData, error: KraftError) -> DescribeConfigsResponseData:
+        return DescribeConfigsResponseData(
+            results=[_result(resource, error) for resource in data.resources]
+        )
+
+    return ListenerApi(DESCRIBE_CONFIGS, DescribeConfigsRequestData.decode, answer, failed)
+
+
+def _check_access(resource: DescribeConfigsResource, context: CallContext) -> None:
+    """Raise an authorization error if the client may not describe a resource."""
+    kind, name = resource.resource_type, resource.resource_name
+    operation = AclOperation.DESCRIBE_CONFIGS
+    if kind == TOPIC:
+        if not context.allows(operation, ResourceType.TOPIC, name):
+            raise TopicAuthorizationError(f"{context.principal} may not describe topic {name!r}")
+    elif kind == GROUP:
+        if not context.allows(operation, ResourceType.GROUP, name):
+            raise GroupAuthorizationError(f"{context.principal} may not describe group {name!r}")
+    elif not context.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME):
+        raise ClusterAuthorizationError(
+            f"{context.principal} may not describe the cluster's resources"
+        )
+
+
+def _result(
+    resource: DescribeConfigsResource,
+    error: KraftError | None = None,
+    configs: list[DescribedConfig] | None = None,
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        0 if error is None else error.kafka_code,
+        None if error is None else str(error),
+        resource.resource_type,
+        resource.resource_name,
+        configs or [],
+    )
+
+
+class _Describing:
+    """The state of one request: the image that it describes, and what its resources share."""
+
+    def __init__(self, runner: ControllerRunner, *, with_synonyms: bool) -> None:
+        settings = runner.controller.settings.decisions
+        assert settings.node_id is not None
+        self._node_id = settings.node_id
+        self._image = image = runner.publishing.images.image
+        self._node = _node_configs(self._node_id, settings.config_rules.static, image)
+        self._with_synonyms = with_synonyms
+        #: Most topics have the same descriptions.
+        self._encodable: dict[ConfigDescription, DescribedConfig] = {}
+
+    def configs_of(self, resource: DescribeConfigsResource) -> list[DescribedConfig]:
+        """Describe a resource. Raises KraftError for an invalid or unknown resource."""
+        keys = frozenset(resource.configuration_keys or ())
+        if resource.resource_type == BROKER_LOGGER:
+            self._check_node(resource.resource_name)
+            return [
+                DescribedConfig(name, level, config_source=DYNAMIC_BROKER_LOGGER_CONFIG)
+                for name, level in _loggers()
+                if not keys or name in keys
+            ]
+        return [
+            self._described(one)
+            for one in self._descriptions(resource.resource_type, resource.resource_name)
+            if not keys or one.name in keys
+        ]
+
+    def _descriptions(self, resource_type: int, name: str) -> list[ConfigDescription]:
+        from kraft.controller.configs.config_description import describe_client_metrics
+
+        if resource_type == BROKER:
+            if not name:
+                return self._node.describe_default()
+            self._check_node(name)
+            return self._node.node
+        if resource_type == TOPIC:
+            check_topic_name(name)
+            if self._image is None or self._image.table.topic_number(name) < 0:
+                raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+            return self._node.describe_topic(self._image.state.configs.topic(name))
+        if not name:
+            raise InvalidRequestError(f"the name of the {RESOURCE_TYPES[resource_type]} is missing")
+        configs = {} if self._image is None else self._image.state.configs
+        own = configs.get((resource_type, name), {})
+        if resource_type == CLIENT_METRICS:
+            return describe_client_metrics(own)
+        assert resource_type == GROUP
+        return self._node.describe_group(own)
+
+    def _check_node(self, name: str) -> None:
+        """Raise InvalidRequestError unless ``name`` is this node's id."""
+        try:
+            is_this = int(name) == self._node_id
+        except ValueError:
+            is_this = False
+        if not is_this:
+            raise InvalidRequestError(
+                f"this node describes only its own settings: the name is {self._node_id}, "
+                f"not {name!r:.80}"
+            )
+
+    def _described(self, one: ConfigDescription) -> DescribedConfig:
+        found = self._encodable.get(one)
+        if found is None:
+            found = self._encodable[one] = DescribedConfig(
+                one.name,
+                one.value,
+                one.is_read_only,
+                one.source,
+                one.is_sensitive,
+                [ConfigSynonym(*each) for each in one.synonyms] if self._with_synonyms else [],
+                _WIRE_TYPES[one.kind],
+            )
+        return found
+
+
+def _node_configs(node_id: int, static: Mapping[str, str], image: Image | None) -> NodeConfigs:
+    # Imported here: a node's start does not pay for the table of all settings.
+    from kraft.controller.configs.config_description import NodeConfigs
+
+    if image is None:
+        return NodeConfigs(node_id, static, {}, {})
+    configs = image.state.configs
+    return NodeConfigs(node_id, static, configs.cluster_default(), configs.broker(node_id))
+
+
+def _loggers() -> Iterator[tuple[str, str]]:
+    """Yield the loggers of this process with the levels that apply to them, by name."""
+    yield _ROOT_LOGGER, _level_name(logging.getLogger())
+    for name, one in sorted(logging.root.manager.loggerDict.items()):
+        if isinstance(one, logging.Logger):
+            yield name, _level_name(one)
+
+
+def _level_name(one: logging.Logger) -> str:
+    level = one.getEffectiveLevel()
+    return next((name for lowest, name in _LEVELS if level >= lowest), "TRACE")
