@@ -200,7 +200,7 @@ def test_kafka_decodes_describe_cluster(oracle: Oracle, version: int) -> None:
     asked = b"\0\0" if version == 0 else encode_describe_cluster(version)
     frame = request_frame(DESCRIBE_CLUSTER, version, 1, "x", asked)
     oracle.understood("request", DESCRIBE_CLUSTER, version, frame)
-    answering = handler.answer(RequestHeader(DESCRIBE_CLUSTER, version, 1, "x"), asked)
+    answering = handler.answer(RequestHeader(DESCRIBE_CLUSTER, version, 1, "x"), asked, "127.0.0.1")
     with pytest.raises(StopIteration) as answered:
         answering.__await__().__next__()
     body = answered.value.value

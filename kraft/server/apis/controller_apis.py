@@ -44,7 +44,7 @@ def controller_handlers(
             broker_apis(runner, cluster_id),
             topic_apis(runner),
             partition_apis(runner),
-            config_apis(runner, local),
+            config_apis(runner, ask, local),
             acl_apis(runner),
             credential_apis(runner, tokens),
             (describe_configs_api(runner),),
