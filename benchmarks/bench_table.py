@@ -102,7 +102,7 @@ def bench_revert_created(
     ]
     offset, batches = cluster.next_offset, []
     placer = StripedPlacer(JavaRandom(42))
-    for piece in chunks_of(create_topics(cluster, topics, placer=placer)):
+    for piece in chunks_of(create_topics(cluster, topics, placer=placer, at_once=0)):
         if len(piece):
             offset = assign_offsets(piece.batches, offset, generate.LEADER_EPOCH)
             batches.append(bytes(piece.batches))
