@@ -567,6 +567,24 @@ def test_a_malformed_request_closes_the_connection(
     run_scenario(scenario, quorum)
 
 
+def test_heartbeats_and_registrations_never_wait_behind_other_requests(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path)
+
+    async def scenario() -> None:
+        await quorum.start()
+        handlers = (await leader(quorum)).transport.listener.handlers
+        urgent = {key for key, handler in handlers.items() if handler.keeps_alive}
+        assert urgent == {
+            BROKER_REGISTRATION.key,
+            BROKER_HEARTBEAT.key,
+            CONTROLLER_REGISTRATION.key,
+        }
+
+    run_scenario(scenario, quorum)
+
+
 def test_every_served_api_has_a_message(tmp_path: Path, run_scenario: RunScenario) -> None:
     quorum = Quorum(tmp_path)
 
