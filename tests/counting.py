@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -11,7 +12,8 @@ from typing import Any
 def instructions_of(call: Callable[[], object]) -> int:
     """Return how many bytecode instructions ``call`` executes, comprehensions included.
 
-    Loops inside compiled functions (``sorted``, the core) count as one instruction.
+    Loops inside compiled functions (``sorted``, the core) count as one instruction. The garbage
+    collector is off meanwhile: finalizers of what other tests left behind are not ``call``'s.
     """
     count = 0
 
@@ -21,10 +23,13 @@ def instructions_of(call: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
-    before = sys.gettrace()
+    before, collected = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(before)
+        if collected:
+            gc.enable()
     return count
