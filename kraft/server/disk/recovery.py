@@ -190,11 +190,13 @@ def _check_epochs(log: Log, synced_offset: SyncedOffset) -> list[ControlBatch]:
             epoch = batch_epoch
             if is_control:
                 controls.append(ControlBatch(base_offset, batch))
-    offset = synced_offset.offset
-    if offset > log.log_start_offset and log.epoch_at(offset - 1) != synced_offset.epoch:
+    offset, synced_epoch = synced_offset.offset, synced_offset.epoch
+    # -1 where the log was truncated to its start: the epochs before the start were removed, while
+    # its first segment still has batches of them.
+    if offset > log.log_start_offset and -1 != synced_epoch != log.epoch_at(offset - 1):
         raise DamagedLogError(
             f"the record before offset {offset} is of leader epoch {log.epoch_at(offset - 1)}, "
-            f"and was of {synced_offset.epoch} when the log was synced",
+            f"and was of {synced_epoch} when the log was synced",
             path=log.directory,
             offset=offset - 1,
         )

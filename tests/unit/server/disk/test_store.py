@@ -422,6 +422,30 @@ def test_a_truncation_is_durable_at_once(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_log_truncated_to_its_start_opens_again(tmp_path: Path) -> None:
+    """The epochs before the start are gone by then, their batches are not: the node stayed down."""
+    store = open_store(tmp_path)
+    begin_epoch(store, 1)
+    append(store)
+    id = OffsetAndEpoch(store.log.log_end_offset, 1)
+    make_snapshot(store, id)
+    store.add_snapshot(id)
+    assert store.clean(NOW_MS, max_bytes=0, max_ms=-1) is None
+    append(store)
+    later = OffsetAndEpoch(store.log.log_end_offset, 1)
+    make_snapshot(store, later)
+    store.add_snapshot(later)
+    assert store.clean(NOW_MS, max_bytes=0, max_ms=-1) is not None
+    begin_epoch(store, 2)
+    store.sync()
+    store.perform(TruncateLog(later.offset))
+    store.close()
+    store = open_store(tmp_path)
+    assert store.view.end_offset == later.offset
+    assert store.view.epochs.entries[-1] == (1, 0)
+    store.close()
+
+
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
 def test_an_own_snapshot_older_than_an_installed_one_is_dropped(
     is_late: bool, store: MetadataStore, tmp_path: Path
