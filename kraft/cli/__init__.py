@@ -115,7 +115,7 @@ def _kraft(
 ) -> None:
     """Inspect, verify and repair a Kafka cluster's KRaft metadata, run controllers, simulate failures.
 
-    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name.
+    Commands never change a directory that they read. Only `snapshot write`, `salvage`, `storage format`, `lab`, `server` and `up` write, to the directory that their options name. `topics create`, `alter` and `delete` and `quorum` change a running quorum.
     """  # noqa: E501  (help joins no lines: each paragraph is one)
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.options import AtOption, FromOption, JsonOption
+from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
+from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.quorum import ClientConfigOption
 
 if TYPE_CHECKING:
     from kraft.image import BrokerRegistration
@@ -30,19 +32,26 @@ def _brokers() -> None:
 
 
 @app.command("list", epilog=EPILOG)
-def list_brokers(from_: FromOption, at: AtOption = None, as_json: JsonOption = False) -> None:
+def list_brokers(
+    from_: DirectoryOption = None,
+    at: AtOption = None,
+    bootstrap_controller: QuorumOption = None,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
     """List the registered brokers: rack, state, epoch, endpoints, partitions led and held.
 
     [bold]Examples[/bold]
 
       kraft brokers list --from /var/lib/kafka/metadata
 
+      kraft brokers list --bootstrap-controller localhost:9093
+
       kraft brokers list --from /var/lib/kafka/metadata --at 1200 --json
     """
     from kraft.cli.output import Output
-    from kraft.metadata.facade import open_metadata
 
-    metadata = open_metadata(from_, at=at)
+    metadata = read_from(from_, at, bootstrap_controller, command_config)
     brokers = broker_documents(metadata)
     output = Output(as_json=as_json)
     if as_json:

@@ -103,7 +103,7 @@ def describe(
     if human_readable and not replication:
         raise typer.BadParameter("--human-readable needs --replication")
     output = Output(as_json=as_json)
-    with _client(_addresses(bootstrap_controller), command_config) as client:
+    with open_client(controller_addresses(bootstrap_controller), command_config) as client:
         while True:
             if status:
                 cluster_id = client.describe_cluster().cluster_id
@@ -148,13 +148,13 @@ def add_controller(
         raise typer.BadParameter("name the configuration of the controller to add: -c FILE")
     voter, endpoints, servers = _controller_of(config)
     if bootstrap_controller is not None:
-        servers = _addresses(bootstrap_controller)
+        servers = controller_addresses(bootstrap_controller)
     if not servers:
         raise typer.BadParameter(
             "give --bootstrap-controller: the file has no controller.quorum.bootstrap.servers"
         )
     if not dry_run:
-        with _client(servers, None) as client:
+        with open_client(servers, None) as client:
             _add_voter(client, voter, endpoints, servers)
     print(
         f"{'DRY RUN of adding' if dry_run else 'Added'} controller {voter.id} with directory id "
@@ -225,9 +225,9 @@ def remove_controller(
     except ValueError as error:
         raise typer.BadParameter(f"--controller-directory-id: {error}") from error
     voter = ReplicaKey(controller_id, directory_id)
-    addresses = _addresses(bootstrap_controller)
+    addresses = controller_addresses(bootstrap_controller)
     if not dry_run:
-        with _client(addresses, command_config) as client:
+        with open_client(addresses, command_config) as client:
             client.remove_voter(voter)
     print(
         f"{'DRY RUN of removing' if dry_run else 'Removed'} KRaft controller {controller_id} "
@@ -343,7 +343,7 @@ def _endpoint_text(endpoint: Endpoint) -> str:
 # -- arguments and configuration
 
 
-def _addresses(text: str) -> list[Address]:
+def controller_addresses(text: str) -> list[Address]:
     """Return the addresses of ``host:port,…``; raises a usage error."""
     from kraft.configdef import ConfigValueError
     from kraft.server.config.listeners import read_address
@@ -357,7 +357,8 @@ def _addresses(text: str) -> list[Address]:
     return addresses
 
 
-def _client(servers: list[Address], config: Path | None) -> QuorumClient:
+def open_client(servers: list[Address], config: Path | None) -> QuorumClient:
+    """Return a client with the settings of a --command-config file. Raises InvalidConfigError."""
     from kraft.network.quorum_client import QuorumClient
 
     if config is None:

@@ -1,8 +1,9 @@
-"""``kraft topics``: topics and partitions in the format of ``kafka-topics --describe``.
+"""``kraft topics``: list and describe topics in the format of ``kafka-topics``.
 
-Selects the partitions of each filter (``kraft.metadata.health`` has the rules) and prints, to a
-pipe, exactly the text of Kafka's ``TopicCommand``, so that one parser reads both. Topics are
-ordered by name.
+Reads a metadata directory or a running quorum. Selects the partitions of each filter
+(``kraft.metadata.health`` has the rules) and prints, to a pipe, exactly the text of Kafka's
+``TopicCommand``, so that one parser reads both. Topics are ordered by name. The subcommands that
+change topics are in ``kraft.cli.topic_changes``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.options import AtOption, FromOption, JsonOption
+from kraft.cli.metadata_source import DirectoryOption, QuorumOption, read_from
+from kraft.cli.options import AtOption, JsonOption
+from kraft.cli.quorum import ClientConfigOption
+from kraft.cli.topic_changes import alter, create, delete
 
 if TYPE_CHECKING:
     from kraft.cli.output import Output
@@ -22,7 +26,12 @@ if TYPE_CHECKING:
     from kraft.metadata.health import Mask
     from kraft.metadata.partitions import PartitionInfo, TopicInfo
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
+app = typer.Typer(
+    help="List and describe topics; create, delete and extend those of a running quorum.",
+    no_args_is_help=True,
+    add_completion=False,
+    epilog=EPILOG,
+)
 
 # Topic config -> the broker config that sets its default (from Kafka's ServerTopicConfigSynonyms:
 # dynamic cluster-wide configs with the same unit).
@@ -60,19 +69,57 @@ _PARTITION_COLUMNS = (
     *("Topic", "Partition", "Leader", "Replicas", "Isr"),
     *("Adding Replicas", "Removing Replicas", "Elr", "LastKnownElr"),
 )
+#: ``Topic.INTERNAL_TOPICS`` of Kafka 4.3.
+_INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 # A progress bar appears from this number of rows on.
 _MANY_ROWS = 50_000
 
 
 @app.callback()
 def _topics() -> None:
-    """Describe topics and their partitions."""
+    """List and describe topics; create, delete and extend those of a running quorum."""
+
+
+@app.command("list", epilog=EPILOG)
+def list_topics(
+    from_: DirectoryOption = None,
+    at: AtOption = None,
+    bootstrap_controller: QuorumOption = None,
+    exclude_internal: Annotated[
+        bool,
+        typer.Option("--exclude-internal", help="Leave out Kafka's own topics (__…_offsets, …)."),
+    ] = False,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Print the names of all topics, sorted.
+
+    A quorum has no API for this: the command reads the metadata from the leader, as a controller
+    does that starts, up to the last committed record.
+
+    [bold]Examples[/bold]
+
+      kraft topics list --bootstrap-controller localhost:9093
+
+      kraft topics list --from /var/lib/kafka/metadata --at 1200
+    """
+    from kraft.cli.output import Output
+
+    metadata = read_from(from_, at, bootstrap_controller, command_config)
+    names = sorted(metadata.topics)
+    if exclude_internal:
+        names = [name for name in names if name not in _INTERNAL_TOPICS]
+    if as_json:
+        Output(as_json=True).document(names)
+        return
+    sys.stdout.writelines(f"{name}\n" for name in names)
 
 
 @app.command(epilog=EPILOG)
 def describe(
-    from_: FromOption,
+    from_: DirectoryOption = None,
     at: AtOption = None,
+    bootstrap_controller: QuorumOption = None,
     topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,8 +156,11 @@ def describe(
         ),
     ] = False,
     as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
 ) -> None:
-    """Print topics and partitions as kafka-topics --describe does, as of any available offset.
+    """Print topics and partitions as kafka-topics --describe does.
+
+    The source is a metadata directory, as of any available offset, or a running quorum.
 
     Configs are the topic's own and the cluster's dynamic defaults; a broker's
     configuration file is not in the metadata. Give at most one of the four
@@ -120,12 +170,11 @@ def describe(
 
       kraft topics describe --from /var/lib/kafka/metadata --topic payments
 
-      kraft topics describe --from /var/lib/kafka/metadata --under-replicated-partitions
+      kraft topics describe --bootstrap-controller localhost:9093 --under-replicated-partitions
 
       kraft topics describe --from /var/lib/kafka/metadata --at 1200 --unavailable-partitions --json
     """
     from kraft.cli.output import Output
-    from kraft.metadata.facade import open_metadata
 
     filters = {
         "under_replicated": under_replicated,
@@ -136,7 +185,7 @@ def describe(
     given = [name for name, wanted in filters.items() if wanted]
     if len(given) > 1:
         raise typer.BadParameter("only one of the partition filters can be given at a time")
-    metadata = open_metadata(from_, at=at)
+    metadata = read_from(from_, at, bootstrap_controller, command_config)
     mask = _mask(metadata, given[0]) if given else None
     selected = _selected(metadata, topics)
     output = Output(as_json=as_json)
@@ -313,3 +362,7 @@ def _line(fields: Sequence[tuple[str, object]]) -> str:
 
 def _list(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers))
+
+
+for _command in (create, alter, delete):
+    app.command(epilog=EPILOG)(_command)

@@ -20,11 +20,13 @@ from kraft.cli.options import JsonOption, MaxTransactionOption
 
 if TYPE_CHECKING:
     from kraft.raft.rpc import DescribeQuorumResponse
+    from kraft.server.light_brokers import LightBrokers
     from kraft.server.local_quorum import LocalNode, LocalQuorum
 
 app = typer.Typer(add_completion=False, epilog=EPILOG)
 
 _LEADER_TIMEOUT_S = 30.0
+_BROKERS_TIMEOUT_S = 60.0
 _LOOK_EVERY_S = 0.5
 _COMMANDS = "stop N, kill N, start N, status"
 _LONGEST_LINE = 1000
@@ -36,6 +38,17 @@ def up(
     controllers: Annotated[
         int, typer.Option("--controllers", min=1, max=9, help="The number of controllers, 1 to 9.")
     ] = 3,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            "--brokers",
+            min=0,
+            max=1000,
+            help="Register this many light brokers in three racks, so that topics can be created. "
+            "They only send heartbeats: they have no listener and store no records (default 0).",
+            show_default=False,
+        ),
+    ] = 0,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -74,6 +87,8 @@ def up(
 
       kraft up
 
+      kraft up --controllers 3 --brokers 300
+
       kraft up --controllers 5 --dir /tmp/quorum
 
       kraft up --setting controller.quorum.append.linger.ms=0
@@ -98,7 +113,7 @@ def up(
             ) as quorum:
                 with _interrupts_held():
                     quorum.start()
-                _Foreground(quorum, as_json=as_json, exit_with_node=exit_with_node).run()
+                _Foreground(quorum, brokers, as_json=as_json, exit_with_node=exit_with_node).run()
         finally:
             # Repeated Ctrl-C must leave neither a process nor a temporary directory.
             for number in _INTERRUPTS:
@@ -127,8 +142,12 @@ def _interrupts_held() -> Iterator[None]:
 class _Foreground:
     """The running command: prints changes, and executes commands from standard input."""
 
-    def __init__(self, quorum: LocalQuorum, *, as_json: bool, exit_with_node: bool) -> None:
+    def __init__(
+        self, quorum: LocalQuorum, broker_count: int, *, as_json: bool, exit_with_node: bool
+    ) -> None:
         self._quorum = quorum
+        self._broker_count = broker_count
+        self._brokers: LightBrokers | None = None
         self._as_json = as_json
         self._exit_with_node = exit_with_node
         self._input = _InputLines()
@@ -138,12 +157,20 @@ class _Foreground:
 
     def run(self) -> None:
         """Print the endpoints once there is a leader, then each change, until Ctrl-C."""
+        try:
+            self._run()
+        finally:
+            if self._brokers is not None:
+                self._brokers.stop()
+
+    def _run(self) -> None:
         deadline = time.monotonic() + _LEADER_TIMEOUT_S
         while True:
             self._report_ended()
             state = self._describe()
             if state is not None and (state.epoch, state.leader_id) != self._shown:
                 if self._shown is None:
+                    self._start_brokers()
                     self._announce(state)
                 elif not self._as_json:
                     print(f"controller {state.leader_id} leads epoch {state.epoch}", flush=True)
@@ -156,6 +183,33 @@ class _Foreground:
                 raise typer.Exit(REFUSED)
             for line in self._input.lines(_LOOK_EVERY_S if self._shown is not None else 0.1):
                 self._execute(line)
+
+    def _start_brokers(self) -> None:
+        """Register the light brokers, and return when the controller has unfenced them."""
+        if not self._broker_count:
+            return
+        from kraft.cli.output import progress
+        from kraft.network.quorum_client import QuorumClient
+        from kraft.server.light_brokers import LightBrokers
+        from kraft.server.local_quorum import LOOPBACK
+
+        addresses = [(LOOPBACK, node.port) for node in self._quorum.nodes]
+        with QuorumClient(addresses) as client:
+            cluster_id = client.describe_cluster().cluster_id
+        self._brokers = brokers = LightBrokers(addresses, cluster_id, self._broker_count)
+        brokers.start()
+        deadline = time.monotonic() + _BROKERS_TIMEOUT_S
+        with progress("registering brokers", self._broker_count) as advance:
+            while brokers.unfenced_count < self._broker_count:
+                if time.monotonic() > deadline:
+                    _complain(
+                        f"{brokers.unfenced_count} of {self._broker_count} light brokers are "
+                        f"unfenced after {_BROKERS_TIMEOUT_S:.0f} s; last error: {brokers.failure}"
+                    )
+                    raise typer.Exit(REFUSED)
+                self._report_ended()
+                advance(brokers.unfenced_count)
+                time.sleep(0.05)
 
     def _report_ended(self) -> None:
         """Report the nodes that ended by themselves since the last call.
@@ -247,6 +301,21 @@ class _Foreground:
         bootstrap = self._bootstrap()
         print("Describe it from another terminal; Ctrl-C here stops it:")
         print(f"  kraft quorum describe --status --bootstrap-controller {bootstrap}")
+        if self._brokers is not None:
+            replicas = min(self._broker_count, 3)
+            print(
+                f"{self._broker_count} light brokers are registered: they send heartbeats, and "
+                "store and serve nothing."
+            )
+            print("Create topics, list and describe them:")
+            print(
+                f"  kraft topics create --topic demo --partitions 6 --replication-factor {replicas}"
+                f" --bootstrap-controller {bootstrap}"
+            )
+            print(f"  kraft topics list --bootstrap-controller {bootstrap}")
+            print(f"  kraft topics describe --topic demo --bootstrap-controller {bootstrap}")
+        else:
+            print("To create topics on it, start it with light brokers: kraft up --brokers 3")
         print(f"Commands here: {_COMMANDS}", flush=True)
 
     def _show_status(self) -> None:
@@ -275,6 +344,7 @@ class _Foreground:
                     "bootstrapControllers": self._bootstrap(),
                     "leaderId": leader_id,
                     "leaderEpoch": -1 if state is None else state.epoch,
+                    "lightBrokers": self._broker_count,
                     "controllers": [
                         {
                             "nodeId": node.id,

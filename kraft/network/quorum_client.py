@@ -1,19 +1,24 @@
-"""A blocking client of the quorum, for commands and tests; one request at a time.
+"""A blocking client of the quorum and its controller, for commands; one request at a time.
 
 Finds the leader: a controller that does not lead names the leader in its response to DescribeQuorum
 (kraft), to DescribeCluster, or to a Fetch (any). While there is no leader, the client retries until
 its timeout. Then it asks every known controller once more, and the error has the number of those
 that answered. Every error names the request, the controller and the response.
+
+A request whose connection fails is sent again, to the next leader if there is one. The first
+attempt may have been carried out: `QuorumClient.call` says so, because only its caller knows what a
+second attempt answers then.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
+from kraft._core.codec.metadata_codec import Message
 from kraft.errors import (
     BROKER_NOT_AVAILABLE,
     NONE,
@@ -60,6 +65,7 @@ from kraft.version import VERSION
 Address = tuple[str, int]
 
 R = TypeVar("R")
+M = TypeVar("M", bound=Message)
 
 _MAX_RESPONSE_SIZE = 100 * 1024 * 1024
 _RETRY_PAUSE_S = 0.1
@@ -85,6 +91,17 @@ class QuorumRefusedError(KraftError):
         super().__init__(f"{asked}: {error_name(code)}" + (f" ({message})" if message else ""))
 
 
+class Answered(NamedTuple, Generic[M]):
+    """The leader's response to a request of the controller's APIs.
+
+    ``is_repeated``: an earlier attempt had no response, or its controller lost the leadership. The
+    quorum may have carried it out before this one.
+    """
+
+    response: M
+    is_repeated: bool
+
+
 class _Connection:
     """A connection to one controller, after the handshake."""
 
@@ -93,6 +110,8 @@ class _Connection:
         self._client_id = client_id
         self._deadline = deadline
         self._correlation = 0
+        #: Whether the controller has answered a request as the leader.
+        self.is_leader = False
         self._socket = socket.create_connection(address, timeout=self._time_left())
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -190,7 +209,7 @@ class QuorumClient:
         if not servers:
             raise ValueError("no controller to ask")
         self._servers = list(servers)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         #: How long to wait for a leader while there is none.
         self._leader_wait_s = timeout_s if leader_wait_s is None else min(leader_wait_s, timeout_s)
         self._client_id = client_id
@@ -225,7 +244,7 @@ class QuorumClient:
     ) -> None:
         """Add a voter; return when the new voters are committed."""
         # The quorum's timeout is shorter than the client's, so that its error arrives in time.
-        timeout_ms = int(self._timeout_s * 900)
+        timeout_ms = int(self.timeout_s * 900)
         request = AddRaftVoterRequest(cluster_id, timeout_ms, voter, endpoints)
         self._ask_leader(request, f"adding controller {voter!r}")
 
@@ -242,12 +261,12 @@ class QuorumClient:
 
     def api_versions(self) -> PeerVersions:
         """Return the API versions of the first controller that answers."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         return self._any_connection(deadline).peer
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, controllers and leader, as the first controller sees them."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         try:
             cluster = self._any_connection(deadline).describe_cluster()
         except (OSError, CorruptRecordError) as error:
@@ -256,6 +275,42 @@ class QuorumClient:
         if cluster.error != NONE:
             raise QuorumRefusedError(cluster.error, "DescribeCluster", cluster.message)
         return cluster
+
+    def ask(self, request: Request) -> Response:
+        """Return the leader's response to a request of the raft layer, which may be an error.
+
+        Only errors that name another leader are followed, and never returned.
+        """
+        return self._at_leader(
+            lambda connection: connection.request(request),
+            lambda response: response.error,
+            API_OF_REQUEST[type(request)].name,
+            is_quick=isinstance(request, DescribeQuorumRequest),
+        )
+
+    def call(
+        self, api: Api, request: Message, response_type: type[M], error_of: Callable[[M], int]
+    ) -> Answered[M]:
+        """Send a request of the controller's APIs to the leader, in the newest common version.
+
+        ``error_of`` returns the error code of a response as a whole: NOT_CONTROLLER makes the
+        client find the leader and send the request again, other errors are the caller's.
+        """
+        if self._connection is None or not self._connection.is_leader:
+            # A controller that does not lead would answer the first attempt, and count as one.
+            self.describe_quorum()
+        attempts = 0
+
+        def exchange(connection: _Connection) -> M:
+            nonlocal attempts
+            version = connection.version(api)
+            body = request.encode(version)
+            attempts += 1
+            frame, at = connection.ask(api, version, body)
+            return response_type.decode(frame, version, at)
+
+        response = self._at_leader(exchange, error_of, api.name)
+        return Answered(response, attempts > 1)
 
     # -- finding a controller that answers
 
@@ -288,7 +343,32 @@ class QuorumClient:
         return ""
 
     def _ask_leader(self, request: Request, asked: str) -> Response:
-        deadline = time.monotonic() + self._timeout_s
+        """Return the leader's response; raise QuorumRefusedError if it is an error."""
+        is_quick = isinstance(request, DescribeQuorumRequest)
+        response = self._at_leader(
+            lambda connection: connection.request(request),
+            lambda response: response.error,
+            asked,
+            is_quick=is_quick,
+        )
+        if response.error != NONE:
+            message = getattr(response, "message", None)
+            raise QuorumRefusedError(response.error, asked, message)
+        return response
+
+    def _at_leader(
+        self,
+        exchange: Callable[[_Connection], R],
+        error_of: Callable[[R], int],
+        asked: str,
+        *,
+        is_quick: bool = False,
+    ) -> R:
+        """Return what ``exchange`` returns at the leader; follow the leader until then.
+
+        A controller answers a request that ``is_quick`` at once.
+        """
+        deadline = time.monotonic() + self.timeout_s
         give_up = time.monotonic() + self._leader_wait_s
         failure = ""
         while True:
@@ -301,16 +381,14 @@ class QuorumClient:
                 failure = str(error)
                 self._pause(give_up, asked, failure)
                 continue
-            is_quick = isinstance(request, DescribeQuorumRequest)
             connection.set_deadline(_short_deadline(deadline) if is_quick else deadline)
             try:
-                response = connection.request(request)
-                if response.error not in (
-                    NOT_LEADER_OR_FOLLOWER,
-                    NOT_CONTROLLER,
-                    BROKER_NOT_AVAILABLE,
-                ):
-                    break
+                response = exchange(connection)
+                error_code = error_of(response)
+                if error_code not in (NOT_LEADER_OR_FOLLOWER, NOT_CONTROLLER, BROKER_NOT_AVAILABLE):
+                    connection.is_leader = True
+                    return response
+                connection.is_leader = False
                 host, port = connection.address
                 failure = f"{host}:{port} does not lead, and names no leader"
                 leader = self._leader_named_by(connection, response)
@@ -322,12 +400,12 @@ class QuorumClient:
                     failure += f", which fails: {failed}"
             except (OSError, CorruptRecordError) as error:
                 self.close()
+                if not is_quick:
+                    # A leader that fails in a long request leaves the wait for its successor.
+                    give_up = max(give_up, time.monotonic() + self._leader_wait_s)
+                    give_up = min(give_up, deadline)
                 failure = f"the connection failed: {error}"
             self._pause(give_up, asked, failure)
-        if response.error != NONE:
-            message = getattr(response, "message", None)
-            raise QuorumRefusedError(response.error, asked, message)
-        return response
 
     def _pause(self, give_up: float, asked: str, failure: str) -> None:
         if time.monotonic() + _RETRY_PAUSE_S >= give_up:
@@ -378,7 +456,7 @@ class QuorumClient:
             )
         return "; ".join((text, *failed))
 
-    def _leader_named_by(self, connection: _Connection, response: Response) -> Address | None:
+    def _leader_named_by(self, connection: _Connection, response: object) -> Address | None:
         if not isinstance(response, DescribeQuorumResponse):
             response = connection.request(DescribeQuorumRequest())
         assert isinstance(response, DescribeQuorumResponse)

@@ -1,0 +1,538 @@
+"""``kraft topics create``, ``alter`` and ``delete``: change the topics of a running quorum.
+
+Any controller can be named; the requests go to the active one, and to its successor if it fails.
+Many topics go in requests of a bounded size. The quorum carries out each request as a whole or
+rejects topics of it one by one, so that Ctrl-C between or inside of requests leaves whole topics.
+
+A request whose connection fails is sent again. If its first attempt was carried out, the second one
+finds the change done: that result is ``done already``, and not an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kraft.cli.exit_codes import REFUSED
+from kraft.cli.options import JsonOption
+from kraft.cli.quorum import ClientConfigOption, ControllersOption
+from kraft.errors import KraftError
+
+if TYPE_CHECKING:
+    from kraft._core.codec.metadata_codec import Message
+    from kraft.network.quorum_client import QuorumClient
+    from kraft.protocol.create_topics import CreatableAssignment
+    from kraft.protocol.headers import Api
+
+#: Bounds of one request: Kafka's controller accepts 10,000 records in one, and a topic has a record
+#: of its own, one for each partition and one for each setting.
+_TOPICS_A_REQUEST = 100
+_RECORDS_A_REQUEST = 5000
+#: More results are counted, and not printed one by one.
+_MOST_LINES = 20
+_MOST_TOPICS = 1_000_000
+#: The controller answers before the client gives up.
+_CONTROLLER_SHARE = 0.9
+#: How often topics are sent again that a quota delays.
+_QUOTA_ATTEMPTS = 30
+_QUOTA_PAUSE_S = 0.1
+
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="NAME", help="A topic. Repeatable.", show_default=False),
+]
+CountOption = Annotated[
+    int | None,
+    typer.Option(
+        "--count",
+        min=1,
+        max=_MOST_TOPICS,
+        metavar="N",
+        help="This many topics, whose names --name-pattern makes.",
+        show_default=False,
+    ),
+]
+PatternOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name-pattern",
+        metavar="PATTERN",
+        help="The name of each topic of --count: {} is its number from 0 on, {:05} the same with "
+        "leading zeros.",
+        show_default=False,
+    ),
+]
+ValidateOption = Annotated[
+    bool,
+    typer.Option("--validate-only", help="Let the controller check the request, change nothing."),
+]
+AssignmentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--replica-assignment",
+        metavar="A:B,C:D,…",
+        help="The brokers of each new partition, partitions separated by commas, brokers by "
+        "colons. Default: the controller places them.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(slots=True)
+class TopicResult:
+    """The outcome for one topic.
+
+    ``outcome`` is the change ("created"), "done already", "exists", "absent" or "failed".
+    """
+
+    topic: str
+    outcome: str
+    error: str | None = None
+    message: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """How one API changes topics.
+
+    ``request`` makes the request for entries with a timeout in ms. ``results`` returns (name, error
+    code, message, details) of each topic of a response. ``done_codes`` are the errors of a change
+    that an earlier attempt has made. ``accepted_code`` is a success with the outcome ``accepted``:
+    --if-exists and --if-not-exists.
+    """
+
+    api: Api
+    verb: str
+    outcome: str
+    request: Callable[[Sequence[Any], int], Message]
+    response_type: type[Any]
+    results: Callable[[Any], list[tuple[str, int, str | None, dict[str, Any]]]]
+    done_codes: tuple[int, ...]
+    accepted_code: int | None = None
+    accepted: str = ""
+
+
+def create(
+    bootstrap_controller: ControllersOption,
+    topics: TopicOption = None,
+    count: CountOption = None,
+    name_pattern: PatternOption = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The number of partitions of each topic, up to millions. Default: the "
+            "controller's num.partitions.",
+            show_default=False,
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=32767,
+            metavar="N",
+            help="The number of replicas of each partition. Default: the controller's "
+            "default.replication.factor.",
+            show_default=False,
+        ),
+    ] = None,
+    replica_assignment: AssignmentOption = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="K=V",
+            help="A setting of each topic. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Accept topics that exist, as they are.")
+    ] = False,
+    validate_only: ValidateOption = False,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Create topics. Needs registered brokers, as many as the replication factor.
+
+    One topic is one request, and atomic with any number of partitions; many topics go in requests of at most 100 topics. Ctrl-C leaves the topics of the requests that were sent.
+
+    [bold]Examples[/bold]
+
+      kraft topics create --topic orders --partitions 6 --replication-factor 3 --bootstrap-controller localhost:9093
+
+      kraft topics create --topic big --partitions 1000000 --replication-factor 3 --bootstrap-controller localhost:9093
+
+      kraft topics create --count 1000 --name-pattern load-{:04} --partitions 10 --config retention.ms=60000 --bootstrap-controller localhost:9093
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.errors import TOPIC_ALREADY_EXISTS
+    from kraft.protocol.create_topics import (
+        CREATE_TOPICS,
+        CreatableConfig,
+        CreatableTopic,
+        CreateTopicsRequestData,
+        CreateTopicsResponseData,
+    )
+
+    names = topic_names(topics, count, name_pattern)
+    assignments = read_assignment(replica_assignment)
+    if assignments and (partitions is not None or replication_factor is not None):
+        raise typer.BadParameter(
+            "--replica-assignment determines the partitions and the replication factor: give "
+            "neither --partitions nor --replication-factor"
+        )
+    configs = [CreatableConfig(*each) for each in read_settings(config)]
+    change = TopicChange(
+        CREATE_TOPICS,
+        "create",
+        "created",
+        lambda entries, timeout_ms: CreateTopicsRequestData(
+            list(entries), timeout_ms, validate_only
+        ),
+        CreateTopicsResponseData,
+        lambda response: [
+            (
+                each.name,
+                each.error_code,
+                each.error_message,
+                {
+                    "topicId": str(each.topic_id),
+                    "partitions": each.num_partitions,
+                    "replicationFactor": each.replication_factor,
+                },
+            )
+            for each in response.topics
+        ],
+        (TOPIC_ALREADY_EXISTS,),
+        TOPIC_ALREADY_EXISTS if if_not_exists else None,
+        "exists",
+    )
+    entries = {
+        name: CreatableTopic(
+            name,
+            -1 if assignments or partitions is None else partitions,
+            -1 if assignments or replication_factor is None else replication_factor,
+            assignments,
+            configs,
+        )
+        for name in names
+    }
+    records = 1 + len(configs) + (len(assignments) or partitions or 1)
+    _run(change, entries, records, bootstrap_controller, command_config, as_json, validate_only)
+
+
+def alter(
+    bootstrap_controller: ControllersOption,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="The number of partitions that each topic has afterwards."
+        ),
+    ],
+    topics: TopicOption = None,
+    count: CountOption = None,
+    name_pattern: PatternOption = None,
+    replica_assignment: AssignmentOption = None,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Skip topics that do not exist.")
+    ] = False,
+    validate_only: ValidateOption = False,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Raise the number of partitions of topics.
+
+    [bold]Examples[/bold]
+
+      kraft topics alter --topic orders --partitions 12 --bootstrap-controller localhost:9093
+    """
+    from kraft.errors import INVALID_PARTITIONS, UNKNOWN_TOPIC_OR_PARTITION
+    from kraft.protocol.create_partitions import (
+        CREATE_PARTITIONS,
+        CreatePartitionsAssignment,
+        CreatePartitionsRequestData,
+        CreatePartitionsResponseData,
+        CreatePartitionsTopic,
+    )
+
+    names = topic_names(topics, count, name_pattern)
+    placed = [
+        CreatePartitionsAssignment(each.broker_ids) for each in read_assignment(replica_assignment)
+    ]
+    change = TopicChange(
+        CREATE_PARTITIONS,
+        "extend",
+        "extended",
+        lambda entries, timeout_ms: CreatePartitionsRequestData(
+            list(entries), timeout_ms, validate_only
+        ),
+        CreatePartitionsResponseData,
+        lambda response: [
+            (each.name, each.error_code, each.error_message, {"partitions": partitions})
+            for each in response.results
+        ],
+        (INVALID_PARTITIONS,),
+        UNKNOWN_TOPIC_OR_PARTITION if if_exists else None,
+        "absent",
+    )
+    entries = {name: CreatePartitionsTopic(name, partitions, placed or None) for name in names}
+    _run(change, entries, partitions, bootstrap_controller, command_config, as_json, validate_only)
+
+
+def delete(
+    bootstrap_controller: ControllersOption,
+    topics: TopicOption = None,
+    count: CountOption = None,
+    name_pattern: PatternOption = None,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Accept topics that do not exist.")
+    ] = False,
+    as_json: JsonOption = False,
+    command_config: ClientConfigOption = None,
+) -> None:
+    """Delete topics with their partitions. Names are exact, no patterns.
+
+    [bold]Examples[/bold]
+
+      kraft topics delete --topic orders --topic old --bootstrap-controller localhost:9093
+
+      kraft topics delete --count 1000 --name-pattern load-{:04} --bootstrap-controller localhost:9093
+    """  # noqa: E501  (help joins no lines: each paragraph is one)
+    from kraft.errors import UNKNOWN_TOPIC_OR_PARTITION
+    from kraft.protocol.delete_topics import (
+        DELETE_TOPICS,
+        DeleteTopicsRequestData,
+        DeleteTopicsResponseData,
+        DeleteTopicState,
+    )
+
+    names = topic_names(topics, count, name_pattern)
+    change = TopicChange(
+        DELETE_TOPICS,
+        "delete",
+        "deleted",
+        lambda entries, timeout_ms: DeleteTopicsRequestData(list(entries), timeout_ms=timeout_ms),
+        DeleteTopicsResponseData,
+        lambda response: [
+            (each.name, each.error_code, each.error_message, {"topicId": str(each.topic_id)})
+            for each in response.responses
+        ],
+        (UNKNOWN_TOPIC_OR_PARTITION,),
+        UNKNOWN_TOPIC_OR_PARTITION if if_exists else None,
+        "absent",
+    )
+    entries = {name: DeleteTopicState(name) for name in names}
+    _run(change, entries, 1, bootstrap_controller, command_config, as_json, False)
+
+
+# -- arguments
+
+
+def topic_names(topics: list[str] | None, count: int | None, pattern: str | None) -> list[str]:
+    """Return the names of the topics to change; raises a usage error."""
+    if bool(topics) == (count is not None):
+        raise typer.BadParameter("give either --topic, or --count and --name-pattern")
+    if topics:
+        if pattern is not None:
+            raise typer.BadParameter("--name-pattern needs --count")
+        names = topics
+    else:
+        assert count is not None
+        if pattern is None:
+            raise typer.BadParameter("--count needs --name-pattern")
+        try:
+            names = [pattern.format(number) for number in range(count)]
+        except (IndexError, KeyError, ValueError, AttributeError) as error:
+            raise typer.BadParameter(f"--name-pattern {pattern!r}: {error}") from error
+    if len(set(names)) < len(names):
+        reason = "has no {}" if pattern is not None else "repeats a topic"
+        raise typer.BadParameter(f"--{'name-pattern' if pattern is not None else 'topic'} {reason}")
+    return names
+
+
+def read_assignment(text: str | None) -> list[CreatableAssignment]:
+    """Return the brokers of ``1:2,2:3``, one entry a partition; raises a usage error."""
+    from kraft.protocol.create_topics import CreatableAssignment
+
+    if text is None:
+        return []
+    found = []
+    for partition, part in enumerate(text.split(",")):
+        brokers = part.split(":")
+        if not all(id.strip().isdecimal() and int(id) < 1 << 31 for id in brokers):
+            raise typer.BadParameter(
+                f"--replica-assignment: partition {partition} is {part!r:.80}, not broker ids "
+                "with colons between them"
+            )
+        found.append(CreatableAssignment(partition, list(map(int, brokers))))
+    return found
+
+
+def read_settings(given: list[str] | None) -> list[tuple[str, str]]:
+    """Return names and values of ``K=V`` options; raises a usage error."""
+    found = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"--config {text!r:.80} is not of the form K=V")
+        found[name.strip()] = value.strip()
+    return list(found.items())
+
+
+# -- requests
+
+
+def requests_of(entries: Sequence[Any], records_each: int) -> Iterator[Sequence[Any]]:
+    """Yield runs of entries for one request each, every entry with so many records."""
+    size = max(1, min(_TOPICS_A_REQUEST, _RECORDS_A_REQUEST // max(records_each, 1)))
+    for start in range(0, len(entries), size):
+        yield entries[start : start + size]
+
+
+def carry_out(
+    client: QuorumClient, change: TopicChange, entries: dict[str, Any]
+) -> list[TopicResult]:
+    """Send one request; send topics that a quota delays again. Return a result for each topic."""
+    from kraft.errors import NONE, NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED, error_name
+
+    def leader_error(response: Any) -> int:
+        codes = {code for _, code, _, _ in change.results(response)}
+        return NOT_CONTROLLER if NOT_CONTROLLER in codes else NONE
+
+    results: dict[str, TopicResult] = {}
+    left = dict(entries)
+    timeout_ms = int(client.timeout_s * _CONTROLLER_SHARE * 1000)
+    for attempt in range(_QUOTA_ATTEMPTS):
+        request = change.request(list(left.values()), timeout_ms)
+        answered = client.call(change.api, request, change.response_type, leader_error)
+        for name, code, message, details in change.results(answered.response):
+            if code == THROTTLING_QUOTA_EXCEEDED and attempt < _QUOTA_ATTEMPTS - 1:
+                continue
+            left.pop(name, None)
+            if code == NONE:
+                results[name] = TopicResult(name, change.outcome, details=details)
+            elif code == change.accepted_code:
+                results[name] = TopicResult(name, change.accepted)
+            elif answered.is_repeated and code in change.done_codes:
+                results[name] = TopicResult(name, "done already", error_name(code), message)
+            else:
+                results[name] = TopicResult(name, "failed", error_name(code), message)
+        if not left:
+            break
+        time.sleep(max(answered.response.throttle_time_ms / 1000, _QUOTA_PAUSE_S))
+    return [results[name] for name in entries if name in results]
+
+
+def _run(
+    change: TopicChange,
+    entries: dict[str, Any],
+    records_each: int,
+    controllers: str,
+    command_config: Any,
+    as_json: bool,
+    validate_only: bool,
+) -> None:
+    """Send the requests, print the results; exit with REFUSED where a topic failed."""
+    from kraft.cli.output import progress
+    from kraft.cli.quorum import controller_addresses, open_client
+
+    began = time.monotonic()
+    results: list[TopicResult] = []
+    names = list(entries)
+    is_long = len(names) > _TOPICS_A_REQUEST
+    title = (
+        f"{change.verb} {len(names):,} topics" if len(names) > 1 else f"{change.verb} {names[0]}"
+    )
+    try:
+        with (
+            open_client(controller_addresses(controllers), command_config) as client,
+            progress(title, len(names) if is_long else None) as advance,
+        ):
+            for run in requests_of(names, records_each):
+                results += carry_out(client, change, {name: entries[name] for name in run})
+                advance(len(results))
+    except (KraftError, KeyboardInterrupt):
+        print(
+            f"note: {len(results):,} of {len(names):,} topics have an answer; a request without "
+            "one may have been carried out",
+            file=sys.stderr,
+        )
+        if results:
+            _show(change, results, time.monotonic() - began, as_json, validate_only)
+        raise
+    _show(change, results, time.monotonic() - began, as_json, validate_only)
+    if any(each.outcome == "failed" for each in results):
+        raise typer.Exit(REFUSED)
+
+
+def _show(
+    change: TopicChange,
+    results: list[TopicResult],
+    seconds: float,
+    as_json: bool,
+    validate_only: bool,
+) -> None:
+    from kraft.cli.output import Output
+
+    if as_json:
+        topics = [
+            {
+                "topic": each.topic,
+                "outcome": each.outcome,
+                **each.details,
+                **({} if each.error is None else {"error": each.error, "message": each.message}),
+            }
+            for each in results
+        ]
+        document = {"validateOnly": validate_only, "seconds": round(seconds, 3)}
+        Output(as_json=True).document_with_list(document, "topics", topics)
+        return
+    done = [each for each in results if each.outcome == change.outcome]
+    rest = [each for each in results if each.outcome not in (change.outcome, "failed")]
+    failed = [each for each in results if each.outcome == "failed"]
+    word = f"would be {change.outcome}" if validate_only else change.outcome
+    if len(done) <= _MOST_LINES:
+        for each in done:
+            print(f"{each.topic} {word}{_details(each)}")
+    for each in rest[:_MOST_LINES]:
+        print(f"{each.topic} {_reason(each)}")
+    for each in failed[:_MOST_LINES]:
+        message = f" ({each.message})" if each.message else ""
+        print(f"error: {each.topic}: {each.error}{message}", file=sys.stderr)
+    if len(failed) > _MOST_LINES:
+        print(f"error: and {len(failed) - _MOST_LINES:,} more topics", file=sys.stderr)
+    counts = [f"{len(done):,} {word}"]
+    for outcome in ("exists", "absent", "done already"):
+        number = sum(each.outcome == outcome for each in rest)
+        counts += [f"{number:,} {outcome}"] if number else []
+    counts += [f"{len(failed):,} failed"] if failed else []
+    noun = "topic" if len(results) == 1 else "topics"
+    print(f"{len(results):,} {noun}: {', '.join(counts)} in {seconds:.2f} s", flush=True)
+
+
+def _details(result: TopicResult) -> str:
+    details = result.details
+    parts = []
+    if details.get("partitions", -1) >= 0:
+        count = details["partitions"]
+        parts.append(f"{count:,} partition{'' if count == 1 else 's'}")
+    if details.get("replicationFactor", -1) >= 0:
+        parts.append(f"replication factor {details['replicationFactor']}")
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _reason(result: TopicResult) -> str:
+    if result.outcome == "done already":
+        return (
+            f"done already: {result.error}; the first attempt had no response, so this command or "
+            "another client has done it"
+        )
+    return "exists" if result.outcome == "exists" else "does not exist"

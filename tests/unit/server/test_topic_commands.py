@@ -1,0 +1,224 @@
+"""``kraft topics`` on a running quorum: create, list, describe, extend and delete."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from kraft.cli import app
+from kraft.cli.exit_codes import OK, REFUSED
+from kraft.network.quorum_client import QuorumClient
+from kraft.server.light_brokers import LightBrokers
+from tests.unit.server.controller_nodes import Quorum, RunScenario, until
+
+Ask = Callable[..., Awaitable["Ran"]]
+
+
+class Ran(NamedTuple):
+    """The exit code and output of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+def kraft(*words: object) -> Ran:
+    result = CliRunner().invoke(app, list(map(str, words)))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+def on_a_quorum(
+    tmp_path: Path,
+    run_scenario: RunScenario,
+    scenario: Callable[[Ask, Quorum], Awaitable[None]],
+) -> None:
+    """Run a scenario with a controller and three light brokers.
+
+    ``ask`` runs a command line in a thread, with the controller's address at its end.
+    """
+    quorum = Quorum(tmp_path)
+
+    async def whole() -> None:
+        await quorum.start()
+        node = quorum.running[await quorum.active()]
+        address = (node.transport.endpoints[0].host, node.transport.endpoints[0].port)
+        with QuorumClient([address]) as client:
+            cluster = await asyncio.to_thread(client.describe_cluster)
+        brokers = LightBrokers([address], cluster.cluster_id, 3)
+
+        async def ask(*words: object, at: tuple[str, int] = address) -> Ran:
+            there = ("--bootstrap-controller", f"{at[0]}:{at[1]}")
+            return await asyncio.to_thread(kraft, "topics", *words, *there)
+
+        brokers.start()
+        try:
+            await until(lambda: brokers.unfenced_count == 3)
+            await scenario(ask, quorum)
+        finally:
+            brokers.stop()
+
+    run_scenario(whole, quorum)
+
+
+def test_topics_are_created_described_extended_and_deleted(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(ask: Ask, quorum: Quorum) -> None:
+        made = await ask(
+            "create", "--topic", "a", "--partitions", 4, "--replication-factor", 3,
+            "--config", "retention.ms=5000",
+        )  # fmt: skip
+        assert made.code == OK
+        assert made.lines[0] == "a created: 4 partitions, replication factor 3"
+        assert made.lines[1].startswith("1 topic: 1 created in ")
+
+        checked = await ask("create", "--topic", "b", "--partitions", 2, "--validate-only")
+        assert checked.lines[0] == "b would be created: 2 partitions, replication factor 1"
+        assert (await ask("list")).lines == ["a"]
+
+        again = await ask("create", "--topic", "a", "--topic", "b", "--partitions", 1, "--json")
+        assert again.code == REFUSED
+        first, second = again.json["topics"]
+        assert (first["topic"], first["outcome"], first["error"]) == (
+            "a", "failed", "TOPIC_ALREADY_EXISTS",
+        )  # fmt: skip
+        assert (second["outcome"], second["partitions"]) == ("created", 1)
+        accepted = await ask("create", "--topic", "a", "--if-not-exists")
+        assert accepted.code == OK
+        assert accepted.lines == ["a exists", accepted.lines[1]]
+
+        placed = "1001:1003,1002:1001"
+        await ask("create", "--topic", "c", "--replica-assignment", placed)
+        (described,) = (await ask("describe", "--topic", "c", "--json")).json
+        assert [each["replicas"] for each in described["partitions"]] == [
+            [1001, 1003],
+            [1002, 1001],
+        ]
+        (described,) = (await ask("describe", "--topic", "a", "--json")).json
+        assert described["configs"]["retention.ms"] == "5000"
+        assert (described["partitionCount"], described["replicationFactor"]) == (4, 3)
+
+        grown = await ask("alter", "--topic", "a", "--topic", "x", "--partitions", 6)
+        assert grown.code == REFUSED
+        assert grown.lines[0] == "a extended: 6 partitions"
+        assert grown.err.startswith("error: x: UNKNOWN_TOPIC_OR_PARTITION")
+        skipped = await ask("alter", "--topic", "x", "--partitions", 6, "--if-exists")
+        assert (skipped.code, skipped.lines[0]) == (OK, "x does not exist")
+
+        gone = await ask("delete", "--topic", "a", "--topic", "x", "--if-exists")
+        assert gone.code == OK
+        assert gone.lines[:2] == ["a deleted", "x does not exist"]
+        assert (await ask("list")).lines == ["b", "c"]
+        missing = await ask("describe", "--topic", "a")
+        assert (missing.code, missing.err) == (
+            REFUSED, "error: Topic 'a' does not exist as expected\n",
+        )  # fmt: skip
+
+        refused = await ask("create", "--topic", "wide", "--replication-factor", 4)
+        assert refused.code == REFUSED
+        assert refused.err.startswith("error: wide: INVALID_REPLICATION_FACTOR (")
+
+    on_a_quorum(tmp_path, run_scenario, scenario)
+
+
+def test_many_topics_go_in_several_requests(run_scenario: RunScenario, tmp_path: Path) -> None:
+    async def scenario(ask: Ask, quorum: Quorum) -> None:
+        bulk = ("--count", 230, "--name-pattern", "t-{:03}")
+        made = await ask("create", *bulk, "--partitions", 2)
+        assert made.code == OK
+        (line,) = made.lines
+        assert line.startswith("230 topics: 230 created in ")
+        assert len((await ask("list")).lines) == 230
+        assert len((await ask("delete", *bulk, "--json")).json["topics"]) == 230
+        assert (await ask("list", "--json")).json == []
+        failed = await ask("delete", *bulk)
+        assert failed.code == REFUSED
+        assert len(failed.err.splitlines()) == 21
+        assert failed.err.endswith("error: and 210 more topics\n")
+
+    on_a_quorum(tmp_path, run_scenario, scenario)
+
+
+class LossyProxy:
+    """Passes bytes on to a server; `lose_next` drops one response and its connection."""
+
+    def __init__(self, server: tuple[str, int]) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        #: The API keys of the requests whose responses are lost, once each.
+        self.losing: list[int] = []
+        self.requests: list[int] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._server) as server:
+            requests, responses = client.makefile("rb"), server.makefile("rb")
+            while size := requests.read(4):
+                frame = requests.read(int.from_bytes(size, "big"))
+                key = int.from_bytes(frame[:2], "big")
+                self.requests.append(key)
+                server.sendall(size + frame)
+                size = responses.read(4)
+                response = responses.read(int.from_bytes(size, "big"))
+                if key in self.losing:
+                    self.losing.remove(key)
+                    # makefile holds the socket open.
+                    client.shutdown(socket.SHUT_RDWR)
+                    return
+                client.sendall(size + response)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_a_lost_response_is_not_an_error_of_the_second_attempt(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(ask: Ask, quorum: Quorum) -> None:
+        endpoint = quorum.running[1].transport.endpoints[0]
+        proxy = LossyProxy((endpoint.host, endpoint.port))
+        try:
+            for key, words in (
+                (19, ("create", "--topic", "a", "--partitions", 2)),
+                (37, ("alter", "--topic", "a", "--partitions", 3)),
+                (20, ("delete", "--topic", "a")),
+            ):
+                proxy.losing = [key]
+                proxy.requests.clear()
+                ran = await ask(*words, at=proxy.address)
+                assert ran.code == OK, ran.err
+                assert ran.lines[0].startswith("a done already: ")
+                assert proxy.requests.count(key) == 2
+            # Without a loss it is an error.
+            ran = await ask("delete", "--topic", "a", at=proxy.address)
+            assert ran.code == REFUSED
+        finally:
+            proxy.close()
+
+    on_a_quorum(tmp_path, run_scenario, scenario)
