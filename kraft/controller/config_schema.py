@@ -305,11 +305,17 @@ GROUP_LIMITS: Final[Mapping[str, tuple[tuple[str, int] | None, tuple[str, int]]]
     )
 )
 
+#: Defaults of groups only where the node sets them; in Kafka they are no synonyms
+#: (``GroupCoordinatorConfig.extractGroupConfigMap``).
+_ASSIGNMENT_INTERVALS: Final = tuple(
+    name for name in GROUP_CONFIGS if name.endswith(".assignment.interval.ms")
+)
 
 #: The broker settings that `ConfigRules` reads, although no broker runs here.
 USED_BROKER_SETTINGS: Final = frozenset(
     {
         REMOTE_STORAGE_SYSTEM,
+        *(f"group.{name}" for name in _ASSIGNMENT_INTERVALS),
         *(
             synonym.name
             for definitions in (TOPIC_CONFIGS, GROUP_CONFIGS)
@@ -365,7 +371,11 @@ class ConfigRules:
         self.static: Mapping[str, str] = MappingProxyType(dict(static))
         self.topic_defaults = self._defaults(TOPIC_CONFIGS)
         self.topic_defaults["retention.ms"] = max(self.topic_defaults["retention.ms"], -1)
-        self.group_defaults = self._defaults(GROUP_CONFIGS)
+        self.group_defaults = self._defaults(GROUP_CONFIGS) | {
+            name: self._setting(f"group.{name}", GROUP_CONFIGS[name].kind, None)
+            for name in _ASSIGNMENT_INTERVALS
+            if f"group.{name}" in self.static
+        }
         self.group_limits: dict[str, tuple[int | None, int]] = {
             name: (
                 None if lowest is None else self._setting(lowest[0], ConfigType.INT, lowest[1]),

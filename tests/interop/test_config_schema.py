@@ -107,6 +107,9 @@ STATIC: dict[str, tuple[str, ...]] = {
     "group.consumer.session.timeout.ms": ("46000",),
     "group.consumer.max.session.timeout.ms": ("90000",),
     "group.share.min.heartbeat.interval.ms": ("1000",),
+    "group.consumer.assignment.interval.ms": ("2000", "0"),
+    "group.share.assignment.interval.ms": ("3000",),
+    "group.streams.assignment.interval.ms": ("4000",),
     "group.share.heartbeat.interval.ms": ("4000",),
     "group.streams.max.standby.replicas": ("5",),
     "group.streams.num.standby.replicas": ("1",),
@@ -136,7 +139,11 @@ def test_defaults_are_kafkas_for_the_same_properties(oracle: JsonRequests) -> No
             assert {name: plain(mine[name]) for name in kafkas} == kafkas, properties
         synonyms = {name for name, one in TOPIC_CONFIGS.items() if one.synonyms}
         assert set(theirs["TOPIC"]) == synonyms
-        assert set(theirs["GROUP"]) == {name for name, one in GROUP_CONFIGS.items() if one.synonyms}
+        assert set(theirs["GROUP"]) == {
+            name
+            for name, one in GROUP_CONFIGS.items()
+            if one.synonyms or f"group.{name}" in properties
+        }
 
 
 def test_limits_of_groups_are_settings_of_brokers_with_these_defaults(oracle: JsonRequests) -> None:

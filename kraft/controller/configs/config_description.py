@@ -195,6 +195,11 @@ class NodeConfigs:
             for name, definition in TOPIC_CONFIGS.items()
         ]
 
+    @property
+    def effective(self) -> Mapping[str, str]:
+        """The texts of all settings that are set, by name: the strongest source of each."""
+        return self._effective
+
     @cached_property
     def _group_defaults(self) -> list[ConfigDescription]:
         values = self._rules.group_defaults
@@ -205,9 +210,6 @@ class NodeConfigs:
                 synonyms = tuple(self._sources(synonym))
             else:
                 synonyms = (SourcedValue(name, text_of(definition.default), DEFAULT_CONFIG),)
-            # The assignment intervals are defaults of groups only where the node sets them.
-            if synonym in self._effective:
-                value = self._value(synonym, definition.kind)
             described.append(ConfigDescription(name, value, definition.kind, synonyms))
         return described
 
