@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Protocol
 
 from kraft.errors import KraftError
 from kraft.image.publishing import ImagePublishing
@@ -27,6 +28,16 @@ logger = logging.getLogger(__name__)
 
 #: Generation pauses while more bytes than this wait to be written.
 _MAX_UNWRITTEN_SIZE = 16 * 1024 * 1024
+
+
+class BackgroundWork(Protocol):
+    """Work on a published image that takes longer than a turn, such as loading all ACLs."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def work(self) -> None:
+        """Do a slice of about a millisecond."""
 
 
 class MetadataPublishing:
@@ -49,6 +60,8 @@ class MetadataPublishing:
             cluster,
             lambda name, error: logger.error("publisher %s: %r", name, error, exc_info=error),
         )
+        #: Publishers that work in slices; they come before a snapshot.
+        self.background: list[BackgroundWork] = []
         self._store = store
         self._policy = policy
         self._on_snapshot_stored = on_snapshot_stored
@@ -88,7 +101,12 @@ class MetadataPublishing:
 
     @property
     def has_work(self) -> bool:
-        """Whether `work` has a slice to generate."""
+        """Whether `work` has something to do."""
+        return self._has_slice or any(each.has_work for each in self.background)
+
+    @property
+    def _has_slice(self) -> bool:
+        """Whether a slice of a snapshot can be generated."""
         output = self._output
         return (
             self._generation is not None
@@ -97,7 +115,13 @@ class MetadataPublishing:
         )
 
     def work(self) -> None:
-        """Generate the next slice of the snapshot: about a millisecond."""
+        """Do a slice of the publishers' work, or generate the next one of the snapshot: about a
+        millisecond.
+        """
+        for each in self.background:
+            if each.has_work:
+                each.work()
+                return
         generation, output = self._generation, self._output
         assert generation is not None
         assert output is not None
@@ -111,7 +135,7 @@ class MetadataPublishing:
             self._finish(output)
         elif pieces:
             written = output.write(pieces)
-            if not self.has_work:
+            if not self._has_slice:
                 written.add_done_callback(self._on_loop(lambda done: self._wake()))
 
     def _finish(self, output: SnapshotOutput) -> None:

@@ -157,6 +157,61 @@ def test_the_authorizer_follows_images() -> None:
     assert not may(authorizer, "b", host="11.0.0.1")
 
 
+def test_many_acls_are_loaded_in_slices_while_the_old_ones_decide() -> None:
+    authorizer = Authorizer()
+    ids = [Uuid(number.to_bytes(16, "big")) for number in range(1, 352)]
+
+    def publishing_of(name: str, count: int) -> tuple[MetadataState, ImagePublishing]:
+        cluster = MetadataState(journaling=True)
+        log: list[Record] = [FeatureLevel("metadata.version", MetadataVersion.IBP_4_4_IV1)]
+        log += [
+            AccessControlEntry(id, *acl(f"{name}-{number}", host="10.0.0.0/8"))
+            for number, id in enumerate(ids[:count])
+        ]
+        cluster.apply(encode_records(log, base_offset=0, timestamp_ms=0))
+        return cluster, ImagePublishing(cluster, lambda name, error: pytest.fail(f"{error}"))
+
+    def change(cluster: MetadataState, publishing: ImagePublishing, *log: Record) -> None:
+        cluster.apply(encode_records(log, base_offset=cluster.next_offset, timestamp_ms=0))
+        publishing.publish(cluster.next_offset)
+
+    cluster, publishing = publishing_of("old", 250)
+    publishing.register(authorizer)
+    publishing.publish(cluster.next_offset)
+    slices = 0
+    while authorizer.has_work:
+        assert not authorizer.is_ready
+        with pytest.raises(AuthorizerNotReadyError):
+            may(authorizer, "old-0")
+        authorizer.work()
+        slices += 1
+    assert slices == 3
+    assert authorizer.is_ready
+    assert may(authorizer, "old-0")
+
+    # A snapshot replaces the state; changes that arrive meanwhile count too.
+    cluster, later = publishing_of("new", 350)
+    later.register(authorizer)
+    later.publish(cluster.next_offset)
+    authorizer.work()
+    change(
+        *(cluster, later, RemoveAccessControlEntry(ids[0]), RemoveAccessControlEntry(ids[349])),
+        AccessControlEntry(ids[350], *acl("added")),
+    )
+    assert may(authorizer, "old-0")
+    assert not may(authorizer, "new-1")
+    while authorizer.has_work:
+        authorizer.work()
+    assert authorizer.acl_count == 349
+    assert not may(authorizer, "old-0")
+    assert not may(authorizer, "new-0")
+    assert not may(authorizer, "new-349")
+    assert may(authorizer, "new-1")
+    assert may(authorizer, "added")
+    change(cluster, later, RemoveAccessControlEntry(ids[350]))
+    assert not may(authorizer, "added")
+
+
 @pytest.mark.parametrize(
     ("pattern", "inside", "outside"),
     [

@@ -80,8 +80,8 @@ AUTHORIZER_FAULTS = {
         "self._settings.is_allowed_without_acls",
     ),
     "a removed ACL stays in the index": (
-        "            self._index.remove(old)\n",
-        "            pass\n",
+        "        index.remove(old)\n",
+        "        pass\n",
     ),
 }
 
