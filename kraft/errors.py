@@ -357,7 +357,7 @@ class NoReassignmentInProgressError(KraftError):
 
 
 class ThrottlingQuotaExceededError(KraftError):
-    """Too much is waiting for the disk: the caller retries later."""
+    """Too much is waiting for the disk, or a quota is exhausted: the caller retries later."""
 
     kafka_code = THROTTLING_QUOTA_EXCEEDED
 

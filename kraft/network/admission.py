@@ -11,7 +11,8 @@ of the lowest standing first.
 - Connections of voters do not count against the limits; they have small limits of their own.
 - A connection with a request in progress is never closed for another.
 
-Two limits work in the same way: one for all connections, one for the connections of an address.
+Three limits work in the same way: for all connections, for those of an address, and for those of a
+listener. They may change while connections are open.
 
 `Listener` calls this module on its event loop. A voter is recognised by the id that it claims: the
 listeners use PLAINTEXT, so that no peer can prove its identity.
@@ -19,8 +20,11 @@ listeners use PLAINTEXT, so that no peer can prove its identity.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from kraft.raft.rpc import (
     BeginQuorumEpochRequest,
@@ -56,6 +60,7 @@ class RankedConnection(Protocol):
     """The part of a connection that `Admission` uses; ``last_active`` in seconds of the loop."""
 
     address: str
+    listener_name: str
     last_active: float
 
     def close_for_others(self) -> None: ...
@@ -87,24 +92,42 @@ def standing_of(request: Request, cluster_id: str, voters: VoterSet) -> tuple[St
 class _Group:
     """Connections under one limit: their count, and the idle ones by standing, oldest first."""
 
-    __slots__ = ("count", "idle", "limit", "newcomers")
+    __slots__ = ("count", "idle", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.newcomers = max(2, min(NEWCOMERS, limit // 4))
         self.count = 0
         self.idle: tuple[dict[RankedConnection, None], ...] = ({}, {}, {})
 
+    @property
+    def newcomers(self) -> int:
+        """The places above the limit; none where the limit is 0."""
+        return max(2, min(NEWCOMERS, self.limit // 4)) if self.limit else 0
 
-class Admission:
-    """The connections of a listener; ``max_connections`` in all, ``max_per_address`` of one.
 
-    Above each limit there are `NEWCOMERS` places, and `VOTER_CONNECTIONS` above both.
+class ConnectionLimits(NamedTuple):
+    """How many connections a listener keeps.
+
+    ``in_all`` and ``of_address``; ``of_addresses`` has other limits of single addresses (0: none
+    may connect), and ``of_listeners`` those of listeners by name.
     """
 
-    def __init__(self, max_connections: int, max_per_address: int) -> None:
-        self._max_per_address = max_per_address
-        self._all = _Group(max_connections)
+    in_all: int
+    of_address: int
+    of_addresses: Mapping[str, int] = MappingProxyType({})
+    of_listeners: Mapping[str, int] = MappingProxyType({})
+
+
+class Admission:
+    """The connections of a node's listeners.
+
+    Above each limit there are `NEWCOMERS` places, and `VOTER_CONNECTIONS` above all.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._all = _Group(limits.in_all)
+        self._by_listener: dict[str, _Group] = {}
         self._by_address: dict[str, _Group] = {}
         self._standings: dict[RankedConnection, Standing] = {}
         #: The connections of each voter, and whether they are idle; longest idle first.
@@ -114,12 +137,27 @@ class Admission:
     def __len__(self) -> int:
         return len(self._standings)
 
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """Apply other limits; `trim` closes idle connections above them."""
+        self._limits = limits
+        self._all.limit = limits.in_all
+        for name, group in self._by_listener.items():
+            group.limit = limits.of_listeners.get(name, sys.maxsize)
+        for address, group in self._by_address.items():
+            group.limit = limits.of_addresses.get(address, limits.of_address)
+
     def admit(self, connection: RankedConnection) -> bool:
         """Add a new connection and close another above a limit; return False to reject it."""
         own = self._by_address.get(connection.address)
+        limits = self._limits
         if own is None:
-            own = self._by_address[connection.address] = _Group(self._max_per_address)
-        for group in (own, self._all):
+            limit = limits.of_addresses.get(connection.address, limits.of_address)
+            own = self._by_address[connection.address] = _Group(limit)
+        listener = self._by_listener.get(connection.listener_name)
+        if listener is None:
+            limit = limits.of_listeners.get(connection.listener_name, sys.maxsize)
+            listener = self._by_listener[connection.listener_name] = _Group(limit)
+        for group in (own, listener, self._all):
             if group.count < group.limit:
                 continue
             if len(group.idle[Standing.SILENT]) >= group.newcomers:
@@ -193,7 +231,7 @@ class Admission:
 
     def trim(self, now: float) -> None:
         """Close idle connections above a limit; ``now`` is the loop's clock in seconds."""
-        for group in (*self._by_address.values(), self._all):
+        for group in (*self._by_address.values(), *self._by_listener.values(), self._all):
             while group.count > group.limit:
                 if not self._close_idle(
                     group, (Standing.SILENT, Standing.CLIENT), now - _IDLE_ABOVE_LIMIT_S
@@ -202,8 +240,12 @@ class Admission:
                 ):
                     break
 
-    def _groups(self, connection: RankedConnection) -> tuple[_Group, _Group]:
-        return self._by_address[connection.address], self._all
+    def _groups(self, connection: RankedConnection) -> tuple[_Group, _Group, _Group]:
+        return (
+            self._by_address[connection.address],
+            self._by_listener[connection.listener_name],
+            self._all,
+        )
 
     def _close_idle(
         self,

@@ -105,10 +105,18 @@ class FrameProtocol(ABC, asyncio.BufferedProtocol):
         """Pass on no more frames until `release`."""
         self._is_held = True
 
+    def pause(self) -> None:
+        """Read nothing until `release`; also a closed peer is noticed only then."""
+        self.hold()
+        assert self.transport is not None
+        if not self._is_reading_paused and not self.transport.is_closing():
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
     def release(self) -> None:
         """Pass on frames again, from the event loop and never within this call."""
         self._is_held = False
-        if self._end > self._begin:
+        if self._end > self._begin or self._is_reading_paused:
             self._loop.call_soon(self._take_frames)
 
     def close(self) -> None:

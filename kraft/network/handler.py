@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraft.protocol.headers import Api, RequestHeader
 
 
+class HandlerAnswer(NamedTuple):
+    """The body of a response; the connection's next request is read after ``throttle_ms``."""
+
+    body: bytes
+    throttle_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Answers one API: header, body and client address of a request -> body of its response."""
+    """Answers one API: header, body and client address of a request -> its response."""
 
     api: Api
-    answer: Callable[[RequestHeader, bytes | memoryview, str], Awaitable[bytes]]
+    answer: Callable[[RequestHeader, bytes | memoryview, str], Awaitable[HandlerAnswer]]
     #: Without this request brokers or controllers are taken for dead: it never waits for a free
     #: place among others, and its connection ranks as that of a replica.
     keeps_alive: bool = False

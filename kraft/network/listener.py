@@ -17,12 +17,13 @@ import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kraft._core.codec.fetch import decode_request_header
 from kraft.errors import KraftError
-from kraft.network.admission import Admission, Standing
+from kraft.network.admission import Admission, ConnectionLimits, Standing
+from kraft.network.creation_rates import CreationRates, RateLimits
 from kraft.network.framing import Buffer, FrameProtocol
 from kraft.network.handler import Handler
 from kraft.network.throttled_log import ThrottledLog
@@ -33,6 +34,7 @@ from kraft.protocol.raft_rpcs import RAFT_APIS, decode_request, encode_response
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived
 from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
 from kraft.raft.voters import Endpoint
+from kraft.security.hosts import java_host
 
 #: Connections that the system completes before the event loop accepts them.
 BACKLOG = 128
@@ -60,6 +62,12 @@ class Limits:
     #: max.connections.per.ip; Kafka's default is unlimited. A thousand brokers of one host, with
     #: five connections each, are below it.
     max_connections_per_ip: int = 6000
+    #: max.connections.per.ip.overrides: the limits of single addresses.
+    max_connections_of_ips: Mapping[str, int] = field(default_factory=dict)
+    #: max.connections of single listeners, by name.
+    max_connections_of_listeners: Mapping[str, int] = field(default_factory=dict)
+    #: max.connection.creation.rate, of the node and of listeners.
+    creation_rates: RateLimits = field(default_factory=RateLimits)
     #: connections.max.idle.ms
     max_idle_ms: int = 600_000
     #: A connection must have sent its first valid request within this time.
@@ -74,6 +82,14 @@ class Limits:
     max_requests: int = 4000
     #: Memory of large requests in progress on all connections together.
     max_request_memory: int = 256 * 1024 * 1024
+
+    def of_connections(self) -> ConnectionLimits:
+        return ConnectionLimits(
+            self.max_connections,
+            self.max_connections_per_ip,
+            self.max_connections_of_ips,
+            self.max_connections_of_listeners,
+        )
 
 
 class Listener:
@@ -94,7 +110,8 @@ class Listener:
         self.warnings = warnings
         self.standing_of = standing_of
         self.is_allowed = is_allowed
-        self.admission = Admission(limits.max_connections, limits.max_connections_per_ip)
+        self.admission = Admission(limits.of_connections())
+        self.rates = CreationRates(limits.creation_rates)
         #: Bytes of large requests in progress.
         self.request_memory = 0
         self.deliver = deliver
@@ -144,6 +161,12 @@ class Listener:
             raise
         self._sweep_later()
         return tuple(bound)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Apply other limits of connections, to open connections too."""
+        self.limits = limits
+        self.admission.set_limits(limits.of_connections())
+        self.rates.limits = limits.creation_rates
 
     def stop_accepting(self) -> None:
         for server in self._servers:
@@ -229,7 +252,7 @@ class ServerConnection(FrameProtocol):
     def __init__(self, owner: Listener, name: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop, owner.limits.max_request_size, _SMALL_BUFFER_SIZE)
         self._owner = owner
-        self._listener_name = name
+        self.listener_name = name
         self.address = ""
         self._arrived = 0.0
         self._request_memory = 0
@@ -242,6 +265,8 @@ class ServerConnection(FrameProtocol):
         self._stalled_frame: Buffer = b""
         self._writing_since: float | None = None
         self._unwritten = 0
+        #: Ends the time for which a quota mutes the connection.
+        self._unmute: asyncio.TimerHandle | None = None
 
     # -- life and limits
 
@@ -249,12 +274,16 @@ class ServerConnection(FrameProtocol):
         super().connection_made(transport)
         owner = self._owner
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address = java_host(str(peer[0])) if peer else ""
         self._arrived = self._loop.time()
+        delay = owner.rates.accept(self.listener_name, self.address, 1000 * self._arrived)
         if not owner.admission.admit(self):
             self.close_for_others()
             return
         owner.connections.add(self)
+        if delay.wait_ms:
+            self._arrived += delay.wait_ms / 1000
+            self._mute(delay.wait_ms, self.close if delay.is_rejected else self._unmuted)
 
     def close_for_others(self) -> None:
         """Close this connection because there are too many."""
@@ -276,6 +305,8 @@ class ServerConnection(FrameProtocol):
             owner.stalled.remove(self)
         if self._task is not None:
             self._task.cancel()
+        if self._unmute is not None:
+            self._unmute.cancel()
         if self._header is not None:
             self._header = None
             if self._is_counted:
@@ -334,7 +365,7 @@ class ServerConnection(FrameProtocol):
             and self._owner.admission.is_silent(self)
         ):
             self.frame_refused(f"no request within {limits.first_request_timeout_ms} ms")
-        elif self.frame_begun is not None:
+        elif self.frame_begun is not None and self._unmute is None:
             if now - self.frame_begun > limits.request_read_timeout_ms / 1000:
                 self.frame_refused("an incomplete frame for too long")
         elif now - self.last_active > limits.max_idle_ms / 1000:
@@ -349,7 +380,22 @@ class ServerConnection(FrameProtocol):
     def resume_writing(self) -> None:
         self._writing_since = None
         self.last_active = self._loop.time()
-        if self._header is None:
+        self._release_if_free()
+
+    def _mute(self, throttle_ms: float, then: Callable[[], None]) -> None:
+        """Read nothing for a time, so that the client's requests wait in its own buffers."""
+        self.pause()
+        self._unmute = self._loop.call_later(throttle_ms / 1000, then)
+
+    def _unmuted(self) -> None:
+        self._unmute = None
+        self.last_active = self._loop.time()
+        self._release_if_free()
+
+    def _release_if_free(self) -> None:
+        """Take the next frame unless a request, its response or a quota is in the way."""
+        is_busy = self._header is not None or self._is_stalled
+        if not is_busy and self._writing_since is None and self._unmute is None:
             self.release()
 
     # -- requests
@@ -379,8 +425,7 @@ class ServerConnection(FrameProtocol):
         self._is_stalled = False
         frame, self._stalled_frame = self._stalled_frame, b""
         self.frame_received(frame)
-        if self._header is None and not self._is_stalled and self._writing_since is None:
-            self.release()
+        self._release_if_free()
 
     def _begin_request(self, frame: Buffer) -> None:
         owner = self._owner
@@ -436,7 +481,7 @@ class ServerConnection(FrameProtocol):
         self, handler: Handler, header: RequestHeader, frame: Buffer, body_at: int
     ) -> None:
         try:
-            body = await handler.answer(header, memoryview(frame)[body_at:], self.address)
+            answer = await handler.answer(header, memoryview(frame)[body_at:], self.address)
         except KraftError as error:
             self.frame_refused(f"an invalid {header.api.name} request ({error})")
         except Exception:
@@ -447,14 +492,16 @@ class ServerConnection(FrameProtocol):
             self.close()
         else:
             self._task = None
-            self._answer([body])
+            if answer.throttle_ms:
+                self._mute(answer.throttle_ms, self._unmuted)
+            self._answer([answer.body])
 
     def respond(self, response: Response) -> None:
         """Write the raft node's response to the request in progress."""
         header = self._header
         assert header is not None
         self._answer(
-            encode_response(response, header.version, self._listener_name, self._owner.resolve)
+            encode_response(response, header.version, self.listener_name, self._owner.resolve)
         )
 
     def _answer(self, pieces: list[Any]) -> None:
@@ -464,8 +511,7 @@ class ServerConnection(FrameProtocol):
         self._write_answer(header, pieces)
         self._release_memory()
         self._owner.admission.end_work(self)
-        if self._writing_since is None:
-            self.release()
+        self._release_if_free()
         if self._is_counted:
             self._is_counted = False
             self._owner.request_done()

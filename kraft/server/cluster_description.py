@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraft.network.handler import Handler
+from kraft.network.handler import Handler, HandlerAnswer
 from kraft.protocol.describe_cluster import (
     DESCRIBE_CLUSTER,
     ClusterDescription,
@@ -16,7 +16,7 @@ from kraft.protocol.headers import RequestHeader
 def describe_cluster_handler(describe: Callable[[], ClusterDescription]) -> Handler:
     """Return a handler that answers with the result of ``describe`` at the time."""
 
-    async def answer(header: RequestHeader, body: bytes | memoryview, _: str) -> bytes:
-        return answer_describe_cluster(header.version, body, describe())
+    async def answer(header: RequestHeader, body: bytes | memoryview, _: str) -> HandlerAnswer:
+        return HandlerAnswer(answer_describe_cluster(header.version, body, describe()))
 
     return Handler(DESCRIBE_CLUSTER, answer)

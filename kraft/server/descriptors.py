@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import sys
 from dataclasses import replace
 
 from kraft.errors import InvalidConfigError
@@ -40,8 +41,8 @@ def raise_soft_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def bounded_limits(limits: Limits, *, soft_limit: int | None = None) -> Limits:
-    """Return ``limits`` with at most as many connections as there are free descriptors.
+def most_connections(soft_limit: int | None = None) -> int:
+    """Return how many connections the free descriptors allow.
 
     ``soft_limit`` is by default the limit of the process. Open the disk first: the function counts
     the descriptors that are open now. Raises InvalidConfigError where fewer than 16 are free.
@@ -49,7 +50,7 @@ def bounded_limits(limits: Limits, *, soft_limit: int | None = None) -> Limits:
     if soft_limit is None:
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft_limit == resource.RLIM_INFINITY:
-        return limits
+        return sys.maxsize
     in_use = len(os.listdir("/dev/fd"))
     left = soft_limit - in_use - RESERVE - NEWCOMERS - VOTER_CONNECTIONS
     if left < _LEAST_CONNECTIONS:
@@ -58,13 +59,15 @@ def bounded_limits(limits: Limits, *, soft_limit: int | None = None) -> Limits:
             f"the limit of open files is {soft_limit}, and this node needs at least {needed}: "
             f"raise it (ulimit -n, LimitNOFILE of systemd)"
         )
-    if left >= limits.max_connections:
+    return left
+
+
+def bounded_limits(limits: Limits, most: int) -> Limits:
+    """Return ``limits`` with at most ``most`` connections, see `most_connections`."""
+    if most >= limits.max_connections:
         return limits
     logger.warning(
-        "max.connections is %d instead of %d: the limit of open files is %d, and %d are reserved",
-        left,
-        limits.max_connections,
-        soft_limit,
-        soft_limit - left,
+        "max.connections is %d instead of %d, because of the limit of open files",
+        *(most, limits.max_connections),
     )
-    return replace(limits, max_connections=left)
+    return replace(limits, max_connections=most)

@@ -41,13 +41,16 @@ from kraft.security.controller_apis import check_cluster_operation
 from kraft.security.hosts import java_host
 from kraft.security.principals import ANONYMOUS
 from kraft.server.apis.controller_apis import controller_handlers
+from kraft.server.client_quotas import ClientQuotaState
 from kraft.server.cluster_description import describe_cluster_handler
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
-from kraft.server.descriptors import bounded_limits, raise_soft_limit
+from kraft.server.descriptors import bounded_limits, most_connections, raise_soft_limit
 from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
+from kraft.server.dynamic_config import DynamicConfig
+from kraft.server.plugins import load_policies
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 
 logger = logging.getLogger(__name__)
@@ -103,6 +106,7 @@ class QuorumNode:
         max_transaction_ms: int | None = None,
     ) -> None:
         check_served(config)
+        self._policies = load_policies(config.given)
         self.config = config
         self.identity: NodeIdentity = load_identity(config)
         settings = config.settings
@@ -136,6 +140,12 @@ class QuorumNode:
         if authorizer is not None and self.controller is not None:
             self._authorizer = Authorizer(authorizer)
             self.controller.publishing.images.register(self._authorizer)
+            self.controller.publishing.background.append(self._authorizer)
+        self._quotas: ClientQuotaState | None = None
+        if self.controller is not None:
+            self._quotas = ClientQuotaState(config.quotas())
+            self.controller.publishing.images.register(self._quotas)
+        most = most_connections()
         self.transport = Transport(
             TransportConfig(
                 node_id=config.node_id,
@@ -144,7 +154,7 @@ class QuorumNode:
                     for listener in config.controller_listeners
                 ),
                 request_timeout_ms=settings.controller_quorum_request_timeout_ms,
-                limits=bounded_limits(config.limits()),
+                limits=bounded_limits(config.limits(), most),
             ),
             self._deliver,
             self.store.read,
@@ -153,6 +163,14 @@ class QuorumNode:
             self._standing_of,
             self._is_allowed,
         )
+        if self.controller is not None:
+            images, listener = self.controller.publishing.images, self.transport.listener
+            images.register(listener.rates)
+            images.register(
+                DynamicConfig(
+                    config, lambda limits: listener.set_limits(bounded_limits(limits, most))
+                )
+            )
         self._on_committed = on_committed
         self._on_role = on_role
         self.driver: Driver | None = None
@@ -244,6 +262,8 @@ class QuorumNode:
                 local=local,
                 tokens=self.config.tokens(),
                 authorizer=self._authorizer,
+                quotas=self._quotas,
+                policies=self._policies,
             )
         return handlers
 

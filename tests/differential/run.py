@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.differential import authorizer, quorum_sequences, sasl
+from tests.differential import authorizer, quorum_sequences, sasl, throttles
 from tests.differential import sequences as manager_sequences
 from tests.differential.kafka import PACKAGE, Kafka
 from tests.differential.pure import FUNCTIONS, run_function
@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument(
         "--exchanges", type=int, help="run only this many SASL exchanges of each kind"
     )
+    parser.add_argument("--throttles", type=int, help="run only this many requests under quotas")
     parser.add_argument(
         "--length",
         type=int,
@@ -57,17 +58,23 @@ def main() -> int:
         parser.exit(2, f"{missing}\n")
     if options.case:
         return _run_again(json.loads(options.case.read_text()))
-    chosen = (options.sequences, options.quorums, options.checks, options.exchanges)
+    chosen = (
+        *(options.sequences, options.quorums, options.checks, options.exchanges),
+        options.throttles,
+    )
     is_all = all(number is None for number in chosen)
     sequences = options.cases // 100 if is_all else options.sequences or 0
     quorums = options.cases // 100 if is_all else options.quorums or 0
     checks = options.cases if is_all else options.checks or 0
     exchanges = options.cases // 100 if is_all else options.exchanges or 0
+    requests = options.cases if is_all else options.throttles or 0
     differing = 0
     if is_all:
         differing += _run_functions(options.seed, options.cases)
     if checks:
         differing += _run_checks(options.seed, checks)
+    if requests:
+        differing += _run_throttles(options.seed, requests)
     if exchanges:
         differing += _run_exchanges(options.seed, exchanges)
     if sequences:
@@ -163,6 +170,21 @@ def _run_checks(seed: int, checks: int) -> int:
     answers = ", ".join(f"{count} {answer}" for answer, count in sorted(report.answers.items()))
     print(
         f"{report.checks:8} checks of the authorizer ({answers}), {report.changes} changes, "
+        f"{time.perf_counter() - began:.0f} s: {len(report.differences)} differ",
+        flush=True,
+    )
+    return len(report.differences)
+
+
+def _run_throttles(seed: int, requests: int) -> int:
+    began = time.perf_counter()
+    with Kafka(throttles.MAIN) as kafka:
+        report = throttles.run_throttles(kafka, seed, requests)
+    for text in report.differences[:_SHOWN_CASES]:
+        print(text, end="\n\n")
+    outcomes = "; ".join(f"{count} {name}" for name, count in sorted(report.outcomes.items()))
+    print(
+        f"{report.requests:8} requests under quotas ({outcomes}), "
         f"{time.perf_counter() - began:.0f} s: {len(report.differences)} differ",
         flush=True,
     )

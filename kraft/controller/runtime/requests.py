@@ -43,7 +43,7 @@ from kraft.controller.topics import (
 from kraft.controller.topics.elections import ElectionType, LeaderElection
 from kraft.controller.topics.isr_changes import EncodedAlterPartition, IsrChange
 from kraft.controller.topics.partition_creation import NewPartitions
-from kraft.controller.topics.topic_creation import CreationRules, NewTopic
+from kraft.controller.topics.topic_creation import CreationRules, MutationQuota, NewTopic
 from kraft.controller.topics.topic_deletion import DeletionRules, TopicToDelete
 from kraft.image.configs import ConfigResource
 
@@ -146,11 +146,13 @@ def create_partitions(
     topics: Sequence[NewPartitions],
     *,
     is_authorized: Callable[[str], bool] | None = None,
+    quota: MutationQuota | None = None,
     validate_only: bool = False,
 ) -> Operation:
     """Return the operation of CreatePartitions; large requests as in `create_topics`.
 
     ``is_authorized`` returns whether the client may alter a topic of a name; None allows all.
+    ``quota`` is called with the numbers of new partitions.
     """
 
     def decide(context: DecisionContext) -> OperationResult:
@@ -161,6 +163,7 @@ def create_partitions(
             settings=context.settings,
             order=context.sessions,
             is_authorized=is_authorized,
+            quota=quota,
             validate_only=validate_only,
             at_once=context.at_once(MAX_RECORDS_PER_BATCH),
         )

@@ -9,21 +9,29 @@ as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kraft._core.codec.metadata_codec import Message
+from kraft.controller.quotas.mutations import MutationRecorder
 from kraft.errors import NOT_CONTROLLER, KraftError
 from kraft.image.security import AclOperation, ResourceType
-from kraft.network.handler import Handler
+from kraft.network.handler import Handler, HandlerAnswer
 from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT
 from kraft.protocol.broker_registration import BROKER_REGISTRATION
 from kraft.protocol.controller_registration import CONTROLLER_REGISTRATION
 from kraft.protocol.headers import Api, Body, RequestHeader
 from kraft.security.authorizer import Action, Authorizer, RequestContext
-from kraft.security.controller_apis import CLUSTER_NAME, check_cluster_operation
+from kraft.security.controller_apis import (
+    CLUSTER_NAME,
+    CLUSTER_OPERATIONS,
+    check_cluster_operation,
+)
 from kraft.security.hosts import java_host
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
+from kraft.server.apis.request_time import RequestTimer
+from kraft.server.client_quotas import ClientQuotaState
+from kraft.server.driver import now_ms
 
 #: Requests without which the controller fences a broker: they never wait behind others.
 KEEPS_ALIVE = frozenset(
@@ -37,15 +45,20 @@ class CallContext:
     """The circumstances of a request.
 
     ``host`` is the client's address as `java_host` writes it; ``is_forwarded``: the request came in
-    an envelope, whose broker authenticated the client. Without an ``authorizer`` all is allowed.
+    an envelope, whose broker authenticated the client. Without an ``authorizer`` all is allowed;
+    without ``quotas`` none applies. ``mutations`` counts the partitions that the request creates
+    or deletes against the client's quota.
     """
 
     version: int
     api_name: str
     principal: KafkaPrincipal = ANONYMOUS
     host: str = ""
+    client_id: str = ""
     is_forwarded: bool = False
     authorizer: Authorizer | None = None
+    quotas: ClientQuotaState | None = None
+    mutations: MutationRecorder | None = None
 
     def check_cluster_operation(self) -> None:
         """Raise ClusterAuthorizationError if the API needs an operation on the cluster that is
@@ -75,6 +88,39 @@ class CallContext:
         """
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False)
 
+    def with_mutations(self, strict_since: int) -> CallContext:
+        """Return the context with the client's mutation quota, strict from a version on."""
+        if self.quotas is None:
+            return self
+        recorder = self.quotas.mutations.recorder(
+            self.principal.name,
+            self.client_id,
+            is_strict=self.version >= strict_since,
+            clock=now_ms,
+        )
+        return self if recorder is None else replace(self, mutations=recorder)
+
+    def request_timer(self) -> RequestTimer | None:
+        """Return a timer if a request quota may apply. Cluster actions are exempt."""
+        if not self.quotas or not self.quotas.requests or self.is_cluster_action:
+            return None
+        return RequestTimer()
+
+    @property
+    def is_cluster_action(self) -> bool:
+        """Whether only brokers and controllers send this request: no quota may delay it."""
+        return CLUSTER_OPERATIONS.get(self.api_name) is AclOperation.CLUSTER_ACTION
+
+    def throttle_ms(self, timer: RequestTimer | None) -> int:
+        """Return how long the client has to wait for its quotas."""
+        throttle_ms = 0 if self.mutations is None else self.mutations.throttle_ms()
+        if timer is not None and self.quotas is not None:
+            requests_ms = self.quotas.requests.record(
+                self.principal.name, self.client_id, timer.taken_ms, now_ms()
+            )
+            throttle_ms = max(throttle_ms, requests_ms)
+        return throttle_ms
+
     @property
     def _who(self) -> RequestContext:
         return RequestContext(self.principal, self.host, self.api_name)
@@ -84,11 +130,19 @@ class Reply(NamedTuple):
     """The body of a response.
 
     ``is_not_controller``: this node does not lead. Kafka's brokers learn it from the error of an
-    envelope, and not from the response inside.
+    envelope, and not from the response inside. ``throttle_ms``: the connection is muted for so
+    long; that of a broker, which forwards requests of others, never is.
     """
 
     body: bytes
     is_not_controller: bool = False
+    throttle_ms: int = 0
+
+
+class ThrottledResponse(Protocol):
+    """A response that tells its client to wait."""
+
+    throttle_time_ms: int
 
 
 class AnsweringApi(Protocol):
@@ -107,40 +161,65 @@ class ListenerApi(Generic[Request]):
 
     ``decode`` reads a body of a version. ``answer`` receives the request and returns the response,
     or its encoded body where the core encodes it. ``failed`` returns the response to a request that
-    raised.
+    raised. ``strict_since``: the mutation quota applies to this API, and is strict from this
+    version on.
     """
 
     api: Api
     decode: Callable[[Body, int], Request]
     answer: Callable[[Request, CallContext], Awaitable[Message | bytes]]
     failed: Callable[[Request, KraftError], Message]
+    strict_since: int | None = None
 
     async def reply(self, context: CallContext, body: Body) -> Reply:
         """Answer the request. Raises CorruptRecordError for a malformed body."""
-        version = context.version
-        request = self.decode(body, version)
+        if self.strict_since is not None:
+            context = context.with_mutations(self.strict_since)
+        timer = context.request_timer()
+        if timer is None:
+            response, is_not_controller = await self._response(context, body)
+        else:
+            response, is_not_controller = await timer.run(self._response(context, body))
+        if isinstance(response, bytes):
+            return Reply(response, is_not_controller)
+        throttle_ms = context.throttle_ms(timer)
+        if throttle_ms:
+            cast(ThrottledResponse, response).throttle_time_ms = throttle_ms
+        return Reply(
+            response.encode(context.version),
+            is_not_controller,
+            0 if context.is_forwarded else throttle_ms,
+        )
+
+    async def _response(self, context: CallContext, body: Body) -> tuple[Message | bytes, bool]:
+        """Return the response, and whether the error is NOT_CONTROLLER."""
+        request = self.decode(body, context.version)
         try:
             context.check_cluster_operation()
-            response = await self.answer(request, context)
+            return await self.answer(request, context), False
         except KraftError as error:
-            is_not_controller = error.kafka_code == NOT_CONTROLLER
-            return Reply(self.failed(request, error).encode(version), is_not_controller)
-        if isinstance(response, bytes):
-            return Reply(response)
-        return Reply(response.encode(version))
+            return self.failed(request, error), error.kafka_code == NOT_CONTROLLER
 
 
 #: An API of any request.
 AnyApi = ListenerApi[Any]
 
 
-def handler_of(api: AnsweringApi, authorizer: Authorizer | None) -> Handler:
+def handler_of(
+    api: AnsweringApi, authorizer: Authorizer | None, quotas: ClientQuotaState | None
+) -> Handler:
     """Return the listener's handler of an API. Peers of a PLAINTEXT listener are ANONYMOUS."""
 
-    async def answer(header: RequestHeader, body: Body, address: str) -> bytes:
+    async def answer(header: RequestHeader, body: Body, address: str) -> HandlerAnswer:
         context = CallContext(
-            header.version, api.api.name, host=java_host(address), authorizer=authorizer
+            header.version,
+            api.api.name,
+            host=java_host(address),
+            client_id=header.client_id or "",
+            authorizer=authorizer,
+            quotas=quotas,
         )
-        return (await api.reply(context, body)).body
+        reply = await api.reply(context, body)
+        return HandlerAnswer(reply.body, reply.throttle_ms)
 
     return Handler(api.api, answer, keeps_alive=api.api.key in KEEPS_ALIVE)

@@ -63,6 +63,7 @@ from kraft.raft.rpc import (
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
+from kraft.server.plugins import Policies
 
 #: The last version of UpdateFeatures with a result for each feature.
 _LAST_WITH_RESULTS = 1
@@ -80,19 +81,22 @@ Named = TypeVar("Named", bound=NamedResource)
 
 
 def config_apis(
-    runner: ControllerRunner, ask: Callable[[Request], Awaitable[Response]], local: LocalFeatures
+    runner: ControllerRunner,
+    ask: Callable[[Request], Awaitable[Response]],
+    local: LocalFeatures,
+    policies: Policies,
 ) -> Iterator[AnyApi]:
     """Yield the APIs of configurations, quotas and features.
 
     ``ask`` passes a request to the raft node; ``local`` describes the features of this node.
     """
-    yield _incremental_alter_configs(runner)
-    yield _alter_configs(runner)
+    yield _incremental_alter_configs(runner, policies)
+    yield _alter_configs(runner, policies)
     yield _alter_client_quotas(runner)
     yield _update_features(runner, ask, local)
 
 
-def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
+def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> AnyApi:
     async def answer(
         data: IncrementalAlterConfigsRequestData, context: CallContext
     ) -> IncrementalAlterConfigsResponseData:
@@ -110,6 +114,7 @@ def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
             ],
             validate_only=data.validate_only,
             is_forwarded=context.is_forwarded,
+            policy=policies.alter_config,
         )
         results = await runner.submit(operation)
         return IncrementalAlterConfigsResponseData(responses=_altered(rejected | results))
@@ -125,7 +130,7 @@ def _incremental_alter_configs(runner: ControllerRunner) -> AnyApi:
     )
 
 
-def _alter_configs(runner: ControllerRunner) -> AnyApi:
+def _alter_configs(runner: ControllerRunner, policies: Policies) -> AnyApi:
     async def answer(
         data: AlterConfigsRequestData, context: CallContext
     ) -> AlterConfigsResponseData:
@@ -137,6 +142,7 @@ def _alter_configs(runner: ControllerRunner) -> AnyApi:
             ],
             validate_only=data.validate_only,
             is_forwarded=context.is_forwarded,
+            policy=policies.alter_config,
         )
         results = await runner.submit(operation)
         return AlterConfigsResponseData(responses=_altered(rejected | results))

@@ -20,7 +20,9 @@ from kraft.server.apis.forwarding import envelope_api
 from kraft.server.apis.partitions import partition_apis
 from kraft.server.apis.quorum import FORWARDED_RAFT_APIS, RaftApi
 from kraft.server.apis.topics import topic_apis
+from kraft.server.client_quotas import ClientQuotaState
 from kraft.server.controller import ControllerRunner
+from kraft.server.plugins import Policies
 
 
 def controller_handlers(
@@ -32,19 +34,22 @@ def controller_handlers(
     local: LocalFeatures,
     tokens: TokenSettings,
     authorizer: Authorizer | None,
+    quotas: ClientQuotaState | None,
+    policies: Policies,
 ) -> dict[int, Handler]:
     """Return the handlers by API key.
 
     ``ask`` passes a request to the raft node; ``listener`` names the controller listener; ``local``
-    describes the features of this node. Without an ``authorizer`` every request is allowed.
+    describes the features of this node. Without an ``authorizer`` every request is allowed, without
+    ``quotas`` none is throttled.
     """
     apis = {
         each.api.key: each
         for each in chain(
             broker_apis(runner, cluster_id),
-            topic_apis(runner),
+            topic_apis(runner, policies),
             partition_apis(runner),
-            config_apis(runner, ask, local),
+            config_apis(runner, ask, local, policies),
             acl_apis(runner),
             credential_apis(runner, tokens),
             (describe_configs_api(runner),),
@@ -53,4 +58,4 @@ def controller_handlers(
     raft_apis = {api.key: RaftApi(api, ask, listener) for api in FORWARDED_RAFT_APIS}
     envelope = envelope_api({**apis, **raft_apis})
     served = {**apis, envelope.api.key: envelope}
-    return {key: handler_of(each, authorizer) for key, each in served.items()}
+    return {key: handler_of(each, authorizer, quotas) for key, each in served.items()}

@@ -44,7 +44,7 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
         except KraftError:
             return EnvelopeResponseData(error_code=PRINCIPAL_DESERIALIZATION_FAILURE)
         try:
-            key, inner_version, correlation, _, position = decode_request_header(
+            key, inner_version, correlation, client_id, position = decode_request_header(
                 data.request_data, flexible_since
             )
         except KraftError:
@@ -60,8 +60,10 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
                 forwarded.api.name,
                 principal,
                 host,
+                client_id or "",
                 is_forwarded=True,
                 authorizer=context.authorizer,
+                quotas=context.quotas,
             )
             reply = await forwarded.reply(inner, memoryview(data.request_data)[position:])
         except KraftError:

@@ -11,6 +11,7 @@ from functools import partial
 
 from kraft.controller.configs.config_sources import EffectiveConfig, TopicDefaults
 from kraft.controller.runtime import requests
+from kraft.controller.runtime.operations import DecisionContext
 from kraft.controller.topics.partition_creation import NewPartitions
 from kraft.controller.topics.topic_creation import CreatedTopic, CreationRules, NewTopic
 from kraft.controller.topics.topic_deletion import DeletedTopic, DeletionRules, TopicToDelete
@@ -40,29 +41,42 @@ from kraft.protocol.delete_topics import (
 from kraft.records import ZERO_UUID
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
+from kraft.server.plugins import Policies
 
 #: The first version of CreateTopics that returns configurations.
 _FIRST_WITH_CONFIGS = 5
+#: The first versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_CREATION_STRICT_SINCE = 6
+_DELETION_STRICT_SINCE = 5
+_EXTENSION_STRICT_SINCE = 3
 
 
-def topic_apis(runner: ControllerRunner) -> Iterator[AnyApi]:
+def topic_apis(runner: ControllerRunner, policies: Policies) -> Iterator[AnyApi]:
     """Yield the APIs of topics."""
-    yield _create_topics(runner)
+    yield _create_topics(runner, policies)
     yield _delete_topics(runner)
     yield _create_partitions(runner)
 
 
-def _create_topics(runner: ControllerRunner) -> AnyApi:
+def _create_topics(runner: ControllerRunner, policies: Policies) -> AnyApi:
     async def answer(
         data: CreateTopicsRequestData, context: CallContext
     ) -> CreateTopicsResponseData:
         operation = requests.create_topics(
             [_new_topic(topic) for topic in data.topics],
-            CreationRules(is_authorized=_topic_check(context, AclOperation.CREATE)),
+            CreationRules(
+                is_authorized=_topic_check(context, AclOperation.CREATE),
+                policy=policies.create_topic,
+                config_policy=policies.alter_config,
+                quota=context.mutations,
+            ),
             validate_only=data.validate_only,
         )
+        configs_of: dict[str, list[CreatedTopicConfig]] = {}
+        if context.version >= _FIRST_WITH_CONFIGS:
+            # As of the decision: the configurations may change before the records are committed.
+            operation.applied = lambda decided, _: configs_of.update(_topic_configs(decided, data))
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
-        configs_of = _topic_configs(runner, data) if context.version >= _FIRST_WITH_CONFIGS else {}
         return CreateTopicsResponseData(
             topics=[
                 _created(name, result, configs_of.get(name, []))
@@ -76,7 +90,9 @@ def _create_topics(runner: ControllerRunner) -> AnyApi:
         names = dict.fromkeys(topic.name for topic in data.topics)
         return CreateTopicsResponseData(topics=[_created(name, error) for name in names])
 
-    return ListenerApi(CREATE_TOPICS, CreateTopicsRequestData.decode, answer, failed)
+    return ListenerApi(
+        CREATE_TOPICS, CreateTopicsRequestData.decode, answer, failed, _CREATION_STRICT_SINCE
+    )
 
 
 def _topic_check(context: CallContext, operation: AclOperation) -> Callable[[str], bool] | None:
@@ -102,11 +118,11 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 
 def _topic_configs(
-    runner: ControllerRunner, data: CreateTopicsRequestData
+    context: DecisionContext, data: CreateTopicsRequestData
 ) -> dict[str, list[CreatedTopicConfig]]:
     """Return the effective configurations of the topics of a request, by name."""
-    settings = runner.controller.settings.decisions
-    configs = runner.controller.cluster.state.configs
+    settings = context.settings
+    configs = context.cluster.state.configs
     assert settings.node_id is not None
     defaults = TopicDefaults(
         settings.config_rules.static, configs.cluster_default(), configs.broker(settings.node_id)
@@ -171,7 +187,8 @@ def _delete_topics(runner: ControllerRunner) -> AnyApi:
         if is_deletable is not None:
             is_describable = partial(_is_allowed, context, AclOperation.DESCRIBE)
         operation = requests.delete_topics(
-            _topics_to_delete(data), DeletionRules(is_describable, is_deletable)
+            _topics_to_delete(data),
+            DeletionRules(is_describable, is_deletable, context.mutations),
         )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
         return DeleteTopicsResponseData(responses=[_deleted(each) for each in results])
@@ -184,7 +201,9 @@ def _delete_topics(runner: ControllerRunner) -> AnyApi:
             ]
         )
 
-    return ListenerApi(DELETE_TOPICS, DeleteTopicsRequestData.decode, answer, failed)
+    return ListenerApi(
+        DELETE_TOPICS, DeleteTopicsRequestData.decode, answer, failed, _DELETION_STRICT_SINCE
+    )
 
 
 def _topics_to_delete(data: DeleteTopicsRequestData) -> list[TopicToDelete]:
@@ -218,6 +237,7 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
         operation = requests.create_partitions(
             topics,
             is_authorized=partial(_is_allowed, context, AclOperation.ALTER),
+            quota=context.mutations,
             validate_only=data.validate_only,
         )
         results = await runner.submit(operation, timeout_ms=data.timeout_ms)
@@ -231,7 +251,13 @@ def _create_partitions(runner: ControllerRunner) -> AnyApi:
         names = dict.fromkeys(topic.name for topic in data.topics)
         return CreatePartitionsResponseData(results=[_extended(name, error) for name in names])
 
-    return ListenerApi(CREATE_PARTITIONS, CreatePartitionsRequestData.decode, answer, failed)
+    return ListenerApi(
+        CREATE_PARTITIONS,
+        CreatePartitionsRequestData.decode,
+        answer,
+        failed,
+        _EXTENSION_STRICT_SINCE,
+    )
 
 
 def _extended(name: str, result: int | KraftError) -> CreatePartitionsResult:

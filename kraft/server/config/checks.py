@@ -18,6 +18,7 @@ from kraft.controller.config_schema import USED_BROKER_SETTINGS
 from kraft.errors import InvalidConfigError
 from kraft.raft.voters import Endpoint, VoterSet
 from kraft.security.principals import parse_super_users
+from kraft.server.config.connections import host_address, read_ip_limits
 from kraft.server.config.listeners import (
     NON_ROUTABLE_HOST,
     SECURITY_PROTOCOLS,
@@ -28,11 +29,11 @@ from kraft.server.config.listeners import (
 )
 from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
 from kraft.server.config.settings import (
-    ALLOW_WITHOUT_ACLS,
     AUTHORIZERS,
+    OF_LISTENERS,
+    READ_AS_TEXT,
     SETTINGS,
     SUPER_USERS,
-    TOKEN_SECRET,
     NodeSettings,
 )
 from kraft.server.config.values import read_csv_map, read_setting
@@ -103,6 +104,7 @@ class CheckedConfig:
         if "broker" in self.settings.process_roles:
             self._check_broker_listeners()
         self._check_routable()
+        self.overrides = self._connections_of_ips()
         self._check_connections()
 
     def fields(self) -> dict[str, Any]:
@@ -111,7 +113,8 @@ class CheckedConfig:
             (name, where)
             for name, where in self.given.where.items()
             if name not in USED_BROKER_SETTINGS
-            and name not in (TOKEN_SECRET, SUPER_USERS, ALLOW_WITHOUT_ACLS)
+            and name not in READ_AS_TEXT
+            and not _is_of_listener(name)
             and (name not in SETTINGS or not SETTINGS[name].has_effect)
         ]
         return {
@@ -345,12 +348,26 @@ class CheckedConfig:
                     "in advertised.listeners",
                 )
 
+    def _connections_of_ips(self) -> dict[str, int]:
+        name = "max.connections.per.ip.overrides"
+        try:
+            return read_ip_limits(self.settings.max_connections_per_ip_overrides, host_address)
+        except ConfigValueError as refused:
+            self.given.fail(name, f"is {self.given.values[name]!r:.200}; expected {refused}")
+
     def _check_connections(self) -> None:
-        if self.settings.max_connections_per_ip == 0:
+        if self.settings.max_connections_per_ip == 0 and not self.overrides:
             self.given.fail(
                 "max.connections.per.ip",
-                "is 0, which rejects every client; max.connections.per.ip.overrides has no effect",
+                "is 0, which rejects every client; only max.connections.per.ip.overrides would "
+                "except addresses",
             )
+
+
+def _is_of_listener(name: str) -> bool:
+    """Return whether the setting is one of a listener that has an effect."""
+    prefix, _, rest = name.partition("listener.name.")
+    return not prefix and rest.partition(".")[2] in OF_LISTENERS
 
 
 def _similar(name: str) -> str | None:

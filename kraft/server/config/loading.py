@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kraft.controller.config_schema import ConfigRules
+from kraft.controller.quotas.limits import QuotaWindows
 from kraft.controller.runtime.settings import ControllerSettings
 from kraft.controller.security.delegation_tokens import TokenSettings
 from kraft.controller.state import DecisionSettings
@@ -29,6 +30,7 @@ from kraft.records import Uuid
 from kraft.security.authorizer import AuthorizerSettings
 from kraft.security.principals import parse_super_users
 from kraft.server.config.checks import CheckedConfig, GivenSettings, UnknownSetting
+from kraft.server.config.connections import connection_limits, host_address, no_host_name
 from kraft.server.config.listeners import NON_ROUTABLE_HOST, ListenerConfig
 from kraft.server.config.settings import (
     ALLOW_WITHOUT_ACLS,
@@ -125,21 +127,27 @@ class ServerConfig:
         """Every directory that needs a ``meta.properties``, each once, sorted."""
         return tuple(sorted({*self.log_dirs, self.metadata_log_dir}))
 
-    def limits(self) -> Limits:
-        """Return the limits of a listener; its own defaults where Kafka's are unlimited."""
+    def limits(self, dynamic: Mapping[str, str] | None = None) -> Limits:
+        """Return the limits of the listeners; their own defaults where Kafka's are unlimited.
+
+        ``dynamic`` are the effective settings of a running node, by default those of the file.
+        Raises InvalidConfigError for an invalid value.
+        """
         # Imported here: formatting needs no network.
         from kraft.network.listener import Limits
 
-        settings, own = self.settings, Limits()
-        return Limits(
-            max_request_size=settings.socket_request_max_bytes,
-            max_connections=own.max_connections
-            if settings.max_connections == NO_LIMIT
-            else settings.max_connections,
-            max_connections_per_ip=own.max_connections_per_ip
-            if settings.max_connections_per_ip == NO_LIMIT
-            else settings.max_connections_per_ip,
-            max_idle_ms=idle_ms if (idle_ms := settings.connections_max_idle_ms) >= 0 else NO_LIMIT,
+        settings = self.settings
+        return connection_limits(
+            Limits(
+                max_request_size=settings.socket_request_max_bytes,
+                max_idle_ms=idle_ms
+                if (idle_ms := settings.connections_max_idle_ms) >= 0
+                else NO_LIMIT,
+            ),
+            self.given if dynamic is None else dynamic,
+            [listener.name for listener in self.controller_listeners],
+            self.quotas(),
+            host_address if dynamic is None else no_host_name,
         )
 
     def controller(self, max_transaction_ms: int | None = None) -> ControllerSettings:
@@ -188,6 +196,16 @@ class ServerConfig:
         return AuthorizerSettings(
             parse_super_users(self.given.get(SUPER_USERS, "")),
             is_allowed_without_acls=self.given.get(ALLOW_WITHOUT_ACLS, "").lower() == "true",
+        )
+
+    def quotas(self) -> QuotaWindows:
+        """Return the windows in which quotas are measured."""
+        settings = self.settings
+        return QuotaWindows(
+            settings.quota_window_num,
+            settings.quota_window_size_seconds,
+            settings.controller_quota_window_num,
+            settings.controller_quota_window_size_seconds,
         )
 
     def tokens(self) -> TokenSettings:

@@ -43,6 +43,8 @@ class NodeSettings:
     socket_request_max_bytes: int = setting(ConfigType.INT, 100 * _MIB, lowest=1)
     max_connections: int = setting(ConfigType.INT, NO_LIMIT, lowest=0)
     max_connections_per_ip: int = setting(ConfigType.INT, NO_LIMIT, lowest=0)
+    max_connections_per_ip_overrides: str = setting(ConfigType.STRING, "")
+    max_connection_creation_rate: int = setting(ConfigType.INT, NO_LIMIT, lowest=0)
     connections_max_idle_ms: int = setting(ConfigType.LONG, 600_000)
 
     # Directories and the metadata log (ServerLogConfigs, MetadataLogConfig).
@@ -90,6 +92,12 @@ class NodeSettings:
     delegation_token_expiry_time_ms: int = setting(ConfigType.LONG, 24 * _HOUR_MS, lowest=1)
     authorizer_class_name: str = setting(ConfigType.STRING, "")
 
+    # Quotas (QuotaConfig).
+    quota_window_num: int = setting(ConfigType.INT, 11, lowest=1)
+    quota_window_size_seconds: int = setting(ConfigType.INT, 1, lowest=1)
+    controller_quota_window_num: int = setting(ConfigType.INT, 11, lowest=1)
+    controller_quota_window_size_seconds: int = setting(ConfigType.INT, 1, lowest=1)
+
 
 #: With this setting the controller issues delegation tokens and removes expired ones. It is a
 #: secret: it stays in `ServerConfig.given`, and `NodeSettings` has no field for it.
@@ -97,6 +105,16 @@ TOKEN_SECRET = "delegation.token.secret.key"
 #: Settings of the authorizer, which have no definition in Kafka's configuration.
 SUPER_USERS = "super.users"
 ALLOW_WITHOUT_ACLS = "allow.everyone.if.no.acl.found"
+#: Settings that name Python objects, which ``kraft.server.plugins`` loads at the start of a node.
+#: Kafka parses them by loading Java classes, so that `NodeSettings` has no field for them.
+CREATE_TOPIC_POLICY = "create.topic.policy.class.name"
+ALTER_CONFIG_POLICY = "alter.config.policy.class.name"
+#: The settings that stay in `ServerConfig.given` and have an effect.
+READ_AS_TEXT = frozenset(
+    (TOKEN_SECRET, SUPER_USERS, ALLOW_WITHOUT_ACLS, CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY)
+)
+#: Settings that may have the prefix of a listener, ``listener.name.<name>.``, and have an effect.
+OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
 #: The classes that authorizer.class.name may name: Kafka's, whose decisions kraft makes.
 AUTHORIZERS = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer",)
 

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from kraft.network.admission import Standing, standing_of
-from kraft.network.handler import Handler
+from kraft.network.handler import Handler, HandlerAnswer
 from kraft.network.listener import Limits
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
@@ -95,13 +95,15 @@ class Node:
     clients: list[Client] = field(default_factory=list)
     #: Handlers wait for this before they answer.
     may_echo: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Mutes a connection after an echo.
+    throttle_ms: int = 0
 
-    async def echo(self, header: RequestHeader, body: bytes | memoryview, _: str) -> bytes:
+    async def echo(self, header: RequestHeader, body: bytes | memoryview, _: str) -> HandlerAnswer:
         await self.may_echo.wait()
-        return bytes(body)[::-1]
+        return HandlerAnswer(bytes(body)[::-1], self.throttle_ms)
 
-    async def beat(self, header: RequestHeader, body: bytes | memoryview, _: str) -> bytes:
-        return bytes(body)
+    async def beat(self, header: RequestHeader, body: bytes | memoryview, _: str) -> HandlerAnswer:
+        return HandlerAnswer(bytes(body))
 
     def deliver(self, event: Event) -> None:
         if isinstance(event, RequestAbandoned):

@@ -11,6 +11,7 @@ from kraft.network.admission import (
     NEWCOMERS,
     VOTER_CONNECTIONS,
     Admission,
+    ConnectionLimits,
     Standing,
     standing_of,
 )
@@ -28,6 +29,7 @@ class Peer:
 
     address: str = "10.0.0.1"
     last_active: float = 0.0
+    listener_name: str = "CONTROLLER"
     is_open: bool = True
 
     def close_for_others(self) -> None:
@@ -36,12 +38,12 @@ class Peer:
 
 @dataclass
 class Door:
-    admission: Admission = field(default_factory=lambda: Admission(100, 1000))
+    admission: Admission = field(default_factory=lambda: Admission(ConnectionLimits(100, 1000)))
     now: float = 0.0
 
-    def connect(self, address: str = "10.0.0.1") -> Peer:
+    def connect(self, address: str = "10.0.0.1", listener: str = "CONTROLLER") -> Peer:
         self.now += 0.001
-        peer = Peer(address, self.now)
+        peer = Peer(address, self.now, listener)
         peer.is_open = self.admission.admit(peer)
         return peer
 
@@ -71,7 +73,7 @@ def open_ones(peers: list[Peer]) -> int:
 
 def test_a_thousand_brokers_of_one_host_get_in_with_five_connections_each() -> None:
     limits = Limits()
-    door = Door(Admission(limits.max_connections, limits.max_connections_per_ip))
+    door = Door(Admission(limits.of_connections()))
     brokers = [door.connect() for _ in range(5000)]
     for broker in brokers:
         door.ask(broker, Standing.REPLICA)
@@ -114,7 +116,7 @@ def test_a_connection_with_a_request_in_progress_is_never_closed() -> None:
 
 
 def test_a_rejected_connection_is_forgotten() -> None:
-    door = Door(Admission(8, 1000))
+    door = Door(Admission(ConnectionLimits(8, 1000)))
     for _ in range(8 + 2):
         door.begin(door.connect("10.0.0.2"), Standing.REPLICA)
     assert not door.connect("10.0.0.3").is_open
@@ -141,7 +143,7 @@ def test_idle_brokers_above_the_limit_are_closed_later() -> None:
 
 
 def test_an_address_has_its_own_limit() -> None:
-    door = Door(Admission(1000, 40))
+    door = Door(Admission(ConnectionLimits(1000, 40)))
     first = [door.come(Standing.CLIENT, address="10.0.0.1") for _ in range(200)]
     others = [door.come(Standing.CLIENT, address="10.0.0.2") for _ in range(40)]
     assert open_ones(first) == 40 + 10
@@ -161,7 +163,7 @@ def test_many_connections_of_one_claimed_voter_have_their_own_limit() -> None:
 
 
 def test_the_connections_of_all_voters_are_limited() -> None:
-    door = Door(Admission(10, 10))
+    door = Door(Admission(ConnectionLimits(10, 10)))
     for id in range(2 * VOTER_CONNECTIONS):
         door.begin(door.connect(), Standing.VOTER, id)
     assert len(door.admission) <= VOTER_CONNECTIONS + 12
@@ -223,3 +225,28 @@ def test_the_standing_follows_from_the_requests(
 def test_static_voters_have_no_directory() -> None:
     fetch = m.FetchRequest(CLUSTER, ReplicaKey(2, directory(2, 7)), 5, 0, 0)
     assert standing_of(fetch, CLUSTER, static(1, 2, 3)) == (Standing.VOTER, 2)
+
+
+def test_an_address_and_a_listener_may_have_limits_of_their_own() -> None:
+    limits = ConnectionLimits(100, 50, {"10.0.0.9": 4, "10.0.0.8": 0}, {"SMALL": 4})
+    door = Door(Admission(limits))
+    assert not door.connect("10.0.0.8").is_open
+    for address, listener in (("10.0.0.9", "CONTROLLER"), ("10.0.0.7", "SMALL")):
+        peers = [door.connect(address, listener) for _ in range(10)]
+        # New connections replace others that have not sent a request yet.
+        assert open_ones(peers) == open_ones(peers[-4:]) == 4
+    assert open_ones([door.connect() for _ in range(30)]) == 30
+
+
+def test_lower_limits_close_idle_connections() -> None:
+    door = Door(Admission(ConnectionLimits(100, 1000)))
+    peers = [door.come(Standing.CLIENT) for _ in range(20)]
+    busy = door.begin(peers[0], Standing.CLIENT)
+    door.admission.set_limits(ConnectionLimits(5, 1000))
+    assert open_ones(peers) == 20
+    door.admission.trim(door.now + 60)
+    assert open_ones(peers) == 5
+    assert busy.is_open
+    door.admission.set_limits(ConnectionLimits(100, 3))
+    door.admission.trim(door.now + 60)
+    assert open_ones(peers) == 3

@@ -12,7 +12,7 @@ import pytest
 from kraft.errors import InvalidConfigError
 from kraft.network.admission import NEWCOMERS, VOTER_CONNECTIONS
 from kraft.network.listener import Limits
-from kraft.server.descriptors import RESERVE, bounded_limits
+from kraft.server.descriptors import RESERVE, bounded_limits, most_connections
 
 ALL_RESERVES = RESERVE + NEWCOMERS + VOTER_CONNECTIONS
 
@@ -32,7 +32,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
 
 def test_connections_are_limited_to_the_free_descriptors(caplog: pytest.LogCaptureFixture) -> None:
     in_use = len(os.listdir("/dev/fd"))
-    limits = bounded_limits(Limits(), soft_limit=1024)
+    limits = bounded_limits(Limits(), most_connections(1024))
     assert abs(limits.max_connections - (1024 - in_use - ALL_RESERVES)) <= 1
     assert limits.max_connections > 400
     (record,) = caplog.records
@@ -42,10 +42,10 @@ def test_connections_are_limited_to_the_free_descriptors(caplog: pytest.LogCaptu
 
 def test_a_high_limit_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     limits = Limits(max_connections=500)
-    assert bounded_limits(limits, soft_limit=2000) == limits
+    assert bounded_limits(limits, most_connections(2000)) == limits
     assert not caplog.records
 
 
 def test_a_node_without_free_descriptors_does_not_start() -> None:
     with pytest.raises(InvalidConfigError, match=r"limit of open files is 300, .* at least \d+"):
-        bounded_limits(Limits(), soft_limit=300)
+        most_connections(300)

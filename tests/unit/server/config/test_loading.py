@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kraft.errors import CorruptRecordError, InvalidConfigError
 from kraft.metadata.properties import property_line
+from kraft.network.creation_rates import RateLimits
 from kraft.network.listener import Limits
 from kraft.raft.voters import Endpoint
 from kraft.records import Uuid
@@ -152,6 +153,13 @@ def test_every_setting_with_an_effect_is_used() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
     }
+    # This module reads the settings by name, because they may also be dynamic.
+    dynamic = ast.parse((package / "server" / "config" / "connections.py").read_text("utf-8"))
+    read |= {
+        node.value.replace(".", "_")
+        for node in ast.walk(dynamic)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
     for name, rule in SETTINGS.items():
         assert (name.replace(".", "_") in read) == rule.has_effect, name
 
@@ -185,6 +193,44 @@ def test_the_limits_of_a_listener(tmp_path: Path) -> None:
     assert bears.max_request_size == 104_857_600
     # Kafka's default is unlimited, a node's is not.
     assert bears.max_connections_per_ip == Limits().max_connections_per_ip
+
+
+def test_the_limits_of_addresses_and_listeners(tmp_path: Path) -> None:
+    config = ServerConfig.load(
+        write_configuration(tmp_path, CONTROLLER),
+        {
+            "max.connections.per.ip": "0",
+            "max.connections.per.ip.overrides": "10.1:7,[::1]:8,localhost:9",
+            "max.connection.creation.rate": "5",
+            "listener.name.controller.max.connections": "3",
+            "listener.name.controller.max.connection.creation.rate": "2",
+            "listener.name.controller.ssl.keystore.type": "PEM",
+            "quota.window.num": "4",
+        },
+    )
+    limits = config.limits()
+    assert limits.max_connections_per_ip == 0
+    assert limits.max_connections_of_ips["10.0.0.1"] == 7
+    # The first address of localhost may be either.
+    assert set(limits.max_connections_of_ips.values()) <= {7, 8, 9}
+    assert limits.max_connections_of_listeners == {"CONTROLLER": 3}
+    assert limits.creation_rates == RateLimits(5, {"CONTROLLER": 2}, 4, 1)
+    assert [one.name for one in config.no_effect] == ["listener.name.controller.ssl.keystore.type"]
+
+
+def test_dynamic_limits_replace_those_of_the_file(tmp_path: Path) -> None:
+    config = load(tmp_path, CONTROLLER, max_connections="7")
+    assert config.limits({"max.connections": "9"}).max_connections == 9
+    assert config.limits({}).max_connections == Limits().max_connections
+    for name, value in (
+        ("max.connections", "-1"),
+        ("max.connections.per.ip", "0"),
+        ("max.connections.per.ip.overrides", "localhost:1"),
+        ("max.connections.per.ip.overrides", "10.0.0.1:x"),
+        ("max.connection.creation.rate", "fast"),
+    ):
+        with pytest.raises(InvalidConfigError, match=name):
+            config.limits({name: value})
 
 
 def test_static_voters_use_the_first_controller_listener(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Quotas of requests to the controller: by user and client id."""

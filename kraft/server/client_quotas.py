@@ -1,0 +1,32 @@
+"""The client quotas of a node: what its listener throttles.
+
+A publisher that passes the quotas of each image to `MutationQuotas` and `RequestQuotas`.
+Source: Kafka's ``QuotaFactory``, ``ClientQuotaMetadataManager`` (4.3.1). The quotas of bytes
+(``producer_byte_rate``, ``consumer_byte_rate``) concern only brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraft.controller.quotas.limits import QuotaWindows
+from kraft.controller.quotas.mutations import MutationQuotas
+from kraft.controller.quotas.requests import RequestQuotas
+
+if TYPE_CHECKING:
+    from kraft.image.publishing import Image, ImageDelta
+
+
+class ClientQuotaState:
+    """The quotas of a node's clients."""
+
+    name = "ClientQuotas"
+
+    def __init__(self, windows: QuotaWindows) -> None:
+        self.mutations = MutationQuotas(windows.mutation_window_count, windows.mutation_window_s)
+        self.requests = RequestQuotas(windows.window_count, windows.window_s)
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        """Follow the quotas of a published image."""
+        self.mutations.on_metadata_update(delta, image)
+        self.requests.on_metadata_update(delta, image)
