@@ -11,6 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No time limit for an example: a busy machine would break it. The same examples in every run: a
+# rare one must not fail the check of an unrelated change. Options of one run draw others:
+# --hypothesis-profile=default --hypothesis-seed=random.
+settings.load_profile("ci")
 
 # Show failed assertions of shared helpers in full, as those of test modules.
 pytest.register_assert_rewrite("tests.harness", "tests.reference")
@@ -28,6 +34,9 @@ SLOWEST = (
     "tests/durability/",
     "tests/unit/simulation/",
     "tests/property/",
+    "tests/interop/test_quorum",
+    "tests/interop/test_live",
+    "tests/interop/test_kafka",
 )
 
 

@@ -48,7 +48,7 @@ def run(recorder: Path, place: Path) -> Run:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

@@ -44,7 +44,7 @@ from tests.durability.rules import Rules
 from tests.harness.crash_disk import CrashDisk, Loss
 from tests.harness.disk_workload import NOW_MS, BrokenPromiseError, Snapshot, Workload
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 #: One in this many crashes is written as files, and one in this many recoveries crashes too.
 LAID_OUT = 25
 CRASHED_RESTARTS = 100

@@ -14,7 +14,7 @@ from kraft.server.local_quorum import LOOPBACK
 #: Intruders come from another address of loopback than the nodes, so that they have limits of
 #: their own.
 ELSEWHERE = "127.0.0.2"
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class Intruder:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.commands import heed_interrupts
+from tests.harness.commands import PATIENCE_S, heed_interrupts
 
 COMMAND = [sys.executable, "-c", "from kraft.cli import main; main()", "lab", "million"]
 SMALL = ["--partitions", "5000", "--brokers", "12"]
@@ -32,7 +32,7 @@ def run(place: Path, *arguments: str, cwd: Path | None = None) -> subprocess.Com
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -132,13 +132,13 @@ def test_an_interrupted_run_prints_one_line_and_leaves_no_files(
         preexec_fn=heed_interrupts,
     )
     try:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 4 * PATIENCE_S
         while not any(log.stat().st_size > 1 << 20 for log in temporary_place.rglob("*.log")):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < give_up
             time.sleep(0.01)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=2 * PATIENCE_S)
     finally:
         process.kill()
         process.wait()
@@ -182,6 +182,6 @@ def summary(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         [*COMMAND[:-1], "trace", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )

@@ -204,7 +204,7 @@ def test_a_lost_disk_and_a_lost_majority_are_reported_with_a_remedy(tmp_path: Pa
         assert "1 of 3 controllers answered" in lost.stderr
         assert "no controller leads" in lost.stderr
         assert "the deadline has passed" not in lost.stderr
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 25
 
 
 def voter_ids(quorum: Controllers) -> list[int]:
@@ -238,7 +238,7 @@ def test_describe_prints_text_and_json_and_repeats_with_watch(tmp_path: Path) ->
                 (row,) = json.loads(process.stdout.readline())
                 assert (row["NodeId"], row["Status"], row["Lag"]) == (1, "Leader", 0)
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 130
+            assert process.wait(PATIENCE_S) == 130
 
 
 def test_damage_is_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 KRAFT = (sys.executable, "-m", "kraft")
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
 #: Far above the time of any step on a busy machine.
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 T = TypeVar("T")
 

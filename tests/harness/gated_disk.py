@@ -6,7 +6,7 @@ import threading
 
 from kraft.simulation.memory_disk import MemoryDisk
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class GatedDisk(MemoryDisk):

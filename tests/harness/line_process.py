@@ -116,7 +116,7 @@ def answers(command: Sequence[str], questions: Sequence[str]) -> list[str]:
         input="".join(f"{question}\n" for question in questions),
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
         check=True,
     )
     found = done.stdout.splitlines()

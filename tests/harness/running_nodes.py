@@ -18,6 +18,7 @@ from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendR
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
 from kraft.server.cluster_description import describe_cluster_handler
+from tests.harness.commands import PATIENCE_S
 
 LISTENER = "CONTROLLER"
 CLUSTER_ID = "3Db5QLSqSZieL3rJBUUegA"
@@ -44,7 +45,7 @@ class RunningNodes:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(PATIENCE_S)
         return self
 
     def __exit__(
@@ -53,7 +54,7 @@ class RunningNodes:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -72,7 +72,7 @@ def test_the_hash_seed_of_the_process_has_no_effect() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         ).stdout
         for hash_seed in ("1", "2")
     }
@@ -137,7 +137,7 @@ def test_a_planted_fault_is_caught(name: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 1 mutants caught" in done.stdout

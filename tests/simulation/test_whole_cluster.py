@@ -77,7 +77,7 @@ def test_the_hash_seed_of_the_process_has_no_effect() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=300,
         ).stdout
         for hash_seed in ("1", "2")
     }
@@ -140,7 +140,7 @@ def test_a_planted_fault_is_caught(name: str, invariant: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     assert found.stdout.strip() == invariant
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -34,11 +35,14 @@ def is_within(name: str, packages: tuple[str, ...]) -> bool:
     return any(f"{name}.".startswith(f"{package}.") for package in packages)
 
 
-def modules() -> Iterator[tuple[Path, str]]:
-    for folder in ("tests", "benchmarks"):
-        for path in sorted((PROJECT / folder).rglob("*.py")):
-            for name in imported(path):
-                yield path.relative_to(PROJECT), name
+@cache
+def modules() -> list[tuple[Path, str]]:
+    return [
+        (path.relative_to(PROJECT), name)
+        for folder in ("tests", "benchmarks")
+        for path in sorted((PROJECT / folder).rglob("*.py"))
+        for name in imported(path)
+    ]
 
 
 def test_no_module_imports_a_test_module() -> None:

@@ -22,21 +22,21 @@ def spin(seconds: float) -> None:
 def test_a_round_counts_work_and_neither_sleep_nor_set_up() -> None:
     timings.begin_cpu_samples()
     for _ in range(3):
-        spin(0.02)  # the set-up of a round
+        spin(0.1)  # the set-up of a round
         begin = timings.wall_clock()
         spin(0.01)
         sleep(0.02)
         assert timings.wall_clock() - begin >= 0.03
-    assert 0.01 <= timings.cpu_seconds_a_round(3) < 0.02
+    assert 0.01 <= timings.cpu_seconds_a_round(3) < 0.1
 
 
 def test_warm_up_rounds_do_not_count() -> None:
     timings.begin_cpu_samples()
-    for seconds in (0.05, 0.01, 0.01):
+    for seconds in (0.3, 0.01, 0.01):
         timings.wall_clock()
         spin(seconds)
         timings.wall_clock()
-    assert 0.01 <= timings.cpu_seconds_a_round(2) < 0.03
+    assert 0.01 <= timings.cpu_seconds_a_round(2) < 0.15
 
 
 def test_a_process_counts_with_its_running_children() -> None:

@@ -22,6 +22,7 @@ from kraft.protocol.vote import VOTE
 from kraft.raft import rpc as m
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
+from tests.harness.commands import PATIENCE_S
 from tests.harness.raft_nodes import dynamic
 
 LISTENER = "CONTROLLER"
@@ -167,7 +168,7 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
         node.transport = Transport(config, node.deliver, node.resolve, features, handlers, standing)
         await node.transport.start()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 await scenario(node)
         finally:
             for client in node.clients:
@@ -181,6 +182,12 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
     return play
 
 
+async def until(look: Callable[[], object]) -> None:
+    """Let the loop and the peers run until ``look`` returns true."""
+    while not look():
+        await asyncio.sleep(0.001)
+
+
 async def settle() -> None:
-    """Let the loop and the peers run until nothing is left to do."""
+    """Let the loop and the peers run, for tests that nothing more happens."""
     await asyncio.sleep(0.05)

@@ -28,6 +28,7 @@ from tests.unit.network.listening import (
     Node,
     play,
     settle,
+    until,
 )
 
 __all__ = ["play"]
@@ -70,8 +71,7 @@ def test_a_request_waits_for_the_previous_response(play: Callable[..., None]) ->
         await settle()
         assert len(node.received) == 1
         for count in (1, 2, 3):
-            while len(node.received) < count:
-                await asyncio.sleep(0)
+            await until(lambda count=count: len(node.received) == count)
             node.answer(node.received[-1])
             assert (await client.answer())[0] == count
 
@@ -163,7 +163,7 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(play: Callable[..
         assert (await waiting.answer())[0] == 1
         assert await waiting.is_closed()
 
-    play(scenario, Limits(max_idle_ms=80), is_quick=False)
+    play(scenario, Limits(max_idle_ms=1000), is_quick=False)
 
 
 def test_a_peer_that_vanishes_leaves_nothing_behind(play: Callable[..., None]) -> None:
@@ -172,12 +172,10 @@ def test_a_peer_that_vanishes_leaves_nothing_behind(play: Callable[..., None]) -
     async def scenario(node: Node) -> None:
         client = await node.client()
         await client.vote()
-        while not node.received:
-            await asyncio.sleep(0)
+        await until(lambda: node.received)
         client.writer.transport.abort()
-        await settle()
+        await until(lambda: not node.transport.listener.connections)
         node.answer(node.received[0])
-        assert not node.transport.listener.connections
         assert len(node.transport.listener.admission) == 0
         # The raft node gets RequestAbandoned: it need not keep a waiting fetch.
         assert node.abandoned == [node.received[0].reply_to]
@@ -194,10 +192,8 @@ def test_a_peer_that_does_not_read_its_responses_is_disconnected(play: Callable[
         fetch = encode_request(m.FetchRequest(None, ReplicaKey(3), 5, 0, 0), 18)
         for correlation in range(4):
             await slow.send(request_frame(FETCH, 18, correlation, "slow", fetch))
-        while not node.transport.listener.connections:
-            await asyncio.sleep(0)
-        while node.transport.listener.connections:
-            await asyncio.sleep(0.01)
+        await until(lambda: node.transport.listener.connections)
+        await until(lambda: not node.transport.listener.connections)
         # At most one response was in progress.
         assert len(node.received) == 1
         await node.still_serves()
@@ -224,8 +220,7 @@ def test_a_response_written_just_before_closing_arrives(play: Callable[..., None
         unanswered = await node.client()
         await unanswered.vote()
         await client.vote()
-        while len(node.received) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(node.received) == 2)
         node.answer(node.received[1])
         await node.transport.close()
         assert (await client.answer())[0] == 1

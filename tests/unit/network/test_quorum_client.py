@@ -10,6 +10,7 @@ import pytest
 
 from kraft import errors
 from kraft.errors import UnsupportedVersionError
+from kraft.network import quorum_client
 from kraft.network.quorum_client import (
     QuorumClient,
     QuorumRefusedError,
@@ -103,10 +104,12 @@ def test_an_error_has_its_name_and_message() -> None:
         assert "DUPLICATE_VOTER (4 is a voter already)" in str(refused.value)
 
 
-def test_without_a_leader_it_retries_and_then_fails() -> None:
+def test_without_a_leader_it_retries_and_then_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each pause is also the time for the last connection, which a busy machine may need.
+    monkeypatch.setattr(quorum_client, "_RETRY_PAUSE_S", 0.5)
     with (
         RunningNodes(leader_id=-1) as nodes,
-        QuorumClient(nodes.addresses(0, 1), timeout_s=0.35) as hasty,
+        QuorumClient(nodes.addresses(0, 1), timeout_s=2) as hasty,
         QuorumClient(nodes.addresses(0, 1), timeout_s=20) as patient,
     ):
         with pytest.raises(QuorumUnreachableError, match="does not lead, and names no leader"):
@@ -127,11 +130,11 @@ def test_without_a_majority_the_error_has_the_number_that_answered() -> None:
         nodes.ports[1] = nodes.ports[2] = dead
         begun = time.monotonic()
         with (
-            QuorumClient(asked, timeout_s=30, leader_wait_s=0.5) as client,
+            QuorumClient(asked, timeout_s=300, leader_wait_s=1) as client,
             pytest.raises(QuorumUnreachableError) as refused,
         ):
             client.describe_quorum()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 60
         assert "DescribeQuorum: 1 of 2 controllers answered (127.0.0.1:" in str(refused.value)
         assert "no controller leads: a majority of the voters must run" in str(refused.value)
         assert f"127.0.0.1:{dead}: " in str(refused.value)
@@ -146,11 +149,11 @@ def test_a_controller_that_never_answers_leaves_time_for_the_others() -> None:
         begun = time.monotonic()
         servers = [mute.getsockname()[:2], *nodes.addresses(0)]
         with (
-            QuorumClient(servers, timeout_s=30, leader_wait_s=0.5) as client,
+            QuorumClient(servers, timeout_s=300, leader_wait_s=2) as client,
             pytest.raises(QuorumUnreachableError, match="3 of 4 controllers answered"),
         ):
             client.describe_quorum()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 60
 
 
 def test_an_unreachable_address_fails_at_once_and_is_named() -> None:
@@ -179,7 +182,7 @@ def test_a_leader_that_hangs_leaves_time_to_find_the_next() -> None:
         nodes.ports[1] = stopped.getsockname()[1]
         elected = threading.Timer(0.3, nodes.ports.update, ({1: port},))
         elected.start()
-        with QuorumClient(nodes.addresses(0), timeout_s=4) as client:
+        with QuorumClient(nodes.addresses(0), timeout_s=8) as client:
             assert client.describe_quorum().leader_id == 1
         elected.join()
 

@@ -320,6 +320,6 @@ def test_comparing_needs_neither_otava_nor_spark() -> None:
         " if name in sys.modules])"
     )
     found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     )
     assert found.stdout.strip() == "[]"

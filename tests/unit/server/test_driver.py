@@ -89,7 +89,7 @@ class RunningNode:
         self.is_news.set()
 
     async def until(self, happened: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (found := happened()):
                 self.is_news.clear()
                 await self.is_news.wait()

@@ -107,7 +107,7 @@ with spark_session(master="local[1]", memory="1g", app_name="{marker}") as spark
     assert child.stdout.readline() == "3\n"
     assert len(processes_of(marker)) == 1
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=300)
     assert processes_of(marker) == []
     assert said.splitlines()[-1] == "KeyboardInterrupt"
     assert said.startswith("Traceback")  # no output of Spark before it
@@ -129,7 +129,7 @@ time.sleep(600)
     child.kill()
     child.wait()
     child.stdout.close()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while processes_of(marker) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_of(marker) == []
@@ -145,7 +145,7 @@ except SparkError as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     )
     assert "Invalid maximum heap size: -Xmxplenty" in done.stdout
     assert done.stderr == ""
@@ -163,6 +163,6 @@ except MissingPackageError as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     )
     assert "pip install 'kraft[spark]'" in done.stdout

@@ -276,7 +276,7 @@ def die(*args, **kwargs):
 store.{where} = die
 store.ingest(None, [{str(tmp_path / "runs")!r}], {str(tmp_path / "store")!r})
 """
-    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -362,7 +362,7 @@ def test_concurrent_ingests_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(300)
     assert [worker.exitcode for worker in workers] == [0] * 4
     table = read_table(tmp_path / "store")
     assert Counter(table["run_id"].to_pylist()) == dict.fromkeys(

@@ -648,7 +648,7 @@ def test_a_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stdout.startswith("StorageError")

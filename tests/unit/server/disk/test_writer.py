@@ -395,7 +395,7 @@ asyncio.run(main())
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=Path(__file__).parents[4],
         check=False,
     )
@@ -437,7 +437,7 @@ asyncio.run(main())
         [sys.executable, "-c", script, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=Path(__file__).parents[4],
         check=False,
     )
