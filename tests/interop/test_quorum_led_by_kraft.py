@@ -105,7 +105,7 @@ def test_leadership_passes_from_kraft_to_kraft_by_kafkas_vote(
     before the new one has, Kafka rightly rejects the vote request: then it restarts, and stops
     again.
     """
-    for _ in range(5):
+    for _ in range(20):
         before = quorum.wait_until_all_have_all()
         old, new = before.leader_id, sum(KRAFTS) - before.leader_id
         end(quorum.nodes[old])
@@ -113,6 +113,8 @@ def test_leadership_passes_from_kraft_to_kraft_by_kafkas_vote(
         if quorum.log_end(new) >= quorum.log_end(KAFKA):
             break
         quorum.start(old)
+    else:
+        pytest.fail("Kafka's controller had more of the log than kraft's after each of 20 stops")
     after = quorum.wait_for_leader(new)
     assert after.epoch > before.epoch
     assert quorum.voted_for(KAFKA) == new
