@@ -305,8 +305,8 @@ GROUP_LIMITS: Final[Mapping[str, tuple[tuple[str, int] | None, tuple[str, int]]]
     )
 )
 
-#: Defaults of groups only where the node sets them; in Kafka they are no synonyms
-#: (``GroupCoordinatorConfig.extractGroupConfigMap``).
+#: Defaults of groups only where the node sets them, in DescribeConfigs. Validation compares only a
+#: group's own values, because Kafka leaves them out of ``extractGroupConfigMap``.
 _ASSIGNMENT_INTERVALS: Final = tuple(
     name for name in GROUP_CONFIGS if name.endswith(".assignment.interval.ms")
 )
