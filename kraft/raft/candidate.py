@@ -45,6 +45,17 @@ class EpochElection:
         answered = self.granted | self.rejected
         return [voter.id for voter in self.voters if voter.id not in answered]
 
+    def summary(self) -> str:
+        """Return who granted, who rejected and who did not answer, for the log."""
+        answers = (
+            ("granted by", self.granted & self.voters.ids),
+            ("rejected by", self.rejected),
+            ("no answer from", self.unanswered()),
+        )
+        return ", ".join(
+            f"{answer} {' and '.join(map(str, sorted(ids)))}" for answer, ids in answers if ids
+        )
+
 
 class NomineeState(EpochState):
     """An election of this node; it grants its own vote."""
@@ -117,7 +128,12 @@ class ProspectiveState(NomineeState):
 
     def win(self) -> None:
         node = self.node
-        node.enter(TransitionCause.WON, epoch=node.epoch + 1, voted=node.replica)
+        node.enter(
+            TransitionCause.WON,
+            epoch=node.epoch + 1,
+            voted=node.replica,
+            reason=f"pre-votes {self.election.summary()}",
+        )
 
     def lose(self) -> None:
         self._return_to_leader(TransitionCause.LOST)
@@ -150,10 +166,11 @@ class ProspectiveState(NomineeState):
     def _return_to_leader(self, cause: TransitionCause) -> None:
         """Follow the leader of this epoch if one with an endpoint is known."""
         node = self.node
+        reason = f"not elected: pre-votes {self.election.summary()}"
         if node.leader_id >= 0 and node.endpoint_of(node.leader_id) is not None:
-            node.transition(TransitionCause.LEADER_LEARNED, leader_id=node.leader_id)
+            node.transition(TransitionCause.LEADER_LEARNED, leader_id=node.leader_id, reason=reason)
         else:
-            node.transition(cause)
+            node.transition(cause, reason=reason)
 
 
 class CandidateState(NomineeState):
@@ -168,6 +185,7 @@ class CandidateState(NomineeState):
             leader_id=self.config.node_id,
             leader_endpoints=self.config.endpoints,
             handover=Handover(granting_voters=frozenset(self.election.granted)),
+            reason=f"elected: votes {self.election.summary()}",
         )
 
     def poll(self) -> None:
@@ -176,7 +194,10 @@ class CandidateState(NomineeState):
             # A sole voter that was a candidate when it stopped.
             self.win()
         elif node.election_deadline_ms <= node.now_ms and not node.is_shutting_down:
-            node.enter(TransitionCause.ELECTION_TIMEOUT)
+            node.enter(
+                TransitionCause.ELECTION_TIMEOUT,
+                reason=f"not elected within the election timeout: votes {self.election.summary()}",
+            )
         else:
             self.send_vote_requests()
 

@@ -34,14 +34,23 @@ def handle_vote(node: NodeState, request: VoteRequest, reply_to: int) -> None:
     if error == NONE:
         if request.epoch > node.epoch:
             # Even if the vote is rejected, and for a pre-vote too.
-            node.transition(TransitionCause.HIGHER_EPOCH, epoch=request.epoch)
+            kind = "pre-vote" if request.is_pre_vote else "vote"
+            node.transition(
+                TransitionCause.HIGHER_EPOCH,
+                epoch=request.epoch,
+                reason=f"node {request.candidate.id} asked for a {kind} of epoch {request.epoch}",
+            )
         if request.voter is not None and not node.is_me(request.voter):
             error = INVALID_VOTER_KEY
         else:
             is_granted = _may_grant(node, request)
             if is_granted and not request.is_pre_vote and node.voted is None:
                 # A prospective node begins a new round of pre-votes.
-                node.transition(TransitionCause.VOTE_GRANTED, voted=request.candidate)
+                node.transition(
+                    TransitionCause.VOTE_GRANTED,
+                    voted=request.candidate,
+                    reason=f"voted for node {request.candidate.id}",
+                )
     response = VoteResponse(error)
     if error != INCONSISTENT_CLUSTER_ID:
         leader_id = node.leader_id
@@ -82,7 +91,13 @@ def handle_begin_quorum_epoch(
         return
     error = _leader_request_error(node, request)
     if error == NONE:
-        node.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)
+        node.see_epoch(
+            request.epoch,
+            request.leader_id,
+            request.leader_endpoints,
+            sender=request.leader_id,
+            message=request,
+        )
         if request.voter is not None and not node.is_me(request.voter):
             error = INVALID_VOTER_KEY
     leader_id, endpoints = node.leader_id, node.endpoints_of(node.leader_id)
@@ -97,7 +112,13 @@ def handle_end_quorum_epoch(node: NodeState, request: EndQuorumEpochRequest, rep
         return
     error = _leader_request_error(node, request)
     if error == NONE:
-        node.see_epoch(request.epoch, request.leader_id, request.leader_endpoints)
+        node.see_epoch(
+            request.epoch,
+            request.leader_id,
+            request.leader_endpoints,
+            sender=request.leader_id,
+            message=request,
+        )
         if node.role is Role.FOLLOWER and node.leader_id == request.leader_id:
             node.role_state.note_leader_resigned(request)
     leader_id, endpoints = node.leader_id, node.endpoints_of(node.leader_id)

@@ -68,6 +68,10 @@ class FollowerState(EpochState):
         self.update_voter_at_ms = node.now_ms + self.config.update_voter_period_ms
         #: Whether the leader has sent a valid response: this node rejects pre-votes then.
         self.has_fetched = False
+        #: The high watermark of the leader's last response; -1 before the first.
+        self.leader_high_watermark = -1
+        #: The fetch deadline that the leader's resignation set; -1 without one.
+        self._resigned_deadline_ms = -1.0
         #: Whether the leader knows the voter's endpoints and versions (kraft.version 0).
         self.has_updated_leader = False
         #: The number of damaged snapshots of this leader in a row; after one the node fetches
@@ -83,7 +87,7 @@ class FollowerState(EpochState):
             return
         is_silent = self.fetch_deadline_ms <= node.now_ms
         if is_silent and not node.is_installing and node.is_electable:
-            node.enter(TransitionCause.FETCH_TIMEOUT)
+            node.enter(TransitionCause.FETCH_TIMEOUT, reason=self._election_reason())
         elif self._has_sent_update(is_silent=is_silent):
             return
         elif is_silent and not node.is_voter and not node.connections.in_flight:
@@ -91,6 +95,16 @@ class FollowerState(EpochState):
             node.fetch_from_bootstrap(node.fetch_request())
         else:
             self._fetch_from_best_node()
+
+    def _election_reason(self) -> str:
+        """Return why this voter starts an election now."""
+        leader_id = self.node.leader_id
+        if self.node.is_sole_voter:
+            return "this node is the only voter"
+        if self.fetch_deadline_ms == self._resigned_deadline_ms:
+            return f"leader {leader_id} resigned"
+        timeout_ms = self.config.fetch_timeout_ms
+        return f"leader {leader_id} sent no valid response within {timeout_ms} ms (fetch timeout)"
 
     def wake_at_ms(self) -> float:
         node = self.node
@@ -163,6 +177,7 @@ class FollowerState(EpochState):
             assert not isinstance(records, LogSlice)
             # Damaged records are fetched again (KAFKA-18723).
             is_valid = not len(records) or self._append_fetched(records)
+            self.leader_high_watermark = response.high_watermark
             if is_valid and response.high_watermark >= 0:
                 node.commit(min(response.high_watermark, log.end_offset))
         if is_valid:
@@ -341,6 +356,7 @@ class FollowerState(EpochState):
 
     def note_leader_resigned(self, request: EndQuorumEpochRequest) -> None:
         self.fetch_deadline_ms = self.node.now_ms + self._handover_wait_ms(request)
+        self._resigned_deadline_ms = self.fetch_deadline_ms
 
     def _handover_wait_ms(self, request: EndQuorumEpochRequest) -> int:
         """Return how long to wait before an election, so that the best candidate wins.

@@ -256,13 +256,14 @@ class RoleChange:
     """Role, epoch or leader has changed.
 
     ``is_active``: the leader's LeaderChange record is committed. Only then may the controller of
-    this node become active.
+    this node become active. ``reason`` is for the log: the causes since the last `RoleChange`.
     """
 
     role: Role
     epoch: int
     leader_id: int
     is_active: bool = False
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(slots=True)

@@ -127,7 +127,7 @@ class LeaderState(EpochState):
             is_isolated = False
             replicas.restart_check_quorum()
         if is_isolated or self.is_resign_requested or node.is_shutting_down:
-            self._resign()
+            self._resign(self._resignation_reason(is_isolated=is_isolated))
             return
         self.voter_changes.expire()
         if self.accumulator.drain_at_ms <= now_ms:
@@ -358,7 +358,17 @@ class LeaderState(EpochState):
     def handle_resign(self) -> None:
         self.is_resign_requested = True
 
-    def _resign(self) -> None:
+    def _resignation_reason(self, *, is_isolated: bool) -> str:
+        if is_isolated:
+            timeout_ms = self.config.check_quorum_timeout_ms
+            return f"no majority of the voters fetched within {timeout_ms} ms (check quorum)"
+        if self.node.is_shutting_down:
+            return "this leader shuts down"
+        if not self.node.is_voter:
+            return "this leader was removed from the voters"
+        return "the controller of this leader gave up"
+
+    def _resign(self, reason: str) -> None:
         """Resign, and name the voters with the longest logs as the best next leaders."""
         node, replicas = self.node, self.replicas
         others: list[ReplicaKey] = [
@@ -366,7 +376,7 @@ class LeaderState(EpochState):
         ]
         others.sort(key=replicas.end_offset_of, reverse=True)
         handover = Handover(preferred_candidates=tuple(others))
-        node.transition(TransitionCause.RESIGNED, handover=handover)
+        node.transition(TransitionCause.RESIGNED, handover=handover, reason=reason)
 
     def leave(self) -> None:
         self.voter_changes.fail()

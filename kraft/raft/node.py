@@ -169,12 +169,22 @@ class Node(NodeState):
         announced = (role, self.epoch, leader_id, role_state.is_active)
         if announced != self._announced:
             self._announced = announced
-            ready.role_change = RoleChange(*announced)
+            ready.role_change = RoleChange(*announced, self._take_reason())
         ready.wake_at_ms = self._wake_at_ms()
         ready.is_shut_down = self.is_shutting_down and (
             role_state.may_stop() or now_ms >= self.shutdown_deadline_ms
         )
         return ready
+
+    def _take_reason(self) -> str:
+        """Return why role, epoch or leader changed; forget it."""
+        reasons = "; ".join(self.change_reasons)
+        self.change_reasons.clear()
+        if not reasons:
+            # A role changes only by a transition; a leader becomes active without one.
+            is_active = self.role_state.is_active
+            return "the first record of its epoch is committed" if is_active else "the node started"
+        return reasons
 
     def _poll(self) -> None:
         connections = self.connections
@@ -266,7 +276,13 @@ class Node(NodeState):
             if self.contradicts(response.epoch, response.leader_id):
                 self.back_off(answered.destination)
                 return False
-            self.see_epoch(response.epoch, response.leader_id, response.leader_endpoints)
+            self.see_epoch(
+                response.epoch,
+                response.leader_id,
+                response.leader_endpoints,
+                sender=answered.destination,
+                message=response,
+            )
         if response.error in (FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER):
             if before == (self.role, self.epoch, self.leader_id):
                 self.back_off(answered.destination)

@@ -28,7 +28,7 @@ class ResignedState(EpochState):
         if node.election_deadline_ms > node.now_ms or node.is_shutting_down:
             self._send_end_quorum_epochs()
         elif node.is_sole_voter:
-            node.enter(TransitionCause.ELECTION_TIMEOUT)
+            node.enter(TransitionCause.ELECTION_TIMEOUT, reason="this node is the only voter")
         else:
             node.transition(TransitionCause.RESIGNATION_OVER, epoch=node.epoch + 1)
 

@@ -14,6 +14,7 @@ Source: Kafka's ``QuorumState``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from kraft.raft.rpc import (
     FetchRequest,
     OffsetAndEpoch,
     Request,
+    Response,
     VoteRequest,
 )
 from kraft.raft.snapshot_download import SnapshotDownload
@@ -44,6 +46,8 @@ from kraft.raft.voters import Endpoint, ReplicaKey, VoterSet
 _LAST_EPOCHS = (1 << 31) - (1 << 20)
 #: How many elections a node may have missed by then.
 _ELECTIONS_MISSED = 1000
+#: Transitions that one line of the log explains; one step makes at most three.
+_MAX_REASONS = 8
 
 
 class Handover(NamedTuple):
@@ -114,6 +118,8 @@ class NodeState:
         self._voters_seen: VoterSet | None = None
         self._is_voter = False
         self._role_states = role_states
+        #: Why role, epoch or leader changed since the last `RoleChange`, for the log.
+        self.change_reasons: deque[str] = deque(maxlen=_MAX_REASONS)
         self.start_role(Role.UNATTACHED)
 
     # -- voters
@@ -209,6 +215,7 @@ class NodeState:
         leader_endpoints: tuple[Endpoint, ...] = (),
         voted: ReplicaKey | None = None,
         handover: Handover = NO_HANDOVER,
+        reason: str = "",
     ) -> None:
         """Change the role as `transition` does, and perform the first actions of the new role."""
         self.transition(
@@ -218,6 +225,7 @@ class NodeState:
             leader_endpoints=leader_endpoints,
             voted=voted,
             handover=handover,
+            reason=reason,
         )
         self.role_state.begin()
 
@@ -230,13 +238,16 @@ class NodeState:
         leader_endpoints: tuple[Endpoint, ...] = (),
         voted: ReplicaKey | None = None,
         handover: Handover = NO_HANDOVER,
+        reason: str = "",
     ) -> None:
         """Change the role as the table says. Arguments left out stay as they are in this epoch.
 
-        Raises AssertionError if the table has no row for the role and ``cause``.
+        ``reason`` explains the change in the log, by default with the text of ``cause``. Raises
+        AssertionError if the table has no row for the role and ``cause``.
         """
         rule = TRANSITIONS.get((self.role, cause))
         assert rule is not None, f"no transition from {self.role.name}: {cause.value}"
+        self.change_reasons.append(reason or cause.value)
         new_epoch = self.epoch if epoch is None else epoch
         assert new_epoch >= self.epoch, (new_epoch, self.epoch)
         if new_epoch > self.epoch:
@@ -415,11 +426,20 @@ class NodeState:
             epoch == self.epoch and self.leader_id not in (NO_LEADER, leader_id)
         )
 
-    def see_epoch(self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]) -> None:
+    def see_epoch(
+        self,
+        epoch: int,
+        leader_id: int,
+        leader_endpoints: tuple[Endpoint, ...],
+        *,
+        sender: int,
+        message: Request | Response,
+    ) -> None:
         """Follow the epoch and leader that a message names, if they are newer than the known ones.
 
-        Raises AssertionError for two leaders of one epoch, or for this node as a leader that it is
-        not: the caller has rejected such messages by `contradicts`.
+        ``sender`` is the id of the node that sent it, below -1 a bootstrap server's. Raises
+        AssertionError for two leaders of one epoch, or for this node as a leader that it is not:
+        the caller has rejected such messages by `contradicts`.
         """
         if leader_id == self.config.node_id:
             assert epoch < self.epoch or (epoch == self.epoch and self.leader_id == leader_id), (
@@ -431,30 +451,35 @@ class NodeState:
             voter = self.voters.get(leader_id)
             leader_endpoints = voter.endpoints if voter is not None else ()
         if epoch > self.epoch:
-            if leader_id >= 0:
-                self._learn_leader(epoch, leader_id, leader_endpoints)
-            else:
-                self.transition(TransitionCause.HIGHER_EPOCH, epoch=epoch)
+            self._learn_epoch(epoch, leader_id, leader_endpoints, _origin(sender, message))
         elif epoch == self.epoch and leader_id >= 0:
             assert self.leader_id in (NO_LEADER, leader_id), (
                 f"epoch {epoch} is led by {self.leader_id} and by {leader_id}"
             )
             if self.leader_id == NO_LEADER or len(leader_endpoints) > len(self.leader_endpoints):
-                self._learn_leader(epoch, leader_id, leader_endpoints)
+                self._learn_epoch(epoch, leader_id, leader_endpoints, _origin(sender, message))
 
-    def _learn_leader(
-        self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...]
+    def _learn_epoch(
+        self, epoch: int, leader_id: int, leader_endpoints: tuple[Endpoint, ...], origin: str
     ) -> None:
-        if leader_endpoints:
+        if leader_id >= 0 and leader_endpoints:
             self.transition(
                 TransitionCause.LEADER_LEARNED,
                 epoch=epoch,
                 leader_id=leader_id,
                 leader_endpoints=leader_endpoints,
+                reason=f"{origin} names leader {leader_id} of epoch {epoch}",
             )
         elif epoch > self.epoch:
             # A leader without an endpoint cannot be followed: only its epoch counts.
-            self.transition(TransitionCause.HIGHER_EPOCH, epoch=epoch)
+            self.transition(
+                TransitionCause.HIGHER_EPOCH, epoch=epoch, reason=f"{origin} names epoch {epoch}"
+            )
+
+
+def _origin(sender: int, message: Request | Response) -> str:
+    who = f"node {sender}" if sender >= 0 else "a bootstrap server"
+    return f"{type(message).__name__} of {who}"
 
 
 def bootstrap_servers_of(config: RaftSettings) -> list[tuple[int, Endpoint]]:

@@ -21,7 +21,12 @@ class UnattachedState(EpochState):
         if node.is_shutting_down:
             return
         if may_stand(node) and node.election_deadline_ms <= node.now_ms:
-            node.enter(TransitionCause.ELECTION_TIMEOUT)
+            node.enter(
+                TransitionCause.ELECTION_TIMEOUT,
+                reason="this node is the only voter"
+                if node.is_sole_voter
+                else f"no leader of epoch {node.epoch} was found within the election timeout",
+            )
         else:
             node.fetch_from_bootstrap(node.fetch_request())
 
