@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class LogFormat(StrEnum):
+    """The format of a node's log."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 MetadataPath = Annotated[
     Path,
@@ -62,6 +71,15 @@ MaxTransactionOption = Annotated[
         "broker.session.timeout.ms, because brokers cannot be fenced or unfenced during a "
         "transaction. Default: a third of broker.session.timeout.ms.",
         show_default=False,
+    ),
+]
+
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        help="Write the log as text lines, or as a JSON object a line (time, level, logger, "
+        "node_id, message, exception).",
     ),
 ]
 

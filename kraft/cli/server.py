@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kraft.cli.exit_codes import EPILOG
-from kraft.cli.options import MaxTransactionOption
+from kraft.cli.options import LogFormat, LogFormatOption, MaxTransactionOption
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, epilog=EPILOG)
 
@@ -38,6 +38,7 @@ def start(
         ),
     ] = None,
     max_transaction_ms: MaxTransactionOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     until_stdin_closes: Annotated[
         bool,
         typer.Option(
@@ -57,6 +58,8 @@ def start(
       kraft server start controller.properties --override controller.quorum.append.linger.ms=0
 
       kraft server start controller.properties --max-transaction-ms 5000
+
+      kraft server start controller.properties --log-format json --override kraft.http.listener=127.0.0.1:9404
     """  # noqa: E501  (help joins no lines: each paragraph is one)
     from kraft.cli.configuration import load_configuration
     from kraft.cli.output import Output
@@ -75,5 +78,6 @@ def start(
     run(
         loaded,
         until_stdin_closes=until_stdin_closes,
+        logs_json=log_format is LogFormat.JSON,
         make_node=lambda config: QuorumNode(config, max_transaction_ms=max_transaction_ms),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.cli.exit_codes import EPILOG, REFUSED
-from kraft.cli.options import JsonOption, MaxTransactionOption
+from kraft.cli.options import JsonOption, LogFormat, LogFormatOption, MaxTransactionOption
 
 if TYPE_CHECKING:
     from kraft.raft.rpc import DescribeQuorumResponse
@@ -69,6 +69,7 @@ def up(
         ),
     ] = None,
     max_transaction_ms: MaxTransactionOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     exit_with_node: Annotated[
         bool,
         typer.Option(
@@ -109,7 +110,11 @@ def up(
         quorum = None
         try:
             with LocalQuorum(
-                home, controllers, settings, max_transaction_ms=max_transaction_ms
+                home,
+                controllers,
+                settings,
+                max_transaction_ms=max_transaction_ms,
+                log_format=log_format.value,
             ) as quorum:
                 with _interrupts_held():
                     quorum.start()

@@ -179,6 +179,11 @@ class ImagePublishing:
         self._batch_end = cluster.next_offset
         self._timestamp_ms = cluster.state.quorum.last_contained_log_timestamp_ms
 
+    @property
+    def applied_timestamp_ms(self) -> int:
+        """The timestamp of the last batch that was applied; -1 if unknown."""
+        return self._batches[-1].timestamp_ms if self._batches else self._timestamp_ms
+
     def register(self, publisher: Publisher, phase: Phase = Phase.OTHERS) -> None:
         """Add a publisher after the others of its phase; its next delta is full.
 

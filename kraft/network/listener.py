@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from kraft.network.creation_rates import CreationRates, RateLimits
 from kraft.network.framing import Buffer, FrameProtocol
 from kraft.network.handler import Handler
 from kraft.network.throttled_log import ThrottledLog
+from kraft.network.traffic import Traffic
 from kraft.protocol.api_versions import API_VERSIONS, NodeFeatures, answer_api_versions
 from kraft.protocol.common import Rejected
 from kraft.protocol.headers import Api, RequestHeader, response_header
@@ -105,8 +107,10 @@ class Listener:
         warnings: ThrottledLog,
         standing_of: Callable[[Request], tuple[Standing, int]],
         is_allowed: Callable[[Api, str], bool],
+        traffic: Traffic | None = None,
     ) -> None:
         self.limits = limits
+        self.traffic = Traffic() if traffic is None else traffic
         self.warnings = warnings
         self.standing_of = standing_of
         self.is_allowed = is_allowed
@@ -257,6 +261,10 @@ class ServerConnection(FrameProtocol):
         self._arrived = 0.0
         self._request_memory = 0
         self._header: RequestHeader | None = None
+        self._traffic = owner.traffic.listeners[name]
+        #: When the request in progress was complete, and its size.
+        self._began_s = 0.0
+        self._request_size = 0
         self._reply_to = -1
         #: Whether the request in progress counts against max_requests.
         self._is_counted = False
@@ -281,6 +289,7 @@ class ServerConnection(FrameProtocol):
             self.close_for_others()
             return
         owner.connections.add(self)
+        self._traffic.opened += 1
         if delay.wait_ms:
             self._arrived += delay.wait_ms / 1000
             self._mute(delay.wait_ms, self.close if delay.is_rejected else self._unmuted)
@@ -298,6 +307,7 @@ class ServerConnection(FrameProtocol):
         if self not in owner.connections:
             return
         owner.connections.discard(self)
+        self._traffic.closed += 1
         owner.admission.leave(self)
         self._release_memory()
         self._is_stalled = False
@@ -401,6 +411,10 @@ class ServerConnection(FrameProtocol):
     # -- requests
 
     def frame_received(self, frame: Buffer) -> None:
+        self._began_s, self._request_size = time.monotonic(), len(frame)
+        self._handle_frame(frame)
+
+    def _handle_frame(self, frame: Buffer) -> None:
         try:
             self._begin_request(frame)
         except KraftError as error:
@@ -424,7 +438,7 @@ class ServerConnection(FrameProtocol):
             return
         self._is_stalled = False
         frame, self._stalled_frame = self._stalled_frame, b""
-        self.frame_received(frame)
+        self._handle_frame(frame)
         self._release_if_free()
 
     def _begin_request(self, frame: Buffer) -> None:
@@ -500,6 +514,7 @@ class ServerConnection(FrameProtocol):
         """Write the raft node's response to the request in progress."""
         header = self._header
         assert header is not None
+        self._owner.traffic.errors[header.api.name, response.error] += 1
         self._answer(
             encode_response(response, header.version, self.listener_name, self._owner.resolve)
         )
@@ -521,3 +536,5 @@ class ServerConnection(FrameProtocol):
         start = response_header(header.api, header.version, header.correlation, size)
         self.last_active = self._loop.time()
         self.write([start, *pieces])
+        taken_ms = (time.monotonic() - self._began_s) * 1000
+        self._owner.traffic.note(self._traffic, header, self._request_size, size, taken_ms)

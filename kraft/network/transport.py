@@ -18,6 +18,7 @@ from kraft.network.connections import Peer
 from kraft.network.handler import Handler
 from kraft.network.listener import Limits, Listener
 from kraft.network.throttled_log import ThrottledLog
+from kraft.network.traffic import Traffic
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.headers import Api
 from kraft.raft.interface import Event, Send, SendRequest
@@ -63,7 +64,7 @@ class Transport:
     sending; ``features`` returns the features in ApiVersions responses; ``handlers`` answer APIs
     other than the raft node's, by API key; ``standing_of`` is `admission.standing_of` for the
     node's cluster and voters; ``is_allowed`` says whether a peer's address may send requests of an
-    API to the raft node.
+    API to the raft node; ``traffic`` counts the requests.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Transport:
         handlers: Mapping[int, Handler] | None = None,
         standing_of: Callable[[Request], tuple[Standing, int]] = clients_only,
         is_allowed: Callable[[Api, str], bool] = allow_all,
+        traffic: Traffic | None = None,
     ) -> None:
         self._config = config
         self._deliver = deliver
@@ -88,6 +90,7 @@ class Transport:
             self._warnings,
             standing_of,
             is_allowed,
+            traffic,
         )
         #: By destination; the most recently used one is last.
         self._peers: dict[int, Peer] = {}

@@ -126,6 +126,10 @@ class ControllerRunner:
         self._last_token = 0
         self._is_turn_due = False
         self._is_closed = False
+        #: How often a leader was learned, this node included, and a snapshot loaded.
+        self.leader_count = 0
+        self.loaded_count = 0 if store.latest_snapshot() is None else 1
+        self._last_leader = (-1, -1)
         self._loading: asyncio.Future[MetadataState] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -145,6 +149,9 @@ class ControllerRunner:
 
     def role_changed(self, change: RoleChange) -> None:
         controller, leads = self.controller, change.role is Role.LEADER
+        if change.leader_id >= 0 and (change.epoch, change.leader_id) != self._last_leader:
+            self._last_leader = change.epoch, change.leader_id
+            self.leader_count += 1
         if controller.is_active and not (leads and change.epoch == controller.epoch):
             logger.info("the controller of epoch %d is no longer active", controller.epoch)
         if not leads or change.epoch != controller.epoch:
@@ -178,6 +185,7 @@ class ControllerRunner:
         except Exception as error:
             self._on_failure(error)
             raise
+        self.loaded_count += 1
         logger.info("loaded the leader's snapshot: %r", cluster)
         self._take_turn_soon()
 

@@ -20,7 +20,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kraft.errors import (
     KraftError,
@@ -48,10 +48,18 @@ from kraft.raft.interface import (
 from kraft.raft.node import Node
 from kraft.raft.rpc import OffsetAndEpoch, Request, Response
 from kraft.server.disk.store import MetadataStore
+from kraft.server.recent_times import RecentTimes
 
 _REFUSALS: dict[int, type[KraftError]] = {
     error.kafka_code: error for error in (RecordTooLargeError, ThrottlingQuotaExceededError)
 }
+
+
+class _PendingAppend(NamedTuple):
+    """An append without a result yet, and when it was submitted."""
+
+    future: asyncio.Future[int]
+    begun_ms: float
 
 
 class LogWriter(Protocol):
@@ -102,8 +110,8 @@ class Driver:
         self._last_token = 0
         #: Appends that the node has not accepted yet, by token; then the accepted ones, with the
         #: offset that must be committed.
-        self._asked: dict[int, asyncio.Future[int]] = {}
-        self._accepted: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._asked: dict[int, _PendingAppend] = {}
+        self._accepted: deque[tuple[int, _PendingAppend]] = deque()
         #: Requests of this process, by negative numbers.
         self._own_requests: dict[int, asyncio.Future[Response]] = {}
         self._last_own = 0
@@ -112,6 +120,14 @@ class Driver:
         self._timer_at_ms = float("inf")
         self._wake_at_ms = float("inf")
         self._stopped: asyncio.Future[None] | None = None
+        #: For the metrics: time in steps, records written as a leader and as a follower, times from
+        #: append to commit, and from the begin of an election to its leader.
+        self.busy_ms = 0.0
+        self.appended_count = 0
+        self.fetched_count = 0
+        self.commit_times = RecentTimes()
+        self.election_times = RecentTimes()
+        self._election_begun_ms: float | None = None
 
     def start(self) -> None:
         """Step the node for the first time, on the running loop."""
@@ -126,6 +142,7 @@ class Driver:
         if self._is_stepping:
             return
         self._is_stepping = True
+        begin_ms = now_ms()
         try:
             while self._events:
                 event = self._events.popleft()
@@ -137,6 +154,7 @@ class Driver:
             raise
         finally:
             self._is_stepping = False
+            self.busy_ms += now_ms() - begin_ms
         self._set_timer()
 
     def _carry_out(self, ready: RaftReady) -> None:
@@ -144,8 +162,7 @@ class Driver:
             # A follower sends its next fetch after the sync, and has nothing to do until then.
             is_awaited = self.node.role is Role.FOLLOWER
             self._writer.submit(ready.to_write, ready.write_sequence, is_awaited=is_awaited)
-            if self.node.role is Role.LEADER:
-                self._report_control_batches(ready.to_write)
+            self._note_appends(ready.to_write, is_leader=self.node.role is Role.LEADER)
         for send in ready.to_send:
             if type(send) is SendResponse and send.reply_to in self._own_requests:
                 asked = self._own_requests.pop(send.reply_to)
@@ -164,9 +181,17 @@ class Driver:
         if ready.is_shut_down and self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
-    def _report_control_batches(self, writes: list[Write]) -> None:
+    def _note_appends(self, writes: list[Write], *, is_leader: bool) -> None:
+        """Count the written records; report the control batches that a leader writes."""
         for write in writes:
-            if type(write) is AppendBatches and is_control(write.batches):
+            if type(write) is not AppendBatches:
+                continue
+            count = write.end_offset - write.base_offset
+            if not is_leader:
+                self.fetched_count += count
+                continue
+            self.appended_count += count
+            if is_control(write.batches):
                 self._on_control_batch(write.base_offset, memoryview(write.batches))
 
     def _set_timer(self) -> None:
@@ -217,37 +242,50 @@ class Driver:
         """
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._last_token += 1
-        self._asked[self._last_token] = future
+        self._asked[self._last_token] = _PendingAppend(future, now_ms())
         epoch = self._leader_epoch if epoch is None else epoch
         self.deliver(Append(self._last_token, epoch, values, batches))
         return future
 
     def _answer(self, appended: Appended) -> None:
-        future = self._asked.pop(appended.token)
+        pending = self._asked.pop(appended.token)
         if appended.error == 0:
-            self._accepted.append((appended.last_offset, future))
-        elif not future.done():
+            self._accepted.append((appended.last_offset, pending))
+        elif not pending.future.done():
             refusal = _REFUSALS.get(appended.error, NotControllerError)
-            future.set_exception(refusal(f"records rejected with error {appended.error}"))
+            pending.future.set_exception(refusal(f"records rejected with error {appended.error}"))
 
     def _resolve_committed(self, high_watermark: int) -> None:
         accepted = self._accepted
         while accepted and accepted[0][0] < high_watermark:
-            offset, future = accepted.popleft()
-            if not future.done():
-                future.set_result(offset)
+            offset, pending = accepted.popleft()
+            now = now_ms()
+            self.commit_times.note(now - pending.begun_ms, now)
+            if not pending.future.done():
+                pending.future.set_result(offset)
 
     def _change_role(self, change: RoleChange) -> None:
         is_leader = change.role is Role.LEADER
         if not is_leader or change.epoch != self._leader_epoch:
             self._fail_appends("leadership was lost")
         self._leader_epoch = change.epoch if is_leader else -1
+        self._note_election(change)
         self._on_role(change)
 
+    def _note_election(self, change: RoleChange) -> None:
+        """Measure the time from this node's candidacy to the leader of its election."""
+        if change.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            if self._election_begun_ms is None:
+                self._election_begun_ms = now_ms()
+        elif change.leader_id >= 0 and self._election_begun_ms is not None:
+            now = now_ms()
+            self.election_times.note(now - self._election_begun_ms, now)
+            self._election_begun_ms = None
+
     def _fail_appends(self, reason: str) -> None:
-        for offset, future in self._accepted:
-            if not future.done():
-                future.set_exception(
+        for offset, pending in self._accepted:
+            if not pending.future.done():
+                pending.future.set_exception(
                     NotControllerError(f"{reason} before offset {offset} was known to be committed")
                 )
         self._accepted.clear()

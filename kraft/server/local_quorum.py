@@ -59,8 +59,8 @@ class LocalQuorum:
 
     A quorum that the directory already contains is started again unchanged. ``settings`` go into
     the configuration files of a new quorum, whose voters may change unless ``is_static``.
-    ``max_transaction_ms`` is the option of ``kraft server start``. Raises StorageError where the
-    directory contains other files.
+    ``max_transaction_ms`` and ``log_format`` are options of ``kraft server start``. Raises
+    StorageError where the directory contains other files.
     """
 
     def __init__(
@@ -71,11 +71,12 @@ class LocalQuorum:
         *,
         is_static: bool = False,
         max_transaction_ms: int | None = None,
+        log_format: str = "text",
     ) -> None:
         self.directory = directory
-        self._options: tuple[str, ...] = ()
+        self._options = ["--log-format", log_format]
         if max_transaction_ms is not None:
-            self._options = ("--max-transaction-ms", str(max_transaction_ms))
+            self._options += ["--max-transaction-ms", str(max_transaction_ms)]
         self.nodes: list[LocalNode] = []
         directory.mkdir(parents=True, exist_ok=True)
         found = sorted(directory.glob("controller-*/controller.properties"))

@@ -26,6 +26,7 @@ from kraft.errors import InvalidConfigError, KraftError, NotControllerError
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.network.admission import Standing, standing_of
 from kraft.network.handler import Handler
+from kraft.network.traffic import Traffic
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
 from kraft.protocol.describe_cluster import DESCRIBE_CLUSTER, ClusterDescription
@@ -50,10 +51,15 @@ from kraft.server.disk.store import MetadataStore
 from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
 from kraft.server.dynamic_config import DynamicConfig
+from kraft.server.logs import configure_logging
+from kraft.server.observation.http_server import HttpServer
+from kraft.server.observation.observed_node import ObservedNode
 from kraft.server.plugins import load_policies
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 
 logger = logging.getLogger(__name__)
+#: For changes of role, epoch and leader: the raft layer itself is pure and does not log.
+raft_logger = logging.getLogger("kraft.raft")
 
 #: Interval of cleaning by retention (Kafka's metadata log cleaner).
 CLEAN_INTERVAL_S = 60.0
@@ -146,6 +152,7 @@ class QuorumNode:
             self._quotas = ClientQuotaState(config.quotas())
             self.controller.publishing.images.register(self._quotas)
         most = most_connections()
+        self._traffic = Traffic()
         self.transport = Transport(
             TransportConfig(
                 node_id=config.node_id,
@@ -162,6 +169,7 @@ class QuorumNode:
             self._handlers(),
             self._standing_of,
             self._is_allowed,
+            self._traffic,
         )
         if self.controller is not None:
             images, listener = self.controller.publishing.images, self.transport.listener
@@ -175,6 +183,7 @@ class QuorumNode:
         self._on_role = on_role
         self.driver: Driver | None = None
         self._cleaner: asyncio.TimerHandle | None = None
+        self._http: HttpServer | None = None
 
     async def start(self) -> None:
         """Open the port and join the quorum. Raises OSError where the address is not available."""
@@ -201,11 +210,14 @@ class QuorumNode:
             self.controller.begin(self.driver)
         self.driver.start()
         self._clean_later()
+        await self._serve_observation()
 
     async def stop(self, timeout_ms: int = 5000) -> None:
         """Leave the quorum and close everything; acknowledged records are on disk in any case."""
         if self._cleaner is not None:
             self._cleaner.cancel()
+        if self._http is not None:
+            await self._http.close()
         if self.controller is not None:
             self.controller.close()
         if self.driver is not None:
@@ -231,7 +243,10 @@ class QuorumNode:
     def _role_changed(self, change: RoleChange) -> None:
         leader = f"leader {change.leader_id}" if change.leader_id >= 0 else "no leader"
         active = ", active" if change.is_active else ""
-        logger.info("%s in epoch %d, %s%s", change.role.name, change.epoch, leader, active)
+        raft_logger.info(
+            *("%s in epoch %d, %s%s: %s", change.role.name, change.epoch),
+            *(leader, active, change.reason),
+        )
         self._on_role(change)
         if self.controller is not None:
             self.controller.role_changed(change)
@@ -264,8 +279,26 @@ class QuorumNode:
                 authorizer=self._authorizer,
                 quotas=self._quotas,
                 policies=self._policies,
+                errors=self._traffic.errors,
             )
         return handlers
+
+    async def _serve_observation(self) -> None:
+        """Serve metrics and health checks where kraft.http.listener is set."""
+        if self.config.http_listener is None or self.controller is None or self.driver is None:
+            return
+        # Imported here: a node without this listener does not need prometheus_client.
+        from kraft.server.observation.routes import serve_observation
+
+        node = ObservedNode(
+            self.config,
+            self.identity.cluster_id,
+            self.driver,
+            self.writer,
+            self.controller,
+            self.transport.listener,
+        )
+        self._http = await serve_observation(node, *self.config.http_listener)
 
     def _is_allowed(self, api: Api, address: str) -> bool:
         """Return whether an anonymous peer may send requests of this API to the raft node."""
@@ -350,19 +383,16 @@ def run(
     config: ServerConfig,
     *,
     until_stdin_closes: bool = False,
+    logs_json: bool = False,
     make_node: Callable[[ServerConfig], QuorumNode] = QuorumNode,
 ) -> None:
-    """Run `serve` on uvloop where installed, and log to stderr.
+    """Run `serve` on uvloop where installed, and log to stderr, with ``logs_json`` as JSON lines.
 
     The garbage collector skips objects that exist at the start, and never collects the oldest
     generation by itself: a pass over a large cluster's state would hold the loop for a tenth of a
     second, and this code creates almost no cycles.
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure_logging(config.node_id, as_json=logs_json)
     raise_soft_limit()
     node = make_node(config)
     gc.collect()

@@ -69,6 +69,9 @@ class MetadataPublishing:
         self._generation: SnapshotGeneration | None = None
         self._output: SnapshotOutput | None = None
         self._begin_s = 0.0
+        #: The last snapshot that this process made: its bytes, and when (at first: the start).
+        self.latest_size = 0
+        self.latest_s = time.monotonic()
 
     def note_batches(self, batches: memoryview) -> None:
         """Count batches that were applied, or will be before the next `publish`."""
@@ -164,6 +167,7 @@ class MetadataPublishing:
             self._fail(offset, error)
             return
         self._policy.end()
+        self.latest_size, self.latest_s = output.size, time.monotonic()
         logger.info(
             "wrote a snapshot of offset %d, epoch %d in %.0f ms: %d bytes",
             *(offset, epoch, 1000 * (time.monotonic() - self._begin_s), output.size),

@@ -28,8 +28,16 @@ from kraft.protocol.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponseData,
 )
+from kraft.protocol.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterConfigsRequestData,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponseData,
+    IncrementalConfig,
+)
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.harness.line_process import JsonRequests
+from tests.interop import mbeans
 from tests.interop.cluster import Cluster, ClusterError, Driver, Node, wait_for
 from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.raw_client import ask_node, unfenced_broker
@@ -373,3 +381,51 @@ def test_the_table_of_settings_is_kafkas(oracle: JsonRequests) -> None:
     for name, synonym in described["groups"].items():
         assert (f"group.{name}" in NODE_SETTINGS) == (synonym is not None)
         assert synonym in (None, f"group.{name}")
+
+
+LOGGER = "kafka"
+LOGGER_CHANGES = (
+    (str(ID), [IncrementalConfig(LOGGER, 0, "DEBUG")]),
+    (str(ID), [IncrementalConfig(LOGGER, 1, None)]),
+    (str(ID), [IncrementalConfig(LOGGER, 0, "LOUD")]),
+    (str(ID), [IncrementalConfig(LOGGER, 0, None)]),
+    (str(ID), [IncrementalConfig("no.such.logger", 0, "INFO")]),
+    (str(ID), [IncrementalConfig("no.such.logger", 1, None)]),
+    (str(ID), [IncrementalConfig("root", 1, None)]),
+    (str(ID), [IncrementalConfig("root", 0, "INFO")]),
+    (str(ID), [IncrementalConfig(LOGGER, 2, "INFO")]),
+    (str(ID), [IncrementalConfig(LOGGER, 3, "INFO")]),
+    (str(ID), [IncrementalConfig(LOGGER, 9, "INFO")]),
+    (str(ID), [IncrementalConfig("no.such.logger", 2, "INFO")]),
+    (str(ID), []),
+    ("7", [IncrementalConfig(LOGGER, 0, "INFO")]),
+    ("x", [IncrementalConfig(LOGGER, 0, "INFO")]),
+    ("", [IncrementalConfig(LOGGER, 0, "INFO")]),
+    ("+101", [IncrementalConfig(LOGGER, 0, "INFO")]),
+    ("99999999999", [IncrementalConfig(LOGGER, 0, "INFO")]),
+)
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+@pytest.mark.parametrize(("name", "configs"), LOGGER_CHANGES)
+def test_changes_of_loggers_have_the_same_results(
+    pair: Pair, name: str, configs: list[IncrementalConfig], validate_only: bool
+) -> None:
+    resource = IncrementalAlterConfigsResource(BROKER_LOGGER, name, configs)
+    request = IncrementalAlterConfigsRequestData([resource], validate_only)
+    mine, kafkas = (
+        ask_node(node, INCREMENTAL_ALTER_CONFIGS, 1, request, IncrementalAlterConfigsResponseData)
+        for node, _ in pair
+    )
+    assert mine.responses == kafkas.responses
+
+
+def test_every_metric_of_kafka_is_exported_or_excluded_with_a_reason(pair: Pair) -> None:
+    registered = mbeans.attributes_of(pair[1][0])
+    exported = mbeans.exported()
+    missing = {each for each in registered - exported if mbeans.reason_to_exclude(each) is None}
+    assert not missing, "\n".join(sorted(map(str, missing)))
+    unknown = exported - registered - mbeans.NOT_ALWAYS_REGISTERED
+    assert not unknown, "\n".join(sorted(map(str, unknown)))
+    twice = {each for each in exported if mbeans.reason_to_exclude(each) is not None}
+    assert not twice, "\n".join(sorted(map(str, twice)))

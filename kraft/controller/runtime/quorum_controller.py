@@ -26,7 +26,7 @@ Sources: Kafka's ``QuorumController``, ``OffsetControlManager``; KIP-868.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -99,6 +99,8 @@ class QuorumController:
         #: How long each `run` took; noted by the driver, which has a clock.
         self.processing_times = DurationHistogram()
         self.fault_count = 0
+        #: Operations that expired in the queue, by their name.
+        self.expired: Counter[str] = Counter()
         self._log_fault = log_fault
         self._bootstrap = tuple(bootstrap)
         self._periodic = PeriodicTasks(settings)
@@ -159,6 +161,7 @@ class QuorumController:
         """
         self.context.now_ms, self.context.next_offset = now_ms, next_offset
         for late in self.queue.take_expired(now_ms):
+            self.expired[late.event.name] += 1
             self._answer(late.event, error=_timed_out(late, now_ms))
         if not self.is_active:
             return self._take_output(now_ms)

@@ -54,6 +54,10 @@ _RESOURCES_AT_ONCE = 200
 # -- brokers and controllers
 
 
+#: The name of the operation of a heartbeat.
+HEARTBEAT = "broker heartbeat"
+
+
 def broker_heartbeat(beat: Heartbeat) -> Operation:
     """Return the operation of BrokerHeartbeat; the response is a `BrokerHeartbeatReply`."""
 
@@ -67,7 +71,7 @@ def broker_heartbeat(beat: Heartbeat) -> Operation:
             context.cluster, context.sessions, beat, answer, context.next_offset - 1
         )
 
-    return Operation("broker heartbeat", decide, applied)
+    return Operation(HEARTBEAT, decide, applied)
 
 
 def register_broker(request: RegistrationRequest, cluster_id: str | None = None) -> Operation:

@@ -8,6 +8,7 @@ as in Kafka.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
@@ -127,7 +128,7 @@ class CallContext:
 
 
 class Reply(NamedTuple):
-    """The body of a response.
+    """The body of a response; ``error`` is Kafka's code for the whole of it, 0 for success.
 
     ``is_not_controller``: this node does not lead. Kafka's brokers learn it from the error of an
     envelope, and not from the response inside. ``throttle_ms``: the connection is muted for so
@@ -137,6 +138,7 @@ class Reply(NamedTuple):
     body: bytes
     is_not_controller: bool = False
     throttle_ms: int = 0
+    error: int = 0
 
 
 class ThrottledResponse(Protocol):
@@ -177,11 +179,12 @@ class ListenerApi(Generic[Request]):
             context = context.with_mutations(self.strict_since)
         timer = context.request_timer()
         if timer is None:
-            response, is_not_controller = await self._response(context, body)
+            response, error = await self._response(context, body)
         else:
-            response, is_not_controller = await timer.run(self._response(context, body))
+            response, error = await timer.run(self._response(context, body))
+        is_not_controller = error == NOT_CONTROLLER
         if isinstance(response, bytes):
-            return Reply(response, is_not_controller)
+            return Reply(response, is_not_controller, error=error)
         throttle_ms = context.throttle_ms(timer)
         if throttle_ms:
             cast(ThrottledResponse, response).throttle_time_ms = throttle_ms
@@ -189,16 +192,17 @@ class ListenerApi(Generic[Request]):
             response.encode(context.version),
             is_not_controller,
             0 if context.is_forwarded else throttle_ms,
+            error or getattr(response, "error_code", 0),
         )
 
-    async def _response(self, context: CallContext, body: Body) -> tuple[Message | bytes, bool]:
-        """Return the response, and whether the error is NOT_CONTROLLER."""
+    async def _response(self, context: CallContext, body: Body) -> tuple[Message | bytes, int]:
+        """Return the response, and the code of the error that was raised; 0: none."""
         request = self.decode(body, context.version)
         try:
             context.check_cluster_operation()
-            return await self.answer(request, context), False
+            return await self.answer(request, context), 0
         except KraftError as error:
-            return self.failed(request, error), error.kafka_code == NOT_CONTROLLER
+            return self.failed(request, error), error.kafka_code
 
 
 #: An API of any request.
@@ -206,9 +210,15 @@ AnyApi = ListenerApi[Any]
 
 
 def handler_of(
-    api: AnsweringApi, authorizer: Authorizer | None, quotas: ClientQuotaState | None
+    api: AnsweringApi,
+    authorizer: Authorizer | None,
+    quotas: ClientQuotaState | None,
+    errors: Counter[tuple[str, int]],
 ) -> Handler:
-    """Return the listener's handler of an API. Peers of a PLAINTEXT listener are ANONYMOUS."""
+    """Return the listener's handler of an API. Peers of a PLAINTEXT listener are ANONYMOUS.
+
+    ``errors`` counts the responses, see `Traffic.errors`.
+    """
 
     async def answer(header: RequestHeader, body: Body, address: str) -> HandlerAnswer:
         context = CallContext(
@@ -220,6 +230,7 @@ def handler_of(
             quotas=quotas,
         )
         reply = await api.reply(context, body)
+        errors[api.api.name, reply.error] += 1
         return HandlerAnswer(reply.body, reply.throttle_ms)
 
     return Handler(api.api, answer, keeps_alive=api.api.key in KEEPS_ALIVE)

@@ -7,8 +7,7 @@ settings. No documentation is returned. Source: Kafka's ``ConfigHelper`` (4.3.1)
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kraft.configdef import ConfigType
@@ -44,6 +43,7 @@ from kraft.protocol.describe_configs import (
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
+from kraft.server.logs import loggers
 
 if TYPE_CHECKING:
     from kraft.controller.configs.config_description import ConfigDescription, NodeConfigs
@@ -63,16 +63,6 @@ _WIRE_TYPES: Mapping[ConfigType | None, int] = {
     ConfigType.CLASS: 8,
     ConfigType.PASSWORD: 9,
 }
-#: The name that Kafka gives to the root logger.
-_ROOT_LOGGER = "root"
-#: log4j's levels, by the lowest level of Python that they stand for.
-_LEVELS = (
-    (logging.CRITICAL, "FATAL"),
-    (logging.ERROR, "ERROR"),
-    (logging.WARNING, "WARN"),
-    (logging.INFO, "INFO"),
-    (logging.DEBUG, "DEBUG"),
-)
 
 
 def describe_configs_api(runner: ControllerRunner) -> AnyApi:
@@ -157,7 +147,7 @@ class _Describing:
             self._check_node(resource.resource_name)
             return [
                 DescribedConfig(name, level, config_source=DYNAMIC_BROKER_LOGGER_CONFIG)
-                for name, level in _loggers()
+                for name, level in loggers()
                 if not keys or name in keys
             ]
         return [
@@ -223,16 +213,3 @@ def _node_configs(node_id: int, static: Mapping[str, str], image: Image | None) 
         return NodeConfigs(node_id, static, {}, {})
     configs = image.state.configs
     return NodeConfigs(node_id, static, configs.cluster_default(), configs.broker(node_id))
-
-
-def _loggers() -> Iterator[tuple[str, str]]:
-    """Yield the loggers of this process with the levels that apply to them, by name."""
-    yield _ROOT_LOGGER, _level_name(logging.getLogger())
-    for name, one in sorted(logging.root.manager.loggerDict.items()):
-        if isinstance(one, logging.Logger):
-            yield name, _level_name(one)
-
-
-def _level_name(one: logging.Logger) -> str:
-    level = one.getEffectiveLevel()
-    return next((name for lowest, name in _LEVELS if level >= lowest), "TRACE")

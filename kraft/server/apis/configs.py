@@ -1,7 +1,8 @@
 """APIs of configurations, quotas and features.
 
 IncrementalAlterConfigs, AlterConfigs, AlterClientQuotas, UpdateFeatures. As in Kafka, only
-UpdateFeatures has a deadline. Source: ``ControllerApis`` of Kafka 4.3.
+UpdateFeatures has a deadline. `loggers` changes the levels of this node's loggers. Source:
+``ControllerApis`` of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from kraft.protocol.alter_configs import (
 from kraft.protocol.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     IncrementalAlterConfigsRequestData,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponseData,
 )
 from kraft.protocol.update_features import (
@@ -62,6 +64,7 @@ from kraft.raft.rpc import (
 )
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+from kraft.server.apis.loggers import alter_loggers
 from kraft.server.controller import ControllerRunner
 from kraft.server.plugins import Policies
 
@@ -101,6 +104,12 @@ def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> 
         data: IncrementalAlterConfigsRequestData, context: CallContext
     ) -> IncrementalAlterConfigsResponseData:
         known, rejected = _allowed_resources(data.resources, context)
+        loggers = [each for each in known if each.resource_type == BROKER_LOGGER]
+        known = [each for each in known if each.resource_type != BROKER_LOGGER]
+        answered = [_alter_loggers(runner, each, data.validate_only) for each in loggers]
+        if not known and answered:
+            # Every controller changes its own loggers, also one that is not active.
+            return IncrementalAlterConfigsResponseData(responses=_altered(rejected) + answered)
         operation = requests.incremental_alter_configs(
             [
                 (
@@ -117,7 +126,8 @@ def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> 
             policy=policies.alter_config,
         )
         results = await runner.submit(operation)
-        return IncrementalAlterConfigsResponseData(responses=_altered(rejected | results))
+        responses = _altered(rejected | results) + answered
+        return IncrementalAlterConfigsResponseData(responses=responses)
 
     def failed(
         data: IncrementalAlterConfigsRequestData, error: KraftError
@@ -128,6 +138,20 @@ def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> 
     return ListenerApi(
         INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequestData.decode, answer, failed
     )
+
+
+def _alter_loggers(
+    runner: ControllerRunner, resource: IncrementalAlterConfigsResource, validate_only: bool
+) -> AlteredResource:
+    node_id = runner.controller.settings.decisions.node_id
+    assert node_id is not None
+    error: KraftError | None = None
+    try:
+        alter_loggers(resource, node_id, validate_only=validate_only)
+    except KraftError as rejected:
+        error = rejected
+    (altered,) = _altered({_name_of(resource): error})
+    return altered
 
 
 def _alter_configs(runner: ControllerRunner, policies: Policies) -> AnyApi:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from itertools import chain
 
@@ -36,12 +37,14 @@ def controller_handlers(
     authorizer: Authorizer | None,
     quotas: ClientQuotaState | None,
     policies: Policies,
+    errors: Counter[tuple[str, int]],
 ) -> dict[int, Handler]:
     """Return the handlers by API key.
 
     ``ask`` passes a request to the raft node; ``listener`` names the controller listener; ``local``
     describes the features of this node. Without an ``authorizer`` every request is allowed, without
-    ``quotas`` none is throttled.
+    ``quotas`` none is throttled. ``errors`` counts the
+    responses by API and error.
     """
     apis = {
         each.api.key: each
@@ -58,4 +61,4 @@ def controller_handlers(
     raft_apis = {api.key: RaftApi(api, ask, listener) for api in FORWARDED_RAFT_APIS}
     envelope = envelope_api({**apis, **raft_apis})
     served = {**apis, envelope.api.key: envelope}
-    return {key: handler_of(each, authorizer, quotas) for key, each in served.items()}
+    return {key: handler_of(each, authorizer, quotas, errors) for key, each in served.items()}

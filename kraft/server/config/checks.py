@@ -30,6 +30,7 @@ from kraft.server.config.listeners import (
 from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
 from kraft.server.config.settings import (
     AUTHORIZERS,
+    HTTP_LISTENER,
     OF_LISTENERS,
     READ_AS_TEXT,
     SETTINGS,
@@ -39,6 +40,8 @@ from kraft.server.config.settings import (
 from kraft.server.config.values import read_csv_map, read_setting
 
 _SASL_OR_SSL = SECURITY_PROTOCOLS[1:]
+#: The host of an HTTP listener that names none.
+LOOPBACK = "127.0.0.1"
 # Comparing two names takes time proportional to the product of their lengths.
 _LONGEST_NAME = 100
 
@@ -106,6 +109,7 @@ class CheckedConfig:
         self._check_routable()
         self.overrides = self._connections_of_ips()
         self._check_connections()
+        self.http_listener = self._http_listener()
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the ServerConfig."""
@@ -126,6 +130,7 @@ class CheckedConfig:
             "advertised_broker_listeners": self.advertised_broker,
             "voters": self.voters,
             "bootstrap_servers": self.bootstrap_servers,
+            "http_listener": self.http_listener,
             "given": dict(self.given.values),
             "not_understood": tuple(
                 UnknownSetting(name, where, _similar(name))
@@ -363,6 +368,17 @@ class CheckedConfig:
                 "except addresses",
             )
 
+    def _http_listener(self) -> tuple[str, int] | None:
+        text = self.given.values.get(HTTP_LISTENER, "").strip()
+        if not text:
+            return None
+        try:
+            return read_address(LOOPBACK + text if text.startswith(":") else text)
+        except ConfigValueError:
+            self.given.fail(
+                HTTP_LISTENER, f"is {text!r:.80}; expected host:port, or :port on {LOOPBACK}"
+            )
+
 
 def _is_of_listener(name: str) -> bool:
     """Return whether the setting is one of a listener that has an effect."""
@@ -373,4 +389,5 @@ def _is_of_listener(name: str) -> bool:
 def _similar(name: str) -> str | None:
     if len(name) > _LONGEST_NAME:
         return None
-    return next(iter(get_close_matches(name, KAFKA_NAMES, 1, 0.85)), None)
+    known = (*KAFKA_NAMES, HTTP_LISTENER)
+    return next(iter(get_close_matches(name, known, 1, 0.85)), None)

@@ -65,6 +65,8 @@ class ServerConfig:
     voters: VoterSet
     #: controller.quorum.bootstrap.servers.
     bootstrap_servers: tuple[Endpoint, ...]
+    #: Host and port of the metrics and health checks; None: no HTTP server.
+    http_listener: tuple[str, int] | None = None
     #: The given settings as text; they may contain secrets.
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     not_understood: tuple[UnknownSetting, ...] = ()

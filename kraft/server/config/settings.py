@@ -102,6 +102,9 @@ class NodeSettings:
 #: With this setting the controller issues delegation tokens and removes expired ones. It is a
 #: secret: it stays in `ServerConfig.given`, and `NodeSettings` has no field for it.
 TOKEN_SECRET = "delegation.token.secret.key"
+#: kraft's own: the address of metrics and health checks over HTTP, ``host:port`` or ``:port`` on
+#: loopback; without it there is no HTTP server.
+HTTP_LISTENER = "kraft.http.listener"
 #: Settings of the authorizer, which have no definition in Kafka's configuration.
 SUPER_USERS = "super.users"
 ALLOW_WITHOUT_ACLS = "allow.everyone.if.no.acl.found"
@@ -111,7 +114,10 @@ CREATE_TOPIC_POLICY = "create.topic.policy.class.name"
 ALTER_CONFIG_POLICY = "alter.config.policy.class.name"
 #: The settings that stay in `ServerConfig.given` and have an effect.
 READ_AS_TEXT = frozenset(
-    (TOKEN_SECRET, SUPER_USERS, ALLOW_WITHOUT_ACLS, CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY)
+    (
+        *(TOKEN_SECRET, SUPER_USERS, ALLOW_WITHOUT_ACLS),
+        *(CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY, HTTP_LISTENER),
+    )
 )
 #: Settings that may have the prefix of a listener, ``listener.name.<name>.``, and have an effect.
 OF_LISTENERS = ("max.connections", "max.connection.creation.rate")

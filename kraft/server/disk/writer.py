@@ -89,6 +89,8 @@ class WriterThread:
         self._exclusive_jobs: SimpleQueue[list[WriteJob] | None] = SimpleQueue()
         #: No append is written on the loop before this time.
         self._is_slow_until_s = 0.0
+        #: When the writes under way last made progress, or began.
+        self._progress_s = 0.0
         self._done: deque[tuple[list[Event], int]] = deque()
         self._threads = [
             threading.Thread(target=self._run_exclusive, name="kraft-writer", daemon=True)
@@ -119,6 +121,8 @@ class WriterThread:
         durable and its event delivered at the return, if no other write is under way.
         """
         is_at_rest = not (self._waiting or self._appending or self._exclusive_count)
+        if is_at_rest:
+            self._progress_s = time.monotonic()
         last = len(writes) - 1
         for index, write in enumerate(writes):
             self._waiting.append(WriteJob(write, sequence if index == last else 0))
@@ -128,8 +132,16 @@ class WriterThread:
 
     def run(self, work: Callable[[], Event]) -> None:
         """Queue a function that changes the store; the event that it returns is delivered."""
+        if not (self._waiting or self._appending or self._exclusive_count):
+            self._progress_s = time.monotonic()
         self._waiting.append(WriteJob(work, 0))
         self._dispatch()
+
+    def oldest_write_ms(self) -> float:
+        """Return for how long no write was completed although one is under way; 0 at rest."""
+        if not (self._waiting or self._appending or self._exclusive_count):
+            return 0.0
+        return (time.monotonic() - self._progress_s) * 1000
 
     async def close(self) -> None:
         """End the threads once every queued write is durable and its event delivered."""
@@ -215,6 +227,7 @@ class WriterThread:
                     last_sequence = sequence or last_sequence
         except StorageError as error:
             self._fail(error)
+        self._progress_s = time.monotonic()
         self._dispatch()
         for event in events:
             self._deliver(event)

@@ -1,0 +1,1 @@
+"""Observe a running node over HTTP: ``/metrics``, ``/healthz`` and ``/readyz``."""
