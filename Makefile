@@ -8,7 +8,7 @@ STAMP := $(VENV)/.built-$(KIND)
 # The extensions of the other kind appear up to date, so a change of kind needs --force.
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
-.PHONY: help build demo test lint docs package release-check interop interop-matrix bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test lint lint-style lint-types docs package release-check interop interop-matrix bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
 
@@ -144,14 +144,19 @@ sensitivity: SERIES ?= 1000
 sensitivity: build
 	$(BIN)/python -m benchmarks.sensitivity_page --series $(SERIES)
 
-lint: build
+# In parts, which `make -j` runs at once.
+lint: lint-style lint-types
+
+lint-style: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH=$(BIN):$$PATH $(BIN)/cython-lint kraft/_core
+	$(BIN)/lint-imports
+
+lint-types: build
 	$(BIN)/mypy
 	$(BIN)/stubtest --concise --mypy-config-file pyproject.toml --ignore-missing-stub \
 	  --ignore-disjoint-bases --allowlist tests/stubtest_allowlist.txt kraft._core
-	$(BIN)/lint-imports
 
 # A warning fails it: a broken link, an unknown anchor, a page outside the navigation.
 docs: $(VENV)/.installed
