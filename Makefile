@@ -115,8 +115,10 @@ history: build
 performance-page: build
 	$(BIN)/python -m benchmarks.performance_page $(if $(FULL),--keep $(FULL))
 
+# WORKERS=2 runs two files at once.
+interop: WORKERS ?= 0
 interop: build
-	$(BIN)/python -m pytest tests/interop tests/differential -m interop
+	$(BIN)/python -m pytest tests/interop tests/differential -m interop -n $(WORKERS)
 
 # Quorums with controllers of every release from 3.7 to 4.4; fetches their jars; takes five minutes.
 interop-matrix: build

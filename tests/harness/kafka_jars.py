@@ -9,10 +9,13 @@ project (git-ignored); later runs need no network and no Maven. The few Java cla
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,14 +88,24 @@ def javac() -> Path:
     return found
 
 
+@contextmanager
+def _cache_lock() -> Iterator[None]:
+    """Let one process at a time fill `CACHE`: all workers of pytest-xdist need the same jars."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def compile_all(sources: list[Path], classpath: str, output: Path) -> None:
     """Compile the files together into ``output``, unless its classes are newer."""
     stamp = output / "compiled"
     newest = max(source.stat().st_mtime for source in sources)
-    if not stamp.exists() or stamp.stat().st_mtime < newest:
-        output.mkdir(parents=True, exist_ok=True)
-        _compile(sources, classpath, output)
-        stamp.touch()
+    with _cache_lock():
+        if not stamp.exists() or stamp.stat().st_mtime < newest:
+            output.mkdir(parents=True, exist_ok=True)
+            _compile(sources, classpath, output)
+            stamp.touch()
 
 
 def _compile(sources: list[Path], classpath: str, output: Path) -> None:
@@ -114,15 +127,16 @@ class Jars:
     def compiled(self, *sources: str) -> Path:
         """The directory of the compiled `tests/interop/java/<source>.java`, compiled if stale."""
         output = CACHE / f"classes-{self.version}"
-        output.mkdir(parents=True, exist_ok=True)
-        stale = [
-            source
-            for source in (INTEROP / "java" / f"{name}.java" for name in sources)
-            if not (made := output / f"{source.stem}.class").exists()
-            or made.stat().st_mtime < source.stat().st_mtime
-        ]
-        if stale:
-            _compile(stale, self.classpath(output), output)
+        with _cache_lock():
+            output.mkdir(exist_ok=True)
+            stale = [
+                source
+                for source in (INTEROP / "java" / f"{name}.java" for name in sources)
+                if not (made := output / f"{source.stem}.class").exists()
+                or made.stat().st_mtime < source.stat().st_mtime
+            ]
+            if stale:
+                _compile(stale, self.classpath(output), output)
         return output
 
     def command(
@@ -185,9 +199,10 @@ def schemas(version: str = SCHEMAS_ONLY) -> Jars:
 
 def _resolve(version: str, name: str, profile: str) -> Jars:
     directory = CACHE / name
-    if not directory.is_dir():
-        options = (f"-P{profile}", f"-Dkafka.version={version}")
-        fetch(INTEROP / "pom.xml", directory, *options)
+    with _cache_lock():
+        if not directory.is_dir():
+            options = (f"-P{profile}", f"-Dkafka.version={version}")
+            fetch(INTEROP / "pom.xml", directory, *options)
     return Jars(version, directory)
 
 

@@ -19,10 +19,21 @@ from tests.harness.line_process import JsonRequests, LineProcess
 pytest.register_assert_rewrite("tests.interop.agreement", "tests.interop.end_agreement")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Fetch the jars, or end the run, before the workers start."""
+    _missing_tool()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     needing = [item for item in session.items if item.get_closest_marker("interop")]
-    if not needing or session.config.option.collectonly:
-        return
+    if needing and not session.config.option.collectonly and (missing := _missing_tool()):
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _missing_tool() -> str:
+    """Return why the tests cannot run, or ""; fetch the jars. With CI=true, end the run instead."""
     try:
         kafka_jars.javac()
         for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, *kafka_jars.mixed_releases()):
@@ -31,8 +42,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     except kafka_jars.MissingToolError as missing:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.exit(f"the tests against Apache Kafka cannot run: {missing}", returncode=1)
-        for item in needing:
-            item.add_marker(pytest.mark.skip(reason=str(missing)))
+        return str(missing)
+    return ""
 
 
 @pytest.fixture(scope="module")
