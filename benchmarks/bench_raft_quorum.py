@@ -47,7 +47,7 @@ from benchmarks import generate
 from benchmarks.bare_writer import write_blocks, write_together
 from benchmarks.conftest import Sizes
 from benchmarks.java_peers import Line, Peers
-from benchmarks.quorum_processes import Quorum, kafka_quorum, kraft_quorum
+from benchmarks.quorum_processes import ProcessQuorum, kafka_quorum, kraft_quorum
 from benchmarks.timings import summary
 from kraft.server.local_quorum import LOOPBACK
 from tests.harness.kafka_jars import MissingToolError
@@ -92,7 +92,7 @@ def middle(lines: list[Line]) -> Line:
 
 
 def light_load(
-    quorums: list[Quorum], directory: Path, sizes: Sizes
+    quorums: list[ProcessQuorum], directory: Path, sizes: Sizes
 ) -> tuple[list[Line], list[float]]:
     """Return the commits of each quorum, and the seconds of bare syncs, in turns."""
     lines: list[list[Line]] = [[] for _ in quorums]
@@ -106,7 +106,7 @@ def light_load(
 
 
 def full_load(
-    quorums: list[Quorum], directory: Path, sizes: Sizes, nodes: int
+    quorums: list[ProcessQuorum], directory: Path, sizes: Sizes, nodes: int
 ) -> tuple[list[Line], float]:
     """Return each quorum's bytes on all disks and time; the bare writers' bytes per second."""
     lines: list[list[Line]] = [[] for _ in quorums]
@@ -120,7 +120,7 @@ def full_load(
 
 
 @pytest.fixture
-def kafka(peers: Peers, tmp_path: Path) -> Iterator[Quorum | None]:
+def kafka(peers: Peers, tmp_path: Path) -> Iterator[ProcessQuorum | None]:
     """Return Kafka's quorum; None if it is not available, and kraft's is measured alone."""
     with ExitStack() as stack:
         quorum = None
@@ -132,21 +132,21 @@ def kafka(peers: Peers, tmp_path: Path) -> Iterator[Quorum | None]:
 
 
 @pytest.fixture
-def quorum(tmp_path: Path) -> Iterator[Quorum]:
+def quorum(tmp_path: Path) -> Iterator[ProcessQuorum]:
     with kraft_quorum(3, tmp_path / "quorum") as running:
         yield running
 
 
 @pytest.fixture
-def single(tmp_path: Path) -> Iterator[Quorum]:
+def single(tmp_path: Path) -> Iterator[ProcessQuorum]:
     with kraft_quorum(1, tmp_path / "single") as running:
         yield running
 
 
 @pytest.mark.peer
 def bench_quorum(
-    quorum: Quorum,
-    kafka: Quorum | None,
+    quorum: ProcessQuorum,
+    kafka: ProcessQuorum | None,
     figure: Callable[..., None],
     peers: Peers,
     sizes: Sizes,
@@ -176,7 +176,9 @@ def note_rate(figure: Callable[..., None], work: str, bytes_per_s: float) -> Non
     figure(work, unit="blocks", count=blocks, bytes=blocks * MIB, **summary([1.0]))
 
 
-def bench_single(single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path) -> None:
+def bench_single(
+    single: ProcessQuorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path
+) -> None:
     single.latency(sizes.quorum_warm_up // 4, 10_000, RECORD)
     commits, groups, syncs, group_syncs = [], [], [], []
 
@@ -204,7 +206,7 @@ def bench_single(single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_
 
 
 def bench_catch_up(
-    single: Quorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path
+    single: ProcessQuorum, figure: Callable[..., None], sizes: Sizes, tmp_path: Path
 ) -> None:
     source, _ = generate.make("uniform", sizes.partitions)
     size = single.snapshot(source)["bytes"]

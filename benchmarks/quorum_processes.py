@@ -53,7 +53,7 @@ class Node:
                 self._lines.put(json.loads(line) | {"node": self})
 
 
-class Quorum:
+class ProcessQuorum:
     """Running nodes of one kind."""
 
     def __init__(
@@ -145,13 +145,13 @@ class Quorum:
 @contextmanager
 def _quorum(
     commands: list[tuple[list[str], Path]], laid_out: LocalQuorum | None = None
-) -> Iterator[Quorum]:
+) -> Iterator[ProcessQuorum]:
     lines: queue.Queue[Line] = queue.Queue()
     nodes: list[Node] = []
     try:
         for command, directory in commands:
             nodes.append(Node(command, directory, lines))
-        yield Quorum(lines, nodes, laid_out)
+        yield ProcessQuorum(lines, nodes, laid_out)
     finally:
         for node in nodes:
             node.process.kill()
@@ -177,7 +177,7 @@ def settings(id: int, ports: list[int], directory: Path, more: dict[str, object]
 
 
 @contextmanager
-def kafka_quorum(size: int, directory: Path) -> Iterator[Quorum]:
+def kafka_quorum(size: int, directory: Path) -> Iterator[ProcessQuorum]:
     """Start Kafka's controllers with the raft layer alone. Raises MissingToolError without Java."""
     build()
     ports, commands = free_ports(size), []
@@ -193,7 +193,7 @@ def kafka_quorum(size: int, directory: Path) -> Iterator[Quorum]:
 
 
 @contextmanager
-def kraft_quorum(size: int, directory: Path) -> Iterator[Quorum]:
+def kraft_quorum(size: int, directory: Path) -> Iterator[ProcessQuorum]:
     """Start nodes of kraft, as by `kraft server start`."""
     laid_out = LocalQuorum(directory, size, {"controller.quorum.append.linger.ms": "0"})
     commands = [

@@ -10,11 +10,9 @@ one. Nine tenths of the events are the steady load, as in production.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
@@ -27,10 +25,7 @@ from kraft.raft.interface import (
     Event,
     InstallSnapshot,
     RaftReady,
-    RequestFailed,
-    RequestReceived,
     Resign,
-    ResponseReceived,
     Role,
     SendRequest,
     SnapshotsCleaned,
@@ -43,19 +38,14 @@ from kraft.raft.node import Node
 from kraft.raft.rpc import (
     AddRaftVoterRequest,
     ApiVersionsRequest,
-    ApiVersionsResponse,
     DescribeQuorumRequest,
-    FetchResponse,
-    FetchSnapshotResponse,
     LogSlice,
     OffsetAndEpoch,
     RemoveRaftVoterRequest,
-    Request,
-    Response,
     SnapshotSlice,
 )
-from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
-from kraft.records import Uuid
+from tests.harness.raft_nodes import directory, dynamic, endpoint, key
+from tests.harness.virtual_quorum import VirtualNode, VirtualQuorum
 
 START_MS = 1_700_000_000_000.0
 NETWORK_MS = 0.5
@@ -64,8 +54,6 @@ SNAPSHOT_SIZE = 40 << 20
 VALUE = bytes(120)
 VOTERS = (1, 2, 3)
 NEWCOMER = 4
-#: Clients of the quorum's RPCs, whose responses are not recorded.
-CLIENT = -1
 
 
 class RecordedEvent(NamedTuple):
@@ -97,23 +85,9 @@ class RecordedNode:
 
     def start(self) -> Node:
         log = LogView(snapshots={OffsetAndEpoch(0, 0): 300})
-        log.load_snapshot_voters(voters_at_start(), 1)
+        log.load_snapshot_voters(dynamic(*VOTERS), 1)
         draw = Random(self.seed).random
         return Node(self.config, log, ElectionState(), draw, self.started_ms)
-
-
-def endpoint_of(id: int) -> Endpoint:
-    return Endpoint("CONTROLLER", "localhost", 9090 + id)
-
-
-def key_of(id: int) -> ReplicaKey:
-    return ReplicaKey(id, Uuid(bytes([id]) * 16))
-
-
-def voters_at_start() -> VoterSet:
-    return VoterSet(
-        VoterNode(key_of(id), (endpoint_of(id),), KRaftVersionRange(0, 1)) for id in VOTERS
-    )
 
 
 def replay(recorded: RecordedNode) -> FinalState:
@@ -129,7 +103,7 @@ def end_of(node: Node, sent: int) -> FinalState:
     return FinalState(node.role, node.epoch, node.log.end_offset, node.log.high_watermark, sent)
 
 
-class Log:
+class BatchLog:
     """The batches of one node's log, in memory."""
 
     def __init__(self) -> None:
@@ -160,174 +134,139 @@ class Log:
         return b"".join(self.batches[first:last])
 
 
-class Quorum:
-    """Nodes, their disks and the network between them; time advances from event to event."""
+@dataclass
+class TracedNode(VirtualNode):
+    """A node with its recorded events and its log, which the quorum keeps in memory."""
+
+    recorded: RecordedNode = field(kw_only=True)
+    log: BatchLog = field(default_factory=BatchLog)
+    sent: int = 0
+
+
+class TracedQuorum(VirtualQuorum[TracedNode]):
+    """Nodes whose events are recorded; a request is lost with the probability ``loss``."""
 
     def __init__(self) -> None:
-        self.now_ms = START_MS
-        self.recorded: dict[int, RecordedNode] = {}
-        self.nodes: dict[int, Node] = {}
-        self._logs: dict[int, Log] = {}
-        self._sent: dict[int, int] = {}
-        self._wake: dict[int, float] = {}
-        self._asked: dict[int, tuple[int, int, Request]] = {}
-        self._queue: list[tuple[float, int, int, Event]] = []
-        self._numbers = itertools.count(1)
+        super().__init__(START_MS, latency_ms=NETWORK_MS)
         self._random = Random(7)
         self.loss = 0.0
 
-    def start(self, id: int) -> None:
+    def add(self, id: int) -> None:
         config = RaftSettings(
             id,
-            Uuid(bytes([id]) * 16),
+            directory(id),
             "quorum",
-            endpoints=(endpoint_of(id),),
-            bootstrap_servers=tuple(map(endpoint_of, VOTERS)),
+            endpoints=(endpoint(id),),
+            bootstrap_servers=tuple(map(endpoint, VOTERS)),
             append_linger_ms=0,
         )
-        node = self.recorded[id] = RecordedNode(config, id, self.now_ms)
-        self.nodes[id], self._logs[id], self._sent[id] = node.start(), Log(), 0
-        self.tell(id, None)
+        recorded = RecordedNode(config, id, self.now_ms)
+        self.members[id] = TracedNode(id, recorded=recorded)
+        self.start(self.members[id], recorded.start())
 
-    @property
-    def leader(self) -> int:
-        """Return the id of the active leader; -1 if there is none."""
-        for id, node in self.nodes.items():
-            if node.role_state.is_active:
-                return id
-        return -1
+    def leader(self) -> TracedNode | None:
+        """Return the active leader; None if there is none."""
+        for member in self.members.values():
+            if member.running.role_state.is_active:
+                return member
+        return None
 
-    def run(self, for_ms: float) -> None:
-        until = self.now_ms + for_ms
-        while self._queue and self._queue[0][0] <= until:
-            at_ms, _, id, event = heapq.heappop(self._queue)
-            if event is None and self._wake[id] != at_ms:
-                continue
-            self.now_ms = at_ms
-            self.tell(id, event)
-        self.now_ms = until
+    def active(self) -> TracedNode:
+        leader = self.leader()
+        assert leader is not None, "no node leads"
+        return leader
 
     def run_until(self, condition: Callable[[], bool], limit_ms: float = 30_000) -> None:
         give_up_ms = self.now_ms + limit_ms
         while not condition():
             assert self.now_ms < give_up_ms, "the quorum did not get there"
-            self.run(1)
+            self.run(self.now_ms + 1)
 
-    def ask(self, id: int, request: Request) -> None:
-        """Send a client's request."""
-        number = next(self._numbers)
-        self._asked[number] = (CLIENT, 0, request)
-        self.tell(id, RequestReceived(request, number))
-
-    def tell(self, id: int, event: Event) -> RaftReady:
-        ready = self.nodes[id].step(event, self.now_ms)
-        self.recorded[id].events.append(RecordedEvent(event, self.now_ms))
-        log = self._logs[id]
+    def carry_out(self, member: TracedNode, event: Event, ready: RaftReady) -> None:
+        member.recorded.events.append(RecordedEvent(event, self.now_ms))
+        member.sent += len(ready.to_send)
         for write in ready.to_write:
             if isinstance(write, AppendBatches):
-                log.append(write)
+                member.log.append(write)
             elif isinstance(write, TruncateLog):
-                log.cut(write.end_offset)
+                member.log.cut(write.end_offset)
             elif isinstance(write, InstallSnapshot):
-                self._logs[id] = Log()
-                stored = SnapshotStored(
-                    write.snapshot_id, SNAPSHOT_SIZE, True, voters_at_start(), 1
-                )
-                self._later(DISK_MS, id, stored)
+                member.log = BatchLog()
+                stored = SnapshotStored(write.snapshot_id, SNAPSHOT_SIZE, True, dynamic(*VOTERS), 1)
+                self._step_later(member, stored)
         if ready.to_write:
-            self._later(DISK_MS, id, Written(ready.write_sequence))
-        self._sent[id] += len(ready.to_send)
-        for send in ready.to_send:
-            if isinstance(send, SendRequest):
-                self._request(id, send)
-            else:
-                self._respond(id, send.reply_to, send.response)
-        self._wake[id] = ready.wake_at_ms
-        if ready.wake_at_ms < float("inf"):
-            heapq.heappush(self._queue, (ready.wake_at_ms, next(self._numbers), id, None))
-        return ready
+            self._step_later(member, Written(ready.write_sequence))
 
-    def _later(self, delay_ms: float, id: int, event: Event) -> None:
-        heapq.heappush(self._queue, (self.now_ms + delay_ms, next(self._numbers), id, event))
+    def _step_later(self, member: TracedNode, event: Event) -> None:
+        self.after(DISK_MS, member, lambda: self.step(member, event))
 
-    def _request(self, source: int, send: SendRequest) -> None:
-        destination = send.endpoint.port - 9090
-        if isinstance(send.request, ApiVersionsRequest):
-            answer = ApiVersionsResponse(0, KRaftVersionRange(0, 1))
-            self._later(2 * NETWORK_MS, source, ResponseReceived(send.correlation, answer))
-        elif destination not in self.nodes or self._random.random() < self.loss:
-            self._later(NETWORK_MS, source, RequestFailed(send.correlation))
-        else:
-            number = next(self._numbers)
-            self._asked[number] = (source, send.correlation, send.request)
-            self._later(NETWORK_MS, destination, RequestReceived(send.request, number))
+    def send_request(
+        self, member: TracedNode, send: SendRequest, target: TracedNode | None
+    ) -> None:
+        may_be_lost = target is not None and not isinstance(send.request, ApiVersionsRequest)
+        if may_be_lost and self._random.random() < self.loss:
+            target = None
+        super().send_request(member, send, target)
 
-    def _respond(self, id: int, reply_to: int, response: Response) -> None:
-        source, correlation, _ = self._asked.pop(reply_to)
-        if source == CLIENT:
-            return
-        if isinstance(response, FetchResponse) and isinstance(response.records, LogSlice):
-            response = replace(response, records=self._logs[id].read(response.records))
-        elif isinstance(response, FetchSnapshotResponse) and isinstance(
-            response.data, SnapshotSlice
-        ):
-            size = min(response.data.max_size, SNAPSHOT_SIZE - response.data.position)
-            response = replace(response, data=memoryview(bytes(size)))
-        self._later(NETWORK_MS, source, ResponseReceived(correlation, response))
+    def read(self, member: TracedNode, at: LogSlice) -> bytes:
+        return member.log.read(at)
 
-    # -- what happens
+    def read_snapshot(self, member: TracedNode, at: SnapshotSlice) -> memoryview:
+        return memoryview(bytes(min(at.max_size, SNAPSHOT_SIZE - at.position)))
+
+    # -- events
 
     def load(self, appends: int, every_ms: float = 1.0) -> None:
         """Append on the leader at a steady rate; let a client query the quorum now and then."""
-        leader = self.leader
-        epoch = self.nodes[leader].epoch
+        leader = self.active()
+        epoch = leader.running.epoch
         for number in range(appends):
-            self.tell(leader, Append(number, epoch, (VALUE,)))
+            self.step(leader, Append(number, epoch, (VALUE,)))
             if number % 1000 == 0:
                 self.ask(leader, DescribeQuorumRequest())
-            self.run(every_ms)
+            self.run(self.now_ms + every_ms)
 
     def take_snapshots(self) -> None:
         """Let every node make a snapshot of its committed records and truncate its log."""
-        for id, node in self.nodes.items():
-            snapshot_id = OffsetAndEpoch(node.log.high_watermark, node.log.last_epoch)
-            self.tell(id, SnapshotStored(snapshot_id, SNAPSHOT_SIZE))
-            self.tell(id, SnapshotsCleaned(snapshot_id.offset, snapshot_id))
+        for member in self.members.values():
+            log = member.running.log
+            snapshot_id = OffsetAndEpoch(log.high_watermark, log.last_epoch)
+            self.step(member, SnapshotStored(snapshot_id, SNAPSHOT_SIZE))
+            self.step(member, SnapshotsCleaned(snapshot_id.offset, snapshot_id))
 
 
 def record(appends: int) -> dict[int, RecordedNode]:
     """Return the recorded nodes by id, with this many appends; the leader has the most events."""
-    quorum = Quorum()
+    quorum = TracedQuorum()
     for id in VOTERS:
-        quorum.start(id)
-    quorum.run_until(lambda: quorum.leader > 0)
+        quorum.add(id)
+    quorum.run_until(lambda: quorum.leader() is not None)
     quorum.load(appends * 4 // 10)
     quorum.take_snapshots()
-    quorum.start(NEWCOMER)
-    leader = quorum.nodes[quorum.leader]
+    quorum.add(NEWCOMER)
+    first, newcomer = quorum.active(), quorum.members[NEWCOMER]
+    leader = first.running
 
     def is_caught_up() -> bool:
-        newcomer = quorum.nodes[NEWCOMER]
-        return newcomer.log.high_watermark >= leader.log.high_watermark > 0
+        return newcomer.running.log.high_watermark >= leader.log.high_watermark > 0
 
     quorum.run_until(is_caught_up)
     quorum.load(appends * 2 // 10)
-    newcomer = key_of(NEWCOMER)
-    add = AddRaftVoterRequest("quorum", 2000, newcomer, (endpoint_of(NEWCOMER),))
-    quorum.ask(quorum.leader, add)
+    add = AddRaftVoterRequest("quorum", 2000, key(NEWCOMER), (endpoint(NEWCOMER),))
+    quorum.ask(first, add)
     quorum.load(appends // 10)
     assert len(leader.voters) == 4
-    quorum.ask(quorum.leader, RemoveRaftVoterRequest("quorum", newcomer))
+    quorum.ask(first, RemoveRaftVoterRequest("quorum", key(NEWCOMER)))
     quorum.load(appends // 10)
     assert len(leader.voters) == 3
     quorum.loss = 0.001
     quorum.load(appends // 10)
     quorum.loss = 0.0
-    old = quorum.leader
-    quorum.tell(old, Resign(quorum.nodes[old].epoch))
-    quorum.run_until(lambda: quorum.leader not in (-1, old))
+    old = quorum.active()
+    quorum.step(old, Resign(old.running.epoch))
+    quorum.run_until(lambda: quorum.leader() not in (None, old))
     quorum.load(appends // 10)
-    quorum.run(100)
-    for id, node in quorum.recorded.items():
-        node.end = end_of(quorum.nodes[id], quorum._sent[id])
-    return quorum.recorded
+    quorum.run(quorum.now_ms + 100)
+    for member in quorum.members.values():
+        member.recorded.end = end_of(member.running, member.sent)
+    return {id: member.recorded for id, member in quorum.members.items()}

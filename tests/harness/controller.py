@@ -75,7 +75,7 @@ class AppendedLog:
         self.take(self.controller.commit(end_offset, self.now_ms))
 
 
-class Log(AppendedLog):
+class ControllerLog(AppendedLog):
     """Drives one controller; offset 0 is the raft layer's LeaderChange."""
 
     def __init__(self, **fields: Any) -> None:
@@ -166,15 +166,15 @@ class Log(AppendedLog):
         return answer.response
 
 
-def leading(brokers: int, **fields: Any) -> Log:
+def leading(brokers: int, **fields: Any) -> ControllerLog:
     """Return the log of a leader with unfenced brokers, from 1 on."""
-    log = Log(**fields)
+    log = ControllerLog(**fields)
     log.lead()
     log.brokers(*range(1, brokers + 1))
     return log
 
 
-def replayed(log: Log, *, until: int | None = None) -> MetadataState:
+def replayed(log: ControllerLog, *, until: int | None = None) -> MetadataState:
     """Return a standby's state: a replay of the log up to an offset."""
     standby = MetadataState(journaling=True)
     standby.next_offset = LEADER_CHANGE_END

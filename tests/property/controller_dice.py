@@ -9,7 +9,7 @@ from typing import Any
 from kraft.controller.runtime.operations import Operation
 from kraft.records import Uuid
 from tests.property.controller_equality import normally
-from tests.property.controller_quorum import RECORDS_OF_BATCH, Quorum
+from tests.property.controller_quorum import RECORDS_OF_BATCH, ModelledQuorum
 from tests.property.controller_watch import Command
 from tests.reference import controller_brokers_twin as brokers_twin
 from tests.reference import controller_topics_twin as topics_twin
@@ -26,19 +26,19 @@ CONFIGS = (
 LIMITS = topics_twin.Limits(RECORDS_OF_BATCH)
 SUPPORTED = {METADATA_VERSION: (7, 30), ELR: (0, 1)}
 Dice = Random
-Kind = Callable[[Quorum, Random], None]
+Kind = Callable[[ModelledQuorum, Random], None]
 
 
 def now_and_then(dice: Dice) -> bool:
     return dice.random() < 0.08
 
 
-def _deadline(quorum: Quorum, dice: Dice) -> float:
+def _deadline(quorum: ModelledQuorum, dice: Dice) -> float:
     return quorum.now_ms + dice.choice((0, 500, 5_000)) if now_and_then(dice) else float("inf")
 
 
 def ask(
-    quorum: Quorum,
+    quorum: ModelledQuorum,
     dice: Dice,
     operation: Operation,
     decide: Callable[[], brokers_twin.TwinDecision],
@@ -47,19 +47,19 @@ def ask(
     quorum.ask_later(Command(operation, decide, normal, _deadline(quorum, dice)))
 
 
-def epoch_of(quorum: Quorum, dice: Dice, broker: int) -> int:
+def epoch_of(quorum: ModelledQuorum, dice: Dice, broker: int) -> int:
     registered = quorum.controller.cluster.state.brokers.get(broker)
     if registered is None or now_and_then(dice):
         return dice.randrange(5)
     return registered.epoch
 
 
-def some_broker(quorum: Quorum, dice: Dice) -> int:
+def some_broker(quorum: ModelledQuorum, dice: Dice) -> int:
     known = sorted(quorum.controller.cluster.state.brokers)
     return dice.choice(known) if known and not now_and_then(dice) else dice.choice(BROKERS)
 
 
-def some_topic(quorum: Quorum, dice: Dice) -> tuple[str, int]:
+def some_topic(quorum: ModelledQuorum, dice: Dice) -> tuple[str, int]:
     table = quorum.controller.cluster.table
     numbers = table.topic_numbers()
     if not numbers or now_and_then(dice):
@@ -68,7 +68,7 @@ def some_topic(quorum: Quorum, dice: Dice) -> tuple[str, int]:
     return table.topic_name(number), len(table.topic_rows(number))
 
 
-def topic_id_of(quorum: Quorum, dice: Dice, name: str) -> Uuid:
+def topic_id_of(quorum: ModelledQuorum, dice: Dice, name: str) -> Uuid:
     table = quorum.controller.cluster.table
     number = table.topic_number(name)
     return quorum.new_id() if number < 0 else Uuid(table.topic_id_of(number))

@@ -30,12 +30,12 @@ from tests.property.controller_dice import (
     some_broker,
     some_topic,
 )
-from tests.property.controller_quorum import Quorum
+from tests.property.controller_quorum import ModelledQuorum
 from tests.reference import controller_rest_twin as rest_twin
 from tests.reference.controller_state_twin import BROKER, ELR, METADATA_VERSION, TOPIC
 
 
-def configure(quorum: Quorum, dice: Dice) -> None:
+def configure(quorum: ModelledQuorum, dice: Dice) -> None:
     resources: list[tuple[rest_twin.Resource, list[rest_twin.Change]]] = []
     for _ in range(dice.choice((1, 1, 2))):
         if dice.random() < 0.6:
@@ -73,7 +73,7 @@ def configure(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def finalize(quorum: Quorum, dice: Dice) -> None:
+def finalize(quorum: ModelledQuorum, dice: Dice) -> None:
     level = quorum.controller.cluster.state.metadata_version
     updates = []
     if dice.random() < 0.4:
@@ -105,7 +105,7 @@ def finalize(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def limit_clients(quorum: Quorum, dice: Dice) -> None:
+def limit_clients(quorum: ModelledQuorum, dice: Dice) -> None:
     alterations: list[tuple[Mapping[str, str | None], Sequence[Any]]] = []
     for _ in range(dice.choice((1, 2))):
         parts: dict[str, str | None] = {}
@@ -126,7 +126,7 @@ def limit_clients(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def alter_credentials(quorum: Quorum, dice: Dice) -> None:
+def alter_credentials(quorum: ModelledQuorum, dice: Dice) -> None:
     deletions, upsertions = [], []
     for user in dice.sample(("u", "v", "w"), dice.choice((1, 2))):
         mechanism = 3 if now_and_then(dice) else dice.choice((1, 2))
@@ -155,7 +155,7 @@ ACL_NAMES = ("a", "d", "x")
 PRINCIPALS = ("User:x", "User:y")
 
 
-def create_acls(quorum: Quorum, dice: Dice) -> None:
+def create_acls(quorum: ModelledQuorum, dice: Dice) -> None:
     acls = [
         (
             "" if now_and_then(dice) else dice.choice(ACL_NAMES),
@@ -181,7 +181,7 @@ def create_acls(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def delete_acls(quorum: Quorum, dice: Dice) -> None:
+def delete_acls(quorum: ModelledQuorum, dice: Dice) -> None:
     filters = [
         (dice.choice((None, *ACL_NAMES)), dice.choice((None, *PRINCIPALS)))
         for _ in range(dice.choice((1, 1, 2)))
@@ -200,7 +200,7 @@ def delete_acls(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def register_controller(quorum: Quorum, dice: Dice) -> None:
+def register_controller(quorum: ModelledQuorum, dice: Dice) -> None:
     asked = ControllerRegistrationRequest(
         dice.choice((0, 1, 2)),
         quorum.new_id(),

@@ -75,7 +75,7 @@ PERIODS = {
 }
 
 
-class Quorum(AppendedLog):
+class ModelledQuorum(AppendedLog):
     """See the module's docstring. ``log.controller`` is the present or the last leader."""
 
     def __init__(self, level: int = 30, *, elr: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Random requests to a `Quorum`, each sent to the controllers and the twin.
+"""Random requests to a `ModelledQuorum`, each sent to the controllers and the twin.
 
 Most requests are valid, so that the state changes; the others must be rejected.
 """
@@ -49,14 +49,14 @@ from tests.property.controller_other_requests import (
     limit_clients,
     register_controller,
 )
-from tests.property.controller_quorum import Quorum
+from tests.property.controller_quorum import ModelledQuorum
 from tests.property.controller_watch import Command
 from tests.reference import controller_brokers_twin as brokers_twin
 from tests.reference import controller_topics_twin as topics_twin
 from tests.reference.controller_state_twin import METADATA_VERSION, Key
 
 
-def request(quorum: Quorum, dice: Dice) -> None:
+def request(quorum: ModelledQuorum, dice: Dice) -> None:
     """Send one request to the leader."""
     dice.choice(KINDS)(quorum, dice)
 
@@ -64,7 +64,7 @@ def request(quorum: Quorum, dice: Dice) -> None:
 # -- brokers
 
 
-def register(quorum: Quorum, dice: Dice, broker: int | None = None) -> None:
+def register(quorum: ModelledQuorum, dice: Dice, broker: int | None = None) -> None:
     broker = dice.choice(BROKERS) if broker is None else broker
     known = quorum.controller.cluster.state.brokers.get(broker)
     incarnation = dice.randrange(1, 4)
@@ -101,7 +101,7 @@ def register(quorum: Quorum, dice: Dice, broker: int | None = None) -> None:
     )
 
 
-def unregister(quorum: Quorum, dice: Dice) -> None:
+def unregister(quorum: ModelledQuorum, dice: Dice) -> None:
     broker = some_broker(quorum, dice)
     ask(
         quorum,
@@ -112,7 +112,7 @@ def unregister(quorum: Quorum, dice: Dice) -> None:
 
 
 def beat(
-    quorum: Quorum,
+    quorum: ModelledQuorum,
     dice: Dice,
     broker: int | None = None,
     *,
@@ -155,13 +155,13 @@ def _heartbeat_answer(answer: BrokerHeartbeatReply) -> Any:
     return (answer.state.name, answer.is_caught_up, answer.changes_registration)
 
 
-def everyone_beats(quorum: Quorum, dice: Dice, *, but: int | None = None) -> None:
+def everyone_beats(quorum: ModelledQuorum, dice: Dice, *, but: int | None = None) -> None:
     for broker in sorted(quorum.controller.cluster.state.brokers):
         if broker != but:
             beat(quorum, dice, broker, is_quiet=True)
 
 
-def allocate_ids(quorum: Quorum, dice: Dice) -> None:
+def allocate_ids(quorum: ModelledQuorum, dice: Dice) -> None:
     broker = some_broker(quorum, dice)
     epoch = epoch_of(quorum, dice, broker)
     ask(
@@ -172,7 +172,7 @@ def allocate_ids(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def assign_directories(quorum: Quorum, dice: Dice) -> None:
+def assign_directories(quorum: ModelledQuorum, dice: Dice) -> None:
     broker = some_broker(quorum, dice)
     epoch = epoch_of(quorum, dice, broker)
     name, size = some_topic(quorum, dice)
@@ -202,14 +202,14 @@ def assign_directories(quorum: Quorum, dice: Dice) -> None:
 # -- topics
 
 
-def _assignment(quorum: Quorum, dice: Dice, factor: int) -> list[int]:
+def _assignment(quorum: ModelledQuorum, dice: Dice, factor: int) -> list[int]:
     known = sorted(quorum.controller.cluster.state.brokers) or [0]
     if now_and_then(dice):
         return dice.choice(([], [9], [known[0], known[0]], known))
     return dice.sample(known, min(factor, len(known)))
 
 
-def create(quorum: Quorum, dice: Dice) -> None:
+def create(quorum: ModelledQuorum, dice: Dice) -> None:
     wanted = []
     for _ in range(dice.choice((1, 1, 1, 2, 3))):
         configs: dict[str, str | None] = {}
@@ -260,7 +260,7 @@ def create(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def grow(quorum: Quorum, dice: Dice) -> None:
+def grow(quorum: ModelledQuorum, dice: Dice) -> None:
     wanted = []
     table = quorum.controller.cluster.table
     for _ in range(dice.choice((1, 1, 2))):
@@ -288,7 +288,7 @@ def grow(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def delete(quorum: Quorum, dice: Dice) -> None:
+def delete(quorum: ModelledQuorum, dice: Dice) -> None:
     wanted: list[tuple[str | None, Uuid | None]] = []
     for _ in range(dice.choice((1, 1, 1, 2))):
         name, _size = some_topic(quorum, dice)
@@ -318,7 +318,7 @@ def _sorted_deletion(outcome: brokers_twin.TwinDecision) -> brokers_twin.TwinDec
     return outcome
 
 
-def change_isrs(quorum: Quorum, dice: Dice) -> None:
+def change_isrs(quorum: ModelledQuorum, dice: Dice) -> None:
     table = quorum.controller.cluster.table
     cluster = quorum.controller.cluster
     leaders = [int(table.column("leader")[row]) for row in table.live_rows().tolist()]
@@ -388,7 +388,7 @@ def _partition_answer(answer: Any) -> Any:
     )
 
 
-def elect(quorum: Quorum, dice: Dice) -> None:
+def elect(quorum: ModelledQuorum, dice: Dice) -> None:
     kind = dice.choice(("preferred", "unclean"))
     asked: dict[str, list[int]] | None = None
     if dice.random() < 0.5:
@@ -410,7 +410,7 @@ def elect(quorum: Quorum, dice: Dice) -> None:
     )
 
 
-def reassign(quorum: Quorum, dice: Dice) -> None:
+def reassign(quorum: ModelledQuorum, dice: Dice) -> None:
     targets: dict[Key, Sequence[int] | None] = {}
     for _ in range(dice.choice((1, 1, 2, 3))):
         name, size = some_topic(quorum, dice)
@@ -453,7 +453,7 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-def restart(quorum: Quorum, dice: Dice) -> None:
+def restart(quorum: ModelledQuorum, dice: Dice) -> None:
     """Stop a broker, cleanly or not, and register it when its session is over."""
     broker = some_broker(quorum, dice)
     if dice.random() < 0.6:
@@ -469,7 +469,7 @@ def restart(quorum: Quorum, dice: Dice) -> None:
     register(quorum, dice, broker)
 
 
-def brokers_come(quorum: Quorum, dice: Dice, brokers: Sequence[int] = BROKERS) -> None:
+def brokers_come(quorum: ModelledQuorum, dice: Dice, brokers: Sequence[int] = BROKERS) -> None:
     """Register and unfence these brokers, as a first cluster."""
     for broker in brokers:
         register(quorum, dice, broker)
@@ -478,7 +478,7 @@ def brokers_come(quorum: Quorum, dice: Dice, brokers: Sequence[int] = BROKERS) -
     quorum.settle_both()
 
 
-def topics_come(quorum: Quorum, dice: Dice) -> None:
+def topics_come(quorum: ModelledQuorum, dice: Dice) -> None:
     """Create some first topics, with partitions on any three of the brokers."""
     known = sorted(quorum.controller.cluster.state.brokers)
     if len(known) < 3:

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.property import controller_requests as requests
 from tests.property.controller_dice import Kind
-from tests.property.controller_quorum import NODES, Quorum
+from tests.property.controller_quorum import NODES, ModelledQuorum
 
 RUNS = int(os.environ.get("CONTROLLER_MODEL_RUNS", "120"))
 SEED = int(os.environ.get("CONTROLLER_MODEL_SEED", "1"))
@@ -27,39 +27,39 @@ LEVELS = (30, 30, 30, 23, 17, 13, 12, 7)
 DICE = st.randoms(use_true_random=False)
 
 
-def commit(quorum: Quorum, dice: Random) -> None:
+def commit(quorum: ModelledQuorum, dice: Random) -> None:
     """Commit some or all of the uncommitted batches."""
     ends = [at for at, _ in quorum.batches if at >= quorum.committed] + [quorum.end_offset]
     quorum.commit_both(dice.choice(ends))
 
 
-def let_time_go_by(quorum: Quorum, dice: Random) -> None:
+def let_time_go_by(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.now_ms += dice.choice((1, 10, 600, 1_200, 3_000, 5_000))
 
 
-def lose(quorum: Quorum, dice: Random) -> None:
+def lose(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.lose(dice, failed_append=dice.random() < 0.3)
 
 
-def take_over(quorum: Quorum, dice: Random) -> None:
+def take_over(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.lead(dice.choice(NODES))
 
 
-def follow(quorum: Quorum, dice: Random) -> None:
+def follow(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.follow(
         dice.choice([node for node in NODES if node != quorum.leader]), dice.choice((1, 3, 100))
     )
 
 
-def publish(quorum: Quorum, dice: Random) -> None:
+def publish(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.publish(dice.choice(NODES))
 
 
-def begin_anew(quorum: Quorum, dice: Random) -> None:
+def begin_anew(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.begin_anew(dice.choice([node for node in NODES if node != quorum.leader]), dice)
 
 
-def step(quorum: Quorum, dice: Random) -> None:
+def step(quorum: ModelledQuorum, dice: Random) -> None:
     """Run one random step."""
     if quorum.leader is None:
         dice.choice((take_over, take_over, follow, publish))(quorum, dice)
@@ -81,21 +81,21 @@ def step(quorum: Quorum, dice: Random) -> None:
         dice.choice(SELDOM)(quorum, dice)
 
 
-def settle(quorum: Quorum, dice: Random) -> None:
+def settle(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.settle_both()
 
 
-def look(quorum: Quorum, dice: Random) -> None:
+def look(quorum: ModelledQuorum, dice: Random) -> None:
     quorum.check_ways(dice)
 
 
 SELDOM = (*(follow, begin_anew, publish, publish, settle), *(requests.restart, lose, look))
 
 
-def run(seed: int, steps: int = STEPS) -> Quorum:
+def run(seed: int, steps: int = STEPS) -> ModelledQuorum:
     dice = Random(seed)
     level = dice.choice(LEVELS)
-    quorum = Quorum(level, elr=level >= 23 and dice.random() < 0.5)
+    quorum = ModelledQuorum(level, elr=level >= 23 and dice.random() < 0.5)
     try:
         quorum.lead()
         requests.brokers_come(quorum, dice)
@@ -120,7 +120,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @initialize(level=st.sampled_from(LEVELS), elr=st.booleans(), dice=DICE)
     def begin(self, level: int, elr: bool, dice: Random) -> None:
-        self.quorum = Quorum(level, elr=elr and level >= 23)
+        self.quorum = ModelledQuorum(level, elr=elr and level >= 23)
         self.quorum.lead()
         requests.brokers_come(self.quorum, dice, range(4))
         requests.topics_come(self.quorum, dice)

@@ -7,12 +7,10 @@ every scenario, the committed records of all nodes are compared, and two leaders
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import count
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from kraft.raft.config import RaftSettings
@@ -20,9 +18,6 @@ from kraft.raft.interface import (
     Append,
     Event,
     RaftReady,
-    RequestFailed,
-    RequestReceived,
-    ResponseReceived,
     Role,
     SendRequest,
     SnapshotRejected,
@@ -31,67 +26,38 @@ from kraft.raft.interface import (
     Written,
 )
 from kraft.raft.node import Node
-from kraft.raft.rpc import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FetchResponse,
-    FetchSnapshotResponse,
-    LogSlice,
-    OffsetAndEpoch,
-    Request,
-    SnapshotSlice,
-    VoteRequest,
-)
-from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterNode, VoterSet
-from kraft.records import Uuid
+from kraft.raft.rpc import LogSlice, OffsetAndEpoch, Request, SnapshotSlice, VoteRequest
+from kraft.raft.voters import VoterSet
+from tests.harness.raft_nodes import LISTENER, directory, endpoint
+from tests.harness.virtual_quorum import CLIENT, VirtualNode, VirtualQuorum
 from tests.scenarios import wording
 from tests.scenarios.disk import Disk, RefusedStartError, Snapshot, is_sound, sealed
 
-LISTENER = "CONTROLLER"
-CLIENT = "client"
 LATENCY_MS = SYNC_MS = 1.0
 
 
-def directory_of(id: int, name: str = "a") -> Uuid:
-    return Uuid(bytes([0x10, id, ord(name[0]), *[0] * 13]))
-
-
-def endpoint_of(id: int) -> Endpoint:
-    return Endpoint(LISTENER, f"host{id}", 9000 + id)
-
-
-def voter_of(id: int, *, is_static: bool = False) -> VoterNode:
-    key = ReplicaKey(id) if is_static else ReplicaKey(id, directory_of(id))
-    return VoterNode(key, (endpoint_of(id),), KRaftVersionRange(0, 0 if is_static else 1))
-
-
 @dataclass
-class Member:
-    """A node of the scenario, which may be stopped."""
+class Member(VirtualNode):
+    """A node of the scenario, with its disk."""
 
-    id: int
     disk: Disk = field(default_factory=Disk)
     settings: dict[str, Any] = field(default_factory=dict)
-    directory: str = "a"
-    node: Node | None = None
+    #: The number of its directory: 1 after the first one was wiped.
+    directory: int = 0
     #: The result of all its random draws.
     draw: float = 0.5
-    #: The number of its starts: events of an earlier process are dropped.
-    life: int = 0
-    wake_at_ms: float = float("inf")
     #: Unsupported RPCs: names of requests, ``PreVote`` for Vote below version 2.
     unknown: set[str] = field(default_factory=set)
     is_syncing: bool = False
 
 
-class Cluster:
+class ScenarioCluster(VirtualQuorum[Member]):
     """The nodes of one scenario."""
 
     def __init__(self, workspace: Path) -> None:
+        super().__init__(0.0, latency_ms=LATENCY_MS)
         self.workspace = workspace
-        self.now_ms = 0.0
         self.trace: list[str] = []
-        self.members: dict[int, Member] = {}
         self.static_voters = VoterSet()
         self.settings: dict[str, Any] = {"append_linger_ms": 0, "retry_backoff_ms": 100}
         #: Pairs of nodes whose messages are lost, by direction.
@@ -99,9 +65,6 @@ class Cluster:
         #: Patterns of messages that are lost.
         self.lost: list[str] = []
         self.failures: list[str] = []
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-        self._calls: dict[int, tuple[int | str, int]] = {}
         self._leaders: dict[int, int] = {}
         self._committed: dict[int, bytes] = {}
         #: The content of every snapshot, for comparison with downloads.
@@ -112,30 +75,12 @@ class Cluster:
     def say(self, who: int | str, what: str) -> None:
         self.trace.append(f"{who} {what}")
 
-    # -- time
-
-    def after(self, delay_ms: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (self.now_ms + delay_ms, next(self._order), act))
-
-    def run(self, until_ms: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
-        """Run until ``is_enough`` (return True) or until ``until_ms`` (return False)."""
-        while not is_enough():
-            if not self._queue or self._queue[0][0] > until_ms:
-                self.now_ms = until_ms
-                return False
-            at_ms, _, act = heapq.heappop(self._queue)
-            self.now_ms = max(self.now_ms, at_ms)
-            act()
-        return True
-
     # -- processes
 
-    def start(self, id: int) -> None:
+    def start_from_disk(self, id: int) -> None:
         member = self.members[id]
         assert member.node is None, f"{id} runs already"
-        member.life += 1
-        workspace = self.workspace / f"{id}-{member.life}"
-        workspace.mkdir()
+        workspace = Path(mkdtemp(dir=self.workspace))
         try:
             log, election, note = member.disk.load(workspace, self.static_voters)
         except RefusedStartError as refusal:
@@ -145,36 +90,34 @@ class Cluster:
         servers = settings.pop("bootstrap", None)
         config = RaftSettings(
             node_id=id,
-            directory_id=directory_of(id, member.directory),
+            directory_id=directory(id, member.directory),
             cluster_id="cluster",
             listener=LISTENER,
-            endpoints=settings.pop("endpoints", (endpoint_of(id),)),
+            endpoints=settings.pop("endpoints", (endpoint(id),)),
             static_voters=self.static_voters,
-            bootstrap_servers=tuple(endpoint_of(server) for server in servers or ()),
+            bootstrap_servers=tuple(endpoint(server) for server in servers or ()),
             **settings,
         )
-        member.node = Node(config, log, election, lambda: member.draw, self.now_ms)
         self.say(id, f"starts log {log.start_offset}..{log.end_offset}{note}")
-        self.step(member, None)
+        self.start(member, Node(config, log, election, lambda: member.draw, self.now_ms))
 
-    def stop(self, id: int, *, is_torn: bool = False, how: str = "crashes") -> None:
-        member = self.members[id]
-        member.node, member.wake_at_ms, member.is_syncing = None, float("inf"), False
-        member.life += 1
+    def stop(self, member: Member, *, is_torn: bool = False, how: str = "crashes") -> None:
+        super().stop(member)
+        member.is_syncing = False
         member.disk.crash(is_torn=is_torn)
-        self.say(id, how)
+        self.say(member.id, how)
 
     # -- steps
 
-    def step(self, member: Member, event: Event) -> RaftReady | None:
-        """Step a node and carry out the result; return None if the node died."""
-        node = member.node
-        assert node is not None, f"{member.id} does not run"
+    def react(self, member: Member, event: Event) -> RaftReady:
+        """Step a node; stop it if it dies."""
         try:
-            ready = node.step(event, self.now_ms)
+            return super().react(member, event)
         except AssertionError as broken:
-            self.stop(member.id, how=f"dies: {broken}")
-            return None
+            self.stop(member, how=f"dies: {broken}")
+            return RaftReady()
+
+    def carry_out(self, member: Member, event: Event, ready: RaftReady) -> None:
         for write in ready.to_write:
             self.say(member.id, wording.write(write))
         if ready.role_change is not None:
@@ -182,31 +125,15 @@ class Cluster:
         if ready.committed is not None:
             self.say(member.id, f"commits {ready.committed}")
             self._check_committed(member, ready.committed)
-        for send in ready.to_send:
-            if isinstance(send, SendRequest):
-                self._send_request(member, send)
-            else:
-                self._send_response(member, send.reply_to, send.response)
         if ready.to_write:
             member.disk.written.append((ready.write_sequence, ready.to_write))
             self.sync_later(member)
+
+    def step(self, member: Member, event: Event) -> RaftReady:
+        ready = super().step(member, event)
         if ready.is_shut_down:
-            self.stop(member.id, how="has shut down")
-            return ready
-        self._wake_later(member, ready.wake_at_ms)
+            self.stop(member, how="has shut down")
         return ready
-
-    def _wake_later(self, member: Member, wake_at_ms: float) -> None:
-        member.wake_at_ms = wake_at_ms
-        if wake_at_ms == float("inf"):
-            return
-        life = member.life
-
-        def wake() -> None:
-            if member.life == life and member.wake_at_ms == wake_at_ms:
-                self.step(member, None)
-
-        self.after(wake_at_ms - self.now_ms, wake)
 
     def _note_role(self, id: int, ready: RaftReady) -> None:
         change = ready.role_change
@@ -223,21 +150,17 @@ class Cluster:
         if member.disk.is_stalled or member.is_syncing:
             return
         member.is_syncing = True
-        life = member.life
 
         def sync() -> None:
-            if member.life != life:
-                return
             member.is_syncing = False
             if not member.disk.is_stalled:
                 self._sync(member)
 
-        self.after(SYNC_MS, sync)
+        self.after(SYNC_MS, member, sync)
 
     def _sync(self, member: Member) -> None:
         disk, life = member.disk, member.life
-        assert member.node is not None
-        sequence, installed = disk.sync(member.node.voters.ids)
+        sequence, installed = disk.sync(member.running.voters.ids)
         for id in installed:
             snapshot, data = self._made[id], bytes(disk.downloads.pop(id))
             if not is_sound(data):
@@ -259,97 +182,50 @@ class Cluster:
 
     # -- the network
 
-    def is_cut(self, source: int | str, target: int | str) -> bool:
+    def is_cut(self, source: int, target: int) -> bool:
         return (source, target) in self.cut
 
     def _is_lost(self, text: str) -> bool:
         return any(fnmatchcase(text, pattern) for pattern in self.lost)
 
-    def _target_of(self, send: SendRequest) -> int:
-        return send.endpoint.port - 9000
-
-    def _send_request(self, member: Member, send: SendRequest) -> None:
-        target_id = self._target_of(send)
-        text = f"{member.id} > {target_id} {wording.request(send.request)}"
-        life, request = member.life, send.request
-
-        def fail(*, is_unsupported: bool) -> Callable[[], None]:
-            def act() -> None:
-                if member.life == life:
-                    self.step(member, RequestFailed(send.correlation, is_unsupported))
-
-            return act
-
-        target = self.members.get(target_id)
-        if target is None:
-            self.trace.append(f"{text} unreachable")
-            self.after(LATENCY_MS, fail(is_unsupported=False))
-            return
+    def send_request(self, member: Member, send: SendRequest, target: Member | None) -> None:
+        request = send.request
+        text = f"{member.id} > {send.endpoint.port - endpoint(0).port} {wording.request(request)}"
         name = type(request).__name__.removesuffix("Request")
         if isinstance(request, VoteRequest) and request.is_pre_vote:
             name = "PreVote"
-        if name in target.unknown:
+        if target is None:
+            self.trace.append(f"{text} unreachable")
+            self.fail(member, send)
+        elif name in target.unknown:
             self.trace.append(f"{text} unsupported")
-            self.after(LATENCY_MS, fail(is_unsupported=True))
-            return
-        self.trace.append(text)
-        if self.is_cut(member.id, target_id) or self._is_lost(text):
-            return
-        reply_to = next(self._order)
-        self._calls[reply_to] = (member.id, send.correlation)
+            self.fail(member, send, is_unsupported=True)
+        else:
+            self.trace.append(text)
+            if not self.is_cut(member.id, target.id) and not self._is_lost(text):
+                super().send_request(member, send, target)
 
-        def arrive() -> None:
-            if target.node is None:
-                if not self.is_cut(target_id, member.id):
-                    fail(is_unsupported=False)()
-                return
-            self._receive(target, request, reply_to)
+    def ask(self, target: Member, request: Request) -> None:
+        self.trace.append(f"{CLIENT} > {target.id} {wording.request(request)}")
+        super().ask(target, request)
 
-        self.after(LATENCY_MS, arrive)
-
-    def _receive(self, target: Member, request: Request, reply_to: int) -> None:
-        if isinstance(request, ApiVersionsRequest):
-            # The server answers it, not the node.
-            assert target.node is not None
-            versions = target.node.config.kraft_versions
-            self._send_response(target, reply_to, ApiVersionsResponse(0, versions))
-            return
-        self.step(target, RequestReceived(request, reply_to))
-
-    def ask(self, target_id: int, request: Request) -> None:
-        """Send a request of a client, or of a peer that is not simulated."""
-        reply_to = next(self._order)
-        self._calls[reply_to] = (CLIENT, 0)
-        self.trace.append(f"{CLIENT} > {target_id} {wording.request(request)}")
-        self._receive(self.members[target_id], request, reply_to)
-
-    def _send_response(self, member: Member, reply_to: int, response: Any) -> None:
-        source, correlation = self._calls.pop(reply_to)
-        if isinstance(response, FetchResponse) and isinstance(response.records, LogSlice):
-            response = replace(response, records=member.disk.read(response.records))
-        elif isinstance(response, FetchSnapshotResponse) and isinstance(
-            response.data, SnapshotSlice
-        ):
-            response = replace(response, data=member.disk.read_snapshot(response.data))
+    def is_delivered(self, member: Member, source: int | str, response: Any) -> bool:
         text = f"{member.id} < {source} {wording.response(response)}"
         self.trace.append(text)
-        if source == CLIENT or self.is_cut(member.id, source) or self._is_lost(text):
-            return
-        assert isinstance(source, int)
-        caller = self.members[source]
-        life = caller.life
+        return (member.id, source) not in self.cut and not self._is_lost(text)
 
-        def arrive() -> None:
-            if caller.life == life and caller.node is not None:
-                self.step(caller, ResponseReceived(correlation, response))
+    def read(self, member: Member, at: LogSlice) -> bytes:
+        return member.disk.read(at)
 
-        self.after(LATENCY_MS, arrive)
+    def read_snapshot(self, member: Member, at: SnapshotSlice) -> bytes:
+        return member.disk.read_snapshot(at)
 
     # -- the controller of a node
 
     def append(self, id: int, append: Append) -> None:
-        ready = self.step(self.members[id], append)
-        if ready is None:
+        member = self.members[id]
+        ready = self.step(member, append)
+        if member.node is None:
             return
         (answer,) = ready.appended
         error = wording.ERRORS[answer.error] if answer.error else f"last {answer.last_offset}"
@@ -358,28 +234,27 @@ class Cluster:
     def snapshot(self, id: int, offset: int, size: int) -> None:
         """Make a snapshot that ends at ``offset``, where a batch must end."""
         member = self.members[id]
-        assert member.node is not None
-        log = member.node.log
+        log = member.running.log
         snapshot_id = OffsetAndEpoch(offset, log.epochs.epoch_at(offset - 1))
         voters, level = log.voters, log.kraft_version
         data = sealed((b"snapshot %d-%d;" % snapshot_id * size)[:size])
         self.say(id, f"makes snapshot {wording.snapshot(snapshot_id)}")
-        if self.step(member, SnapshotStored(snapshot_id, size)) is not None:
+        self.step(member, SnapshotStored(snapshot_id, size))
+        if member.node is not None:
             made = self._made[snapshot_id] = Snapshot(data, voters, level)
             member.disk.snapshots[snapshot_id] = made
 
     def clean(self, id: int, log_start_offset: int, earliest: OffsetAndEpoch) -> None:
         member = self.members[id]
         self.say(id, f"cleans up to {log_start_offset}")
-        if self.step(member, SnapshotsCleaned(log_start_offset, earliest)) is not None:
+        self.step(member, SnapshotsCleaned(log_start_offset, earliest))
+        if member.node is not None:
             member.disk.clean(log_start_offset, earliest)
 
     # -- invariants
 
     def _check_committed(self, member: Member, high_watermark: int) -> None:
         """Check that all nodes commit the same records, and whole batches."""
-        node = member.node
-        assert node is not None
         pending = Disk()
         pending.start_offset, pending.batches = member.disk.start_offset, list(member.disk.batches)
         for _, writes in member.disk.written:
@@ -387,7 +262,7 @@ class Cluster:
                 if hasattr(write, "batches") or type(write).__name__ == "TruncateLog":
                     pending._do(write, frozenset())
         ends = {pending.start_offset, *(batch.end_offset for batch in pending.batches)}
-        if node.log.end_offset in ends and high_watermark not in ends:
+        if member.running.log.end_offset in ends and high_watermark not in ends:
             self.failures.append(f"{member.id} commits {high_watermark}, where no batch ends")
         for batch in pending.batches:
             if batch.end_offset <= high_watermark:

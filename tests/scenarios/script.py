@@ -64,9 +64,10 @@ from kraft.raft.rpc import (
     UpdateRaftVoterRequest,
     VoteRequest,
 )
-from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey, VoterSet
+from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
+from tests.harness.raft_nodes import LISTENER, directory, dynamic, endpoint, static
 from tests.scenarios import wording
-from tests.scenarios.cluster import LISTENER, Cluster, Member, directory_of, endpoint_of, voter_of
+from tests.scenarios.cluster import Member, ScenarioCluster
 from tests.scenarios.disk import Disk, Snapshot, split_batches
 
 
@@ -79,7 +80,7 @@ class Scenario:
 
     def __init__(self, path: Path, workspace: Path) -> None:
         self.path = path
-        self.cluster = Cluster(workspace)
+        self.cluster = ScenarioCluster(workspace)
         self.line_number = 0
         self._seen = 0
         self._mark = 0
@@ -116,7 +117,7 @@ class Scenario:
     def do_voters(self, *words: str) -> None:
         is_dynamic = words[-1] == "dynamic"
         ids = [int(word) for word in words if word != "dynamic"]
-        voters = VoterSet(voter_of(id, is_static=not is_dynamic) for id in ids)
+        voters = dynamic(*ids) if is_dynamic else static(*ids)
         if is_dynamic:
             self.cluster.settings["bootstrap"] = ids
         else:
@@ -180,7 +181,7 @@ class Scenario:
 
     def do_start(self, *ids: str) -> None:
         for id in map(int, ids) if ids else list(self.cluster.members):
-            self.cluster.start(id)
+            self.cluster.start_from_disk(id)
 
     def do_run(self, *words: str) -> None:
         cluster = self.cluster
@@ -205,20 +206,19 @@ class Scenario:
         self._append(int(id), batches=builder.finish())
 
     def _append(self, id: int, **content: Any) -> None:
-        node = self.cluster.members[id].node
-        assert node is not None
         self._token += 1
-        self.cluster.append(id, Append(self._token, node.epoch, **content))
+        epoch = self.cluster.members[id].running.epoch
+        self.cluster.append(id, Append(self._token, epoch, **content))
 
     def do_crash(self, id: str, *how: str) -> None:
-        self.cluster.stop(int(id), is_torn=how == ("torn",))
+        self.cluster.stop(self.cluster.members[int(id)], is_torn=how == ("torn",))
 
     def do_restart(self, id: str, *how: str) -> None:
         member = self.cluster.members[int(id)]
         if how == ("wiped",):
             member.disk = Disk()
-            member.directory = "b"
-        self.cluster.start(int(id))
+            member.directory = 1
+        self.cluster.start_from_disk(int(id))
 
     def do_forget(self) -> None:
         self.cluster.forget_committed()
@@ -253,22 +253,18 @@ class Scenario:
 
     def do_resign(self, id: str) -> None:
         member = self.cluster.members[int(id)]
-        assert member.node is not None
-        self.cluster.step(member, Resign(member.node.epoch))
+        self.cluster.step(member, Resign(member.running.epoch))
 
     def do_shutdown(self, id: str) -> None:
         self.cluster.step(self.cluster.members[int(id)], Shutdown())
 
     def do_snapshot(self, id: str, *words: str) -> None:
-        node = self.cluster.members[int(id)].node
-        assert node is not None
-        options = list(words)
-        size = 250
+        member, options, size = self.cluster.members[int(id)], list(words), 250
         if "size" in options:
             at = options.index("size")
             size = int(options[at + 1])
             del options[at : at + 2]
-        offset = int(options[0]) if options else node.log.high_watermark
+        offset = int(options[0]) if options else member.running.log.high_watermark
         self.cluster.snapshot(int(id), offset, size)
 
     def do_clean(self, id: str, start_offset: str, snapshot_id: str) -> None:
@@ -293,7 +289,7 @@ class Scenario:
         snapshots[self._snapshot_id(snapshot_id)] = snapshot._replace(data=bytes(data))
 
     def do_ask(self, id: str, *words: str) -> None:
-        self.cluster.ask(int(id), asked(int(id), words))
+        self.cluster.ask(self.cluster.members[int(id)], asked(int(id), words))
 
     # -- expectations
 
@@ -383,14 +379,15 @@ def asked(target: int, words: tuple[str, ...]) -> Request:
     cluster_id = given.get("cluster", "cluster")
     epoch = int(given.get("epoch", 0))
 
-    def key(id: str, *, default: str = "a") -> ReplicaKey:
-        return ReplicaKey(int(id), directory_of(int(id), given.get("directory", default)))
+    def key(id: str) -> ReplicaKey:
+        name = given.get("directory", "a")
+        return ReplicaKey(int(id), directory(int(id), ord(name) - ord("a")))
 
     def endpoints(id: int) -> tuple[Endpoint, ...]:
         if "host" in given:
             host, _, port = given["host"].partition(":")
             return (Endpoint(LISTENER, host, int(port)),)
-        return (endpoint_of(id),)
+        return (endpoint(id),)
 
     if name == "Vote":
         offset, last_epoch = map(int, given["log"].split("/"))
@@ -400,11 +397,11 @@ def asked(target: int, words: tuple[str, ...]) -> Request:
         )
     if name == "BeginQuorumEpoch":
         leader = int(given["leader"])
-        return BeginQuorumEpochRequest(cluster_id, epoch, leader, None, (endpoint_of(leader),))
+        return BeginQuorumEpochRequest(cluster_id, epoch, leader, None, (endpoint(leader),))
     if name == "EndQuorumEpoch":
         leader = int(given["leader"])
         successors = tuple(key(id) for id in given["successors"].split(",") if id != "none")
-        return EndQuorumEpochRequest(cluster_id, epoch, leader, successors, (endpoint_of(leader),))
+        return EndQuorumEpochRequest(cluster_id, epoch, leader, successors, (endpoint(leader),))
     if name == "Fetch":
         offset, last_epoch = map(int, given["at"].split("/"))
         wait_ms = int(given.get("wait", 0))

@@ -34,14 +34,14 @@ from kraft.records.batches import encode_control_records
 from kraft.simulation.scenario import CALM
 from kraft.simulation.whole_cluster import WholeCluster
 from kraft.simulation.whole_scenario import build, small_chunks
-from tests.harness.controller import Log, leading, replayed
+from tests.harness.controller import ControllerLog, leading, replayed
 from tests.harness.decisions import LEVEL, registration
 
 SESSION_MS = 9_000.0
 
 
-class Story:
-    """Return a whole cluster without faults, with three voters and at least three brokers."""
+class CalmCluster:
+    """A simulated cluster without faults, with three voters and at least three brokers."""
 
     def __init__(self) -> None:
         seed = 0
@@ -107,7 +107,7 @@ class Story:
         return -1 if active is None else active.machine.id
 
 
-def place(log: Log, name: str, *assignments: list[int]) -> Uuid:
+def place(log: ControllerLog, name: str, *assignments: list[int]) -> Uuid:
     """Create a topic with the given placement of its partitions."""
     topic_id = Uuid(name.encode().ljust(16, b"."))
     topic = NewTopic(name, topic_id, assignments=dict(enumerate(assignments)))
@@ -117,16 +117,16 @@ def place(log: Log, name: str, *assignments: list[int]) -> Uuid:
     return topic_id
 
 
-def partition(log: Log, topic_id: Uuid, number: int = 0) -> dict[str, Any]:
+def partition(log: ControllerLog, topic_id: Uuid, number: int = 0) -> dict[str, Any]:
     table = log.controller.cluster.table
     return table.state_of(table.row_of(table.topic_number_by_id(topic_id), number))
 
 
-def epoch(log: Log, broker: int) -> int:
+def epoch(log: ControllerLog, broker: int) -> int:
     return log.controller.cluster.state.brokers[broker].epoch
 
 
-def let_expire(log: Log, *silent: int, beating: tuple[int, ...]) -> None:
+def let_expire(log: ControllerLog, *silent: int, beating: tuple[int, ...]) -> None:
     """Send heartbeats of some brokers until the others are fenced."""
     for _ in range(8):
         log.now_ms += SESSION_MS / 6
@@ -142,21 +142,21 @@ def let_expire(log: Log, *silent: int, beating: tuple[int, ...]) -> None:
 
 def test_row_13_kafka_13104_raft_resigns_with_the_controller() -> None:
     """The controller gave up, and Raft stayed leader: there was no controller."""
-    story = Story()
-    old = story.cluster.active_controller()
+    calm = CalmCluster()
+    old = calm.cluster.active_controller()
     assert old is not None
     machine, old_epoch = old.machine, old.controller.epoch
-    story.cluster.refusing.add(machine.id)
-    story.create("orders", 3)
-    story.run(50.0)
-    assert isinstance(story.answers[-1][1], NotControllerError)
+    calm.cluster.refusing.add(machine.id)
+    calm.create("orders", 3)
+    calm.run(50.0)
+    assert isinstance(calm.answers[-1][1], NotControllerError)
     assert machine.role is not Role.LEADER or machine.epoch > old_epoch
-    story.run_until(lambda: story.leader() > 0, within_ms=10_000.0)
-    assert story.cluster.controller_checks.newest_epoch > old_epoch
-    story.create("orders", 3)
-    story.run(200.0)
-    assert story.answers[-1][1] is None
-    assert "orders" in story.cluster.ledger.topics
+    calm.run_until(lambda: calm.leader() > 0, within_ms=10_000.0)
+    assert calm.cluster.controller_checks.newest_epoch > old_epoch
+    calm.create("orders", 3)
+    calm.run(200.0)
+    assert calm.answers[-1][1] is None
+    assert "orders" in calm.cluster.ledger.topics
 
 
 def test_row_14_kafka_17608_a_control_batch_moves_no_stable_offset() -> None:
@@ -230,19 +230,19 @@ def test_row_16_kafka_13173_brokers_that_expire_together() -> None:
 
 
 def test_row_17_kafka_18138_a_broker_that_dies_during_a_failover_is_fenced() -> None:
-    story = Story()
-    cluster = story.cluster
+    calm = CalmCluster()
+    cluster = calm.cluster
     active = cluster.active_controller()
     assert active is not None
     broker = next(iter(cluster.brokers.values()))
     broker.die()
     cluster.crash(active.machine)
     died_at = cluster.now
-    story.run_until(lambda: story.leader() not in (-1, active.machine.id))
+    calm.run_until(lambda: calm.leader() not in (-1, active.machine.id))
     session_ms = cluster.settings.session_timeout_ms
-    story.run_until(lambda: broker.id not in story.unfenced(), within_ms=1.125 * session_ms + 500)
+    calm.run_until(lambda: broker.id not in calm.unfenced(), within_ms=1.125 * session_ms + 500)
     assert cluster.now - died_at < 1.125 * session_ms + 10_000.0
-    assert story.unfenced() == set(cluster.brokers) - {broker.id}, "the living are left alone"
+    assert calm.unfenced() == set(cluster.brokers) - {broker.id}, "the living are left alone"
 
 
 def test_row_18_kafka_14617_a_replica_of_an_old_broker_epoch_joins_no_isr() -> None:
@@ -291,24 +291,24 @@ def test_row_19_kafka_15441_an_open_transaction_holds_no_heartbeat_back() -> Non
 
 
 def test_row_19_kafka_14208_the_next_controller_aborts_the_transaction() -> None:
-    story = Story()
-    cluster = story.cluster
-    old = story.leader()
+    calm = CalmCluster()
+    cluster = calm.cluster
+    old = calm.leader()
     aborted = cluster.ledger.abort_count
-    story.create("huge", 5_000)
-    story.run_until(lambda: cluster.ledger.open_since is not None)
+    calm.create("huge", 5_000)
+    calm.run_until(lambda: cluster.ledger.open_since is not None)
     assert "huge" not in cluster.ledger.topics
     cluster.crash(cluster.machines[old])
-    story.run_until(lambda: story.leader() not in (-1, old))
-    story.run(1_000.0)
+    calm.run_until(lambda: calm.leader() not in (-1, old))
+    calm.run(1_000.0)
     assert "huge" not in cluster.ledger.topics
     assert cluster.ledger.open_since is None
     assert cluster.ledger.abort_count == aborted + 1
-    story.create("huge", 40)
-    story.run(2_000.0)
-    assert story.answers[-1][1] is None
+    calm.create("huge", 40)
+    calm.run(2_000.0)
+    assert calm.answers[-1][1] is None
     assert len(cluster.ledger.topics["huge"].partitions) == 40
-    assert story.unfenced() == set(cluster.brokers)
+    assert calm.unfenced() == set(cluster.brokers)
 
 
 @pytest.mark.parametrize("is_fenced_before", [True, False])
@@ -425,7 +425,7 @@ def test_kafka_20839_the_next_controller_finishes_a_bootstrap_that_was_lost(kept
     Kafka treats a log that is only an open transaction with a FeatureLevel as bootstrapped. It
     aborts the transaction, and metadata.version stays at the lowest level for ever.
     """
-    first = Log()
+    first = ControllerLog()
     first.take(first.controller.claim(1, first.now_ms, first.end_offset))
     bootstrap = first.written()
     assert [type(record).__name__ for record in bootstrap] == [
@@ -434,7 +434,7 @@ def test_kafka_20839_the_next_controller_finishes_a_bootstrap_that_was_lost(kept
         "EndTransaction",
     ]
     left = Records.of(bootstrap[:kept], LEVEL).batches
-    second = Log()
+    second = ControllerLog()
     if kept:
         second.end_offset = assign_offsets(left, second.end_offset, 1)
         second.batches.append((1, bytes(left)))

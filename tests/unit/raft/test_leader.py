@@ -126,8 +126,8 @@ def test_a_leader_appends_its_own_new_endpoints_with_its_epoch() -> None:
 
 def test_a_leader_repeats_begin_quorum_epoch_to_voters_that_do_not_fetch() -> None:
     node = leader()
-    told = node.requests(BeginQuorumEpochRequest)
-    assert [send.destination for send in told] == [2, 3]
+    begins = node.requests(BeginQuorumEpochRequest)
+    assert [send.destination for send in begins] == [2, 3]
     fetched_by(node, 2)
     node.wait(999)
     assert node.requests(BeginQuorumEpochRequest) == []
@@ -473,9 +473,9 @@ def test_preferred_candidates_are_sorted_by_their_log_ends() -> None:
     node.append(b"a")
     fetched_by(node, 3)
     node.step(Resign(EPOCH))
-    told = node.requests(EndQuorumEpochRequest)
-    assert [send.destination for send in told] == [2, 3]
-    request = told[0].request
+    ends = node.requests(EndQuorumEpochRequest)
+    assert [send.destination for send in ends] == [2, 3]
+    request = ends[0].request
     assert isinstance(request, EndQuorumEpochRequest)
     assert [successor.id for successor in request.preferred_candidates] == [3, 2]
 
@@ -575,17 +575,17 @@ def test_a_static_voter_with_a_new_directory_has_to_report_again() -> None:
     node = committed()
     upgrade = UpdateKRaftVersionRequest(1, validate_only=True)
 
-    def tell(voter: ReplicaKey) -> None:
+    def report(voter: ReplicaKey) -> None:
         versions = KRaftVersionRange(0, 1)
-        told = UpdateRaftVoterRequest("cluster", EPOCH, voter, (endpoint(2),), versions)
-        assert node.ask(told).error == NONE
+        request = UpdateRaftVoterRequest("cluster", EPOCH, voter, (endpoint(2),), versions)
+        assert node.ask(request).error == NONE
 
     for voter in (key(2), key(3)):
-        tell(voter)
+        report(voter)
     fetched_by(node, 2)
     assert node.ask(upgrade).error == NONE
     fetched_by(node, 2, name=1)
     assert node.ask(upgrade).error == INVALID_UPDATE_VERSION
-    tell(key(2, 1))
+    report(key(2, 1))
     fetched_by(node, 2, name=1)
     assert node.ask(upgrade).error == NONE

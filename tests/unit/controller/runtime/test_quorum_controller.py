@@ -18,7 +18,7 @@ from kraft.errors import (
 )
 from kraft.image.replay import MetadataState
 from kraft.records import NoOp
-from tests.harness.controller import Log, leading, replayed
+from tests.harness.controller import ControllerLog, leading, replayed
 from tests.harness.decisions import LEVEL
 
 # -- answers
@@ -69,7 +69,7 @@ def test_an_error_is_answered_at_once_and_writes_no_record() -> None:
 def test_records_get_the_time_of_the_decision_and_the_epoch_of_the_leader() -> None:
     from kraft._core.bytes.batch import scan
 
-    log = Log()
+    log = ControllerLog()
     log.now_ms = 5_000.0
     log.lead(epoch=7)
     table = scan(log.batches[0][1])
@@ -261,10 +261,10 @@ def test_an_error_before_the_first_chunk_writes_nothing() -> None:
 
 
 def test_a_new_controller_writes_the_bootstrap_into_an_empty_log() -> None:
-    log = Log()
+    log = ControllerLog()
     log.lead()
     assert log.names() == ["BeginTransaction", "FeatureLevel", "EndTransaction"]
-    again = Log()
+    again = ControllerLog()
     again.controller.apply_committed(memoryview(log.batches[0][1]), 0.0)
     again.end_offset = log.end_offset
     again.lead(epoch=2)
@@ -277,7 +277,7 @@ def test_a_new_controller_aborts_an_open_transaction() -> None:
     for _ in range(6):
         dead.run_once()
     assert dead.controller.cluster.transaction_start is not None
-    log = Log()
+    log = ControllerLog()
     for _, batches in dead.batches:
         log.controller.apply_committed(memoryview(bytearray(batches)), 0.0)
     assert log.controller.cluster.table.partition_count > 0
@@ -390,7 +390,7 @@ def test_a_standby_continues_with_the_state_of_the_previous_controller() -> None
     log = leading(3)
     log.create("orders", 3)
     log.settle()
-    standby = Log()
+    standby = ControllerLog()
     for _, batches in log.batches:
         standby.controller.apply_committed(memoryview(bytearray(batches)), 0.0)
     assert standby.controller.cluster.state == log.controller.cluster.state
@@ -426,7 +426,7 @@ def test_the_active_controller_rejects_a_snapshot() -> None:
 
 
 def test_an_idle_controller_writes_no_op_records() -> None:
-    log = Log(max_idle_interval_ms=500)
+    log = ControllerLog(max_idle_interval_ms=500)
     log.lead()
     since = log.end_offset
     for _ in range(10):
@@ -455,7 +455,7 @@ def test_a_new_controller_begins_whole_sessions() -> None:
     known.
     """
     log = leading(3)
-    standby = Log(session_timeout_ms=9_000)
+    standby = ControllerLog(session_timeout_ms=9_000)
     for _, batches in log.batches:
         standby.controller.apply_committed(memoryview(bytearray(batches)), 0.0)
     standby.end_offset = log.end_offset
@@ -475,7 +475,7 @@ def test_the_index_is_built_in_slices_after_a_transaction_and_by_a_new_leader() 
     log = leading(3)
     log.create("large", 120_000)
     log.settle()
-    standby = Log()
+    standby = ControllerLog()
     for _, batches in log.batches:
         standby.controller.apply_committed(memoryview(bytearray(batches)), 0.0)
     standby.end_offset = log.end_offset
@@ -512,7 +512,7 @@ def test_a_silent_broker_is_fenced_after_the_index_is_built() -> None:
 def test_a_failed_periodic_task_is_counted_and_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    log = Log(max_idle_interval_ms=500)
+    log = ControllerLog(max_idle_interval_ms=500)
     tasks = log.controller._periodic._tasks
     broken = tasks["write a no-op record"]._replace(decide=lambda context: 1 / 0)
     monkeypatch.setitem(tasks, broken.name, broken)

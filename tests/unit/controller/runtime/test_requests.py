@@ -12,7 +12,7 @@ from kraft.controller.features import FeatureUpdate, LocalFeatures, UpdatedFeatu
 from kraft.controller.runtime import requests, security_requests
 from kraft.controller.runtime.operations import ControllerOutput, Operation
 from kraft.controller.security.acls import AclFilter
-from kraft.controller.security.delegation_tokens import Principal, TokenSettings
+from kraft.controller.security.delegation_tokens import TokenSettings
 from kraft.controller.security.scram import ScramUpsertion
 from kraft.controller.topics.elections import ElectionType
 from kraft.controller.topics.partition_creation import NewPartitions
@@ -24,19 +24,20 @@ from kraft.errors import (
 )
 from kraft.image import AccessControl
 from kraft.image.configs import GROUP, TOPIC
-from tests.harness.controller import Log, leading
+from kraft.security.principals import KafkaPrincipal
+from tests.harness.controller import ControllerLog, leading
 
-ALICE = Principal("User", "alice")
+ALICE = KafkaPrincipal("User", "alice")
 TOKENS = TokenSettings(b"secret", 10_000, 5_000)
 ANY_ACL = AclFilter()
 
 
 @pytest.fixture
-def log() -> Log:
+def log() -> ControllerLog:
     return leading(3)
 
 
-def done(log: Log, operation: Operation) -> tuple[Any, list[str]]:
+def done(log: ControllerLog, operation: Operation) -> tuple[Any, list[str]]:
     """Return the response, and the types of the written records."""
     since = log.end_offset
     token = log.submit(operation)
@@ -49,7 +50,7 @@ def is_transaction(names: list[str]) -> bool:
     return names[0] == "BeginTransaction" and names[-1] == "EndTransaction"
 
 
-def test_topics_and_partitions_are_created_and_deleted(log: Log) -> None:
+def test_topics_and_partitions_are_created_and_deleted(log: ControllerLog) -> None:
     log.create("orders", 2)
     log.settle()
     grown, names = done(log, requests.create_partitions([NewPartitions("orders", 5)]))
@@ -59,7 +60,7 @@ def test_topics_and_partitions_are_created_and_deleted(log: Log) -> None:
     assert names == ["RemoveTopic"]
 
 
-def test_large_topic_requests_are_one_transaction(log: Log) -> None:
+def test_large_topic_requests_are_one_transaction(log: ControllerLog) -> None:
     log.create("huge", 3)
     log.settle()
     grown, names = done(log, requests.create_partitions([NewPartitions("huge", 30_003)]))
@@ -71,7 +72,7 @@ def test_large_topic_requests_are_one_transaction(log: Log) -> None:
     assert log.controller.cluster.table.partition_count == 0
 
 
-def test_leaders_move_back_to_the_first_replica(log: Log) -> None:
+def test_leaders_move_back_to_the_first_replica(log: ControllerLog) -> None:
     log.create("orders", 30, 3)
     log.settle()
     log.heartbeat(1, wants_fence=True)
@@ -88,7 +89,7 @@ def test_leaders_move_back_to_the_first_replica(log: Log) -> None:
     assert set(results.errors.tolist()) == {80}
 
 
-def test_hundreds_of_configurations_are_one_transaction(log: Log) -> None:
+def test_hundreds_of_configurations_are_one_transaction(log: ControllerLog) -> None:
     log.create("orders", 1)
     log.settle()
     one = ((TOPIC, "orders"), [ConfigChange("retention.ms", "1000")])
@@ -106,7 +107,7 @@ def test_hundreds_of_configurations_are_one_transaction(log: Log) -> None:
     assert (TOPIC, "orders") not in log.controller.cluster.state.configs
 
 
-def test_hundreds_of_quotas_are_one_transaction(log: Log) -> None:
+def test_hundreds_of_quotas_are_one_transaction(log: ControllerLog) -> None:
     many = [
         QuotaAlteration({"user": f"user-{number}"}, [("producer_byte_rate", 1.0)])
         for number in range(300)
@@ -117,7 +118,7 @@ def test_hundreds_of_quotas_are_one_transaction(log: Log) -> None:
     assert names == []
 
 
-def test_acls_are_created_and_deleted(log: Log) -> None:
+def test_acls_are_created_and_deleted(log: ControllerLog) -> None:
     acls = [
         AccessControl(2, f"topic-{number}", 3, "User:alice", "*", 3, 3) for number in range(1500)
     ]
@@ -131,7 +132,7 @@ def test_acls_are_created_and_deleted(log: Log) -> None:
     assert len(log.controller.cluster.state.acls) == 0
 
 
-def test_credentials_are_set(log: Log) -> None:
+def test_credentials_are_set(log: ControllerLog) -> None:
     upsertion = ScramUpsertion("alice", 1, 4096, b"salt", bytes(32))
     response, names = done(
         log, security_requests.alter_user_scram_credentials(upsertions=[upsertion])
@@ -140,7 +141,7 @@ def test_credentials_are_set(log: Log) -> None:
     assert names == ["UserScramCredential"]
 
 
-def test_a_token_is_created_renewed_and_expired(log: Log) -> None:
+def test_a_token_is_created_renewed_and_expired(log: ControllerLog) -> None:
     issued, names = done(log, security_requests.create_delegation_token(ALICE, TOKENS))
     assert names == ["DelegationToken"]
     expires, _ = done(log, security_requests.renew_delegation_token(ALICE, issued.hmac, TOKENS))
@@ -153,7 +154,7 @@ def test_a_token_is_created_renewed_and_expired(log: Log) -> None:
 
 
 def upgrade(
-    log: Log, *more: FeatureUpdate, validate_only: bool = False
+    log: ControllerLog, *more: FeatureUpdate, validate_only: bool = False
 ) -> tuple[int, ControllerOutput]:
     """Decide an UpdateFeatures of kraft.version; return its token and the output for the driver."""
     updates = [FeatureUpdate("kraft.version", 1), *more]
