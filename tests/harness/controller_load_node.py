@@ -102,7 +102,7 @@ class ControllerLoadNode(QuorumNode):
             await asyncio.sleep(0.1)
             while True:
                 while len(self._asked) < IN_FLIGHT and self._draw.random() < 0.7:
-                    task = asyncio.get_running_loop().create_task(self._ask())
+                    task = asyncio.get_running_loop().create_task(self._request())
                     self._asked.add(task)
                     task.add_done_callback(self._asked.discard)
                 await asyncio.sleep(_PAUSE_S)
@@ -120,7 +120,7 @@ class ControllerLoadNode(QuorumNode):
                 answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.sleep(_BEAT_EVERY_S if self._mine else 0.02)
 
-    async def _ask(self) -> None:
+    async def _request(self) -> None:
         if self._large or (self._mine and self._draw.random() < 0.3):
             await self._delete(self._large.pop() if self._large else self._take_one())
         else:

@@ -81,7 +81,7 @@ class Lab:
         """Apply each chunk before the next is asked for; return the response and the sizes of the
         chunks.
         """
-        sizes = []
+        sizes: list[int] = []
         while True:
             try:
                 chunk = next(chunks)

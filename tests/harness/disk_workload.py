@@ -1,6 +1,6 @@
 """Disk workload: the operations of a node's disk, and what a restart may find.
 
-Owns a random workload over a `MetadataStore` (appends in several epochs, election states,
+Defines a random workload over a `MetadataStore` (appends in several epochs, election states,
 truncations, snapshots made and downloaded, cleaning), and beside it a model of what was promised:
 which records, which election state, which snapshots must be there after a crash at this moment, and
 which more may be.

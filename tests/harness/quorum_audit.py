@@ -230,7 +230,7 @@ class Audit:
                     number = int.from_bytes(value[:8], "big")
                     other = self._offset_of.setdefault(number, record.offset)
                     assert other == record.offset, (
-                        f"acknowledged: record {number} lies at {other} and at {record.offset}"
+                        f"acknowledged: record {number} is at {other} and at {record.offset}"
                     )
         for one in new:
             for place in range(one.count):
@@ -244,7 +244,7 @@ class Audit:
     def _check_operations(self, best: StoredLog) -> None:
         """Replay the whole log: a topic of an earlier audit may be deleted now."""
         cluster = MetadataState(journaling=True)
-        cluster.apply(best.data)
+        cluster.apply(best.data.data)
         cluster.drop_open_transaction()
         table = cluster.table
         found = {
@@ -275,7 +275,7 @@ class Audit:
             return
         made = load_snapshot(SnapshotFile(paths[-1], end_offset, epoch, paths[-1].stat().st_size))
         cluster = MetadataState(journaling=True)
-        cluster.apply(best.data, end_offset=end_offset)
+        cluster.apply(best.data.data, end_offset=end_offset)
         assert cluster.transaction_start is None, f"{paths[-1]}: it ends in a transaction"
         assert made.state == cluster.state, f"{paths[-1]}: another state than the log's"
         assert table_records(made) == table_records(cluster), f"{paths[-1]}: other partitions"

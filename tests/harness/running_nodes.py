@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -87,7 +88,7 @@ class RunningNodes:
             handlers = {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._cluster)}
             self.transports[id] = Transport(
                 TransportConfig(id, at),
-                lambda event, id=id: self._received(id, event),
+                partial(self._received, id),
                 no_slices,
                 lambda: NodeFeatures({"kraft.version": KRaftVersionRange(0, 1)}, {}, 5),
                 handlers if self.serves_describe_cluster else {},

@@ -19,15 +19,16 @@ EPOCHS = st.integers(0, 1)
 NAMES = st.sampled_from(["", "a", "b"])
 UUIDS = st.integers(0, 3).map(lambda n: Uuid(bytes([n * 80] * 16)))
 DIRECTORIES = st.lists(UUIDS, max_size=3, unique=True)
-ENTITIES = st.sampled_from(
-    [
-        [("user", "alice")],
-        [("user", None)],
-        [("user", "alice"), ("client-id", "x")],
-        [("client-id", "x"), ("user", "alice")],
-        [("ip", "10.0.0.1")],
-    ]
-).map(lambda parts: [records.EntityData(entity_type=t, entity_name=n) for t, n in parts])
+_ENTITY_PARTS: list[list[tuple[str, str | None]]] = [
+    [("user", "alice")],
+    [("user", None)],
+    [("user", "alice"), ("client-id", "x")],
+    [("client-id", "x"), ("user", "alice")],
+    [("ip", "10.0.0.1")],
+]
+ENTITIES = st.sampled_from(_ENTITY_PARTS).map(
+    lambda parts: [records.EntityData(entity_type=t, entity_name=n) for t, n in parts]
+)
 ENDPOINTS = st.lists(
     st.builds(
         records.EndpointData,

@@ -160,7 +160,7 @@ def plain(state: StateView) -> Plain:
 
 
 def _broker(state: Plain, broker_id: int, epoch: int) -> dict[str, Any]:
-    broker = state["broker"].get(broker_id)
+    broker: dict[str, Any] | None = state["broker"].get(broker_id)
     if broker is None or broker["epoch"] != epoch:
         raise RefusedError
     return broker
