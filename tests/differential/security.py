@@ -13,7 +13,6 @@ from kraft.controller.runtime import operations, security_requests
 from kraft.controller.runtime.bootstrap import activation_records
 from kraft.controller.security.acls import AclFilter
 from kraft.controller.security.delegation_tokens import (
-    Principal,
     TokenSettings,
     sweep_expired_delegation_tokens,
 )
@@ -31,6 +30,7 @@ from kraft.records import (
     encode_value,
 )
 from kraft.records.batches import encode_records
+from kraft.security.principals import KafkaPrincipal
 from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.world import View, World
 
@@ -219,11 +219,12 @@ class CreateToken(_TokenRequest):
         request = arguments["request"]
         owner = request["ownerPrincipalType"], request["ownerPrincipalName"]
         return security_requests.create_delegation_token(
-            Principal(*arguments["requester"]),
+            KafkaPrincipal(*arguments["requester"]),
             _settings(world),
-            owner=Principal(*owner) if owner[1] else None,
+            owner=KafkaPrincipal(*owner) if owner[1] else None,
             renewers=[
-                Principal(one["principalType"], one["principalName"]) for one in request["renewers"]
+                KafkaPrincipal(one["principalType"], one["principalName"])
+                for one in request["renewers"]
             ],
             max_lifetime_ms=request["maxLifetimeMs"],
         )
@@ -269,7 +270,7 @@ class RenewToken(_TokenRequest):
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         return security_requests.renew_delegation_token(
-            Principal(*arguments["requester"]),
+            KafkaPrincipal(*arguments["requester"]),
             bytes.fromhex(arguments["hmac"]),
             _settings(world),
             arguments["period_ms"],
@@ -289,7 +290,7 @@ class ExpireToken(_TokenRequest):
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
         return security_requests.expire_delegation_token(
-            Principal(*arguments["requester"]),
+            KafkaPrincipal(*arguments["requester"]),
             bytes.fromhex(arguments["hmac"]),
             _settings(world),
             arguments["period_ms"],

@@ -1,7 +1,7 @@
 """Operations of the security APIs: ACLs, SCRAM credentials and delegation tokens.
 
-Like `requests`, for `acls`, `scram` and `tokens`. The listener authorizes the requester before it
-submits the operation (`tokens.check_token_request`).
+Like `requests`, for `acls`, `scram` and `delegation_tokens`. The listener authorizes the requester
+before it submits the operation (`delegation_tokens.check_token_request`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from kraft.controller.runtime.operations import DecisionContext, Operation, Oper
 from kraft.controller.security import acls as acl_control
 from kraft.controller.security import delegation_tokens, scram
 from kraft.controller.security.acls import AclFilter
-from kraft.controller.security.delegation_tokens import Principal, TokenSettings
+from kraft.controller.security.delegation_tokens import TokenSettings
 from kraft.controller.security.scram import ScramDeletion, ScramUpsertion
 from kraft.image import AccessControl
+from kraft.security.principals import KafkaPrincipal
 
 #: Larger requests take longer than a few milliseconds and are decided in chunks.
 _ACLS_AT_ONCE = 1_000
@@ -67,11 +68,11 @@ def alter_user_scram_credentials(
 
 
 def create_delegation_token(
-    requester: Principal,
+    requester: KafkaPrincipal,
     settings: TokenSettings,
     *,
-    owner: Principal | None = None,
-    renewers: Sequence[Principal] = (),
+    owner: KafkaPrincipal | None = None,
+    renewers: Sequence[KafkaPrincipal] = (),
     max_lifetime_ms: int = -1,
 ) -> Operation:
     """Return the operation of CreateDelegationToken; the response is an `IssuedToken`."""
@@ -92,7 +93,7 @@ def create_delegation_token(
 
 
 def renew_delegation_token(
-    requester: Principal, hmac: bytes, settings: TokenSettings, renew_period_ms: int = -1
+    requester: KafkaPrincipal, hmac: bytes, settings: TokenSettings, renew_period_ms: int = -1
 ) -> Operation:
     """Return the operation of RenewDelegationToken; the response is the new expiry time."""
 
@@ -110,7 +111,7 @@ def renew_delegation_token(
 
 
 def expire_delegation_token(
-    requester: Principal, hmac: bytes, settings: TokenSettings, expiry_period_ms: int
+    requester: KafkaPrincipal, hmac: bytes, settings: TokenSettings, expiry_period_ms: int
 ) -> Operation:
     """Return the operation of ExpireDelegationToken; the response is the new expiry time."""
 

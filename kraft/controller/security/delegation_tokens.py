@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from kraft import records
 from kraft.controller.arguments import MAX_INT64, check_integer
@@ -36,11 +35,10 @@ from kraft.errors import (
 from kraft.image.security import DelegationTokens, Token
 from kraft.records import Record, Uuid
 from kraft.records.versions import MetadataVersion
+from kraft.security.principals import ANONYMOUS, USER_TYPE, KafkaPrincipal
 
 #: The most tokens that one `sweep_expired_delegation_tokens` removes.
 MAX_RECORDS_PER_EXPIRATION = 1000
-#: The only principal type that may renew tokens.
-USER_TYPE = "User"
 
 # Tokens that an index reads in one decision, so that it takes at most 5 ms.
 _HMACS_PER_SLICE = 600
@@ -64,19 +62,6 @@ class TokenSettings:
     expiry_time_ms: int = 86_400_000
 
 
-class Principal(NamedTuple):
-    """A principal (KafkaPrincipal)."""
-
-    type: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
-
-
-ANONYMOUS = Principal(USER_TYPE, "ANONYMOUS")
-
-
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
     """A token and its secret, for its holder; times in milliseconds since 1970."""
@@ -87,10 +72,9 @@ class IssuedToken:
 
 
 def check_token_request(
-    requester: Principal,
+    requester: KafkaPrincipal,
     *,
     security_protocol: int,
-    is_token_authenticated: bool,
     is_forwarded: bool,
 ) -> None:
     """Raise DelegationTokenRequestNotAllowedError if this connection may not ask for tokens.
@@ -98,7 +82,7 @@ def check_token_request(
     That is an unauthenticated connection, or one that was authenticated by a token. The broker has
     checked a forwarded request. ``security_protocol`` is the number of a SecurityProtocol.
     """
-    if is_token_authenticated:
+    if requester.token_authenticated:
         raise DelegationTokenRequestNotAllowedError(
             "a connection authenticated by a token may not request tokens"
         )
@@ -113,13 +97,13 @@ def check_token_request(
 
 def create_delegation_token(
     cluster: ClusterMetadata,
-    requester: Principal,
+    requester: KafkaPrincipal,
     settings: TokenSettings,
     *,
     now_ms: int,
     token_id: Uuid,
-    owner: Principal | None = None,
-    renewers: Sequence[Principal] = (),
+    owner: KafkaPrincipal | None = None,
+    renewers: Sequence[KafkaPrincipal] = (),
     max_lifetime_ms: int = -1,
 ) -> Decision[IssuedToken]:
     """Create a token of ``requester``, or of ``owner`` if that has a name.
@@ -132,6 +116,7 @@ def create_delegation_token(
     secret_key = _secret_key(cluster, settings)
     _check_period("the lifetime of a token", max_lifetime_ms)
     for renewer in renewers:
+        # Kafka lets no other type renew tokens.
         if renewer.type != USER_TYPE:
             raise InvalidPrincipalTypeError(
                 f"only a {USER_TYPE} can renew a token, not a {renewer.type!r:.80}"
@@ -154,7 +139,7 @@ def create_delegation_token(
 
 def renew_delegation_token(
     cluster: ClusterMetadata,
-    requester: Principal,
+    requester: KafkaPrincipal,
     hmac: bytes,
     settings: TokenSettings,
     *,
@@ -185,7 +170,7 @@ def renew_delegation_token(
 
 def expire_delegation_token(
     cluster: ClusterMetadata,
-    requester: Principal,
+    requester: KafkaPrincipal,
     hmac: bytes,
     settings: TokenSettings,
     *,
@@ -229,10 +214,10 @@ def sweep_expired_delegation_tokens(cluster: ClusterMetadata, now_ms: int) -> De
 
 def describe_delegation_tokens(
     cluster: ClusterMetadata,
-    requester: Principal,
+    requester: KafkaPrincipal,
     settings: TokenSettings,
     *,
-    owners: Sequence[Principal] | None = None,
+    owners: Sequence[KafkaPrincipal] | None = None,
     is_authorized: Callable[[str, str], bool] = lambda token_id, owner: False,
 ) -> list[IssuedToken]:
     """Return the tokens that ``requester`` may see, with their secrets, by id; expired ones too.
@@ -279,7 +264,7 @@ def _hmac(secret_key: bytes, token_id: str) -> bytes:
     return hmac_algorithm.digest(secret_key, token_id.encode(), "sha512")
 
 
-def _check_may_renew(token_id: str, token: Token, requester: Principal) -> None:
+def _check_may_renew(token_id: str, token: Token, requester: KafkaPrincipal) -> None:
     principal = str(requester)
     if principal != token.owner and principal not in token.renewers:
         raise DelegationTokenOwnerMismatchError(

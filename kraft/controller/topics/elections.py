@@ -25,7 +25,6 @@ from kraft.errors import (
     EligibleLeadersNotAvailableError,
     InvalidRequestError,
     KraftError,
-    PolicyViolationError,
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
@@ -45,32 +44,6 @@ class ElectionType(Enum):
 
     PREFERRED = 0
     UNCLEAN = 1
-
-
-def elect_leaders(
-    cluster: ClusterMetadata,
-    election: ElectionType,
-    partitions: Mapping[str, Sequence[int]] | None = None,
-    settings: DecisionSettings = DEFAULTS,
-) -> Decision[dict[TopicPartition, KraftError | None]]:
-    """Elect leaders of the partitions named by topic, or of all; the response maps each to its
-    error or None.
-
-    If all are asked for, the response leaves out partitions that need no election. Raises
-    PolicyViolationError if more than 10,000 leaders would be elected: see `LeaderElection`.
-    """
-    asked = LeaderElection(election, partitions, at_a_time=None)
-    decision = asked.decide(cluster, settings)
-    if len(decision.records) > MAX_RECORDS_PER_BATCH:
-        raise PolicyViolationError(
-            f"a request elects at most {MAX_RECORDS_PER_BATCH} leaders, not {len(decision.records)}"
-        )
-    assert decision.response is not None
-    response = {
-        (topic, partition): None if code == 0 else election_error(code, topic, partition)
-        for topic, partition, code in decision.response
-    }
-    return Decision(decision.records, response)
 
 
 class ElectionResults:
@@ -113,12 +86,12 @@ class ElectionResults:
 
 
 class LeaderElection:
-    """An ElectLeaders request of any size, decided about ``at_a_time`` elections at a time.
+    """An ElectLeaders request of any size, in decisions of at most ``at_a_time`` elections.
 
-    ``partitions`` None asks for all, ``at_a_time`` None for one decision. The request is not
-    atomic, as in Kafka. While a decision is partial, call `decide` again after its records are
-    applied; it sees the changes that were made meanwhile. Raises InvalidRequestError for an
-    ``election`` that is no `ElectionType`.
+    ``partitions`` names the partitions of each topic, None all partitions; of all, the response
+    leaves out those that need no election. The request is not atomic, as in Kafka. While a decision
+    is partial, call `decide` again after its records are applied; it sees the changes that were
+    made meanwhile. Raises InvalidRequestError if ``election`` is not an `ElectionType`.
     """
 
     def __init__(
@@ -126,7 +99,7 @@ class LeaderElection:
         election: ElectionType,
         partitions: Mapping[str, Sequence[int]] | None = None,
         *,
-        at_a_time: int | None = MAX_RECORDS_PER_BATCH,
+        at_a_time: int = MAX_RECORDS_PER_BATCH,
     ) -> None:
         if not isinstance(election, ElectionType):
             kinds = ", ".join(map(str, ElectionType))
@@ -150,16 +123,14 @@ class LeaderElection:
         if self._rows is None:
             self._look_up(cluster)
             is_large = cluster.table.partition_count > MAX_INLINE_LOOKUP
-            if is_large and self._requested is None and self._at_a_time is not None:
+            if is_large and self._requested is None:
                 # A scan of a large table is a decision of its own.
                 self._is_looked_up_before = True
                 return Decision(NO_RECORDS, None, is_partial=True)
         assert self._rows is not None
         assert self._results is not None
         table = cluster.table
-        end = len(self._rows)
-        if self._at_a_time is not None:
-            end = min(end, self._decided + self._at_a_time)
+        end = min(len(self._rows), self._decided + self._at_a_time)
         rows = self._rows[self._decided : end]
         places = self._places[self._decided : end]
         if self._decided or self._is_looked_up_before:

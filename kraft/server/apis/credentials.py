@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from kraft.controller.runtime import security_requests
 from kraft.controller.security.delegation_tokens import (
     IssuedToken,
-    Principal,
     TokenSettings,
     check_token_request,
 )
@@ -39,6 +38,7 @@ from kraft.protocol.renew_delegation_token import (
     RenewDelegationTokenRequestData,
     RenewDelegationTokenResponseData,
 )
+from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
 
@@ -104,8 +104,8 @@ def _create_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
         requester = _requester(context)
         owner = requester
         if data.owner_principal_name:
-            owner = Principal(data.owner_principal_type or "", data.owner_principal_name)
-        # Everybody may create tokens for itself.
+            owner = KafkaPrincipal(data.owner_principal_type or "", data.owner_principal_name)
+        # Everybody may create tokens of its own.
         if owner != requester and not context.allows(
             AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
         ):
@@ -115,7 +115,7 @@ def _create_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
             settings,
             owner=owner,
             renewers=[
-                Principal(each.principal_type, each.principal_name) for each in data.renewers
+                KafkaPrincipal(each.principal_type, each.principal_name) for each in data.renewers
             ],
             max_lifetime_ms=data.max_lifetime_ms,
         )
@@ -188,16 +188,12 @@ def _expire_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
     )
 
 
-def _requester(context: CallContext) -> Principal:
+def _requester(context: CallContext) -> KafkaPrincipal:
     """Return the client.
 
     Raises DelegationTokenRequestNotAllowedError if it may not ask for tokens.
     """
-    requester = Principal(context.principal.type, context.principal.name)
     check_token_request(
-        requester,
-        security_protocol=_PLAINTEXT,
-        is_token_authenticated=context.principal.token_authenticated,
-        is_forwarded=context.is_forwarded,
+        context.principal, security_protocol=_PLAINTEXT, is_forwarded=context.is_forwarded
     )
-    return requester
+    return context.principal

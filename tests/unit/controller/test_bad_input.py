@@ -26,12 +26,11 @@ from kraft.controller.features import FeatureUpdate, LocalFeatures, update_featu
 from kraft.controller.runtime import requests
 from kraft.controller.security.acls import AclFilter, create_acls, describe_acls
 from kraft.controller.security.delegation_tokens import (
-    Principal,
     TokenSettings,
     create_delegation_token,
 )
 from kraft.controller.security.scram import ScramUpsertion, alter_user_scram_credentials
-from kraft.controller.topics.elections import ElectionType, elect_leaders
+from kraft.controller.topics.elections import ElectionResults, ElectionType, LeaderElection
 from kraft.controller.topics.isr_changes import IsrChange, alter_partition
 from kraft.controller.topics.partition_creation import NewPartitions, create_partitions
 from kraft.controller.topics.reassignment import alter_partition_reassignments
@@ -46,11 +45,12 @@ from kraft.errors import (
 from kraft.image import AccessControl, NodeEndpoint, VersionRange
 from kraft.metadata.facade import Metadata
 from kraft.records import Uuid
+from kraft.security.principals import KafkaPrincipal
 from tests.harness.controller import leading
 from tests.harness.decisions import FEATURES, LEVEL, Lab, directory, registration, whole
 
 TOPIC_ID = Uuid(b"orders..........")
-ALICE = Principal("User", "alice")
+ALICE = KafkaPrincipal("User", "alice")
 TOKENS = TokenSettings(b"secret", 10_000, 5_000)
 
 #: Invalid as an id or a count; Python accepts True and 2.0 as numbers.
@@ -258,7 +258,9 @@ CASES: dict[str, tuple[Case, tuple[Any, ...]]] = {
         NO_ID,
     ),
     "a partition to elect for": (
-        lambda made, id: elect_leaders(made.cluster, ElectionType.PREFERRED, {"orders": [id]}),
+        lambda made, id: LeaderElection(ElectionType.PREFERRED, {"orders": [id]}).decide(
+            made.cluster
+        ),
         (*NO_INT32, -1, 2),
     ),
     "a partition to reassign": (
@@ -386,18 +388,16 @@ def test_invalid_values_are_rejected(case: Case, value: Any) -> None:
     response = decision.response
     if isinstance(response, dict):
         response = list(response.values())
+    if isinstance(response, ElectionResults):
+        response = [response.errors]
     (answer,) = response
     if not isinstance(answer, KraftError):
-        # AssignReplicasToDirs responds with error codes.
+        # AssignReplicasToDirs and ElectLeaders respond with error codes.
         assert answer.tolist() != [0]
 
 
 @pytest.mark.parametrize("election", ["preferred", "PREFERRED", "unclean", None, 0, 1, True])
 def test_an_unknown_election_type_is_rejected(election: Any) -> None:
-    made = lab()
-    made.create("lossy", [0, 1], unclean_leader_election_enable="true")
-    with pytest.raises(InvalidRequestError, match="is not an election type"):
-        elect_leaders(made.cluster, election)
     with pytest.raises(InvalidRequestError, match="is not an election type"):
         requests.elect_leaders(election)
 

@@ -14,9 +14,7 @@ import pytest
 from kraft import records
 from kraft.controller.decision import Decision
 from kraft.controller.security.delegation_tokens import (
-    ANONYMOUS,
     IssuedToken,
-    Principal,
     TokenSettings,
     check_token_request,
     create_delegation_token,
@@ -36,9 +34,10 @@ from kraft.errors import (
 )
 from kraft.image.security import Token
 from kraft.records import Uuid
+from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 from tests.harness.decisions import Lab
 
-ALICE, BOB, CAROL = (Principal("User", name) for name in ("alice", "bob", "carol"))
+ALICE, BOB, CAROL = (KafkaPrincipal("User", name) for name in ("alice", "bob", "carol"))
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000
 SETTINGS = TokenSettings(b"a secret that nobody shows")
@@ -54,9 +53,9 @@ class TokenLab(Lab):
 
     def create_delegation_token(
         self,
-        requester: Principal = ALICE,
-        *renewers: Principal,
-        owner: Principal | None = None,
+        requester: KafkaPrincipal = ALICE,
+        *renewers: KafkaPrincipal,
+        owner: KafkaPrincipal | None = None,
         max_lifetime_ms: int = -1,
     ) -> IssuedToken:
         return self.do(
@@ -72,7 +71,7 @@ class TokenLab(Lab):
             )
         )
 
-    def renew(self, issued: IssuedToken, by: Principal = ALICE, period_ms: int = -1) -> int:
+    def renew(self, issued: IssuedToken, by: KafkaPrincipal = ALICE, period_ms: int = -1) -> int:
         return self.settle(
             lambda: renew_delegation_token(
                 self.cluster,
@@ -84,7 +83,7 @@ class TokenLab(Lab):
             )
         )
 
-    def expire(self, issued: IssuedToken, by: Principal = ALICE, period_ms: int = -1) -> int:
+    def expire(self, issued: IssuedToken, by: KafkaPrincipal = ALICE, period_ms: int = -1) -> int:
         return self.settle(
             lambda: expire_delegation_token(
                 self.cluster,
@@ -136,7 +135,8 @@ def test_the_owner_of_a_token_may_be_another_principal() -> None:
     token = lab.create_delegation_token(ALICE, owner=BOB).token
     assert (token.owner, token.requester) == ("User:bob", "User:alice")
     assert (
-        lab.create_delegation_token(ALICE, owner=Principal("User", "")).token.owner == "User:alice"
+        lab.create_delegation_token(ALICE, owner=KafkaPrincipal("User", "")).token.owner
+        == "User:alice"
     )
 
 
@@ -188,7 +188,7 @@ def test_expire_sets_the_expiry_or_removes_the_token() -> None:
 def test_only_the_owner_and_the_renewers_may_renew_and_expire() -> None:
     lab = TokenLab()
     issued = lab.create_delegation_token(ALICE, CAROL, owner=BOB)
-    for stranger in (ALICE, Principal("Group", "bob")):
+    for stranger in (ALICE, KafkaPrincipal("Group", "bob")):
         with pytest.raises(DelegationTokenOwnerMismatchError, match="neither the owner"):
             lab.renew(issued, stranger)
         with pytest.raises(DelegationTokenOwnerMismatchError, match="neither the owner"):
@@ -199,7 +199,7 @@ def test_only_the_owner_and_the_renewers_may_renew_and_expire() -> None:
 
 def test_a_renewer_is_a_user() -> None:
     with pytest.raises(InvalidPrincipalTypeError, match="Group"):
-        TokenLab().create_delegation_token(ALICE, BOB, Principal("Group", "g"))
+        TokenLab().create_delegation_token(ALICE, BOB, KafkaPrincipal("Group", "g"))
 
 
 def test_an_unknown_hmac_is_rejected() -> None:
@@ -377,14 +377,10 @@ def test_describe_returns_tokens_of_owner_requester_and_renewer() -> None:
 def test_an_unauthenticated_connection_gets_no_tokens() -> None:
     plaintext, ssl, sasl_plaintext, sasl_ssl = range(4)
 
-    def is_allowed(requester: Principal, protocol: int, token: bool, forwarded: bool) -> bool:
+    def is_allowed(requester: KafkaPrincipal, protocol: int, token: bool, forwarded: bool) -> bool:
+        requester = replace(requester, token_authenticated=token)
         try:
-            check_token_request(
-                requester,
-                security_protocol=protocol,
-                is_token_authenticated=token,
-                is_forwarded=forwarded,
-            )
+            check_token_request(requester, security_protocol=protocol, is_forwarded=forwarded)
         except DelegationTokenRequestNotAllowedError:
             return False
         return True

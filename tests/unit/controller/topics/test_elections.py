@@ -12,13 +12,11 @@ from kraft.controller.topics.elections import (
     ElectionType,
     LeaderElection,
     balance_leaders,
-    elect_leaders,
     elect_unclean_leaders,
 )
 from kraft.controller.topics.isr_changes import expand_isrs
 from kraft.controller.topics.topic_creation import NewTopic, create_topics
 from kraft.controller.topics.topic_deletion import delete_topic
-from kraft.errors import PolicyViolationError, PreferredLeaderNotAvailableError
 from kraft.records import Uuid
 from tests.harness.decisions import Lab
 
@@ -36,6 +34,13 @@ def lab_with_wrong_leaders(partitions: int = MANY) -> Lab:
     lab.do(unfence_broker(lab.cluster, 0))
     lab.do(expand_isrs(lab.cluster))
     return lab
+
+
+def elect_preferred(lab: Lab, *partitions: int) -> list[tuple[str, int, int]]:
+    """Elect the preferred leaders of these partitions of "t"; return the results."""
+    results = lab.do(LeaderElection(ElectionType.PREFERRED, {"t": partitions}).decide(lab.cluster))
+    assert results is not None
+    return list(results)
 
 
 def leaders(lab: Lab) -> list[int]:
@@ -64,7 +69,7 @@ def test_a_partial_election_sees_changes_in_between() -> None:
     asked = LeaderElection(ElectionType.PREFERRED, at_a_time=100)
     lab.do(asked.decide(lab.cluster))
     # Another decision elects some of them; then the preferred leader fails.
-    lab.do(elect_leaders(lab.cluster, ElectionType.PREFERRED, {"t": [150, 151]}))
+    elect_preferred(lab, 150, 151)
     lab.do(fence_broker(lab.cluster, 0))
     results = lab.do(asked.decide(lab.cluster))
     assert results is not None
@@ -103,19 +108,19 @@ def test_results_keep_the_order_of_the_request() -> None:
 
 def test_one_decision_elects_at_most_one_batch() -> None:
     lab = lab_with_wrong_leaders(10_001)
-    with pytest.raises(PolicyViolationError):
-        elect_leaders(lab.cluster, ElectionType.PREFERRED)
-    # Partitions whose election fails do not count.
-    lab.do(fence_broker(lab.cluster, 0))
-    response = elect_leaders(lab.cluster, ElectionType.PREFERRED).response
-    assert len(response) == 10_001
+    asked = LeaderElection(ElectionType.PREFERRED)
+    first = asked.decide(lab.cluster)
+    assert (len(first.records), first.is_partial) == (10_000, True)
+    lab.do(first)
+    second = asked.decide(lab.cluster)
+    assert (len(second.records), second.is_partial) == (1, False)
 
 
 def test_the_periodic_election_finds_few_among_many_partitions() -> None:
     lab = lab_with_wrong_leaders(1_000)
     assert lab.do(balance_leaders(lab.cluster, 999))
     assert leaders(lab) == [0] * 999 + [1]
-    lab.do(elect_leaders(lab.cluster, ElectionType.PREFERRED))
+    elect_preferred(lab, 999)
     lab.create("u", [1, 0])
     lab.do(fence_broker(lab.cluster, 1))
     assert leaders(lab)[-1] == 0
@@ -154,8 +159,7 @@ def test_kafka_19522_the_last_known_leader_is_elected_only_while_it_is_alive() -
     )
     lab.do(unfence_broker(lab.cluster, 1))
     assert lab.partition("t")["leader"] == -1
-    response = elect_leaders(lab.cluster, ElectionType.PREFERRED, {"t": [0]}).response
-    assert isinstance(response["t", 0], PreferredLeaderNotAvailableError)
+    assert elect_preferred(lab, 0) == [("t", 0, 80)]
     lab.do(unfence_broker(lab.cluster, 0))
     state = lab.partition("t")
     assert (state["leader"], state["isr"], state["leader_recovery_state"]) == (0, [0], 1)
@@ -170,7 +174,7 @@ def test_a_large_lookup_is_a_decision_of_its_own(
     first = asked.decide(lab.cluster)
     assert (len(first.records), first.response, first.is_partial) == (0, None, True)
     # Another decision elects some of them before the next call.
-    lab.do(elect_leaders(lab.cluster, ElectionType.PREFERRED, {"t": [150, 151]}))
+    elect_preferred(lab, 150, 151)
     results = lab.do(asked.decide(lab.cluster))
     assert results is not None
     assert sorted(set(results.errors.tolist())) == [0, 84]

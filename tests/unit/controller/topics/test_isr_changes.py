@@ -10,8 +10,8 @@ from kraft import records
 from kraft.controller.brokers.broker_lifecycle import fence_broker, unfence_broker
 from kraft.controller.topics.elections import (
     ElectionType,
+    LeaderElection,
     balance_leaders,
-    elect_leaders,
     elect_unclean_leaders,
 )
 from kraft.controller.topics.isr_changes import (
@@ -26,8 +26,6 @@ from kraft.controller.topics.reassignment import (
     list_partition_reassignments,
 )
 from kraft.errors import (
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
     FencedLeaderEpochError,
     IneligibleReplicaError,
     InvalidReplicaAssignmentError,
@@ -38,7 +36,6 @@ from kraft.errors import (
     NewLeaderElectedError,
     NoReassignmentInProgressError,
     NotControllerError,
-    PreferredLeaderNotAvailableError,
     StaleBrokerEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -60,27 +57,27 @@ def shaken() -> Lab:
     return lab
 
 
+def elect(
+    lab: Lab, election: ElectionType, partitions: dict[str, list[int]] | None = None
+) -> list[tuple[str, int, int]]:
+    """Elect leaders; return the topic, partition and error code of each result."""
+    results = lab.do(LeaderElection(election, partitions).decide(lab.cluster))
+    assert results is not None
+    return list(results)
+
+
 def test_the_preferred_leader_is_elected() -> None:
     lab = shaken()
     asked = {"t": [0, 1, 2]}
-    response = lab.do(elect_leaders(lab.cluster, ElectionType.PREFERRED, asked))
+    assert elect(lab, ElectionType.PREFERRED, asked) == [("t", 0, 0), ("t", 1, 80), ("t", 2, 3)]
     assert lab.partition("t")["leader"] == 0
-    assert response["t", 0] is None
-    assert isinstance(response["t", 1], PreferredLeaderNotAvailableError)
-    assert isinstance(response["t", 2], UnknownTopicOrPartitionError)
-    response = elect_leaders(lab.cluster, ElectionType.PREFERRED, asked).response
-    assert isinstance(response["t", 0], ElectionNotNeededError)
+    assert elect(lab, ElectionType.PREFERRED, asked)[0] == ("t", 0, 84)
 
 
 def test_an_election_of_all_responds_only_for_partitions_that_need_one() -> None:
     lab = shaken()
-    response = lab.do(elect_leaders(lab.cluster, ElectionType.UNCLEAN))
-    assert list(response) == [("t", 1)]
-    assert isinstance(response["t", 1], EligibleLeadersNotAvailableError)
-    assert list(elect_leaders(lab.cluster, ElectionType.PREFERRED).response) == [
-        ("t", 0),
-        ("t", 1),
-    ]
+    assert elect(lab, ElectionType.UNCLEAN) == [("t", 1, 83)]
+    assert elect(lab, ElectionType.PREFERRED) == [("t", 0, 0), ("t", 1, 80)]
 
 
 def test_leaders_are_balanced_in_limited_steps() -> None:
