@@ -134,7 +134,7 @@ class DamagedLogError(CorruptRecordError):
 
 
 class OffsetOutOfRangeError(KraftError):
-    """The offset does not exist, or no longer; the message names the range that exists."""
+    """The offset is outside of the log, whose range the message names."""
 
     kafka_code = 1
 

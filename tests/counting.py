@@ -13,7 +13,7 @@ def instructions_of(call: Callable[[], object]) -> int:
     """Return how many bytecode instructions ``call`` executes, comprehensions included.
 
     Loops inside compiled functions (``sorted``, the core) count as one instruction. The garbage
-    collector is off meanwhile: finalizers of what other tests left behind are not ``call``'s.
+    collector is off meanwhile: finalizers of other tests' objects must not count.
     """
     count = 0
 

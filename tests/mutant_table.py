@@ -1,4 +1,4 @@
-"""How `make mutants` and `make core-mutants`, which plant faults, print what caught each fault."""
+"""The table of `make mutants` and `make core-mutants`: planted faults and what detected them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Image(NamedTuple):
     """The immutable metadata before the record at ``offset``.
 
     ``epoch`` is the epoch of its last record, ``last_contained_log_timestamp_ms`` the time of that
-    record's batch (-1: unknown). If ``is_batch_aligned`` is false, ``offset`` lies inside a batch
+    record's batch (-1: unknown). If ``is_batch_aligned`` is false, ``offset`` is inside a batch
     of the log, and no snapshot may end there.
     """
 

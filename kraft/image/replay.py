@@ -185,7 +185,7 @@ class MetadataState:
         reachable = self.reachable(offset)
         if reachable != offset:
             raise OffsetOutOfRangeError(
-                f"cannot revert to offset {offset}: it lies in the transaction of offset "
+                f"cannot revert to offset {offset}: it is in the transaction of offset "
                 f"{reachable}, which was aborted"
             )
         self._revert(offset)

@@ -69,7 +69,7 @@ class SnapshotGeneration:
     ) -> None:
         if not image.is_batch_aligned:
             raise InvalidRequestError(
-                f"no snapshot can end at offset {image.offset}: it lies inside a batch of the log"
+                f"no snapshot can end at offset {image.offset}: it is inside a batch of the log"
             )
         # Raises the error for a state without metadata.version.
         image.state.features.snapshot_keys()

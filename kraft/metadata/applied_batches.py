@@ -85,7 +85,7 @@ class AppliedBatches:
             batch = int((table.base_offsets <= offset).sum()) - 1
             if batch >= 0 and table.base_offsets[batch] != offset:
                 raise OffsetOutOfRangeError(
-                    f"cannot revert to offset {offset}: it lies inside the batch of offsets "
+                    f"cannot revert to offset {offset}: it is inside the batch of offsets "
                     f"{table.base_offsets[batch]} to {table.last_offsets[batch]}, and a batch is "
                     f"reverted as a whole; revert to offset {table.base_offsets[batch]}"
                 )

@@ -22,6 +22,6 @@ class Handler:
 
     api: Api
     answer: Callable[[RequestHeader, bytes | memoryview, str], Awaitable[HandlerAnswer]]
-    #: Without this request brokers or controllers are taken for dead: it never waits for a free
-    #: place among others, and its connection ranks as that of a replica.
+    #: Without this request a broker is fenced or a controller counts as failed. It is therefore
+    #: never queued behind other requests, and its connection has the priority of a replica's.
     keeps_alive: bool = False

@@ -37,7 +37,7 @@ class FetchPurgatory:
         return None if waiting is None else waiting.request
 
     def with_records_before(self, end_offset: int) -> list[int]:
-        """Return the fetches whose offset lies before ``end_offset``."""
+        """Return the fetches whose offset is before ``end_offset``."""
         return [
             reply_to
             for reply_to, waiting in self.waiting.items()

@@ -254,7 +254,7 @@ class FollowerState(EpochState):
         return True
 
     def _request_chunks(self, download: SnapshotDownload) -> None:
-        """Request the next chunks, several at once as soon as the first has told the size.
+        """Request the next chunks, several at once after the first has returned the size.
 
         A fetch names the end of this log, and waits for the disk. The position of a chunk says
         nothing about the disk, so that these requests need not wait for the chunks before to be

@@ -140,7 +140,7 @@ class Resign:
 
 @dataclass(slots=True)
 class Shutdown:
-    """Stop the node: a leader first resigns and tells the other voters.
+    """Stop the node: a leader first resigns and notifies the other voters.
 
     ``RaftReady.is_shut_down`` is set when the node may stop, at the latest after ``timeout_ms``.
     """

@@ -85,7 +85,7 @@ def decode_principal(buffer: Buffer) -> KafkaPrincipal:
     """Return the principal of an Envelope.
 
     Raises UnsupportedVersionError for another version than 0, CorruptRecordError for malformed
-    bytes and for bytes behind the principal, which Kafka ignores.
+    bytes and for bytes after the principal, which Kafka ignores.
     """
     encoded = bytes(buffer)
     if len(encoded) < _VERSION_SIZE:

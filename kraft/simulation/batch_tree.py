@@ -133,7 +133,7 @@ class BatchTree:
         base, epoch = entry.base_offset, entry.epoch
         entry.era = self.era
         if base != last.end_offset or epoch < last.epoch or entry.end_offset <= base:
-            raise Violation("logs_match", f"{entry} was put behind {last}")
+            raise Violation("logs_match", f"{entry} was appended after {last}")
         if epoch > last.epoch:
             start = self._epoch_starts.setdefault(epoch, base)
             if start != base:
@@ -192,7 +192,7 @@ class BatchTree:
         if entry.previous is not committed:
             raise Violation(
                 "committed_never_lost_or_changed",
-                f"{entry} behind {entry.previous} was committed; committed before was {committed}",
+                f"{entry} after {entry.previous} was committed; committed before was {committed}",
             )
         entry.is_committed, entry.committed_epoch = True, epoch
         self.committed = entry

@@ -206,7 +206,7 @@ class SimulatedCluster:
         if ready.role_change is not None:
             checks.role_changed(machine, ready.role_change, self.now)
         if node.epoch != machine.epoch:
-            raise Violation("epoch_never_goes_back", f"{machine} is in {node.epoch}, untold")
+            raise Violation("epoch_never_goes_back", f"{machine} entered {node.epoch} silently")
         if ready.to_write:
             checks.writes(machine, ready.to_write)
             machine.queued.append(DiskJob(ready.to_write, ready.write_sequence))

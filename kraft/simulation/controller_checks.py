@@ -290,7 +290,7 @@ class ControllerChecks:
             self.compare(runner)
 
     def _check_image(self, runner: SimulatedController, image: Image) -> None:
-        """Check that an image lies in no transaction and has the topics of the ledger."""
+        """Check that an image is in no transaction and has the topics of the ledger."""
         ledger = self._tree.ledger
         if ledger.is_inside_transaction(image.offset):
             raise Violation(

@@ -256,7 +256,7 @@ class InvariantChecks:
                 if entry.base_offset < high_watermark:
                     raise Violation(
                         "high_watermark_at_batch_end",
-                        f"{high_watermark} of {machine} lies within {entry}",
+                        f"{high_watermark} of {machine} is within {entry}",
                     )
                 break
             if not entry.is_committed:
@@ -363,7 +363,7 @@ class InvariantChecks:
             if response.high_watermark > self.tree.committed.end_offset:
                 raise Violation(
                     "acknowledged_is_committed",
-                    f"{machine} tells the high watermark {response.high_watermark}, "
+                    f"{machine} reports the high watermark {response.high_watermark}, "
                     f"committed is {self.tree.committed}",
                 )
             if type(response.records) is LogSlice:

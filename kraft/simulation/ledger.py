@@ -98,7 +98,7 @@ class Ledger:
         if entry.epoch != self._open_epoch and not isinstance(record, records.AbortTransaction):
             raise Violation(
                 "the_next_controller_aborts_the_transaction",
-                f"{type(record).__name__} at {offset} of epoch {entry.epoch} lies in the "
+                f"{type(record).__name__} at {offset} of epoch {entry.epoch} is in the "
                 f"transaction of {self.open_since}, epoch {self._open_epoch}",
             )
         if isinstance(record, (records.EndTransaction, records.AbortTransaction)):
@@ -118,7 +118,7 @@ class Ledger:
         else:
             raise Violation(
                 "nothing_between_the_records_of_a_transaction",
-                f"{type(record).__name__} at {offset} lies in the transaction of {self.open_since}",
+                f"{type(record).__name__} at {offset} is in the transaction of {self.open_since}",
             )
 
     def _fold(self, record: Record, touched: set[tuple[bytes, int]]) -> None:

@@ -115,7 +115,7 @@ class Storage:
             )
         index = bisect_right(self._bases, slice.offset) - 1
         if index < 0:
-            raise Violation("durable_before_visible", f"{slice} lies before the log's start")
+            raise Violation("durable_before_visible", f"{slice} is before the log's start")
         entries, end, left = self.entries, slice.end_offset, slice.max_size
         first = entries[index]
         if first.end_offset > end:
@@ -175,7 +175,7 @@ class Storage:
     def _append(self, write: AppendBatches) -> None:
         last = self.last
         if write.base_offset != last.end_offset:
-            raise Violation("logs_match", f"append at {write.base_offset} behind {last}")
+            raise Violation("logs_match", f"append at {write.base_offset} after {last}")
         entries = self.tree.append(last, write.batches)
         if entries[-1].end_offset != write.end_offset:
             raise Violation("logs_match", f"{entries[-1]} was said to end at {write.end_offset}")

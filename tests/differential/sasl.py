@@ -294,7 +294,7 @@ def _plain(report: ExchangeReport, peer: KafkaSasl, dice: random.Random) -> None
     fields = peer.ask("respond", message)
     theirs = _their_answer(fields)
     if theirs == "failed":
-        # Kafka tells the peer only the text of a SaslAuthenticationException.
+        # Kafka sends the peer only the text of a SaslAuthenticationException.
         is_told = fields[1] == "SaslAuthenticationException"
         theirs += f" {bytes.fromhex(fields[2]).decode() if is_told else generic_failure(PLAIN)}"
     report.compare("PLAIN", message, ours, theirs)

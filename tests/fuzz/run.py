@@ -210,31 +210,31 @@ def fuzz(target: str, seconds: int) -> Outcome:
             ended = subprocess.run(
                 command, cwd=TREE, env=environment, stdout=out, stderr=subprocess.STDOUT
             )
-    told = log.read_text(errors="replace")
+    printed = log.read_text(errors="replace")
     finding = ""
     if ended.returncode:
-        kept = re.findall(r"Test unit written to (\S+)", told)
+        kept = re.findall(r"Test unit written to (\S+)", printed)
         finding = kept[-1] if kept else f"the process ended with {ended.returncode}, see {log}"
-    covered = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", told) or [("0", "0", "0")]
+    covered = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", printed) or [("0", "0", "0")]
     edges, features, inputs = map(int, covered[-1])
     return Outcome(
         target,
         time.monotonic() - began,
-        _stat(told, "number_of_executed_units"),
+        _stat(printed, "number_of_executed_units"),
         edges,
         features,
         inputs,
-        _stat(told, "peak_rss_mb"),
+        _stat(printed, "peak_rss_mb"),
         finding,
     )
 
 
-def _stat(told: str, name: str) -> int:
-    found = re.findall(rf"stat::{name}:\s+(\d+)", told)
+def _stat(printed: str, name: str) -> int:
+    found = re.findall(rf"stat::{name}:\s+(\d+)", printed)
     if found:
         return int(found[-1])
     # A finding ends the process before it prints its figures: use the last status line instead.
-    counted = re.findall(r"^#(\d+)\t", told, re.MULTILINE)
+    counted = re.findall(r"^#(\d+)\t", printed, re.MULTILINE)
     return int(counted[-1]) if counted and name == "number_of_executed_units" else 0
 
 

@@ -140,7 +140,7 @@ class Recording:
             return all(observers.get(node_id, 0) >= end for node_id in running)
 
         wait_for(f"the brokers to fetch up to {end}", fetched)
-        # A broker applies a record when a later fetch tells it that the record is committed.
+        # A broker applies a record when a later fetch returns a high watermark that includes it.
         time.sleep(1.5)
         return end
 

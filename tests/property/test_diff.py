@@ -56,16 +56,16 @@ def clusters(draw: st.DrawFn) -> Metadata:
 def check(before: Metadata, after: Metadata) -> None:
     differences = kraft.diff(before, after)
     objects = list(differences)
-    told = [each for each in objects if each.kind == "partition"]
-    found = {(each.key, each.field, each.before, each.after) for each in told}
+    listed = [each for each in objects if each.kind == "partition"]
+    found = {(each.key, each.field, each.before, each.after) for each in listed}
     assert found == slow_partition_differences(before, after)
-    assert len(found) == len(told)
-    keys = [each.key for each in told]
+    assert len(found) == len(listed)
+    keys = [each.key for each in listed]
     assert keys == sorted(keys)
     columns = differences.partitions
-    assert int(columns.counts().sum()) == len(told)
+    assert int(columns.counts().sum()) == len(listed)
     for field in PARTITION_FIELDS:
-        of_field = [each.key for each in told if each.field == field]
+        of_field = [each.key for each in listed if each.field == field]
         rows = columns.before_rows[columns.where(field)]
         seen = [before.partitions.row(int(row)) for row in rows]
         assert [(each.topic, each.partition) for each in seen] == of_field

@@ -278,7 +278,7 @@ CORNERS = {
     "several last known leaders": corner(
         30, True, "0", replicas=[0, 1, 2], isr=[0], last_known=[1, 2]
     ),
-    "an ELR that no record can tell": corner(17, False, "1", replicas=[0, 1, 2], isr=[0], elr=[2]),
+    "an ELR that no record has": corner(17, False, "1", replicas=[0, 1, 2], isr=[0], elr=[2]),
     "such an ELR after another loss": corner(
         17, False, "1", replicas=[0, 1, 2], isr=[0, 1], elr=[2]
     ),

@@ -273,11 +273,11 @@ def broker_heartbeat(state: State, sessions: Sessions, beat: TwinHeartbeat) -> T
 
     def applied(end_offset: int) -> None:
         is_fenced = following in ("FENCED", "SHUTDOWN_NOW")
-        sessions.tell(beat.broker, fenced=is_fenced, offset=beat.offset)
+        sessions.set_state(beat.broker, fenced=is_fenced, offset=beat.offset)
         if is_change:
             # Every change of a registration makes the broker report its offset again, except the
             # change of its fencing by this heartbeat, which has reported it.
-            sessions.tell(beat.broker, fenced=is_fenced, offset=-1)
+            sessions.set_state(beat.broker, fenced=is_fenced, offset=-1)
         broker = sessions.brokers[beat.broker]
         if following == "CONTROLLED_SHUTDOWN" and broker["shutdown"] < 0:
             broker["shutdown"] = end_offset
@@ -300,7 +300,7 @@ def fence_stale(state: State, sessions: Sessions, now_ms: float) -> TwinDecision
     if broker not in state.brokers or state.brokers[broker]["epoch"] != epoch:
         return TwinDecision([], True)
     made = fence(state, broker)
-    sessions.tell(broker, fenced=True, offset=-1)
+    sessions.set_state(broker, fenced=True, offset=-1)
     return TwinDecision(made, True)
 
 

@@ -242,7 +242,7 @@ class Sessions:
                 return contact
         return None
 
-    def tell(self, broker_id: int, *, fenced: bool, offset: int) -> None:
+    def set_state(self, broker_id: int, *, fenced: bool, offset: int) -> None:
         broker = self.brokers[broker_id]
         broker["fenced"], broker["offset"] = fenced, offset
         if fenced:

@@ -1,6 +1,6 @@
 """Faults planted into the controller, each to be caught by the simulation of whole clusters.
 
-Owns the list that `mutants` runs beside its own: each is one rule broken, in a process of its own,
+Holds the list that `mutants` runs beside its own: each is one rule broken, in a process of its own,
 most of them something that went wrong in Kafka's history.
 """
 

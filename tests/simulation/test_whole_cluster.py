@@ -156,7 +156,7 @@ ONE, OTHER = (b"1", 3), (b"2", 5)
 
 
 def test_serial_operations_are_linearizable() -> None:
-    story = [
+    history = [
         call("create", ONE, 0, 1, "done"),
         call("create", OTHER, 2, 3, "exists"),
         call("grow", 4, 4, 5, "done"),
@@ -167,54 +167,54 @@ def test_serial_operations_are_linearizable() -> None:
         call("grow", 9, 14, 15, "absent"),
         call("read", None, 16, 17, ("read", None)),
     ]
-    assert is_linearizable(story, topic_step, None)
+    assert is_linearizable(history, topic_step, None)
 
 
 def test_a_lost_acknowledged_operation_is_not_linearizable() -> None:
-    story = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", None))]
-    assert not is_linearizable(story, topic_step, None)
+    history = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", None))]
+    assert not is_linearizable(history, topic_step, None)
 
 
 def test_a_part_of_a_topic_is_not_linearizable() -> None:
-    story = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", (b"1", 2)))]
-    assert not is_linearizable(story, topic_step, None)
+    history = [call("create", ONE, 0, 1, "done"), call("read", None, 2, 3, ("read", (b"1", 2)))]
+    assert not is_linearizable(history, topic_step, None)
 
 
 def test_concurrent_operations_may_have_any_order() -> None:
-    story = [
+    history = [
         call("create", ONE, 0, 10, "exists"),
         call("create", OTHER, 0, 10, "done"),
         call("read", None, 0, 10, ("read", None)),
     ]
-    assert is_linearizable(story, topic_step, None)
-    story[2] = call("read", None, 11, 12, ("read", None))
-    assert not is_linearizable(story, topic_step, None)
+    assert is_linearizable(history, topic_step, None)
+    history[2] = call("read", None, 11, 12, ("read", None))
+    assert not is_linearizable(history, topic_step, None)
 
 
 def test_an_operation_of_unknown_outcome_may_happen_later_or_never() -> None:
     unknown = Call("create", ONE, 0)
     assert is_linearizable([unknown], topic_step, None)
     for found in (None, ONE):
-        story = [unknown, call("read", None, 50, 51, ("read", found))]
-        assert is_linearizable(story, topic_step, None)
-    story = [
+        history = [unknown, call("read", None, 50, 51, ("read", found))]
+        assert is_linearizable(history, topic_step, None)
+    history = [
         unknown,
         call("read", None, 50, 51, ("read", None)),
         call("read", None, 60, 61, ("read", ONE)),
         call("read", None, 70, 71, ("read", None)),
     ]
-    assert not is_linearizable(story, topic_step, None), "it cannot be undone"
+    assert not is_linearizable(history, topic_step, None), "it cannot be undone"
 
 
 def test_a_configuration_has_the_last_value_set() -> None:
-    story = [
+    history = [
         call("set", "1", 0, 1, "done"),
         call("set", "2", 2, 3, "done"),
         call("read", None, 4, 5, ("read", "1")),
     ]
-    assert not is_linearizable(story, value_step, None)
-    story[0] = call("set", "1", 0, 4.5, "done")
-    assert is_linearizable(story, value_step, None)
+    assert not is_linearizable(history, value_step, None)
+    history[0] = call("set", "1", 0, 4.5, "done")
+    assert is_linearizable(history, value_step, None)
 
 
 def test_producer_ids_are_allocated_once_in_ascending_order() -> None:

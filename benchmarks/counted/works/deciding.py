@@ -142,7 +142,7 @@ def creating(topics: int, partitions: int, together: int) -> Work:
 
 @counted
 def create() -> Work:
-    """In one request and transaction."""
+    """Create topics by one request, in one metadata transaction."""
     return creating(topics=6, partitions=8000, together=6)
 
 

@@ -27,7 +27,7 @@ _IRREGULAR = 0xFFFFFFFF
 
 
 # Numba caches compiled functions by the date of their file, with the values of these constants:
-# after a change of one, touch `sweep.py`, too.
+# after a change of one, touch `kernels.py`, too.
 
 #: Indexes in a row of ``Rows.masks``: the lists of a partition. The leader is one bit or none, a
 #: last known ELR of several members is all bits, candidates are the replicas that may lead now.

@@ -1,11 +1,11 @@
 """Broker sessions: the active controller's state of its brokers that is not in the log.
 
 For each broker: the time of the last contact, the metadata offset that it has reached, the offset
-at which its controlled shutdown may end, and its next state. ``heartbeats`` and ``brokers`` read it
-to decide; the controller updates it after it applied a decision. A standby has no sessions; a new
-active controller calls `BrokerSessions.activate`. Pure: the caller passes the time. Sources:
-Kafka's ``BrokerHeartbeatManager``, ``BrokerHeartbeatTracker`` (4.3.1), KIP-631, KIP-866,
-KAFKA-18138, KAFKA-19130.
+at which its controlled shutdown may end, and its next state. ``heartbeats`` and
+``broker_lifecycle`` read it to decide; the controller updates it after it applied a decision. A
+standby has no sessions; a new active controller calls `BrokerSessions.activate`. Pure: the caller
+passes the time. Sources: Kafka's ``BrokerHeartbeatManager``, ``BrokerHeartbeatTracker`` (4.3.1),
+KIP-631, KIP-866, KAFKA-18138, KAFKA-19130.
 
 Invariants: every registered broker has a state, fenced if its registration is; contacts are ordered
 by time, so that the first one expires first.
@@ -271,7 +271,7 @@ class BrokerSessions:
     def reset_broker(self, cluster: ClusterMetadata, broker_id: int) -> None:
         """Reset or remove a broker's state after its registration or unregistration was applied.
 
-        As in Kafka, a broker that registers again moves behind the others of its hash bucket
+        As in Kafka, a broker that registers again moves after the others of its hash bucket
         (ClusterControlManager.replay removes it from the heartbeat manager first).
         """
         self._brokers.pop(broker_id, None)

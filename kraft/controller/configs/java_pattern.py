@@ -130,7 +130,7 @@ class _PatternReader:
         self.at = found.end()
 
     def _class(self, depth: int) -> None:
-        """Read a class behind its opening bracket, up to the closing one."""
+        """Read a class after its opening bracket, up to the closing one."""
         if depth > _DEEPEST:
             raise _RefusedPatternError
         text = self.text

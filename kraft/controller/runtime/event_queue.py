@@ -77,7 +77,7 @@ class EventQueue(Generic[E]):
         self._order = count()
 
     def append(self, event: E, now_ms: float, *, deadline_ms: float = _NEVER) -> None:
-        """Queue the event behind all others of its kind."""
+        """Queue the event after all others of its kind."""
         self._others.append(self._waiting(event, now_ms, deadline_ms))
 
     def append_heartbeat(self, event: E, now_ms: float, *, deadline_ms: float = _NEVER) -> None:

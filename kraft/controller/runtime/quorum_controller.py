@@ -336,7 +336,7 @@ class QuorumController:
         return self._take_output(now_ms)
 
     def control_batch_appended(self, base_offset: int, batch: memoryview) -> None:
-        """Note a control batch that the raft leader appended behind all batches handed to it."""
+        """Note a control batch that the raft leader appended after all batches handed to it."""
         self._control_batches.append((base_offset, batch))
         if self.is_active:
             self.cluster.apply(batch, verify_crc=False)

@@ -259,7 +259,7 @@ def incremental_alter_configs(
     is_forwarded: bool = False,
     policy: AlterConfigPolicy | None = None,
 ) -> Operation:
-    """Return the operation of IncrementalAlterConfigs; arguments as in `configs`."""
+    """Return the operation of IncrementalAlterConfigs; arguments as in `config_changes`."""
     wanted = list(resources)
 
     def decide(context: DecisionContext) -> OperationResult:
@@ -283,7 +283,7 @@ def alter_configs(
     is_forwarded: bool = False,
     policy: AlterConfigPolicy | None = None,
 ) -> Operation:
-    """Return the operation of the legacy AlterConfigs; arguments as in `configs`."""
+    """Return the operation of the legacy AlterConfigs; arguments as in `config_changes`."""
     wanted = list(resources)
 
     def decide(context: DecisionContext) -> OperationResult:

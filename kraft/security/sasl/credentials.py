@@ -58,9 +58,9 @@ class ImageCredentials:
     ) -> FoundCredential:
         """Return the credential of a token for its owner; takes milliseconds.
 
-        Derives the keys of an unknown token too, so that the time does not tell which ids exist. An
-        expired token is unknown; Kafka accepts it until it is removed, and ends the session at the
-        next request.
+        Derives the keys of an unknown token too, so that the time does not reveal which ids exist.
+        An expired token is unknown; Kafka accepts it until it is removed, and ends the session at
+        the next request.
         """
         key = self._secret if self._token_key is None else self._token_key
         token_hmac = hmac.digest(key, token_id.encode(), hashlib.sha512)

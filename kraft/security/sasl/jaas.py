@@ -8,7 +8,7 @@
 A word without quotes begins with a letter, ``_`` or ``$`` and goes on with these, digits, ``.`` and
 ``-``; numbers need quotes. Quotes are single or double, with the escapes of Java's StreamTokenizer.
 Comments are ``/`` and ``//`` to the end of the line, and ``/* */``; a single ``/`` also skips the
-character behind it, even the end of the line.
+character after it, even the end of the line.
 
 No error holds the value of an option. Sources: Kafka's ``JaasConfig``, ``JaasContext``,
 ``PlainServerCallbackHandler`` (4.3.1), ``java.io.StreamTokenizer``.
@@ -113,7 +113,7 @@ def _parse_module(name: _Token, tokens: Iterator[_Token]) -> LoginModule:
     if flag is None or flag.text.upper() not in _CONTROL_FLAGS:
         raise _invalid(
             f"the login module {name.text!r:.200} has no control flag: write "
-            f"{', '.join(_CONTROL_FLAGS).lower()} behind it"
+            f"{', '.join(_CONTROL_FLAGS).lower()} after it"
         )
     options: dict[str, str] = {}
     for key in tokens:

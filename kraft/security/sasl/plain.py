@@ -65,5 +65,5 @@ def plain_message(user: str, password: str) -> bytes:
 
 
 def _digest(text: str) -> bytes:
-    # Of equal length, so that the time of a comparison does not tell that of the password.
+    # Of equal length, so that the time of a comparison does not reveal that of the password.
     return hashlib.sha256(text.encode(errors="replace")).digest()

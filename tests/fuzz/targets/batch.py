@@ -128,8 +128,8 @@ def _agree(rows: list[Row], columns: BatchColumns) -> None:
     names = ("key_positions", "key_lengths", "value_positions", "value_lengths", "header_counts")
     lists = [getattr(columns, name).tolist() for name in ("offsets", "timestamps", *names)]
     assert len(rows) == len(columns)
-    for row, told in zip(rows, zip(*lists, strict=True), strict=True):
-        offset, timestamp, key_at, key_size, value_at, value_size, header_count = told
+    for row, from_lists in zip(rows, zip(*lists, strict=True), strict=True):
+        offset, timestamp, key_at, key_size, value_at, value_size, header_count = from_lists
         key = None if key_size < 0 else bytes(view[key_at : key_at + key_size])
         value = None if value_size < 0 else bytes(view[value_at : value_at + value_size])
         assert row == (offset, timestamp, key, value, header_count)

@@ -111,8 +111,8 @@ def _soundness(table: PartitionTable, said: dict[str, Any]) -> None:
 
 def _image(table: PartitionTable, image: Any, before: dict[str, Any], reached: int) -> None:
     """Check that an image, and its copy, show the earlier table."""
-    told = {image.topic_name(topic): image.topic_id_of(topic) for topic in image.topic_numbers()}
-    assert told == {name: topic_id for name, (topic_id, _) in before.items()}
+    topics = {image.topic_name(topic): image.topic_id_of(topic) for topic in image.topic_numbers()}
+    assert topics == {name: topic_id for name, (topic_id, _) in before.items()}
     for name in list(before)[:10]:
         topic = image.topic_number(name)
         for partition, state in list(before[name][1].items())[:10]:

@@ -56,8 +56,8 @@ def test_another_compiler_compares_widely_and_is_named(
     other = copy.deepcopy(result)
     other["machine_info"]["toolchain"]["compiler"] = "cc 14.1.0"
     assert allowed(tmp_path, result, other) == check.WIDE
-    told = capsys.readouterr().err
-    assert "compiler: cc 12.2.0 in the baseline, cc 14.1.0 here" in told
+    printed = capsys.readouterr().err
+    assert "compiler: cc 12.2.0 in the baseline, cc 14.1.0 here" in printed
 
 
 @pytest.mark.parametrize(

@@ -34,18 +34,18 @@ def test_the_quorum_is_the_one_that_kafka_describes(kraft: Run) -> None:
 
 def test_features_are_those_that_kafka_finalized(kraft: Run) -> None:
     document = kraft("open", CONTROLLER, "--at", MOMENTS["end"], "--json").json
-    told = dict(
+    described = dict(
         re.findall(
             r"^Feature: (\S+).*FinalizedVersionLevel: (\S+)",
             (DATA / "text" / "end" / "features.txt").read_text(),
             re.MULTILINE,
         )
     )
-    assert document["metadataVersion"] == told.pop("metadata.version")
-    assert str(document["quorum"]["kraftVersion"]) == told.pop("kraft.version")
+    assert document["metadataVersion"] == described.pop("metadata.version")
+    assert str(document["quorum"]["kraftVersion"]) == described.pop("kraft.version")
     levels = {name: str(level) for name, level in document["features"].items()}
     levels.pop("metadata.version")
-    assert levels == {name: level for name, level in told.items() if level != "0"}
+    assert levels == {name: level for name, level in described.items() if level != "0"}
 
 
 def test_topics_and_partitions_are_counted_as_described(kraft: Run) -> None:

@@ -59,11 +59,11 @@ def test_a_seed_that_fails_is_told_small_and_can_be_seen_again(kraft: Run) -> No
         assert len(document["lines"]) >= document["events"]
         assert document["faults"] == []
 
-        untold = kraft(
+        unshrunk = kraft(
             *("sweep", "simulate", "--seeds", "7", "--events", "300", "--no-shrink", "--json")
         ).json
-        assert untold["shrunk"] == []
-        assert [each["seed"] for each in untold["violations"]] == [7]
+        assert unshrunk["shrunk"] == []
+        assert [each["seed"] for each in unshrunk["violations"]] == [7]
     assert kraft(*command).code == OK
 
 

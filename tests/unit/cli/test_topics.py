@@ -48,8 +48,8 @@ def test_what_is_described_is_what_kafka_described(
     kraft: Run, recorded: str, moment: str, offset: int, name: str
 ) -> None:
     directory = DATA.parent / recorded
-    told = ("--from", directory / "controller-101", "--at", offset)
-    ran = kraft("topics", "describe", *told, *([f"--{name}"] if name else []))
+    options = ("--from", directory / "controller-101", "--at", offset)
+    ran = kraft("topics", "describe", *options, *([f"--{name}"] if name else []))
     assert ran.code == 0
     file = f"topics-{name}.txt" if name else "topics.txt"
     assert normal(ran.out) == normal(read_text(directory / "text" / moment / file))

@@ -118,7 +118,7 @@ def test_no_snapshot_ends_inside_a_batch() -> None:
     lab = PublishedCluster()
     lab.append(*BASE, records.BeginTransaction(name="x"), change(2))
     image = lab.publish().image
-    with pytest.raises(InvalidRequestError, match="it lies inside a batch of the log"):
+    with pytest.raises(InvalidRequestError, match="it is inside a batch of the log"):
         SnapshotGeneration(image, timestamp_ms=9)
 
 

@@ -125,10 +125,10 @@ def test_threads_and_ranges_change_nothing() -> None:
     metadata = cluster(*([[1, 2, 3], [1, 2]], [[2, 3, 4], [2, 3, 4]]) * 5)  # type: ignore[arg-type]
     one, many = (sweep_outages(metadata, threads=threads) for threads in (1, 3))
     assert np.array_equal(one.figures, many.figures)
-    told: list[float] = []
-    sweep_outages(metadata, advance=told.append)
-    assert told == sorted(told)
-    assert told[-1] == len(one)
+    reported: list[float] = []
+    sweep_outages(metadata, advance=reported.append)
+    assert reported == sorted(reported)
+    assert reported[-1] == len(one)
 
 
 def test_the_report_as_arrow_and_as_json() -> None:

@@ -65,9 +65,9 @@ def test_partitions_differ_where_the_slow_comparison_says(kafka: Metadata) -> No
     for a, b in pairs(kafka):
         before, after = kafka.at(a), kafka.at(b)
         found = [each for each in kraft.diff(before, after) if each.kind == "partition"]
-        told = {(each.key, each.field, each.before, each.after) for each in found}
-        assert told == slow_partition_differences(before, after)
-        assert len(told) == len(found)
+        listed = {(each.key, each.field, each.before, each.after) for each in found}
+        assert listed == slow_partition_differences(before, after)
+        assert len(listed) == len(found)
 
 
 def test_every_difference_of_a_real_cluster_has_a_cause_between_the_two(kafka: Metadata) -> None:

@@ -51,9 +51,9 @@ def test_every_record_in_every_version_is_the_json_of_kafkas_converter() -> None
 def test_control_records_too() -> None:
     for line in corpus("control"):
         record = decode_control(line["key"], bytes.fromhex(line["value"]))
-        told = {"version": record.version, **data_of(record)}
+        written = {"version": record.version, **data_of(record)}
         expected = {"version": record.version, **line["fields"]}
-        assert {**told, "version": 0} == {**expected, "version": 0}, line["control"]
+        assert {**written, "version": 0} == {**expected, "version": 0}, line["control"]
 
 
 def test_type_names_are_kafkas() -> None:

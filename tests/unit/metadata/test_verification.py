@@ -49,14 +49,14 @@ LEVEL = FeatureLevel("metadata.version", 21)
 
 @pytest.mark.parametrize("nodes", QUORUMS, ids=lambda nodes: nodes[0])
 def test_kafkas_directories_are_sound(nodes: tuple[str, ...]) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     paths = [DATA / node for node in nodes]
-    found = verify(paths, advance=told.append)
+    found = verify(paths, advance=reported.append)
     assert found.findings == []
     assert found.is_sound
     assert [each.path for each in found.directories] == paths
-    assert told == sorted(told)
-    assert 0 < told[-1] <= work_of(paths)
+    assert reported == sorted(reported)
+    assert 0 < reported[-1] <= work_of(paths)
 
 
 def test_every_snapshot_but_the_first_of_a_shortened_log_is_replayed() -> None:

@@ -69,8 +69,8 @@ def test_a_leader_names_a_later_epoch_after_that_is_durable() -> None:
 
     assert [type(write) for write in ready.to_write] == [WriteElectionState]
     assert ready.to_send == []
-    told = leader.sync().sent
-    answers = {send.reply_to: send.response for send in told if isinstance(send, SendResponse)}
+    messages = leader.sync().sent
+    answers = {send.reply_to: send.response for send in messages if isinstance(send, SendResponse)}
     assert sorted(answers) == [1, 2, 3]
     assert all(answer.epoch == 7 for answer in answers.values())
 

@@ -106,8 +106,8 @@ def test_a_fetch_response_goes_around_its_records() -> None:
         18, 0, 7, 1, ("somewhere", 9093), 95, 3, (6, 80), (90, 5), len(records)
     )
     body = b"front" + prefix + records + suffix
-    *told, at, size = decode_fetch_response(body, 18, 5)
-    assert told == [0, 7, 1, ("somewhere", 9093), 95, 3, (6, 80), (90, 5)]
+    *fields, at, size = decode_fetch_response(body, 18, 5)
+    assert fields == [0, 7, 1, ("somewhere", 9093), 95, 3, (6, 80), (90, 5)]
     assert body[at : at + size] == records
 
 

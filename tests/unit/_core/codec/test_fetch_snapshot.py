@@ -21,8 +21,8 @@ def test_a_snapshot_response_goes_around_its_bytes() -> None:
         1, 0, 7, 1, ENDPOINT, (90, 5), 1000, 64, len(piece)
     )
     body = b"front" + prefix + piece + suffix
-    *told, at, size = decode_fetch_snapshot_response(body, 1, 5)
-    assert told == [0, 7, 1, ENDPOINT, (90, 5), 1000, 64]
+    *fields, at, size = decode_fetch_snapshot_response(body, 1, 5)
+    assert fields == [0, 7, 1, ENDPOINT, (90, 5), 1000, 64]
     assert body[at : at + size] == piece
 
 

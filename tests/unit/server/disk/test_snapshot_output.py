@@ -27,9 +27,9 @@ def pieces(*numbers: int) -> list[memoryview]:
 
 def finished(output: SnapshotOutput) -> BaseException | None:
     """Finish the output and return the future's result."""
-    told: Future[BaseException | None] = Future()
-    output.finish(lambda done: told.set_result(done.exception()))
-    return told.result(PATIENCE_S)
+    result: Future[BaseException | None] = Future()
+    output.finish(lambda done: result.set_result(done.exception()))
+    return result.result(PATIENCE_S)
 
 
 def test_the_file_has_the_buffers_in_order(tmp_path: Path) -> None:
@@ -124,11 +124,11 @@ def test_an_output_cancelled_before_its_sync_is_not_renamed() -> None:
     disk = GatedDisk()
     output = SnapshotOutput(disk, "d", ID)
     output.write(pieces(0))
-    told: Future[BaseException | None] = Future()
-    output.finish(lambda done: told.set_result(done.exception()))
+    result: Future[BaseException | None] = Future()
+    output.finish(lambda done: result.set_result(done.exception()))
     output.cancel()
     disk.gate.set()
-    assert told.result(PATIENCE_S) is None
+    assert result.result(PATIENCE_S) is None
     output.cancel(wait=True)
     assert disk.files == {}
 

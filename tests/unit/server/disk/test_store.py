@@ -212,9 +212,9 @@ def test_a_damaged_log_is_left_unchanged(tmp_path: Path) -> None:
     position = 0
     while position < len(whole):
         size = 12 + int.from_bytes(whole[position + 8 : position + 12], "big")
-        rotten = bytearray(whole)
-        rotten[position + size - 1] ^= 1
-        for content in (whole[:position], whole[: position + size - 1], bytes(rotten)):
+        flipped = bytearray(whole)
+        flipped[position + size - 1] ^= 1
+        for content in (whole[:position], whole[: position + size - 1], bytes(flipped)):
             segment.write_bytes(content)
             with pytest.raises(DamagedLogError):
                 open_store(tmp_path)

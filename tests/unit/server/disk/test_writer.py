@@ -475,14 +475,16 @@ asyncio.run(main())
         cwd=Path(__file__).parents[4],
     )
     assert process.stdout is not None
-    told = 0
+    acknowledged = 0
     for line in process.stdout:
-        told = int(line)
-        if told > 500:
+        acknowledged = int(line)
+        if acknowledged > 500:
             break
     os.kill(process.pid, signal.SIGKILL)
-    told = max([told, *(int(line) for line in process.stdout if line.endswith("\n"))])
+    acknowledged = max(
+        [acknowledged, *(int(line) for line in process.stdout if line.endswith("\n"))]
+    )
     process.wait(20)
     store = open_store(tmp_path)
-    assert store.view.end_offset >= 1 + 10 * (told - 1)
+    assert store.view.end_offset >= 1 + 10 * (acknowledged - 1)
     store.close()
