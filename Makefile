@@ -17,7 +17,7 @@ help:
 	@echo "make demo                   Open a real cluster's metadata and grow it to a million partitions"
 	@echo "make test                   Run the tests that need no Java, on all cores; WORKERS=0 runs in one process"
 	@echo "make lint                   Run ruff, mypy, stubtest, cython-lint and the import linter"
-	@echo "make docs                   Build the documentation site into build/site; a warning fails it"
+	@echo "make docs                   Build the documentation site into build/site (needs npm); a warning fails it"
 	@echo
 	@echo "make interop                Run the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make interop-matrix         Run quorums with Kafka's controllers of every release from 3.7 to 4.4"
@@ -160,8 +160,14 @@ lint-types: build
 	$(BIN)/stubtest --concise --mypy-config-file pyproject.toml --ignore-missing-stub \
 	  --ignore-disjoint-bases --allowlist tests/stubtest_allowlist.txt kraft._core
 
+# mermaid.js, which draws the site's diagrams: the site must not load it from another server.
+MERMAID := build/mermaid-11.12.0.tgz
+$(MERMAID):
+	mkdir -p build
+	npm pack --silent --pack-destination build mermaid@11.12.0
+
 # A warning fails it: a broken link, an unknown anchor, a page outside the navigation.
-docs: $(VENV)/.installed
+docs: $(VENV)/.installed $(MERMAID)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 fuzz: SECONDS ?= 60

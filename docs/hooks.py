@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,9 @@ OUTSIDE = {
     "README.md": "index.md",
     "tests/data/README.md": "recorded-metadata.md",
 }
+#: The npm package of mermaid.js, which draws the diagrams in the browser; ``make docs`` fetches it.
+MERMAID_PACKAGE = "build/mermaid-11.12.0.tgz"
+MERMAID_SCRIPT = "assets/javascripts/mermaid.min.js"
 #: Where the docstring of a module is read, the first one that exists.
 _SUFFIXES = (".pyi", ".py", ".pyx", ".pxd")
 _DOCSTRING = re.compile(r'\A(?:#[^\n]*\n|\s)*[rR]?"""(.*?)"""', re.DOTALL)
@@ -162,7 +166,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if place != "index.md" and (ROOT / source).exists():
             text = (ROOT / source).read_text(encoding="utf-8")
             add(place, _links_in_site(text, str(Path(source).parent)))
+    with tarfile.open(ROOT / MERMAID_PACKAGE) as package:
+        script = package.extractfile("package/dist/mermaid.min.js")
+        assert script is not None
+        files.append(File.generated(config, MERMAID_SCRIPT, content=script.read()))
     return files
+
+
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """Load the site's own mermaid.js on a page with diagrams.
+
+    The theme would load it from another server, so that the site would need the Internet.
+    """
+    if 'class="mermaid"' not in output:
+        return output
+    path = "../" * page.url.count("/") + MERMAID_SCRIPT
+    scripts = (
+        f'<script src="{path}"></script><script>mermaid.initialize({{startOnLoad: false}})</script>'
+    )
+    return output.replace("</head>", f"{scripts}</head>", 1)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
