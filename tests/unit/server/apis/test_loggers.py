@@ -19,9 +19,12 @@ from kraft.protocol.incremental_alter_configs import (
 )
 from kraft.server.process import QuorumNode
 from tests.unit.server.apis.listener_client import ask
-from tests.unit.server.apis.test_config_descriptions import BROKERS_ONLY
 from tests.unit.server.controller_nodes import Quorum, RunScenario
 
+BROKERS_ONLY = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:broker",
+}
 INVALID_CONFIG = 40
 UNKNOWN_TOPIC = 3
 SET, DELETE, APPEND, SUBTRACT = range(4)
