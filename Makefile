@@ -8,7 +8,7 @@ STAMP := $(VENV)/.built-$(KIND)
 # The extensions of the other kind appear up to date, so a change of kind needs --force.
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
 
-.PHONY: help build demo test lint lint-style lint-types docs package release-check interop interop-matrix bench bench-quick bench-peers fuzz clean \
+.PHONY: help build demo test lint lint-style lint-types docs package release-check interop interop-matrix kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \
   differential differential-coverage otava simulate simulate-controllers mutants core-mutants sanitize disk-proof processes soak soak-simulate soak-processes
 
@@ -21,6 +21,7 @@ help:
 	@echo
 	@echo "make interop                Run the tests against Apache Kafka (needs Java 17 and Maven)"
 	@echo "make interop-matrix         Run quorums with Kafka's controllers of every release from 3.7 to 4.4"
+	@echo "make kafka-tests            Run Kafka's own integration tests on a kraft controller, BACKEND=kraft CLASSES='A B'"
 	@echo "make differential           Compare generated requests with Kafka's controller classes, CASES=20000 SEED=1"
 	@echo "make differential-coverage  Report the coverage of differential sequences, QUORUMS=300 SEED=1"
 	@echo "make otava                  Compare the regression analysis with the otava program, SERIES=1000 (needs Java 17)"
@@ -123,6 +124,13 @@ interop: build
 # Quorums with controllers of every release from 3.7 to 4.4; fetches their jars; takes five minutes.
 interop-matrix: build
 	INTEROP_RELEASES=all $(BIN)/python -m pytest tests/interop/test_quorum_releases.py -m interop
+
+# Kafka's published test classes; the backend kafka is the control. RECORD=1 keeps the results and
+# writes docs/kafka-tests.md; LOGS=DIR keeps what the processes print. All classes take an hour.
+kafka-tests: BACKEND ?= kraft
+kafka-tests: build
+	$(BIN)/python -m tests.kafka_suites.run --backend $(BACKEND) $(if $(CLASSES),--classes $(CLASSES)) \
+	  $(if $(RECORD),--record) $(if $(LOGS),--directory $(LOGS))
 
 # Cases of the pure functions; per hundred also one sequence of the managers and one of whole controllers.
 differential: CASES ?= 20000

@@ -182,7 +182,7 @@ def _check_node(update: FeatureUpdate, node: str, supported: VersionRange) -> No
             update,
             f"{node} supports {supported.min} to {supported.max}"
             if supported.max
-            else f"{node} does not support this feature",
+            else f"{node} does not support this feature.",
         )
 
 

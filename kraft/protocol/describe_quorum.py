@@ -122,6 +122,8 @@ def encode_response(
         nodes = dict(response.nodes)
         if response.leader_id >= 0 and response.leader_endpoints:
             nodes.setdefault(response.leader_id, response.leader_endpoints)
+        # Kafka writes empty messages here, not null.
+        data.error_message = partition.error_message = ""
         data.nodes = [QuorumNodeData(id, to_listeners(nodes[id])) for id in sorted(nodes)]
     return data.encode(version)
 

@@ -11,7 +11,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 #: For all tests: shared helpers, slow twins, and data.
 SHARED = ("tests.harness", "tests.reference", "tests.data")
 #: Programs with tests elsewhere: the comparison with Otava needs the Spark session of its folder.
-PROGRAMS = ("tests.otava", "tests.package")
+PROGRAMS = ("tests.kafka_suites", "tests.otava", "tests.package")
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -205,10 +205,12 @@ def _check_entity(entity: Entity, resolvable: Collection[str]) -> Mapping[str, C
     if IP not in entity:
         return _USER_QUOTAS
     if len(entity) > 1:
-        raise InvalidRequestError("an ip does not go together with a user or a client id")
+        raise InvalidRequestError(
+            "Invalid quota entity combination: an ip does not go with a user or a client id"
+        )
     ip = entity[IP]
     if ip is not None and ip not in resolvable and not is_ip_address(ip):
-        raise InvalidRequestError(f"{ip!r:.80} is neither an ip address nor a known host")
+        raise InvalidRequestError(f"{ip!r:.80} is not a valid IP address or a known host")
     return _IP_QUOTAS
 
 

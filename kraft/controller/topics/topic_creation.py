@@ -284,7 +284,7 @@ class _TopicCreation(PartitionWriter[NewTopic, _PlannedTopic]):
         if name in self.repeated:
             return InvalidRequestError(f"topic {name!r} is named twice in the request")
         if name == _CLUSTER_METADATA:
-            return InvalidRequestError(f"topic {name} is reserved for the cluster metadata")
+            return InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
         if self._rules.is_authorized is not None and not self._rules.is_authorized(name):
             return TopicAuthorizationError(f"the client may not create topic {name!r}")
         return None
@@ -413,7 +413,7 @@ def _call_policy(policy: CreateTopicPolicy, metadata: TopicMetadata) -> None:
 def check_new_name(table: PartitionTable, name: str) -> None:
     """Check the name of a new topic. Raises TopicAlreadyExistsError, InvalidTopicError."""
     if find_topic(table, name) >= 0:
-        raise TopicAlreadyExistsError(f"topic {name!r} exists already")
+        raise TopicAlreadyExistsError(f"Topic {name!r} already exists.")
     check_topic_name(name)
     alike = name_alike(table, name)
     if alike is not None:

@@ -1,0 +1,28 @@
+"""Fetch Kafka's published test jars and compile the classes that stand before them.
+
+The jars are resolved once by Maven from `pom.xml` into `.interop/kafka-suites-<release>`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.harness.kafka_jars import CACHE, KAFKA_4, Jars, compile_all, fetch
+
+_HERE = Path(__file__).parent
+_NAME = f"kafka-suites-{KAFKA_4}"
+
+
+def suites() -> Jars:
+    """Kafka's test jars with all they need. Raises MissingToolError where Maven is missing."""
+    directory = CACHE / _NAME
+    if not directory.is_dir():
+        fetch(_HERE / "pom.xml", directory)
+    return Jars(KAFKA_4, directory)
+
+
+def compiled(jars: Jars) -> Path:
+    """The directory of the compiled classes of `java`, compiled if stale."""
+    output = CACHE / f"{_NAME}-classes"
+    compile_all(sorted((_HERE / "java").rglob("*.java")), jars.classpath(), output)
+    return output

@@ -1,0 +1,96 @@
+"""Run Kafka's published integration tests on a controller in a process of its own.
+
+    python -m tests.kafka_suites.run --backend kraft
+    python -m tests.kafka_suites.run --classes CreateTopicsRequestTest --json results.json
+
+Each class runs in a JVM of its own. Exits with 1 where a test fails that passed in the recorded
+run. With ``--record`` the outcomes replace the recorded ones and the page is written again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.kafka_suites import launcher, page
+from tests.kafka_suites.outcomes import (
+    FAILED,
+    NOT_APPLICABLE,
+    PASSED,
+    Outcome,
+    Outcomes,
+    SuiteClass,
+    counts,
+    judge,
+    kept_path,
+    load,
+    read_list,
+    regressions,
+    save,
+)
+
+
+def main() -> int:
+    """Run the classes of the command line; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--classes", nargs="*", help="simple names; default: all of suites.toml")
+    parser.add_argument("--methods", help="run only methods that match this regular expression")
+    parser.add_argument("--backend", choices=launcher.BACKENDS, default="kraft")
+    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
+    parser.add_argument("--record", action="store_true", help="keep the outcomes; write the page")
+    parser.add_argument("--directory", type=Path, help="keep outputs and logs (default: deleted)")
+    arguments = parser.parse_args()
+    # The JVM is in a process group of its own: end it too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    suite_list = read_list()
+    wanted = {name.rpartition(".")[2] for name in arguments.classes or ()}
+    classes = [one for one in suite_list.classes if not wanted or one.simple_name in wanted]
+    if unknown := wanted - {one.simple_name for one in classes}:
+        parser.error(f"not in suites.toml: {', '.join(sorted(unknown))}")
+    judged: dict[str, Outcomes] = {}
+    with tempfile.TemporaryDirectory(prefix="kafka-suites") as temporary:
+        directory = (arguments.directory or Path(temporary)).resolve()
+        for one in classes:
+            judged |= run_class(one, arguments.backend, directory, arguments.methods)
+    if arguments.json:
+        save(arguments.json, judged)
+    worse = regressions(judged, load(kept_path(arguments.backend)))
+    if arguments.record:
+        save(kept_path(arguments.backend), load(kept_path(arguments.backend)) | judged)
+        page.write()
+    for test in worse:
+        print(f"passed before: {test}")
+    return 1 if worse else 0
+
+
+def run_class(
+    one: SuiteClass, backend: str, directory: Path, methods: str | None = None
+) -> dict[str, Outcomes]:
+    """Run one class, print its counts and what did not pass, and return the outcomes."""
+    began = time.monotonic()
+    selectors = [f"--select-class={one.name}"]
+    if methods:
+        selectors.append(f"--include-methodname=.*#({methods}).*")
+    tests = launcher.run(selectors, backend, directory / one.simple_name, timeout_s=one.timeout_s)
+    judged = judge(tests, read_list().exclusions)
+    # A class that did not run at all has failed: it must not disappear from the results.
+    judged.setdefault(one.simple_name, {"(class)": Outcome(FAILED, "no test ran")})
+    for name, outcomes in judged.items():
+        of = counts(outcomes)
+        print(
+            f"{name}: {of[PASSED]} passed, {of[FAILED]} failed, "
+            f"{of[NOT_APPLICABLE]} not applicable, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
+        for test, outcome in outcomes.items():
+            if outcome.outcome == FAILED:
+                print(f"  failed: {test}: {outcome.reason}", flush=True)
+    return judged
+
+
+if __name__ == "__main__":
+    sys.exit(main())
