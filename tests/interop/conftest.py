@@ -14,6 +14,7 @@ import pytest
 
 from tests.harness import kafka_jars
 from tests.harness.line_process import JsonRequests, LineProcess
+from tests.kafka_suites.jars import suites
 
 # Show differences between the package and Kafka's tools in full.
 pytest.register_assert_rewrite("tests.interop.agreement", "tests.interop.end_agreement")
@@ -39,6 +40,8 @@ def _missing_tool() -> str:
         for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, *kafka_jars.mixed_releases()):
             kafka_jars.kafka(release)
         kafka_jars.schemas()
+        if any(item.path.stem == "test_kafka_suites" for item in needing):
+            suites()
     except kafka_jars.MissingToolError as missing:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.exit(f"the tests against Apache Kafka cannot run: {missing}", returncode=1)
