@@ -50,6 +50,7 @@ UNSUPPORTED_ENDPOINT_TYPE = 115
 INVALID_VOTER_KEY = 125
 DUPLICATE_VOTER = 126
 VOTER_NOT_FOUND = 127
+REBOOTSTRAP_REQUIRED = 129
 
 _CODE_NAMES: dict[int, str] = {
     code: name for name, code in list(vars().items()) if name.isupper() and isinstance(code, int)
@@ -376,6 +377,12 @@ class DuplicateBrokerRegistrationError(KraftError):
 
 class BrokerIdNotRegisteredError(KraftError):
     kafka_code = 102
+
+
+class ControllerIdNotRegisteredError(KraftError):
+    """No controller of this id is registered (KIP-1312)."""
+
+    kafka_code = 136
 
 
 class InconsistentClusterIdError(KraftError):

@@ -169,11 +169,16 @@ def _check_support(cluster: ClusterMetadata, update: FeatureUpdate, local: Local
                 f"controller {controller.id}",
                 controller.features.get(update.name, _UNSUPPORTED),
             )
-    for node_id in {*local.quorum_node_ids, *(voter.id for voter in state.quorum.voters)}:
+    for node_id in quorum_node_ids(cluster, local):
         if node_id != local.node_id and node_id not in state.controllers:
             raise _refused(
                 update, f"controller {node_id} has not registered, and may not support it"
             )
+
+
+def quorum_node_ids(cluster: ClusterMetadata, local: LocalFeatures) -> set[int]:
+    """Return the ids of the voters: those of the configuration, and those of the log."""
+    return {*local.quorum_node_ids, *(voter.id for voter in cluster.state.quorum.voters)}
 
 
 def _check_node(update: FeatureUpdate, node: str, supported: VersionRange) -> None:

@@ -6,10 +6,10 @@ layer expects; more wait in a short queue. Only requests for the next chunks of 
 without waiting: a Kafka server reads the next request of a connection after it has answered the
 previous one, so responses keep their order.
 
-Every request ends in exactly one `ResponseReceived` or `RequestFailed`. It is delivered from the
-event loop, never within `send`, at the latest after the request timeout. The timeout begins at
-`send`, or for a request behind others, at the response to the previous one. The raft node decides
-about retries.
+Every request of the raft node ends in exactly one `ResponseReceived` or `RequestFailed`, and every
+other `Call` in one of its callbacks. They are called from the event loop, never within `send`, at
+the latest after the request timeout. The timeout begins at `send`, or for a request behind others,
+at the response to the previous one. The sender decides about retries.
 
 The loop's resolver resolves host names, in a thread.
 """
@@ -20,7 +20,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from kraft.errors import NONE, UNSUPPORTED_VERSION, KraftError, UnsupportedVersionError
 from kraft.network.framing import Buffer, FrameProtocol
@@ -37,7 +39,7 @@ from kraft.protocol.headers import Api, newest_common_version, read_response_hea
 from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
 from kraft.protocol.update_features import KRAFT_VERSION
 from kraft.raft.interface import Event, RequestFailed, ResponseReceived
-from kraft.raft.rpc import ApiVersionsRequest, ApiVersionsResponse, FetchSnapshotRequest
+from kraft.raft.rpc import ApiVersionsResponse, FetchSnapshotRequest
 from kraft.raft.rpc import Request as RaftRequest
 from kraft.raft.rpc import Response as RaftResponse
 from kraft.raft.voters import Endpoint
@@ -50,19 +52,32 @@ MAX_RESPONSE_SIZE = 100 * 1024 * 1024
 _MAX_WAITING = 64
 
 
-@dataclass(slots=True)
-class _PendingRequest:
-    """A request without a response yet."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to another node, and the receivers of its outcome.
 
-    request: RaftRequest
-    correlation: int
+    ``encode`` returns the body of a version, and raises UnsupportedVersionError where the version
+    cannot carry the request. ``decode`` reads frame, version and position of the response's body.
+    Either ``answered`` is called with the decoded response, or ``failed`` with whether the peer
+    supports no version of the request. ``may_follow``: it is sent without waiting for the response
+    to another request of this kind.
+    """
+
+    api: Api
+    encode: Callable[[int], bytes]
+    decode: Callable[[Buffer, int, int], Any]
+    answered: Callable[[Any], None]
+    failed: Callable[[bool], None]
+    may_follow: bool = False
+
+
+@dataclass(slots=True)
+class _PendingCall:
+    """A call without a response yet."""
+
+    call: Call
     timeout_s: float
     deadline: float
-    api: Api = field(init=False)
-    version: int = -1
-
-    def __post_init__(self) -> None:
-        self.api = API_OF_REQUEST[type(self.request)]
 
 
 class Peer:
@@ -81,8 +96,8 @@ class Peer:
         self._loop = loop
         self._client_id = client_id
         self._deliver = deliver
-        self._waiting: deque[_PendingRequest] = deque()
-        self._in_flight: deque[_PendingRequest] = deque()
+        self._waiting: deque[_PendingCall] = deque()
+        self._in_flight: deque[_PendingCall] = deque()
         self._connection: PeerConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         #: Requests to an unreachable node may fail many times a second: only the first is logged.
@@ -93,12 +108,30 @@ class Peer:
         return bool(self._in_flight or self._waiting)
 
     def send(self, request: RaftRequest, correlation: int, timeout_s: float) -> None:
+        """Send a request of the raft node; its outcome is delivered as an event."""
+        api = API_OF_REQUEST[type(request)]
+
+        def decode(frame: Buffer, version: int, body_at: int) -> RaftResponse:
+            return decode_response(api, version, frame, body_at, self.endpoint.name)
+
+        self.call(
+            Call(
+                api,
+                partial(encode_request, request),
+                decode,
+                lambda response: self._deliver(ResponseReceived(correlation, response)),
+                lambda is_unsupported: self._deliver(RequestFailed(correlation, is_unsupported)),
+                may_follow=isinstance(request, FetchSnapshotRequest),
+            ),
+            timeout_s,
+        )
+
+    def call(self, call: Call, timeout_s: float) -> None:
         """Send the request as soon as the connection is free; it fails after ``timeout_s``."""
         if len(self._waiting) >= _MAX_WAITING:
-            self._fail_later(correlation)
+            self._fail_later(call)
             return
-        deadline = self._loop.time() + timeout_s
-        self._waiting.append(_PendingRequest(request, correlation, timeout_s, deadline))
+        self._waiting.append(_PendingCall(call, timeout_s, self._loop.time() + timeout_s))
         self._go_on()
 
     def close(self) -> None:
@@ -133,14 +166,14 @@ class Peer:
                 log.info("connected to %r again", self.endpoint)
             self._go_on()
 
-    def received(self, connection: PeerConnection, response: RaftResponse) -> None:
+    def received(self, response: Any) -> None:
         pending = self._in_flight.popleft()
         if self._in_flight:
             # The peer starts the next request now: its timeout begins.
             following = self._in_flight[0]
             following.deadline = self._loop.time() + following.timeout_s
         self._go_on()
-        self._deliver(ResponseReceived(pending.correlation, response))
+        pending.call.answered(response)
 
     def lost(self, connection: PeerConnection) -> None:
         if connection is self._connection:
@@ -159,18 +192,16 @@ class Peer:
             return
         while self._may_start():
             pending = self._waiting.popleft()
-            if self._connection.start(pending):
+            if self._connection.start(pending.call):
                 self._in_flight.append(pending)
             else:
-                self._fail_later(pending.correlation, is_unsupported=True)
+                self._fail_later(pending.call, is_unsupported=True)
 
     def _may_start(self) -> bool:
         """Return whether the first waiting request may be sent now."""
         if not self._waiting or not self._in_flight:
             return bool(self._waiting)
-        return isinstance(self._waiting[0].request, FetchSnapshotRequest) and isinstance(
-            self._in_flight[-1].request, FetchSnapshotRequest
-        )
+        return self._waiting[0].call.may_follow and self._in_flight[-1].call.may_follow
 
     async def _connect(self) -> None:
         connection = PeerConnection(self._loop, self, self._client_id)
@@ -191,12 +222,12 @@ class Peer:
         self._connecting = None
         self._go_on()
 
-    def _fail_later(self, correlation: int, *, is_unsupported: bool = False) -> None:
-        self._loop.call_soon(self._deliver, RequestFailed(correlation, is_unsupported))
+    def _fail_later(self, call: Call, *, is_unsupported: bool = False) -> None:
+        self._loop.call_soon(call.failed, is_unsupported)
 
     def _fail_all(self) -> None:
         for pending in (*self._in_flight, *self._waiting):
-            self._fail_later(pending.correlation)
+            self._fail_later(pending.call)
         self._in_flight.clear()
         self._waiting.clear()
 
@@ -211,9 +242,9 @@ class PeerConnection(FrameProtocol):
         #: The peer's ApiVersions response; None until the handshake is over.
         self.peer: PeerVersions | None = None
         self._correlation = 0
-        #: API, version and correlation id of the requests without a response yet.
-        self._asked: deque[tuple[Api, int, int]] = deque()
-        self._is_raft_request = False
+        #: API, version, correlation id and decoder of the requests without a response yet.
+        self._asked: deque[tuple[Api, int, int, Callable[[Buffer, int, int], Any]]] = deque()
+        self._is_handshake_over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -230,29 +261,32 @@ class PeerConnection(FrameProtocol):
         )
         self.close()
 
-    def start(self, pending: _PendingRequest) -> bool:
+    def start(self, call: Call) -> bool:
         """Send the request; return False where the peer supports no version that can carry it."""
         assert self.peer is not None
-        version = newest_common_version(pending.api, self.peer.ranges)
+        version = newest_common_version(call.api, self.peer.ranges)
         if version is None:
             return False
-        self._is_raft_request = True
-        if isinstance(pending.request, ApiVersionsRequest):
+        self._is_handshake_over = True
+        if call.api is API_VERSIONS:
             self._ask_versions(version)
             return True
         try:
-            body = encode_request(pending.request, version)
+            body = call.encode(version)
         except UnsupportedVersionError:
             return False
-        self._send(pending.api, version, body)
+        self._send(call.api, version, body, call.decode)
         return True
 
     def _ask_versions(self, version: int) -> None:
-        self._send(API_VERSIONS, version, encode_api_versions_request(version, VERSION))
+        body = encode_api_versions_request(version, VERSION)
+        self._send(API_VERSIONS, version, body, _decode_versions)
 
-    def _send(self, api: Api, version: int, body: bytes) -> None:
+    def _send(
+        self, api: Api, version: int, body: bytes, decode: Callable[[Buffer, int, int], Any]
+    ) -> None:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        self._asked.append((api, version, self._correlation))
+        self._asked.append((api, version, self._correlation, decode))
         self.write([request_frame(api, version, self._correlation, self._client_id, body)])
 
     def frame_received(self, frame: Buffer) -> None:
@@ -265,22 +299,23 @@ class PeerConnection(FrameProtocol):
         if not self._asked:
             self.frame_refused("an unexpected response")
             return
-        api, version, asked = self._asked.popleft()
+        api, version, asked, decode = self._asked.popleft()
         correlation, body_at = read_response_header(frame, api, version)
         if correlation != asked:
             self.frame_refused(f"correlation id {correlation} instead of {asked}")
-        elif api is API_VERSIONS:
-            self._versions_received(version, decode_api_versions_response(version, frame, body_at))
+            return
+        response = decode(frame, version, body_at)
+        if api is API_VERSIONS:
+            self._versions_received(version, response)
         else:
-            listener = self._owner.endpoint.name
-            self._owner.received(self, decode_response(api, version, frame, body_at, listener))
+            self._owner.received(response)
 
     def _versions_received(self, version: int, peer: PeerVersions) -> None:
-        if self._is_raft_request:
+        if self._is_handshake_over:
             if peer.error == NONE:
                 self.peer = peer
             levels = peer.supported.get(KRAFT_VERSION)
-            self._owner.received(self, ApiVersionsResponse(peer.error, levels))
+            self._owner.received(ApiVersionsResponse(peer.error, levels))
         elif peer.error == NONE:
             self.peer = peer
             self._owner.ready(self)
@@ -288,3 +323,7 @@ class PeerConnection(FrameProtocol):
             self._ask_versions(version_to_retry(peer))
         else:
             self.frame_refused(f"error {peer.error} to ApiVersions {version}")
+
+
+def _decode_versions(frame: Buffer, version: int, body_at: int) -> PeerVersions:
+    return decode_api_versions_response(version, frame, body_at)

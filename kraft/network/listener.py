@@ -26,7 +26,7 @@ from kraft.errors import KraftError
 from kraft.network.admission import Admission, ConnectionLimits, Standing
 from kraft.network.creation_rates import CreationRates, RateLimits
 from kraft.network.framing import Buffer, FrameProtocol
-from kraft.network.handler import Handler
+from kraft.network.handler import Handler, RequestSource
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.traffic import Traffic
 from kraft.protocol.api_versions import API_VERSIONS, NodeFeatures, answer_api_versions
@@ -495,7 +495,8 @@ class ServerConnection(FrameProtocol):
         self, handler: Handler, header: RequestHeader, frame: Buffer, body_at: int
     ) -> None:
         try:
-            answer = await handler.answer(header, memoryview(frame)[body_at:], self.address)
+            source = RequestSource(self.address, self.listener_name)
+            answer = await handler.answer(header, memoryview(frame)[body_at:], source)
         except KraftError as error:
             self.frame_refused(f"an invalid {header.api.name} request ({error})")
         except Exception:

@@ -470,8 +470,8 @@ class QuorumClient:
                 return cluster.controllers[cluster.leader_id]
         if FETCH.key not in connection.peer.ranges:
             return None
-        # Kafka describes registered controllers, and kraft's are not registered. But every voter
-        # names the leader in its response to a fetch with an old epoch.
+        # Kafka describes registered controllers only. But every voter names the leader in its
+        # response to a fetch with an old epoch.
         fetched = connection.request(FetchRequest(None, ReplicaKey(-1), 0, 0, 0))
         assert isinstance(fetched, FetchResponse)
         for endpoint in fetched.leader_endpoints:

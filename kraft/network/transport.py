@@ -12,9 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from kraft._core.codec.metadata_codec import Message
+from kraft.errors import UnsupportedVersionError
 from kraft.network.admission import Standing
-from kraft.network.connections import Peer
+from kraft.network.connections import Call, Peer
+from kraft.network.framing import Buffer
 from kraft.network.handler import Handler
 from kraft.network.listener import Limits, Listener
 from kraft.network.throttled_log import ThrottledLog
@@ -26,6 +30,8 @@ from kraft.raft.rpc import LogSlice, Request, SnapshotSlice
 from kraft.raft.voters import Endpoint
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound=Message)
 
 #: The largest number of destinations: voters and bootstrap servers. A request from an unknown peer
 #: can name more, as leaders of later epochs or as voters to add.
@@ -139,6 +145,42 @@ class Transport:
         peer.send(send.request, send.correlation, self._timeout_s)
         if self._sweep is None:
             self._sweep_later()
+
+    async def call(
+        self, endpoint: Endpoint, api: Api, request: Message, answer: type[Answer]
+    ) -> Answer:
+        """Send a request that is not the raft node's, and return the response.
+
+        It has a connection of its own, so that it never delays a request of the raft node. Raises
+        UnsupportedVersionError where the peer does not serve the API, ConnectionError where there
+        is no response within the request timeout.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Answer] = loop.create_future()
+
+        def decode(frame: Buffer, version: int, body_at: int) -> Answer:
+            return answer.decode(frame, version, body_at)
+
+        def answered(response: Answer) -> None:
+            if not done.done():
+                done.set_result(response)
+
+        def failed(is_unsupported: bool) -> None:
+            if done.done():
+                return
+            if is_unsupported:
+                done.set_exception(UnsupportedVersionError(f"{endpoint!r} has no {api.name}"))
+            else:
+                done.set_exception(ConnectionError(f"{endpoint!r} did not answer {api.name}"))
+
+        peer = Peer(loop, endpoint, self._client_id, self._deliver, self._warnings)
+        timer = loop.call_later(self._timeout_s, peer.close)
+        try:
+            peer.call(Call(api, request.encode, decode, answered, failed), self._timeout_s)
+            return await done
+        finally:
+            timer.cancel()
+            peer.close()
 
     def _sweep_later(self) -> None:
         assert self._loop is not None

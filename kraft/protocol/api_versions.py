@@ -5,8 +5,10 @@ UNSUPPORTED_VERSION and the range of ApiVersions itself, so that any client can 
 client's software name must match Kafka's pattern. Features whose lowest level is 0 are left out
 before version 4, since old clients fail on them (KAFKA-17011).
 
-Version 5 is Kafka 4.4's: the request names the node that it is meant for (KIP-1242). This package
-accepts it but does not compare the names. It sends version 4, which 4.3 answers at once.
+Version 5 is Kafka 4.4's: the request names the node that it is meant for (KIP-1242). A node that is
+not this one answers REBOOTSTRAP_REQUIRED, and the client forgets the addresses that it had learned.
+Kafka's brokers do so; its controllers ignore the names. This package sends version 4, which 4.3
+answers at once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ from typing import NamedTuple
 
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Message, Struct
-from kraft.errors import INVALID_REQUEST, UNSUPPORTED_VERSION, UnsupportedVersionError
+from kraft.errors import (
+    INVALID_REQUEST,
+    REBOOTSTRAP_REQUIRED,
+    UNSUPPORTED_VERSION,
+    UnsupportedVersionError,
+)
 from kraft.protocol.headers import Api, Body, Ranges
 from kraft.raft.voters import KRaftVersionRange
 
@@ -75,15 +82,18 @@ class ApiVersionsResponseData(Message, versions=(0, 5), flexible_since=3):
 
 @dataclass(frozen=True, slots=True)
 class NodeFeatures:
-    """The features of a node, by name.
+    """The features of a node, by name, and the node.
 
     ``supported``: the levels that the node supports. ``finalized``: the levels of the cluster as of
-    the offset ``finalized_epoch``, -1 where unknown.
+    the offset ``finalized_epoch``, -1 where unknown. ``cluster_id`` and ``node_id`` are those of
+    the node; without a cluster id it answers requests that are meant for any node.
     """
 
     supported: dict[str, KRaftVersionRange] = dataclass_field(default_factory=dict)
     finalized: dict[str, int] = dataclass_field(default_factory=dict)
     finalized_epoch: int = -1
+    cluster_id: str | None = None
+    node_id: int = -1
 
 
 class PeerVersions(NamedTuple):
@@ -113,6 +123,8 @@ def answer_api_versions(
     names = (request.client_software_name, request.client_software_version)
     if version >= API_VERSIONS.flexible_since and not all(map(_SOFTWARE.fullmatch, names)):
         return version, ApiVersionsResponseData(INVALID_REQUEST).encode(version)
+    if _is_misrouted(request, features):
+        return version, ApiVersionsResponseData(REBOOTSTRAP_REQUIRED).encode(version)
     response = ApiVersionsResponseData(
         api_keys=[ApiVersion(api.key, api.lowest, api.highest) for api in sorted(apis)],
         supported_features=[
@@ -127,6 +139,16 @@ def answer_api_versions(
         ],
     )
     return version, response.encode(version)
+
+
+def _is_misrouted(request: ApiVersionsRequestData, node: NodeFeatures) -> bool:
+    """Return whether the request is meant for another node (``KafkaApis`` of Kafka 4.4).
+
+    A request without a cluster id is meant for any node.
+    """
+    if request.cluster_id is None or node.cluster_id is None:
+        return False
+    return (request.cluster_id, request.node_id) != (node.cluster_id, node.node_id)
 
 
 def encode_api_versions_request(version: int, software_version: str) -> bytes:

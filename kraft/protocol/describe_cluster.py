@@ -12,13 +12,13 @@ from dataclasses import field as dataclass_field
 
 from kraft._core.codec.message_schema import field
 from kraft._core.codec.metadata_codec import Message, Struct
-from kraft.errors import MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE
 from kraft.protocol.headers import Api, Body
 
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, 0)
 
-_BROKERS = 1
-_CONTROLLERS = 2
+#: The endpoint types (``EndpointType``).
+BROKERS = 1
+CONTROLLERS = 2
 
 
 class DescribeClusterRequestData(Message, versions=(0, 2)):
@@ -57,34 +57,12 @@ class ClusterDescription:
     message: str | None = None
 
 
-def answer_describe_cluster(version: int, body: Body, cluster: ClusterDescription) -> bytes:
-    """Return the body of the response. Raises CorruptRecordError for a malformed request."""
-    request = DescribeClusterRequestData.decode(body, version)
-    response = DescribeClusterResponseData()
-    if version >= 1:
-        response.endpoint_type = request.endpoint_type
-    if request.endpoint_type == _CONTROLLERS:
-        response.cluster_id = cluster.cluster_id
-        response.controller_id = cluster.leader_id
-        response.brokers = [
-            DescribedNode(id, host, port)
-            for id, (host, port) in sorted(cluster.controllers.items())
-        ]
-    elif request.endpoint_type == _BROKERS:
-        response.error_code = MISMATCHED_ENDPOINT_TYPE
-        response.error_message = "this is a controller's listener: ask for endpoint type 2"
-    else:
-        response.error_code = UNSUPPORTED_ENDPOINT_TYPE
-        response.error_message = f"there is no endpoint type {request.endpoint_type}"
-    return response.encode(version)
-
-
 def encode_describe_cluster(version: int) -> bytes:
     """Return the body of a request for the controllers.
 
     Raises UnsupportedVersionError for version 0, which has no endpoint type.
     """
-    request = DescribeClusterRequestData(endpoint_type=_CONTROLLERS)
+    request = DescribeClusterRequestData(endpoint_type=CONTROLLERS)
     return request.encode(version)
 
 

@@ -38,7 +38,8 @@ _BY_OPERATION = {
     ),
     AclOperation.ALTER: (
         *("CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "AlterPartitionReassignments"),
-        *("ElectLeaders", "UpdateFeatures", "UnregisterBroker", "AddRaftVoter", "RemoveRaftVoter"),
+        *("ElectLeaders", "UpdateFeatures", "UnregisterBroker", "UnregisterController"),
+        *("AddRaftVoter", "RemoveRaftVoter"),
         # Of brokers' listeners it needs DESCRIBE.
         "DescribeCluster",
     ),

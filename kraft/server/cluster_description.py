@@ -1,22 +1,128 @@
-"""The handler of DescribeCluster on a controller listener."""
+"""DescribeCluster on a controller listener: the controllers at this listener, and the active one.
+
+Lists the registered controllers, as Kafka does, and in addition voters that have not registered:
+a client finds the leader also while no leader can commit a registration. Sources: Kafka's
+``ControllerApis.handleDescribeCluster``, ``AuthHelper.computeDescribeClusterResponse``,
+``ControllerRegistrationsPublisher`` (4.3.1), KIP-919.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraft.network.handler import Handler, HandlerAnswer
+from kraft.errors import (
+    INVALID_REQUEST,
+    MISMATCHED_ENDPOINT_TYPE,
+    UNSUPPORTED_ENDPOINT_TYPE,
+    UnsupportedVersionError,
+)
+from kraft.image.publishing import Image
+from kraft.image.security import AclOperation
+from kraft.protocol.common import endpoint_of
 from kraft.protocol.describe_cluster import (
+    BROKERS,
+    CONTROLLERS,
     DESCRIBE_CLUSTER,
     ClusterDescription,
-    answer_describe_cluster,
+    DescribeClusterRequestData,
+    DescribeClusterResponseData,
+    DescribedNode,
 )
-from kraft.protocol.headers import RequestHeader
+from kraft.raft.node import Node
+from kraft.records.versions import METADATA_VERSION, MetadataVersion
+from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
+
+#: The operations that an ACL of the cluster can name (``AclEntry.supportedOperations``).
+_CLUSTER_OPERATIONS = (
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.CLUSTER_ACTION,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
+)
+_ENDPOINT_TYPES = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 
 
-def describe_cluster_handler(describe: Callable[[], ClusterDescription]) -> Handler:
-    """Return a handler that answers with the result of ``describe`` at the time."""
+def describe_cluster_api(describe: Callable[[str], ClusterDescription]) -> AnyApi:
+    """Return the API DescribeCluster; ``describe`` returns the controllers at a listener."""
 
-    async def answer(header: RequestHeader, body: bytes | memoryview, _: str) -> HandlerAnswer:
-        return HandlerAnswer(answer_describe_cluster(header.version, body, describe()))
+    async def answer(
+        data: DescribeClusterRequestData, context: CallContext
+    ) -> DescribeClusterResponseData:
+        cluster = describe(context.listener)
+        if data.endpoint_type != CONTROLLERS:
+            return _mismatch(data.endpoint_type, context.version)
+        response = DescribeClusterResponseData(
+            endpoint_type=CONTROLLERS,
+            cluster_id=cluster.cluster_id,
+            # A client could not connect to a leader that is not listed.
+            controller_id=cluster.leader_id if cluster.leader_id in cluster.controllers else -1,
+            brokers=[
+                DescribedNode(id, host, port)
+                for id, (host, port) in sorted(cluster.controllers.items())
+            ],
+        )
+        if data.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = _authorized_operations(context)
+        return response
 
-    return Handler(DESCRIBE_CLUSTER, answer)
+    return ListenerApi(
+        DESCRIBE_CLUSTER,
+        DescribeClusterRequestData.decode,
+        answer,
+        lambda _, error: _failed(error.kafka_code, str(error)),
+    )
+
+
+def _failed(code: int, message: str) -> DescribeClusterResponseData:
+    return DescribeClusterResponseData(error_code=code, error_message=message)
+
+
+def _mismatch(endpoint_type: int, version: int) -> DescribeClusterResponseData:
+    """Return the response to a request for anything but controllers; version 0 asks for brokers."""
+    name = _ENDPOINT_TYPES.get(endpoint_type)
+    if name is None:
+        return _failed(
+            UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {endpoint_type}; 2 is controller"
+        )
+    return _failed(
+        INVALID_REQUEST if version == 0 else MISMATCHED_ENDPOINT_TYPE,
+        f"this is an endpoint of type CONTROLLER, and the request asks for type {name}",
+    )
+
+
+def _authorized_operations(context: CallContext) -> int:
+    """Return the operations on the cluster that the client may do, as bits by their numbers."""
+    if not context.allows_on_cluster(AclOperation.DESCRIBE):
+        return 0
+    return sum(1 << one for one in _CLUSTER_OPERATIONS if context.allows_on_cluster(one))
+
+
+def describe_controllers(
+    cluster_id: str, listener: str, node: Node | None, image: Image | None
+) -> ClusterDescription:
+    """Return the controllers that have this listener, as ``node`` and its last image know them.
+
+    Raises UnsupportedVersionError below metadata.version 3.7-IV0, as Kafka: clients of that time
+    send their requests to brokers. Before the first metadata.version it lists the voters.
+    """
+    controllers: dict[int, tuple[str, int]] = {}
+    if image is not None and METADATA_VERSION in image.state.features:
+        level = MetadataVersion.from_level(image.state.metadata_version)
+        if not level.is_controller_registration_supported:
+            raise UnsupportedVersionError(
+                f"metadata.version {level.text} is too old for requests of clients to controllers"
+            )
+        for registration in image.state.controllers.values():
+            registered = registration.endpoints.get(listener)
+            if registered is not None:
+                controllers[registration.id] = (registered.host, registered.port)
+    if node is None:
+        return ClusterDescription(cluster_id, -1, controllers)
+    for voter in node.voters:
+        endpoint = endpoint_of(node.endpoints_of(voter.id), listener)
+        if voter.id not in controllers and endpoint is not None:
+            controllers[voter.id] = (endpoint.host, endpoint.port)
+    return ClusterDescription(cluster_id, node.leader_id, controllers)

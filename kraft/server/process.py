@@ -23,6 +23,7 @@ from functools import partial
 
 from kraft.controller.features import LocalFeatures
 from kraft.errors import InvalidConfigError, KraftError, NotControllerError
+from kraft.image.publishing import Image
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.network.admission import Standing, standing_of
 from kraft.network.handler import Handler
@@ -34,16 +35,16 @@ from kraft.protocol.headers import Api
 from kraft.raft.interface import Event, RoleChange
 from kraft.raft.node import Node
 from kraft.raft.rpc import OffsetAndEpoch, Request, Response
-from kraft.raft.state import pick_endpoint
 from kraft.raft.voters import Endpoint, KRaftVersionRange
 from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.security.authorizer import Authorizer, RequestContext
 from kraft.security.controller_apis import check_cluster_operation
 from kraft.security.hosts import java_host
 from kraft.security.principals import ANONYMOUS
+from kraft.server.apis.api import handler_of
 from kraft.server.apis.controller_apis import controller_handlers
 from kraft.server.client_quotas import ClientQuotaState
-from kraft.server.cluster_description import describe_cluster_handler
+from kraft.server.cluster_description import describe_cluster_api, describe_controllers
 from kraft.server.config.loading import ServerConfig
 from kraft.server.controller import ControllerRunner, load_bootstrap
 from kraft.server.descriptors import bounded_limits, most_connections, raise_soft_limit
@@ -55,6 +56,7 @@ from kraft.server.logs import configure_logging
 from kraft.server.observation.http_server import HttpServer
 from kraft.server.observation.observed_node import ObservedNode
 from kraft.server.plugins import load_policies
+from kraft.server.registration import ControllerRegistrar, Leader, registration_request
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 
 logger = logging.getLogger(__name__)
@@ -182,6 +184,7 @@ class QuorumNode:
         self._on_committed = on_committed
         self._on_role = on_role
         self.driver: Driver | None = None
+        self._registration: ControllerRegistrar | None = None
         self._cleaner: asyncio.TimerHandle | None = None
         self._http: HttpServer | None = None
 
@@ -209,6 +212,12 @@ class QuorumNode:
         if self.controller is not None:
             self.controller.begin(self.driver)
         self.driver.start()
+        if self.controller is not None:
+            request = registration_request(self.config, node.config.endpoints)
+            self._registration = ControllerRegistrar(
+                request, self.controller, self.transport, self._leader
+            )
+            self._registration.start()
         self._clean_later()
         await self._serve_observation()
 
@@ -218,6 +227,8 @@ class QuorumNode:
             self._cleaner.cancel()
         if self._http is not None:
             await self._http.close()
+        if self._registration is not None:
+            self._registration.close()
         if self.controller is not None:
             self.controller.close()
         if self.driver is not None:
@@ -250,6 +261,8 @@ class QuorumNode:
         self._on_role(change)
         if self.controller is not None:
             self.controller.role_changed(change)
+        if self._registration is not None:
+            self._registration.leader_changed()
 
     def _committed(self, high_watermark: int) -> None:
         self._on_committed(high_watermark)
@@ -265,7 +278,12 @@ class QuorumNode:
             self.controller.snapshot_installed(id)
 
     def _handlers(self) -> dict[int, Handler]:
-        handlers = {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._describe)}
+        describe_cluster = describe_cluster_api(self._describe)
+        handlers = {
+            DESCRIBE_CLUSTER.key: handler_of(
+                describe_cluster, self._authorizer, self._quotas, self._traffic.errors
+            )
+        }
         if self.controller is not None:
             voter_ids = tuple(voter.id for voter in self.config.voters or ())
             local = LocalFeatures(self.config.node_id, voter_ids)
@@ -319,28 +337,32 @@ class QuorumNode:
         finalized = {}
         if self.driver is not None and self.driver.node.log.kraft_version:
             finalized["kraft.version"] = self.driver.node.log.kraft_version
-        image = self.controller.publishing.images.image if self.controller is not None else None
-        if image is None:
-            return NodeFeatures(supported, finalized)
-        finalized |= {"metadata.version": image.state.metadata_version, **image.state.features}
-        return NodeFeatures(supported, finalized, image.offset - 1)
+        image, epoch = self._image, -1
+        if image is not None:
+            finalized |= {"metadata.version": image.state.metadata_version, **image.state.features}
+            epoch = image.offset - 1
+        cluster_id, node_id = self.identity.cluster_id, self.identity.node_id
+        return NodeFeatures(supported, finalized, epoch, cluster_id, node_id)
+
+    @property
+    def _image(self) -> Image | None:
+        """The last published image."""
+        return None if self.controller is None else self.controller.publishing.images.image
 
     def _standing_of(self, request: Request) -> tuple[Standing, int]:
         if self.driver is None:
             return Standing.CLIENT, -1
         return standing_of(request, self.identity.cluster_id, self.driver.node.voters)
 
-    def _describe(self) -> ClusterDescription:
-        """Return the voters as controllers, without those that have no known endpoint."""
-        if self.driver is None:
-            return ClusterDescription(self.identity.cluster_id)
+    def _describe(self, listener: str) -> ClusterDescription:
+        node = None if self.driver is None else self.driver.node
+        return describe_controllers(self.identity.cluster_id, listener, node, self._image)
+
+    def _leader(self) -> Leader:
+        if self.driver is None or self.driver.node.leader_id < 0:
+            return None
         node = self.driver.node
-        controllers = {}
-        for voter in node.voters:
-            endpoint = pick_endpoint(node.endpoints_of(voter.id), node.config.listener)
-            if endpoint is not None:
-                controllers[voter.id] = (endpoint.host, endpoint.port)
-        return ClusterDescription(self.identity.cluster_id, node.leader_id, controllers)
+        return node.leader_id, node.endpoint_of(node.leader_id)
 
     def _clean_later(self) -> None:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,8 @@ from kraft.raft import rpc as m
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
-from kraft.server.cluster_description import describe_cluster_handler
+from kraft.server.apis.api import handler_of
+from kraft.server.cluster_description import describe_cluster_api
 from tests.harness.commands import PATIENCE_S
 
 LISTENER = "CONTROLLER"
@@ -85,7 +87,8 @@ class RunningNodes:
     async def _start(self) -> None:
         for id in range(self.count):
             at = (Endpoint(LISTENER, "127.0.0.1", 0),)
-            handlers = {DESCRIBE_CLUSTER.key: describe_cluster_handler(self._cluster)}
+            describe_cluster = describe_cluster_api(lambda listener: self._cluster())
+            handlers = {DESCRIBE_CLUSTER.key: handler_of(describe_cluster, None, None, Counter())}
             self.transports[id] = Transport(
                 TransportConfig(id, at),
                 partial(self._received, id),

@@ -28,6 +28,8 @@ from tests.interop.kraft_node import KraftNode
 
 METADATA_LOG = "__cluster_metadata-0"
 QUORUM_TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
+CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
+FEATURE_TOOL = "org.apache.kafka.tools.FeatureCommand"
 ELECTION_TIMEOUT, FETCH_TIMEOUT = (
     "controller.quorum.election.timeout.ms",
     "controller.quorum.fetch.timeout.ms",
@@ -253,6 +255,35 @@ class MixedQuorum:
         """Return the output of `kafka-metadata-quorum` for this node."""
         asked = ("--bootstrap-controller", self.nodes[node_id].address)
         return self.cluster.jars.run(QUORUM_TOOL, *asked, *words, timeout_s=60).stdout
+
+    def endpoints_at(self, node_id: int) -> dict[int, str]:
+        """Return the controllers' addresses, by Kafka's `kafka-cluster` at this node."""
+        asked = ("list-endpoints", "--bootstrap-controller", self.nodes[node_id].address)
+        _, *rows = self.cluster.jars.run(CLUSTER_TOOL, *asked, timeout_s=60).stdout.splitlines()
+        fields = (row.split() for row in rows)
+        return {int(id): f"{host}:{port}" for id, host, port, *_ in fields}
+
+    def set_feature(self, node_id: int, command: str, name: str, level: int) -> None:
+        """Run Kafka's `kafka-features upgrade` or `downgrade`, asking this node for the leader."""
+        asked = ("--bootstrap-controller", self.nodes[node_id].address)
+        words = (command, "--feature", f"{name}={level}")
+        said = self.cluster.jars.run(FEATURE_TOOL, *asked, *words, timeout_s=60).stdout
+        assert f"{name} was {command}d to {level}." in said, said
+
+    def wait_until_registered(self) -> None:
+        """Wait until every running node has the registration of every running controller."""
+        present = {node.id: node.address for node in self.running}
+
+        def are_registered() -> bool:
+            for one in present:
+                registered = kraft.open_metadata(self.log_of(one)).controllers
+                for id, address in present.items():
+                    listeners = registered[id].endpoints.values() if id in registered else ()
+                    if address not in {f"{at.host}:{at.port}" for at in listeners}:
+                        return False
+            return True
+
+        wait_for("the controllers to register", are_registered)
 
     def kraft_says(self, node_id: int, *words: str) -> str:
         """Return the output of `kraft quorum` for this node."""

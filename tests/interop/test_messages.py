@@ -7,6 +7,7 @@ those that Kafka's raft layer builds.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from kraft import errors
 from kraft._core.log.epoch_cache import EpochEndOffset
+from kraft.network.handler import RequestSource
 from kraft.protocol.api_versions import (
     API_VERSIONS,
     NodeFeatures,
@@ -41,7 +43,8 @@ from kraft.protocol.raft_rpcs import (
 from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
-from kraft.server.cluster_description import describe_cluster_handler
+from kraft.server.apis.api import handler_of
+from kraft.server.cluster_description import describe_cluster_api
 from tests.harness.kafka_jars import Jars
 from tests.harness.line_process import LineProcess
 from tests.interop.raft_json import request_of, response_of
@@ -196,19 +199,20 @@ def test_kafka_decodes_api_versions(oracle: Oracle, version: int) -> None:
 @pytest.mark.parametrize("version", range(3))
 def test_kafka_decodes_describe_cluster(oracle: Oracle, version: int) -> None:
     cluster = ClusterDescription("the-cluster", 2, {1: ("a", 9093), 2: ("b", 70000)})
-    handler = describe_cluster_handler(lambda: cluster)
+    handler = handler_of(describe_cluster_api(lambda listener: cluster), None, None, Counter())
     asked = b"\0\0" if version == 0 else encode_describe_cluster(version)
     frame = request_frame(DESCRIBE_CLUSTER, version, 1, "x", asked)
     oracle.understood("request", DESCRIBE_CLUSTER, version, frame)
-    answering = handler.answer(RequestHeader(DESCRIBE_CLUSTER, version, 1, "x"), asked, "127.0.0.1")
+    header = RequestHeader(DESCRIBE_CLUSTER, version, 1, "x")
+    answering = handler.answer(header, asked, RequestSource("127.0.0.1", LISTENER))
     with pytest.raises(StopIteration) as answered:
         answering.__await__().__next__()
-    body = answered.value.value
+    body = answered.value.value.body
     frame = response_header(DESCRIBE_CLUSTER, version, 1, len(body)) + body
     read = oracle.understood("response", DESCRIBE_CLUSTER, version, frame)
     if version == 0:
         # It can only ask for brokers, which a controller does not list.
-        assert read["errorCode"] == 114
+        assert read["errorCode"] == errors.INVALID_REQUEST
     else:
         assert (read["clusterId"], read["controllerId"]) == ("the-cluster", 2)
         assert [(at["brokerId"], at["host"], at["port"]) for at in read["brokers"]] == [

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+import kraft
 from kraft.metadata.identifiers import random_uuid
 from kraft.records import Uuid
+from kraft.records.versions import SUPPORTED_FEATURES
 from tests.harness.kafka_jars import KAFKA_4, kafka
 from tests.interop.cluster import HOST, Cluster
 from tests.interop.kraft_node import add_kraft_controller
@@ -66,6 +68,18 @@ def test_kraft_observes_before_it_votes(quorum: MixedQuorum) -> None:
         KRAFT,
         quorum.kraft_node(KRAFT).directory_id(),
     )
+
+
+def test_kraft_registers_with_kafkas_controller(quorum: MixedQuorum) -> None:
+    """Kafka's tools list it, and Kafka's controller checks what it supports."""
+    quorum.wait_until_registered()
+    addresses = {id: node.address for id, node in quorum.nodes.items()}
+    for one in (KAFKAS[0], KRAFT):
+        assert quorum.endpoints_at(one) == addresses
+    registered = kraft.open_metadata(quorum.log_of(KAFKAS[0])).controllers[KRAFT]
+    assert dict(registered.features) == SUPPORTED_FEATURES
+    quorum.set_feature(KRAFT, "downgrade", "group.version", 0)
+    quorum.set_feature(KAFKAS[1], "upgrade", "group.version", 1)
 
 
 def test_kafkas_tool_adds_kraft(quorum: MixedQuorum) -> None:

@@ -2,9 +2,8 @@
 
 Leadership passes from Kafka to kraft, from kraft to kraft, and back, by clean stops and by kills.
 
-A kraft leader does not serve the controller's APIs yet, so requests of Kafka's controller get no
-response. The log is replicated. kraft writes metadata while it leads, so that Kafka's controller
-must apply each record.
+kraft writes metadata while it leads, so that Kafka's controller must apply each record. Every
+controller registers with whichever leads.
 """
 
 from __future__ import annotations
@@ -124,11 +123,26 @@ def test_leadership_passes_from_kraft_to_kraft_by_kafkas_vote(
 
 
 def test_both_tools_describe_a_quorum_that_kraft_leads(quorum: MixedQuorum) -> None:
-    """Not Kafka's tool at Kafka's controller, which names only registered leaders."""
+    """Kafka's controller knows kraft's leader by its registration."""
+    quorum.wait_until_registered()
     leader = quorum.wait_until_all_have_all().leader_id
-    said = [quorum.kafka_says(one, "describe", "--status") for one in KRAFTS]
+    said = [quorum.kafka_says(one, "describe", "--status") for one in quorum.nodes]
     said += [quorum.kraft_says(one, "describe", "--status") for one in quorum.nodes]
     assert {status_of(text)["LeaderId"] for text in said} == {str(leader)}
+
+
+def test_kafkas_tools_find_the_registered_controllers_and_change_features(
+    quorum: MixedQuorum,
+) -> None:
+    """The leader checks what every registered controller supports."""
+    assert quorum.wait_until_all_have_all().leader_id in KRAFTS
+    addresses = {id: node.address for id, node in quorum.nodes.items()}
+    for one in (KAFKA, KRAFTS[0]):
+        assert quorum.endpoints_at(one) == addresses
+    quorum.set_feature(KAFKA, "downgrade", "group.version", 0)
+    quorum.set_feature(KRAFTS[1], "upgrade", "group.version", 1)
+    state = kraft.open_metadata(quorum.log_of(quorum.wait_until_all_have_all().leader_id))
+    assert state.features["group.version"] == 1
 
 
 def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuorum) -> None:

@@ -1,13 +1,13 @@
-"""ControllerRegistration: register controllers with their listeners and features (KIP-919).
+"""ControllerRegistration and UnregisterController: listeners and features of controllers.
 
-``features`` reads the registered features. Kafka 4.4 can unregister a controller
-(UnregisterController, KIP-1312): the record is replayed, but not written here, because 4.3.1 has no
-such request. Source: Kafka's ``ClusterControlManager.registerController`` (4.3.1).
+``features`` reads the registered features: the registration of a controller that no longer exists
+blocks upgrades, therefore operators can remove it. Sources: KIP-919, KIP-1312, Kafka's
+``ClusterControlManager.registerController`` (4.3.1) and ``unregisterController`` (4.4.0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kraft import records
@@ -15,7 +15,12 @@ from kraft.controller.arguments import MAX_INT32, check_integer, check_uuid
 from kraft.controller.brokers.listeners import feature_structs, listener_structs
 from kraft.controller.decision import Decision, Records
 from kraft.controller.state import ClusterMetadata
-from kraft.errors import InvalidRegistrationError, UnsupportedVersionError
+from kraft.errors import (
+    ControllerIdNotRegisteredError,
+    InvalidRegistrationError,
+    InvalidRequestError,
+    UnsupportedVersionError,
+)
 from kraft.image import NodeEndpoint, VersionRange
 from kraft.records import Uuid
 from kraft.records.versions import MetadataVersion
@@ -59,3 +64,32 @@ def register_controller(
         features=feature_structs(request.features),
     )
     return Decision(Records.of([record], level), None, is_atomic=True)
+
+
+def unregister_controller(
+    cluster: ClusterMetadata, controller_id: int, active_id: int, voter_ids: Container[int]
+) -> Decision[None]:
+    """Remove the registration of a controller that is neither the active one nor a voter.
+
+    A voter would register again, after the cluster may have finalized a level that it does not
+    support. Kafka 4.4.0 refuses only the active controller, later versions every voter
+    (KAFKA-20865). Raises InvalidRequestError for these, UnsupportedVersionError below
+    metadata.version 4.4-IV2, ControllerIdNotRegisteredError.
+    """
+    if controller_id == active_id:
+        raise InvalidRequestError(
+            f"controller {controller_id} is active: it cannot unregister itself"
+        )
+    level = MetadataVersion.from_level(cluster.state.metadata_version)
+    if not level.is_controller_unregistration_supported:
+        raise UnsupportedVersionError(
+            f"metadata.version {level.text} is too old for controllers to be unregistered"
+        )
+    if controller_id not in cluster.state.controllers:
+        raise ControllerIdNotRegisteredError(f"controller {controller_id} is not registered")
+    if controller_id in voter_ids:
+        raise InvalidRequestError(
+            f"controller {controller_id} is a voter: remove it from the voters first"
+        )
+    record = records.UnregisterController(controller_id=controller_id)
+    return Decision(Records.of([record], level), None)

@@ -115,6 +115,20 @@ def register_controller(request: ControllerRegistrationRequest) -> Operation:
     )
 
 
+def unregister_controller(controller_id: int, local: LocalFeatures) -> Operation:
+    """Return the operation of UnregisterController; ``local`` names this controller."""
+
+    def decide(context: DecisionContext) -> OperationResult:
+        return controller_registration.unregister_controller(
+            context.cluster,
+            controller_id,
+            local.node_id,
+            features.quorum_node_ids(context.cluster, local),
+        )
+
+    return Operation("unregister controller", decide)
+
+
 # -- topics and partitions
 
 

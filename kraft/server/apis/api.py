@@ -17,7 +17,7 @@ from kraft._core.codec.metadata_codec import Message
 from kraft.controller.quotas.mutations import MutationRecorder
 from kraft.errors import NOT_CONTROLLER, KraftError
 from kraft.image.security import AclOperation, ResourceType
-from kraft.network.handler import Handler, HandlerAnswer
+from kraft.network.handler import Handler, HandlerAnswer, RequestSource
 from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT
 from kraft.protocol.broker_registration import BROKER_REGISTRATION
 from kraft.protocol.controller_registration import CONTROLLER_REGISTRATION
@@ -45,10 +45,11 @@ Request = TypeVar("Request")
 class CallContext:
     """The circumstances of a request.
 
-    ``host`` is the client's address as `java_host` writes it; ``is_forwarded``: the request came in
-    an envelope, whose broker authenticated the client. Without an ``authorizer`` all is allowed;
-    without ``quotas`` none applies. ``mutations`` counts the partitions that the request creates
-    or deletes against the client's quota.
+    ``host`` is the client's address as `java_host` writes it, ``listener`` the listener that
+    received the request; ``is_forwarded``: the request came in an envelope, whose broker
+    authenticated the client. Without an ``authorizer`` all is allowed; without ``quotas`` none
+    applies. ``mutations`` counts the partitions that the request creates or deletes against the
+    client's quota.
     """
 
     version: int
@@ -56,6 +57,7 @@ class CallContext:
     principal: KafkaPrincipal = ANONYMOUS
     host: str = ""
     client_id: str = ""
+    listener: str = ""
     is_forwarded: bool = False
     authorizer: Authorizer | None = None
     quotas: ClientQuotaState | None = None
@@ -220,12 +222,13 @@ def handler_of(
     ``errors`` counts the responses, see `Traffic.errors`.
     """
 
-    async def answer(header: RequestHeader, body: Body, address: str) -> HandlerAnswer:
+    async def answer(header: RequestHeader, body: Body, source: RequestSource) -> HandlerAnswer:
         context = CallContext(
             header.version,
             api.api.name,
-            host=java_host(address),
+            host=java_host(source.address),
             client_id=header.client_id or "",
+            listener=source.listener,
             authorizer=authorizer,
             quotas=quotas,
         )

@@ -14,6 +14,7 @@ from kraft.controller.brokers.directories import DirectoryAssignment
 from kraft.controller.brokers.heartbeats import BrokerHeartbeatReply
 from kraft.controller.brokers.producer_ids import ProducerIdBlock
 from kraft.controller.brokers.sessions import Heartbeat
+from kraft.controller.features import LocalFeatures
 from kraft.controller.runtime import requests
 from kraft.controller.topics.isr_changes import EncodedAlterPartition
 from kraft.image import NodeEndpoint, VersionRange
@@ -52,6 +53,11 @@ from kraft.protocol.unregister_broker import (
     UnregisterBrokerRequestData,
     UnregisterBrokerResponseData,
 )
+from kraft.protocol.unregister_controller import (
+    UNREGISTER_CONTROLLER,
+    UnregisterControllerRequestData,
+    UnregisterControllerResponseData,
+)
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
 
@@ -59,8 +65,10 @@ from kraft.server.controller import ControllerRunner
 HEARTBEAT_TIMEOUT_MS = 1000
 
 
-def broker_apis(runner: ControllerRunner, cluster_id: str) -> Iterator[AnyApi]:
-    """Yield the APIs of brokers and controllers."""
+def broker_apis(
+    runner: ControllerRunner, cluster_id: str, local: LocalFeatures
+) -> Iterator[AnyApi]:
+    """Yield the APIs of brokers and controllers; ``local`` names this controller and its quorum."""
     yield _register_broker(runner, cluster_id)
     yield _broker_heartbeat(runner)
     yield _unregister_broker(runner)
@@ -68,6 +76,7 @@ def broker_apis(runner: ControllerRunner, cluster_id: str) -> Iterator[AnyApi]:
     yield _allocate_producer_ids(runner)
     yield _assign_replicas_to_dirs(runner)
     yield _register_controller(runner)
+    yield _unregister_controller(runner, local)
 
 
 def _register_broker(runner: ControllerRunner, cluster_id: str) -> AnyApi:
@@ -236,6 +245,23 @@ def _register_controller(runner: ControllerRunner) -> AnyApi:
         ControllerRegistrationRequestData.decode,
         answer,
         lambda _, error: ControllerRegistrationResponseData(
+            error_code=error.kafka_code, error_message=str(error)
+        ),
+    )
+
+
+def _unregister_controller(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
+    async def answer(
+        data: UnregisterControllerRequestData, context: CallContext
+    ) -> UnregisterControllerResponseData:
+        await runner.submit(requests.unregister_controller(data.controller_id, local))
+        return UnregisterControllerResponseData()
+
+    return ListenerApi(
+        UNREGISTER_CONTROLLER,
+        UnregisterControllerRequestData.decode,
+        answer,
+        lambda _, error: UnregisterControllerResponseData(
             error_code=error.kafka_code, error_message=str(error)
         ),
     )

@@ -7,7 +7,7 @@ UpdateFeatures has a deadline. `loggers` changes the levels of this node's logge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from kraft.controller.configs.client_quotas import QuotaAlteration
@@ -50,17 +50,10 @@ from kraft.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResponseData,
 )
 from kraft.protocol.update_features import (
-    KRAFT_VERSION,
     UPDATE_FEATURES,
     FeatureResult,
     UpdateFeaturesRequestData,
     UpdateFeaturesResponseData,
-)
-from kraft.raft.rpc import (
-    Request,
-    Response,
-    UpdateKRaftVersionRequest,
-    UpdateKRaftVersionResponse,
 )
 from kraft.security.controller_apis import CLUSTER_NAME
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
@@ -84,19 +77,16 @@ Named = TypeVar("Named", bound=NamedResource)
 
 
 def config_apis(
-    runner: ControllerRunner,
-    ask: Callable[[Request], Awaitable[Response]],
-    local: LocalFeatures,
-    policies: Policies,
+    runner: ControllerRunner, local: LocalFeatures, policies: Policies
 ) -> Iterator[AnyApi]:
     """Yield the APIs of configurations, quotas and features.
 
-    ``ask`` passes a request to the raft node; ``local`` describes the features of this node.
+    ``local`` describes the features of this node.
     """
     yield _incremental_alter_configs(runner, policies)
     yield _alter_configs(runner, policies)
     yield _alter_client_quotas(runner)
-    yield _update_features(runner, ask, local)
+    yield _update_features(runner, local)
 
 
 def _incremental_alter_configs(runner: ControllerRunner, policies: Policies) -> AnyApi:
@@ -259,31 +249,10 @@ def _limited(entity: list[QuotaEntity], error: KraftError | None) -> QuotaEntryR
     return QuotaEntryResult(error.kafka_code, str(error), entity)
 
 
-def _update_features(
-    runner: ControllerRunner, ask: Callable[[Request], Awaitable[Response]], local: LocalFeatures
-) -> AnyApi:
-    async def raise_kraft_version(
-        data: UpdateFeaturesRequestData, context: CallContext
-    ) -> UpdateFeaturesResponseData:
-        update = data.feature_updates[0]
-        is_upgrade = update.upgrade_type == UpgradeType.UPGRADE and not update.allow_downgrade
-        request = UpdateKRaftVersionRequest(
-            update.max_version_level, is_upgrade, data.validate_only
-        )
-        raised = await ask(request)
-        assert isinstance(raised, UpdateKRaftVersionResponse)
-        response = UpdateFeaturesResponseData(error_code=raised.error, error_message=raised.message)
-        if context.version <= _LAST_WITH_RESULTS:
-            response.results = [FeatureResult(KRAFT_VERSION, raised.error, raised.message)]
-        return response
-
+def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
     async def answer(
         data: UpdateFeaturesRequestData, context: CallContext
     ) -> UpdateFeaturesResponseData:
-        if [update.feature for update in data.feature_updates] == [KRAFT_VERSION]:
-            # The controller would ask for the registration of every controller, which kraft's do
-            # not send yet; the raft layer knows what its voters support.
-            return await raise_kraft_version(data, context)
         updates = [
             FeatureUpdate(
                 update.feature,

@@ -49,10 +49,10 @@ def controller_handlers(
     apis = {
         each.api.key: each
         for each in chain(
-            broker_apis(runner, cluster_id),
+            broker_apis(runner, cluster_id, local),
             topic_apis(runner, policies),
             partition_apis(runner),
-            config_apis(runner, ask, local, policies),
+            config_apis(runner, local, policies),
             acl_apis(runner),
             credential_apis(runner, tokens),
             (describe_configs_api(runner),),

@@ -25,7 +25,9 @@ from kraft.security.principals import decode_principal
 from kraft.server.apis.api import AnsweringApi, AnyApi, CallContext, ListenerApi
 
 #: APIs that brokers forward (``ApiKeys.forwardable``); the handlers decide which are served.
-FORWARDABLE = frozenset((19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64))
+FORWARDABLE = frozenset(
+    (19, 20, 30, 31, 33, 37, 38, 39, 40, 43, 44, 45, 46, 49, 51, 55, 57, 64, 67, 80, 81, 94)
+)
 #: The size of a frame before the header of a response.
 _FRAME_SIZE = 4
 
@@ -61,6 +63,7 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
                 principal,
                 host,
                 client_id or "",
+                context.listener,
                 is_forwarded=True,
                 authorizer=context.authorizer,
                 quotas=context.quotas,

@@ -1,6 +1,8 @@
 """Requests to the raft node that brokers forward: DescribeQuorum, AddRaftVoter, RemoveRaftVoter.
 
-Outside an envelope the listener passes them to the raft node itself.
+Outside an envelope the listener passes them to the raft node itself. A broker looks for the new
+leader only after a NOT_CONTROLLER; Kafka's followers answer it with NOT_LEADER_OR_FOLLOWER, and the
+broker stays with them.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kraft.errors import KraftError
+from kraft.errors import NOT_CONTROLLER, NOT_LEADER_OR_FOLLOWER, KraftError
 from kraft.protocol.add_raft_voter import ADD_RAFT_VOTER
 from kraft.protocol.common import Rejected
 from kraft.protocol.describe_quorum import DESCRIBE_QUORUM
@@ -52,7 +54,8 @@ class RaftApi:
             response = await self.ask(request)
         except KraftError as error:
             response = _FAILED[self.api.key](error.kafka_code)
-        return Reply(b"".join(encode_response(response, context.version, self.listener, _no_slice)))
+        body = b"".join(encode_response(response, context.version, self.listener, _no_slice))
+        return Reply(body, response.error in (NOT_CONTROLLER, NOT_LEADER_OR_FOLLOWER))
 
 
 def _no_slice(slice: LogSlice | SnapshotSlice) -> memoryview:

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from kraft.network.admission import Standing, standing_of
-from kraft.network.handler import Handler, HandlerAnswer
+from kraft.network.handler import Handler, HandlerAnswer, RequestSource
 from kraft.network.listener import Limits
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
@@ -99,11 +99,15 @@ class Node:
     #: Mutes a connection after an echo.
     throttle_ms: int = 0
 
-    async def echo(self, header: RequestHeader, body: bytes | memoryview, _: str) -> HandlerAnswer:
+    async def echo(
+        self, header: RequestHeader, body: bytes | memoryview, _: RequestSource
+    ) -> HandlerAnswer:
         await self.may_echo.wait()
         return HandlerAnswer(bytes(body)[::-1], self.throttle_ms)
 
-    async def beat(self, header: RequestHeader, body: bytes | memoryview, _: str) -> HandlerAnswer:
+    async def beat(
+        self, header: RequestHeader, body: bytes | memoryview, _: RequestSource
+    ) -> HandlerAnswer:
         return HandlerAnswer(bytes(body))
 
     def deliver(self, event: Event) -> None:

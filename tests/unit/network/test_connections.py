@@ -22,6 +22,11 @@ from kraft.protocol.api_versions import (
     NodeFeatures,
     answer_api_versions,
 )
+from kraft.protocol.controller_registration import (
+    CONTROLLER_REGISTRATION,
+    ControllerRegistrationRequestData,
+    ControllerRegistrationResponseData,
+)
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.fetch_snapshot import FETCH_SNAPSHOT
 from kraft.protocol.headers import Api, response_header
@@ -37,6 +42,7 @@ from kraft.raft.interface import (
 )
 from kraft.raft.interface import SendResponse as Answer
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
+from kraft.records import Uuid
 from tests.harness.commands import PATIENCE_S
 
 LISTENER = "CONTROLLER"
@@ -619,3 +625,65 @@ def test_the_number_of_destinations_is_limited(loop: str) -> None:
         assert handshakes == 3 * MAX_PEERS
 
     play(loop, obliging, scenario)
+
+
+REGISTRATION = ControllerRegistrationRequestData(7, Uuid(b"\1" * 16))
+
+
+async def register(sender: Sender) -> ControllerRegistrationResponseData:
+    return await sender.transport.call(
+        sender.peer, CONTROLLER_REGISTRATION, REGISTRATION, ControllerRegistrationResponseData
+    )
+
+
+def test_a_call_has_a_connection_of_its_own(loop: str) -> None:
+    connections = []
+    answer = ControllerRegistrationResponseData(error_code=41, error_message="no")
+
+    async def script(reader: Requests, writer: Answers) -> None:
+        connections.append(writer)
+        await shake_hands(reader, writer, (*OURS, CONTROLLER_REGISTRATION))
+        asked = await next_request(reader)
+        if asked.key == VOTE.key:
+            # The raft node's request waits; the call does not wait behind it.
+            await reader.read()
+            return
+        assert asked.body[1:] == REGISTRATION.encode(0)
+        body = answer.encode(0)
+        start = response_header(CONTROLLER_REGISTRATION, 0, asked.correlation, len(body))
+        writer.write(start + body)
+        assert await reader.read() == b"", "the connection is closed after the response"
+
+    async def scenario(sender: Sender) -> None:
+        sender.request()
+        assert await register(sender) == answer
+        assert len(connections) == 2
+        assert sender.events.empty()
+
+    play(loop, script, scenario)
+
+
+def test_a_call_without_a_response_raises(loop: str) -> None:
+    connections = 0
+
+    async def script(reader: Requests, writer: Answers) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 1:
+            await shake_hands(reader, writer)
+            await reader.read()
+        elif connections == 2:
+            writer.close()
+        else:
+            await reader.read()
+
+    async def scenario(sender: Sender) -> None:
+        with pytest.raises(errors.UnsupportedVersionError, match="ControllerRegistration"):
+            await register(sender)
+        for _ in range(2):
+            # The peer closes the connection; the peer says nothing.
+            with pytest.raises(ConnectionError, match="did not answer"):
+                await register(sender)
+        assert connections == 3
+
+    play(loop, script, scenario, timeout_ms=200)

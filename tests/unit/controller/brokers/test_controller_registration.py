@@ -8,9 +8,15 @@ from kraft import records
 from kraft.controller.brokers.controller_registration import (
     ControllerRegistrationRequest,
     register_controller,
+    unregister_controller,
 )
 from kraft.controller.decision import Decision
-from kraft.errors import InvalidRegistrationError, UnsupportedVersionError
+from kraft.errors import (
+    ControllerIdNotRegisteredError,
+    InvalidRegistrationError,
+    InvalidRequestError,
+    UnsupportedVersionError,
+)
 from kraft.image import NodeEndpoint, VersionRange
 from kraft.records import Uuid
 from tests.harness.decisions import Lab
@@ -75,3 +81,26 @@ def test_the_last_of_two_listeners_with_one_name_counts() -> None:
         last,
         NodeEndpoint("B", "h", 1, 1),
     ]
+
+
+def test_a_controller_that_is_neither_active_nor_a_voter_is_unregistered() -> None:
+    lab = Lab(0)
+    lab.write(records.FeatureLevel(name="metadata.version", feature_level=33))
+    lab.do(register(lab, request(LISTENER)))
+    with pytest.raises(InvalidRequestError, match="active"):
+        unregister_controller(lab.cluster, 3000, 3000, ())
+    with pytest.raises(InvalidRequestError, match="voter"):
+        unregister_controller(lab.cluster, 3000, 1, {1, 3000})
+    lab.do(unregister_controller(lab.cluster, 3000, 1, {1}))
+    assert 3000 not in lab.cluster.state.controllers
+    with pytest.raises(ControllerIdNotRegisteredError) as raised:
+        unregister_controller(lab.cluster, 3000, 1, {1})
+    assert raised.value.kafka_code == 136
+
+
+def test_below_4_4_controllers_stay_registered() -> None:
+    lab = Lab(0)
+    lab.do(register(lab, request(LISTENER)))
+    lab.write(records.FeatureLevel(name="metadata.version", feature_level=32))
+    with pytest.raises(UnsupportedVersionError, match=r"4\.4-IV1"):
+        unregister_controller(lab.cluster, 3000, 1, {1})
