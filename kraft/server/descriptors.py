@@ -67,7 +67,7 @@ def bounded_limits(limits: Limits, most: int) -> Limits:
     if most >= limits.max_connections:
         return limits
     logger.warning(
-        "max.connections is %d instead of %d, because of the limit of open files",
-        *(most, limits.max_connections),
+        "max.connections is %d instead of %d, as the limit of open files is %d",
+        *(most, limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     )
     return replace(limits, max_connections=most)
