@@ -40,8 +40,7 @@ def _missing_tool() -> str:
         for release in (kafka_jars.KAFKA_4, kafka_jars.KAFKA_3, *kafka_jars.mixed_releases()):
             kafka_jars.kafka(release)
         kafka_jars.schemas()
-        if any(item.path.stem == "test_kafka_suites" for item in needing):
-            suites()
+        suites()
     except kafka_jars.MissingToolError as missing:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.exit(f"the tests against Apache Kafka cannot run: {missing}", returncode=1)
