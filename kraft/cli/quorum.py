@@ -52,7 +52,8 @@ ClientConfigOption = Annotated[
         "--command-config",
         metavar="FILE",
         help="The client's .properties file: request.timeout.ms (default 30000), client.id "
-        "(default kraft-quorum); security.protocol must be PLAINTEXT.",
+        "(default kraft-quorum), security.protocol (default PLAINTEXT), ssl.*, sasl.mechanism, "
+        "sasl.jaas.config.",
         show_default=False,
     ),
 ]
@@ -364,15 +365,13 @@ def open_client(servers: list[Address], config: Path | None) -> QuorumClient:
     if config is None:
         return QuorumClient(servers, leader_wait_s=LEADER_WAIT_S)
     from kraft.metadata.properties import read_properties
+    from kraft.server.config.key_stores import read_client_security
 
     try:
         text = config.read_text("latin-1")
     except OSError as error:
         raise InvalidConfigError(f"cannot read {config}: {error.strerror}") from error
     given = {key: value for key, value, _ in read_properties(text, config)}
-    protocol = given.get("security.protocol", "PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        raise InvalidConfigError(f"{config}: security.protocol {protocol} is not supported")
     timeout = given.get("request.timeout.ms", "30000")
     if not timeout.isdigit() or not 0 < int(timeout) < 1 << 31:
         raise InvalidConfigError(f"{config}: request.timeout.ms is {timeout!r}")
@@ -384,6 +383,7 @@ def open_client(servers: list[Address], config: Path | None) -> QuorumClient:
         timeout_s=int(timeout) / 1000,
         leader_wait_s=leader_wait_s,
         client_id=client_id,
+        security=read_client_security(given, config),
     )
 
 

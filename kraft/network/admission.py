@@ -14,8 +14,8 @@ of the lowest standing first.
 Three limits work in the same way: for all connections, for those of an address, and for those of a
 listener. They may change while connections are open.
 
-`Listener` calls this module on its event loop. A voter is recognised by the id that it claims: the
-listeners use PLAINTEXT, so that no peer can prove its identity.
+`Listener` calls this module on its event loop. A voter is recognised by the id that it claims.
+Where the listener authenticates its peers, the authorizer has allowed the request before that.
 """
 
 from __future__ import annotations

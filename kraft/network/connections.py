@@ -6,6 +6,11 @@ layer expects; more wait in a short queue. Only requests for the next chunks of 
 without waiting: a Kafka server reads the next request of a connection after it has answered the
 previous one, so responses keep their order.
 
+On a secured listener the TLS handshake comes before ApiVersions, and SASL after it. Where the peer
+limits SASL sessions, the connection authenticates again before a request near the end of one. After
+a failed authentication the next attempt waits, so that a wrong password does not keep both sides
+busy.
+
 Every request of the raft node ends in exactly one `ResponseReceived` or `RequestFailed`, and every
 other `Call` in one of its callbacks. They are called from the event loop, never within `send`, at
 the latest after the request timeout. The timeout begins at `send`, or for a request behind others,
@@ -18,15 +23,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import secrets
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kraft.errors import NONE, UNSUPPORTED_VERSION, KraftError, UnsupportedVersionError
+from kraft.errors import (
+    NONE,
+    UNSUPPORTED_VERSION,
+    KraftError,
+    SaslAuthenticationError,
+    UnsupportedVersionError,
+    error_name,
+)
+from kraft.network.authentication import ListenerSecurity
 from kraft.network.framing import Buffer, FrameProtocol
 from kraft.network.throttled_log import ThrottledLog
+from kraft.network.tls_transport import TlsTransport
 from kraft.protocol.api_versions import (
     API_VERSIONS,
     FIRST_SENT_VERSION,
@@ -37,12 +54,24 @@ from kraft.protocol.api_versions import (
 )
 from kraft.protocol.headers import Api, newest_common_version, read_response_header, request_frame
 from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
+from kraft.protocol.sasl_authenticate import (
+    SASL_AUTHENTICATE,
+    SaslAuthenticateRequestData,
+    SaslAuthenticateResponseData,
+)
+from kraft.protocol.sasl_handshake import (
+    SASL_HANDSHAKE,
+    SaslHandshakeRequestData,
+    SaslHandshakeResponseData,
+)
 from kraft.protocol.update_features import KRAFT_VERSION
 from kraft.raft.interface import Event, RequestFailed, ResponseReceived
 from kraft.raft.rpc import ApiVersionsResponse, FetchSnapshotRequest
 from kraft.raft.rpc import Request as RaftRequest
 from kraft.raft.rpc import Response as RaftResponse
 from kraft.raft.voters import Endpoint
+from kraft.security.protocols import SecurityProtocol
+from kraft.security.sasl.client import SaslClient
 from kraft.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -50,6 +79,12 @@ log = logging.getLogger(__name__)
 # Kafka's responses are far smaller: a Fetch and a snapshot chunk have 8 MiB.
 MAX_RESPONSE_SIZE = 100 * 1024 * 1024
 _MAX_WAITING = 64
+#: How long a destination waits after a failed TLS handshake or SASL authentication.
+AUTHENTICATION_BACKOFF_S = 0.5
+# The part of a SASL session after which a connection authenticates again, as in Kafka's clients.
+_REAUTHENTICATION_PART = (0.85, 0.95)
+# The version of SaslHandshake with which tokens are sent in SaslAuthenticate requests.
+_HANDSHAKE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +125,11 @@ class Peer:
         client_id: str,
         deliver: Callable[[Event], None],
         warnings: ThrottledLog,
+        security: ListenerSecurity,
     ) -> None:
         self.endpoint = endpoint
         self.warnings = warnings
+        self.security = security
         self._loop = loop
         self._client_id = client_id
         self._deliver = deliver
@@ -100,6 +137,8 @@ class Peer:
         self._in_flight: deque[_PendingCall] = deque()
         self._connection: PeerConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        #: No connection is opened before this time of the loop.
+        self._connect_after = 0.0
         #: Requests to an unreachable node may fail many times a second: only the first is logged.
         self._is_failure_logged = False
 
@@ -175,9 +214,20 @@ class Peer:
         self._go_on()
         pending.call.answered(response)
 
+    def authentication_failed(self, reason: str) -> None:
+        """Log the failure, and wait with the next attempt."""
+        self._connect_after = self._loop.time() + AUTHENTICATION_BACKOFF_S
+        self.warnings.warn(
+            "nodes did not accept this one, or were not accepted",
+            f"cannot authenticate to {self.endpoint!r}, or it to this node: {reason}",
+        )
+
     def lost(self, connection: PeerConnection) -> None:
         if connection is self._connection:
             self._connection = None
+            is_early = not connection.is_ready and self._loop.time() >= self._connect_after
+            if is_early and self.security.protocol is not SecurityProtocol.PLAINTEXT:
+                self.authentication_failed("it closed the connection before this node could ask")
             self._fail_all()
 
     # -- sending
@@ -188,7 +238,10 @@ class Peer:
         if self._connection is None:
             self._connecting = self._loop.create_task(self._connect())
             return
-        if self._connection.peer is None:
+        if not self._connection.is_ready:
+            return
+        if not self._in_flight and self._connection.is_session_ending:
+            self._connection.authenticate()
             return
         while self._may_start():
             pending = self._waiting.popleft()
@@ -205,9 +258,10 @@ class Peer:
 
     async def _connect(self) -> None:
         connection = PeerConnection(self._loop, self, self._client_id)
+        await asyncio.sleep(self._connect_after - self._loop.time())
         try:
             await self._loop.create_connection(
-                lambda: connection, self.endpoint.host, self.endpoint.port
+                lambda: self._secured(connection), self.endpoint.host, self.endpoint.port
             )
         except (OSError, UnicodeError) as error:
             # UnicodeError: a host that cannot be a name.
@@ -222,6 +276,17 @@ class Peer:
         self._connecting = None
         self._go_on()
 
+    def _secured(self, connection: PeerConnection) -> asyncio.BufferedProtocol:
+        """Return the protocol of a socket for this connection."""
+        tls = self.security.tls
+        if tls is None:
+            return connection
+
+        def create(incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+            return tls.client.wrap_bio(incoming, outgoing, server_hostname=self.endpoint.host)
+
+        return TlsTransport(self._loop, connection, create, self.authentication_failed)
+
     def _fail_later(self, call: Call, *, is_unsupported: bool = False) -> None:
         self._loop.call_soon(call.failed, is_unsupported)
 
@@ -233,14 +298,20 @@ class Peer:
 
 
 class PeerConnection(FrameProtocol):
-    """One connection to a peer: the handshake, then requests and responses in order."""
+    """One connection to a peer: ApiVersions, SASL where it is used, then requests in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, owner: Peer, client_id: str) -> None:
         super().__init__(loop, MAX_RESPONSE_SIZE)
         self._owner = owner
         self._client_id = client_id
-        #: The peer's ApiVersions response; None until the handshake is over.
+        #: The peer's ApiVersions response; None before.
         self.peer: PeerVersions | None = None
+        #: The exchange in progress.
+        self._sasl: SaslClient | None = None
+        self._sasl_step: asyncio.Task[None] | None = None
+        self._is_authenticated = False
+        #: When to authenticate again, by the loop's clock.
+        self._session_ends = float("inf")
         self._correlation = 0
         #: API, version, correlation id and decoder of the requests without a response yet.
         self._asked: deque[tuple[Api, int, int, Callable[[Buffer, int, int], Any]]] = deque()
@@ -252,7 +323,20 @@ class PeerConnection(FrameProtocol):
         self._ask_versions(FIRST_SENT_VERSION)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._sasl_step is not None:
+            self._sasl_step.cancel()
         self._owner.lost(self)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests may be sent."""
+        is_proven = self._is_authenticated or self._owner.security.credentials is None
+        return self.peer is not None and is_proven and self._sasl is None
+
+    @property
+    def is_session_ending(self) -> bool:
+        """Whether to authenticate again before the next request."""
+        return self._loop.time() >= self._session_ends
 
     def frame_refused(self, reason: str) -> None:
         self._owner.warnings.warn(
@@ -307,6 +391,10 @@ class PeerConnection(FrameProtocol):
         response = decode(frame, version, body_at)
         if api is API_VERSIONS:
             self._versions_received(version, response)
+        elif api is SASL_HANDSHAKE:
+            self._mechanism_chosen(response)
+        elif api is SASL_AUTHENTICATE:
+            self._sasl_step = self._loop.create_task(self._token_received(response))
         else:
             self._owner.received(response)
 
@@ -318,11 +406,70 @@ class PeerConnection(FrameProtocol):
             self._owner.received(ApiVersionsResponse(peer.error, levels))
         elif peer.error == NONE:
             self.peer = peer
-            self._owner.ready(self)
+            if self._owner.security.credentials is None:
+                self._owner.ready(self)
+            else:
+                self.authenticate()
         elif peer.error == UNSUPPORTED_VERSION and version_to_retry(peer) < version:
             self._ask_versions(version_to_retry(peer))
         else:
             self.frame_refused(f"error {peer.error} to ApiVersions {version}")
+
+    # -- SASL
+
+    def authenticate(self) -> None:
+        """Authenticate this node, for the first time or again; `Peer.ready` is called after it."""
+        credentials = self._owner.security.credentials
+        assert credentials is not None
+        self._sasl = credentials.begin(secrets.token_urlsafe(24))
+        body = SaslHandshakeRequestData(credentials.mechanism).encode(_HANDSHAKE_VERSION)
+        self._send(SASL_HANDSHAKE, _HANDSHAKE_VERSION, body, SaslHandshakeResponseData.decode)
+
+    def _mechanism_chosen(self, response: SaslHandshakeResponseData) -> None:
+        assert self._sasl is not None
+        if response.error_code != NONE:
+            offered = ", ".join(response.mechanisms)
+            self._fail(f"it does not accept the SASL mechanism; it has {offered:.200}")
+            return
+        self._send_token(self._sasl.first_message())
+
+    def _send_token(self, token: bytes) -> None:
+        assert self.peer is not None
+        version = newest_common_version(SASL_AUTHENTICATE, self.peer.ranges)
+        if version is None:
+            self._fail("it does not support SaslAuthenticate")
+            return
+        body = SaslAuthenticateRequestData(token).encode(version)
+        self._send(SASL_AUTHENTICATE, version, body, SaslAuthenticateResponseData.decode)
+
+    async def _token_received(self, response: SaslAuthenticateResponseData) -> None:
+        sasl = self._sasl
+        assert sasl is not None
+        if response.error_code != NONE:
+            self._fail(f"{response.error_message or error_name(response.error_code):.300}")
+            return
+        try:
+            # SCRAM's keys take milliseconds.
+            token = await self._loop.run_in_executor(None, sasl.respond, response.auth_bytes)
+        except SaslAuthenticationError as error:
+            self._fail(str(error))
+            return
+        if token is not None:
+            self._send_token(token)
+            return
+        self._sasl = None
+        self._is_authenticated = True
+        if response.session_lifetime_ms > 0:
+            part = random.uniform(*_REAUTHENTICATION_PART)
+            self._session_ends = self._loop.time() + response.session_lifetime_ms / 1000 * part
+        else:
+            self._session_ends = float("inf")
+        self._owner.ready(self)
+
+    def _fail(self, reason: str) -> None:
+        self._sasl = None
+        self._owner.authentication_failed(reason)
+        self.close()
 
 
 def _decode_versions(frame: Buffer, version: int, body_at: int) -> PeerVersions:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraft.protocol.headers import Api, RequestHeader
+from kraft.security.protocols import PeerIdentity
 
 
 class HandlerAnswer(NamedTuple):
@@ -16,19 +17,12 @@ class HandlerAnswer(NamedTuple):
     throttle_ms: int = 0
 
 
-class RequestSource(NamedTuple):
-    """The sender of a request: its address, and the name of the listener that it connected to."""
-
-    address: str
-    listener: str
-
-
 @dataclass(frozen=True, slots=True)
 class Handler:
     """Answers one API: header, body and sender of a request -> its response."""
 
     api: Api
-    answer: Callable[[RequestHeader, bytes | memoryview, RequestSource], Awaitable[HandlerAnswer]]
+    answer: Callable[[RequestHeader, bytes | memoryview, PeerIdentity], Awaitable[HandlerAnswer]]
     #: Without this request a broker is fenced or a controller counts as failed. It is therefore
     #: never queued behind other requests, and its connection has the priority of a replica's.
     keeps_alive: bool = False

@@ -17,26 +17,39 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kraft._core.codec.fetch import decode_request_header
-from kraft.errors import KraftError
+from kraft.errors import IllegalSaslStateError, KraftError, SaslAuthenticationError
 from kraft.network.admission import Admission, ConnectionLimits, Standing
+from kraft.network.authentication import (
+    SASL_APIS,
+    GateAnswer,
+    ListenerSecurity,
+    SaslGate,
+    illegal_state,
+)
 from kraft.network.creation_rates import CreationRates, RateLimits
 from kraft.network.framing import Buffer, FrameProtocol
-from kraft.network.handler import Handler, RequestSource
+from kraft.network.handler import Handler
 from kraft.network.throttled_log import ThrottledLog
+from kraft.network.tls_context import TlsContexts
+from kraft.network.tls_transport import HandshakeQueue, TlsTransport
 from kraft.network.traffic import Traffic
 from kraft.protocol.api_versions import API_VERSIONS, NodeFeatures, answer_api_versions
 from kraft.protocol.common import Rejected
 from kraft.protocol.headers import Api, RequestHeader, response_header
 from kraft.protocol.raft_rpcs import RAFT_APIS, decode_request, encode_response
+from kraft.protocol.sasl_handshake import SASL_HANDSHAKE
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived
 from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
 from kraft.raft.voters import Endpoint
 from kraft.security.hosts import java_host
+from kraft.security.protocols import PeerIdentity
 
 #: Connections that the system completes before the event loop accepts them.
 BACKLOG = 128
@@ -72,7 +85,8 @@ class Limits:
     creation_rates: RateLimits = field(default_factory=RateLimits)
     #: connections.max.idle.ms
     max_idle_ms: int = 600_000
-    #: A connection must have sent its first valid request within this time.
+    #: A connection must have sent its first valid request within this time, which includes its TLS
+    #: handshake and authentication.
     first_request_timeout_ms: int = 10_000
     #: A request must be complete within this time after its first byte.
     request_read_timeout_ms: int = 30_000
@@ -106,7 +120,8 @@ class Listener:
         handlers: Mapping[int, Handler],
         warnings: ThrottledLog,
         standing_of: Callable[[Request], tuple[Standing, int]],
-        is_allowed: Callable[[Api, str], bool],
+        is_allowed: Callable[[Api, PeerIdentity], bool],
+        security: Mapping[str, ListenerSecurity],
         traffic: Traffic | None = None,
     ) -> None:
         self.limits = limits
@@ -114,6 +129,8 @@ class Listener:
         self.warnings = warnings
         self.standing_of = standing_of
         self.is_allowed = is_allowed
+        #: By listener; a listener without an entry is PLAINTEXT.
+        self.security = security
         self.admission = Admission(limits.of_connections())
         self.rates = CreationRates(limits.creation_rates)
         #: Bytes of large requests in progress.
@@ -124,6 +141,7 @@ class Listener:
         self.handlers = handlers
         self.apis = {
             API_VERSIONS.key: API_VERSIONS,
+            **SASL_APIS,
             **RAFT_APIS,
             **{key: handler.api for key, handler in handlers.items()},
         }
@@ -134,31 +152,42 @@ class Listener:
         self._answerable: dict[int, ServerConnection] = {}
         self._next_reply_to = 0
         self._servers: list[asyncio.Server] = []
+        #: Servers that are bound and do not accept connections yet.
+        self._waiting_servers: list[asyncio.Server] = []
+        self._handshakes: HandshakeQueue | None = None
+        self._token_thread: ThreadPoolExecutor | None = None
         self._sweep: asyncio.TimerHandle | None = None
         #: Connections that the current sweep has still to check.
         self._unchecked: list[ServerConnection] = []
 
-    async def start(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    async def start(
+        self, endpoints: tuple[Endpoint, ...], waiting: Container[str] = ()
+    ) -> tuple[Endpoint, ...]:
         """Listen at the endpoints and return the bound ones; port 0 binds a free port.
 
-        Raises OSError where an address is not available.
+        The listeners with a name in ``waiting`` refuse connections until `open_waiting`. Raises
+        OSError where an address is not available.
         """
         loop = asyncio.get_running_loop()
+        self._handshakes = HandshakeQueue(loop)
         bound = []
         try:
             for endpoint in endpoints:
                 try:
                     server = await loop.create_server(
-                        lambda name=endpoint.name: ServerConnection(self, name, loop),
+                        partial(self._accept, endpoint.name, loop),
                         endpoint.host or None,
                         endpoint.port,
                         backlog=BACKLOG,
+                        start_serving=endpoint.name not in waiting,
                     )
                 except OSError as error:
                     # The error number of a failed name resolution is below 0.
                     reason = os.strerror(number) if (number := error.errno or 0) > 0 else error
                     raise OSError(f"cannot listen at {endpoint!r}: {reason}") from error
                 self._servers.append(server)
+                if endpoint.name in waiting:
+                    self._waiting_servers.append(server)
                 bound.append(endpoint._replace(port=server.sockets[0].getsockname()[1]))
         except OSError:
             await self.close()
@@ -171,6 +200,34 @@ class Listener:
         self.limits = limits
         self.admission.set_limits(limits.of_connections())
         self.rates.limits = limits.creation_rates
+
+    async def open_waiting(self) -> None:
+        """Accept connections at the listeners that have waited so far."""
+        servers, self._waiting_servers = self._waiting_servers, []
+        for server in servers:
+            await server.start_serving()
+
+    def _accept(self, name: str, loop: asyncio.AbstractEventLoop) -> asyncio.BufferedProtocol:
+        """Return the protocol of a new connection."""
+        security = self.security.get(name) or ListenerSecurity()
+        connection = ServerConnection(self, name, loop, security)
+        if security.tls is None:
+            return connection
+        return TlsTransport(
+            loop,
+            connection,
+            lambda incoming, outgoing: _tls_of(security).server.wrap_bio(
+                incoming, outgoing, server_side=True
+            ),
+            connection.handshake_failed,
+            self._handshakes,
+        )
+
+    def token_executor(self) -> Executor:
+        """Return the thread that derives the keys of delegation tokens."""
+        if self._token_thread is None:
+            self._token_thread = ThreadPoolExecutor(1, "tokens")
+        return self._token_thread
 
     def stop_accepting(self) -> None:
         for server in self._servers:
@@ -191,6 +248,8 @@ class Listener:
         for connection in list(self.connections):
             connection.close()
         self.warnings.flush(is_over=True)
+        if self._token_thread is not None:
+            self._token_thread.shutdown(wait=False, cancel_futures=True)
         servers, self._servers = self._servers, []
         for server in servers:
             await server.wait_closed()
@@ -253,10 +312,22 @@ class Listener:
 class ServerConnection(FrameProtocol):
     """One connection of a peer, with at most one request in progress."""
 
-    def __init__(self, owner: Listener, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        owner: Listener,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        security: ListenerSecurity,
+    ) -> None:
         super().__init__(loop, owner.limits.max_request_size, _SMALL_BUFFER_SIZE)
         self._owner = owner
         self.listener_name = name
+        self._security = security
+        self._gate = SaslGate(security.sasl) if security.sasl is not None else None
+        #: The peer, from its first request or its authentication on.
+        self._identity: PeerIdentity | None = None
+        #: Whether a SASL token is being checked, or was rejected.
+        self._is_authenticating = False
         self.address = ""
         self._arrived = 0.0
         self._request_memory = 0
@@ -331,7 +402,15 @@ class ServerConnection(FrameProtocol):
         )
         self.close()
 
+    def handshake_failed(self, reason: str) -> None:
+        """Log a failed TLS handshake; the transport closes the connection."""
+        self._owner.warnings.warn(
+            "TLS handshakes failed", f"the TLS handshake with {self.address} failed: {reason}"
+        )
+
     def size_limit(self, start: memoryview) -> int:
+        if self._gate is not None and (limit := self._gate.size_limit) is not None:
+            return min(limit, self._max_frame_size)
         if len(start) < 2:
             return self._max_frame_size
         owner = self._owner
@@ -374,12 +453,21 @@ class ServerConnection(FrameProtocol):
             now - self._arrived > limits.first_request_timeout_ms / 1000
             and self._owner.admission.is_silent(self)
         ):
-            self.frame_refused(f"no request within {limits.first_request_timeout_ms} ms")
+            self.frame_refused(f"no {self._missing} within {limits.first_request_timeout_ms} ms")
         elif self.frame_begun is not None and self._unmute is None:
             if now - self.frame_begun > limits.request_read_timeout_ms / 1000:
                 self.frame_refused("an incomplete frame for too long")
         elif now - self.last_active > limits.max_idle_ms / 1000:
             self.close()
+
+    @property
+    def _missing(self) -> str:
+        """The next step that a silent peer has not done."""
+        if isinstance(self.transport, TlsTransport) and not self.transport.is_open:
+            return "complete TLS handshake"
+        if self._gate is not None and self._gate.principal is None:
+            return "complete SASL authentication"
+        return "request"
 
     def pause_writing(self) -> None:
         assert self.transport is not None
@@ -404,7 +492,7 @@ class ServerConnection(FrameProtocol):
 
     def _release_if_free(self) -> None:
         """Take the next frame unless a request, its response or a quota is in the way."""
-        is_busy = self._header is not None or self._is_stalled
+        is_busy = self._header is not None or self._is_stalled or self._is_authenticating
         if not is_busy and self._writing_since is None and self._unmute is None:
             self.release()
 
@@ -417,6 +505,10 @@ class ServerConnection(FrameProtocol):
     def _handle_frame(self, frame: Buffer) -> None:
         try:
             self._begin_request(frame)
+        except IllegalSaslStateError as error:
+            self.frame_refused(f"an illegal request ({error})")
+        except SaslAuthenticationError as error:
+            self.frame_refused(f"an unacceptable certificate ({error})")
         except KraftError as error:
             self.frame_refused(f"a malformed request ({error})")
         if self._header is None and not self._is_stalled:
@@ -442,7 +534,10 @@ class ServerConnection(FrameProtocol):
         self._release_if_free()
 
     def _begin_request(self, frame: Buffer) -> None:
-        owner = self._owner
+        owner, gate = self._owner, self._gate
+        if gate is not None and gate.takes_bare_tokens:
+            self._begin_token(gate, None, frame, 0)
+            return
         key, version, correlation, client_id, body_at = decode_request_header(
             frame, owner.flexible_since
         )
@@ -451,6 +546,14 @@ class ServerConnection(FrameProtocol):
             self.frame_refused(f"API {key} in version {version}, which is not served")
             return
         header = RequestHeader(api, version, correlation, client_id)
+        if gate is not None and gate.takes(header):
+            self._authenticate(gate, header, frame, body_at)
+            return
+        if self._identity is None:
+            self._identity = self._identify()
+        if key in SASL_APIS:
+            self.write(illegal_state(header))
+            return
         if api is API_VERSIONS:
             said, body = answer_api_versions(
                 version, frame, body_at, owner.apis.values(), owner.features()
@@ -473,7 +576,7 @@ class ServerConnection(FrameProtocol):
             owner.admission.promote(self, standing)
             self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
             return
-        if not owner.is_allowed(api, self.address):
+        if not owner.is_allowed(api, self._identity):
             self.frame_refused(f"an unauthorized {api.name} request")
             return
         request = decode_request(api, version, frame, body_at)
@@ -485,6 +588,77 @@ class ServerConnection(FrameProtocol):
         self._reply_to = owner.await_answer(self)
         owner.deliver(RequestReceived(request, self._reply_to))
 
+    # -- authentication
+
+    def _identify(self) -> PeerIdentity:
+        """Return the peer of a connection without SASL. Raises SaslAuthenticationError."""
+        transport = self.transport
+        certificate = transport.peer_certificate if isinstance(transport, TlsTransport) else None
+        return self._security.identity(self.address, self.listener_name, certificate)
+
+    def _authenticate(
+        self, gate: SaslGate, header: RequestHeader, frame: Buffer, body_at: int
+    ) -> None:
+        if header.api is API_VERSIONS:
+            owner = self._owner
+            said, body = answer_api_versions(
+                header.version, frame, body_at, owner.apis.values(), owner.features()
+            )
+            gate.note_versions(is_answered=body[:2] == b"\0\0")
+            self._write_answer(header._replace(version=said), [body])
+        elif header.api is SASL_HANDSHAKE:
+            self._write_gate_answer(gate.answer_handshake(header, frame, body_at))
+        else:
+            self._begin_token(gate, header, frame, body_at)
+
+    def _begin_token(
+        self, gate: SaslGate, header: RequestHeader | None, frame: Buffer, body_at: int
+    ) -> None:
+        self.hold()
+        self._is_authenticating = True
+        self._task = self._loop.create_task(self._answer_token(gate, header, frame, body_at))
+
+    async def _answer_token(
+        self, gate: SaslGate, header: RequestHeader | None, frame: Buffer, body_at: int
+    ) -> None:
+        try:
+            answer = await gate.answer_token(header, frame, body_at, self._owner.token_executor)
+        except KraftError as error:
+            self.frame_refused(f"an illegal request ({error})")
+            return
+        self._task = None
+        self._write_gate_answer(answer)
+        if gate.principal is not None and not answer.is_final:
+            self._identity = PeerIdentity(
+                self.address, gate.principal, self._security.protocol, self.listener_name
+            )
+        if not answer.is_final:
+            self._is_authenticating = False
+            self._release_if_free()
+
+    def _write_gate_answer(self, answer: GateAnswer) -> None:
+        self.last_active = self._loop.time()
+        if not answer.is_final:
+            self.write(answer.pieces)
+            return
+        self._owner.warnings.warn(
+            "SASL authentications failed",
+            f"the SASL authentication of {self.address} failed: {answer.failure}",
+        )
+        self.hold()
+        self._is_authenticating = True
+        self._loop.call_later(
+            self._security.failure_delay_ms / 1000, self._end_rejected, answer.pieces
+        )
+
+    def _end_rejected(self, pieces: list[Buffer]) -> None:
+        """Write the last response and close."""
+        if pieces:
+            self.write(pieces)
+        self.finish()
+
+    # -- answers
+
     def _begin_work(self, header: RequestHeader) -> None:
         self.hold()
         self._header = header
@@ -494,9 +668,9 @@ class ServerConnection(FrameProtocol):
     async def _handle(
         self, handler: Handler, header: RequestHeader, frame: Buffer, body_at: int
     ) -> None:
+        assert self._identity is not None
         try:
-            source = RequestSource(self.address, self.listener_name)
-            answer = await handler.answer(header, memoryview(frame)[body_at:], source)
+            answer = await handler.answer(header, memoryview(frame)[body_at:], self._identity)
         except KraftError as error:
             self.frame_refused(f"an invalid {header.api.name} request ({error})")
         except Exception:
@@ -539,3 +713,9 @@ class ServerConnection(FrameProtocol):
         self.write([start, *pieces])
         taken_ms = (time.monotonic() - self._began_s) * 1000
         self._owner.traffic.note(self._traffic, header, self._request_size, size, taken_ms)
+
+
+def _tls_of(security: ListenerSecurity) -> TlsContexts:
+    """Return the present contexts: a reload may have replaced them since the connection began."""
+    assert security.tls is not None
+    return security.tls

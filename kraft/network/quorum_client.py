@@ -12,7 +12,9 @@ second attempt answers then.
 
 from __future__ import annotations
 
+import secrets
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -27,6 +29,7 @@ from kraft.errors import (
     UNSUPPORTED_VERSION,
     CorruptRecordError,
     KraftError,
+    SaslAuthenticationError,
     UnsupportedVersionError,
     error_name,
 )
@@ -47,6 +50,16 @@ from kraft.protocol.describe_cluster import (
 from kraft.protocol.fetch import FETCH
 from kraft.protocol.headers import Api, newest_common_version, read_response_header, request_frame
 from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_request
+from kraft.protocol.sasl_authenticate import (
+    SASL_AUTHENTICATE,
+    SaslAuthenticateRequestData,
+    SaslAuthenticateResponseData,
+)
+from kraft.protocol.sasl_handshake import (
+    SASL_HANDSHAKE,
+    SaslHandshakeRequestData,
+    SaslHandshakeResponseData,
+)
 from kraft.raft.rpc import (
     AddRaftVoterRequest,
     DescribeQuorumRequest,
@@ -59,6 +72,7 @@ from kraft.raft.rpc import (
     UpdateKRaftVersionRequest,
 )
 from kraft.raft.voters import Endpoint, ReplicaKey
+from kraft.security.sasl.client import ClientCredentials
 from kraft.version import VERSION
 
 #: (host, port)
@@ -102,10 +116,19 @@ class Answered(NamedTuple, Generic[M]):
     is_repeated: bool
 
 
-class _Connection:
-    """A connection to one controller, after the handshake."""
+class ClientSecurity(NamedTuple):
+    """How a client connects: by TLS where ``tls`` is set, by SASL where it has credentials."""
 
-    def __init__(self, address: Address, client_id: str, deadline: float) -> None:
+    tls: ssl.SSLContext | None = None
+    credentials: ClientCredentials | None = None
+
+
+class _Connection:
+    """A connection to one controller, after the handshakes."""
+
+    def __init__(
+        self, address: Address, client_id: str, deadline: float, security: ClientSecurity
+    ) -> None:
         self.address = address
         self._client_id = client_id
         self._deadline = deadline
@@ -115,7 +138,11 @@ class _Connection:
         self._socket = socket.create_connection(address, timeout=self._time_left())
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            if security.tls is not None:
+                self._socket = security.tls.wrap_socket(self._socket, server_hostname=address[0])
             self.peer = self._shake_hands()
+            if security.credentials is not None:
+                self._authenticate(security.credentials)
         except BaseException:
             self._socket.close()
             raise
@@ -145,6 +172,28 @@ class _Connection:
                 raise QuorumRefusedError(peer.error, "ApiVersions", None)
             else:
                 return peer
+
+    def _authenticate(self, credentials: ClientCredentials) -> None:
+        """Do the exchange of SASL. Raises SaslAuthenticationError."""
+        body = SaslHandshakeRequestData(credentials.mechanism).encode(1)
+        frame, at = self.ask(SASL_HANDSHAKE, 1, body)
+        chosen = SaslHandshakeResponseData.decode(frame, 1, at)
+        if chosen.error_code != NONE:
+            offered = ", ".join(chosen.mechanisms)
+            raise SaslAuthenticationError(
+                f"the controller does not accept {credentials.mechanism}; it has {offered:.200}"
+            )
+        exchange = credentials.begin(secrets.token_urlsafe(24))
+        version = self.version(SASL_AUTHENTICATE)
+        token: bytes | None = exchange.first_message()
+        while token is not None:
+            body = SaslAuthenticateRequestData(token).encode(version)
+            frame, at = self.ask(SASL_AUTHENTICATE, version, body)
+            response = SaslAuthenticateResponseData.decode(frame, version, at)
+            if response.error_code != NONE:
+                said = response.error_message or error_name(response.error_code)
+                raise SaslAuthenticationError(said)
+            token = exchange.respond(response.auth_bytes)
 
     def version(self, api: Api) -> int:
         version = newest_common_version(api, self.peer.ranges)
@@ -205,6 +254,7 @@ class QuorumClient:
         timeout_s: float = 30.0,
         leader_wait_s: float | None = None,
         client_id: str = "kraft-quorum",
+        security: ClientSecurity | None = None,
     ) -> None:
         if not servers:
             raise ValueError("no controller to ask")
@@ -213,6 +263,7 @@ class QuorumClient:
         #: How long to wait for a leader while there is none.
         self._leader_wait_s = timeout_s if leader_wait_s is None else min(leader_wait_s, timeout_s)
         self._client_id = client_id
+        self._security = security or ClientSecurity()
         self._connection: _Connection | None = None
 
     def __enter__(self) -> Self:
@@ -337,8 +388,8 @@ class QuorumClient:
         """Connect to this server; return the reason of a failure, else ""."""
         self.close()
         try:
-            self._connection = _Connection(server, self._client_id, deadline)
-        except (OSError, UnicodeError, CorruptRecordError) as error:
+            self._connection = _Connection(server, self._client_id, deadline, self._security)
+        except (OSError, UnicodeError, CorruptRecordError, SaslAuthenticationError) as error:
             return f"{server[0]}:{server[1]}: {error}"
         return ""
 

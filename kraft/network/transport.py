@@ -17,6 +17,7 @@ from typing import TypeVar
 from kraft._core.codec.metadata_codec import Message
 from kraft.errors import UnsupportedVersionError
 from kraft.network.admission import Standing
+from kraft.network.authentication import ListenerSecurity
 from kraft.network.connections import Call, Peer
 from kraft.network.framing import Buffer
 from kraft.network.handler import Handler
@@ -28,6 +29,7 @@ from kraft.protocol.headers import Api
 from kraft.raft.interface import Event, Send, SendRequest
 from kraft.raft.rpc import LogSlice, Request, SnapshotSlice
 from kraft.raft.voters import Endpoint
+from kraft.security.protocols import PeerIdentity
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,12 @@ class TransportConfig:
     #: controller.quorum.request.timeout.ms
     request_timeout_ms: int = 2000
     limits: Limits = field(default_factory=Limits)
+    #: By listener; a listener without an entry is PLAINTEXT.
+    security: Mapping[str, ListenerSecurity] = field(default_factory=dict)
+    #: The listener whose protocol and credentials the connections to other nodes use.
+    client_listener: str = ""
+    #: Listeners that accept no connections before `Transport.open_waiting`.
+    waiting: frozenset[str] = frozenset()
 
 
 def no_features() -> NodeFeatures:
@@ -59,7 +67,7 @@ def clients_only(request: Request) -> tuple[Standing, int]:
     return Standing.CLIENT, -1
 
 
-def allow_all(api: Api, address: str) -> bool:
+def allow_all(api: Api, peer: PeerIdentity) -> bool:
     return True
 
 
@@ -69,8 +77,8 @@ class Transport:
     ``deliver`` is called with events; ``resolve`` returns the bytes of a slice at the moment of
     sending; ``features`` returns the features in ApiVersions responses; ``handlers`` answer APIs
     other than the raft node's, by API key; ``standing_of`` is `admission.standing_of` for the
-    node's cluster and voters; ``is_allowed`` says whether a peer's address may send requests of an
-    API to the raft node; ``traffic`` counts the requests.
+    node's cluster and voters; ``is_allowed`` says whether a peer may send requests of an API to the
+    raft node; ``traffic`` counts the requests.
     """
 
     def __init__(
@@ -81,7 +89,7 @@ class Transport:
         features: Callable[[], NodeFeatures] = no_features,
         handlers: Mapping[int, Handler] | None = None,
         standing_of: Callable[[Request], tuple[Standing, int]] = clients_only,
-        is_allowed: Callable[[Api, str], bool] = allow_all,
+        is_allowed: Callable[[Api, PeerIdentity], bool] = allow_all,
         traffic: Traffic | None = None,
     ) -> None:
         self._config = config
@@ -96,8 +104,10 @@ class Transport:
             self._warnings,
             standing_of,
             is_allowed,
+            config.security,
             traffic,
         )
+        self._client_security = config.security.get(config.client_listener) or ListenerSecurity()
         #: By destination; the most recently used one is last.
         self._peers: dict[int, Peer] = {}
         self._client_id = f"raft-client-{config.node_id}"
@@ -110,7 +120,11 @@ class Transport:
     async def start(self) -> None:
         """Listen. Raises OSError where an address is not available."""
         self._loop = asyncio.get_running_loop()
-        self.endpoints = await self.listener.start(self._config.listeners)
+        self.endpoints = await self.listener.start(self._config.listeners, self._config.waiting)
+
+    async def open_waiting(self) -> None:
+        """Accept connections at the listeners that have waited so far."""
+        await self.listener.open_waiting()
 
     async def close(self) -> None:
         """Close the listener and every connection; requests in flight fail."""
@@ -140,7 +154,14 @@ class Transport:
                 peer.close()
             elif len(self._peers) >= MAX_PEERS:
                 self._peers.pop(next(iter(self._peers))).close()
-            peer = Peer(self._loop, send.endpoint, self._client_id, self._deliver, self._warnings)
+            peer = Peer(
+                self._loop,
+                send.endpoint,
+                self._client_id,
+                self._deliver,
+                self._warnings,
+                self._client_security,
+            )
         self._peers[send.destination] = peer
         peer.send(send.request, send.correlation, self._timeout_s)
         if self._sweep is None:
@@ -173,7 +194,14 @@ class Transport:
             else:
                 done.set_exception(ConnectionError(f"{endpoint!r} did not answer {api.name}"))
 
-        peer = Peer(loop, endpoint, self._client_id, self._deliver, self._warnings)
+        peer = Peer(
+            loop,
+            endpoint,
+            self._client_id,
+            self._deliver,
+            self._warnings,
+            self._client_security,
+        )
         timer = loop.call_later(self._timeout_s, peer.close)
         try:
             peer.call(Call(api, request.encode, decode, answered, failed), self._timeout_s)

@@ -16,6 +16,7 @@ import gc
 import logging
 import os
 import random
+import secrets
 import signal
 import sys
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from functools import partial
 
 from kraft.controller.features import LocalFeatures
 from kraft.errors import InvalidConfigError, KraftError, NotControllerError
-from kraft.image.publishing import Image
+from kraft.image.publishing import Image, ImageDelta
 from kraft.image.snapshot_generation import SnapshotPolicy
 from kraft.network.admission import Standing, standing_of
 from kraft.network.handler import Handler
@@ -40,7 +41,8 @@ from kraft.records.versions import SUPPORTED_FEATURES
 from kraft.security.authorizer import Authorizer, RequestContext
 from kraft.security.controller_apis import check_cluster_operation
 from kraft.security.hosts import java_host
-from kraft.security.principals import ANONYMOUS
+from kraft.security.protocols import PeerIdentity
+from kraft.security.sasl.credentials import PublishedCredentials
 from kraft.server.apis.api import handler_of
 from kraft.server.apis.controller_apis import controller_handlers
 from kraft.server.client_quotas import ClientQuotaState
@@ -53,6 +55,7 @@ from kraft.server.disk.writer import WriterThread
 from kraft.server.driver import Driver, now_ms
 from kraft.server.dynamic_config import DynamicConfig
 from kraft.server.logs import configure_logging
+from kraft.server.node_security import NodeSecurity
 from kraft.server.observation.http_server import HttpServer
 from kraft.server.observation.observed_node import ObservedNode
 from kraft.server.plugins import load_policies
@@ -80,20 +83,33 @@ def end_process(what: str, error: BaseException) -> None:
 
 
 def check_served(config: ServerConfig) -> None:
-    """Raise InvalidConfigError for a valid configuration that kraft does not support: a broker
-    without a controller, or a controller listener that is not PLAINTEXT.
+    """Raise InvalidConfigError for a broker without a controller, which kraft does not run, and
+    for listeners whose security settings it cannot use.
     """
     if not config.is_controller:
         raise InvalidConfigError(
             f"{config.path}: process.roles is {','.join(config.settings.process_roles)}"
             "; kraft runs only controllers, not brokers"
         )
-    for listener in config.controller_listeners:
-        if listener.security_protocol != "PLAINTEXT":
-            raise InvalidConfigError(
-                f"{config.path}: the listener {listener} has the security protocol "
-                f"{listener.security_protocol}; kraft's controllers support only PLAINTEXT"
-            )
+    if config.security_problem is not None:
+        raise config.security_problem
+
+
+class _ListenerOpener:
+    """A publisher behind the authorizer: opens the waiting listeners once the ACLs are loaded.
+
+    The authorizer loads many ACLs after the image; images follow every few hundred milliseconds.
+    """
+
+    name = "ListenerOpener"
+
+    def __init__(self, authorizer: Authorizer, open_waiting: Callable[[], None]) -> None:
+        self._authorizer = authorizer
+        self._open_waiting = open_waiting
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        if self._authorizer.is_ready:
+            self._open_waiting()
 
 
 class QuorumNode:
@@ -143,12 +159,21 @@ class QuorumNode:
             if has_controller
             else None
         )
+        credentials = PublishedCredentials(
+            secret=secrets.token_bytes(32), token_key=config.tokens().secret_key
+        )
+        self.security = NodeSecurity(config, credentials)
+        if self.controller is not None:
+            self.controller.publishing.images.register(credentials)
         authorizer = config.authorizer()
         self._authorizer: Authorizer | None = None
         if authorizer is not None and self.controller is not None:
             self._authorizer = Authorizer(authorizer)
             self.controller.publishing.images.register(self._authorizer)
             self.controller.publishing.background.append(self._authorizer)
+            self.controller.publishing.images.register(
+                _ListenerOpener(self._authorizer, self._open_waiting)
+            )
         self._quotas: ClientQuotaState | None = None
         if self.controller is not None:
             self._quotas = ClientQuotaState(config.quotas())
@@ -164,6 +189,9 @@ class QuorumNode:
                 ),
                 request_timeout_ms=settings.controller_quorum_request_timeout_ms,
                 limits=bounded_limits(config.limits(), most),
+                security=self.security.listeners,
+                client_listener=config.controller_listener_names[0],
+                waiting=config.waiting_listeners if self._authorizer is not None else frozenset(),
             ),
             self._deliver,
             self.store.read,
@@ -187,6 +215,7 @@ class QuorumNode:
         self._registration: ControllerRegistrar | None = None
         self._cleaner: asyncio.TimerHandle | None = None
         self._http: HttpServer | None = None
+        self._opening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open the port and join the quorum. Raises OSError where the address is not available."""
@@ -212,6 +241,7 @@ class QuorumNode:
         if self.controller is not None:
             self.controller.begin(self.driver)
         self.driver.start()
+        self.security.start()
         if self.controller is not None:
             request = registration_request(self.config, node.config.endpoints)
             self._registration = ControllerRegistrar(
@@ -225,6 +255,7 @@ class QuorumNode:
         """Leave the quorum and close everything; acknowledged records are on disk in any case."""
         if self._cleaner is not None:
             self._cleaner.cancel()
+        self.security.close()
         if self._http is not None:
             await self._http.close()
         if self._registration is not None:
@@ -318,11 +349,16 @@ class QuorumNode:
         )
         self._http = await serve_observation(node, *self.config.http_listener)
 
-    def _is_allowed(self, api: Api, address: str) -> bool:
-        """Return whether an anonymous peer may send requests of this API to the raft node."""
+    def _open_waiting(self) -> None:
+        """Open the listeners that have waited for the ACLs."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self.transport.open_waiting())
+
+    def _is_allowed(self, api: Api, peer: PeerIdentity) -> bool:
+        """Return whether the peer may send requests of this API to the raft node."""
         if self._authorizer is None:
             return True
-        who = RequestContext(ANONYMOUS, java_host(address), api.name)
+        who = RequestContext(peer.principal, java_host(peer.address), api.name)
         try:
             check_cluster_operation(self._authorizer, who)
         except KraftError:

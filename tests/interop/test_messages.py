@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from kraft import errors
 from kraft._core.log.epoch_cache import EpochEndOffset
-from kraft.network.handler import RequestSource
 from kraft.protocol.api_versions import (
     API_VERSIONS,
     NodeFeatures,
@@ -43,6 +42,7 @@ from kraft.protocol.raft_rpcs import (
 from kraft.raft import rpc as m
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
 from kraft.records import Uuid
+from kraft.security.protocols import PeerIdentity
 from kraft.server.apis.api import handler_of
 from kraft.server.cluster_description import describe_cluster_api
 from tests.harness.kafka_jars import Jars
@@ -204,7 +204,7 @@ def test_kafka_decodes_describe_cluster(oracle: Oracle, version: int) -> None:
     frame = request_frame(DESCRIBE_CLUSTER, version, 1, "x", asked)
     oracle.understood("request", DESCRIBE_CLUSTER, version, frame)
     header = RequestHeader(DESCRIBE_CLUSTER, version, 1, "x")
-    answering = handler.answer(header, asked, RequestSource("127.0.0.1", LISTENER))
+    answering = handler.answer(header, asked, PeerIdentity("127.0.0.1", listener=LISTENER))
     with pytest.raises(StopIteration) as answered:
         answering.__await__().__next__()
     body = answered.value.value.body

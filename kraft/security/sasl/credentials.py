@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from kraft.image.security import ScramCredential, Token
 from kraft.security.principals import parse_principal
@@ -20,6 +21,9 @@ from kraft.security.sasl.scram import (
     salted_password,
     scram_keys,
 )
+
+if TYPE_CHECKING:
+    from kraft.image.publishing import Image, ImageDelta
 
 # Kafka's clients make salts of 130 random bits, written in base 36.
 _SALT_BITS = 130
@@ -82,6 +86,36 @@ class ImageCredentials:
         return ScramCredential(
             _base36(number).encode(), digest[:size], digest[-size:], MIN_ITERATIONS
         )
+
+
+class PublishedCredentials(ImageCredentials):
+    """The credentials of the latest published image; a publisher of images.
+
+    Another thread may look up credentials at any time: the mappings are plain dicts.
+    """
+
+    name = "PublishedCredentials"
+
+    def __init__(self, *, secret: bytes, token_key: bytes | None = None) -> None:
+        super().__init__({}, {}, secret=secret, token_key=token_key)
+
+    def on_metadata_update(self, delta: ImageDelta, image: Image) -> None:
+        """Follow a published image."""
+        if delta.is_full:
+            self._scram_credentials = dict(image.state.scram_credentials)
+            self._tokens = dict(image.state.delegation_tokens)
+            return
+        users = cast(dict[tuple[int, str], ScramCredential], self._scram_credentials)
+        _update(users, delta.changes.get("scram_credential", {}))
+        _update(cast(dict[str, Token], self._tokens), delta.changes.get("delegation_token", {}))
+
+
+def _update(entries: dict[Any, Any], changes: Mapping[Any, Any]) -> None:
+    for key, change in changes.items():
+        if change.after is None:
+            entries.pop(key, None)
+        else:
+            entries[key] = change.after
 
 
 def _base36(number: int) -> str:

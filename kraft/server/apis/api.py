@@ -17,7 +17,7 @@ from kraft._core.codec.metadata_codec import Message
 from kraft.controller.quotas.mutations import MutationRecorder
 from kraft.errors import NOT_CONTROLLER, KraftError
 from kraft.image.security import AclOperation, ResourceType
-from kraft.network.handler import Handler, HandlerAnswer, RequestSource
+from kraft.network.handler import Handler, HandlerAnswer
 from kraft.protocol.broker_heartbeat import BROKER_HEARTBEAT
 from kraft.protocol.broker_registration import BROKER_REGISTRATION
 from kraft.protocol.controller_registration import CONTROLLER_REGISTRATION
@@ -30,6 +30,7 @@ from kraft.security.controller_apis import (
 )
 from kraft.security.hosts import java_host
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
+from kraft.security.protocols import PeerIdentity, SecurityProtocol
 from kraft.server.apis.request_time import RequestTimer
 from kraft.server.client_quotas import ClientQuotaState
 from kraft.server.driver import now_ms
@@ -47,9 +48,9 @@ class CallContext:
 
     ``host`` is the client's address as `java_host` writes it, ``listener`` the listener that
     received the request; ``is_forwarded``: the request came in an envelope, whose broker
-    authenticated the client. Without an ``authorizer`` all is allowed; without ``quotas`` none
-    applies. ``mutations`` counts the partitions that the request creates or deletes against the
-    client's quota.
+    authenticated the client; ``protocol``: that of the connection. Without an ``authorizer`` all is
+    allowed; without ``quotas`` none applies. ``mutations`` counts the partitions that the request
+    creates or deletes against the client's quota.
     """
 
     version: int
@@ -59,6 +60,7 @@ class CallContext:
     client_id: str = ""
     listener: str = ""
     is_forwarded: bool = False
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     authorizer: Authorizer | None = None
     quotas: ClientQuotaState | None = None
     mutations: MutationRecorder | None = None
@@ -217,18 +219,20 @@ def handler_of(
     quotas: ClientQuotaState | None,
     errors: Counter[tuple[str, int]],
 ) -> Handler:
-    """Return the listener's handler of an API. Peers of a PLAINTEXT listener are ANONYMOUS.
+    """Return the listener's handler of an API.
 
     ``errors`` counts the responses, see `Traffic.errors`.
     """
 
-    async def answer(header: RequestHeader, body: Body, source: RequestSource) -> HandlerAnswer:
+    async def answer(header: RequestHeader, body: Body, peer: PeerIdentity) -> HandlerAnswer:
         context = CallContext(
             header.version,
             api.api.name,
-            host=java_host(source.address),
+            peer.principal,
+            java_host(peer.address),
             client_id=header.client_id or "",
-            listener=source.listener,
+            listener=peer.listener,
+            protocol=peer.protocol,
             authorizer=authorizer,
             quotas=quotas,
         )

@@ -42,8 +42,6 @@ from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.api import AnyApi, CallContext, ListenerApi
 from kraft.server.controller import ControllerRunner
 
-#: SecurityProtocol.PLAINTEXT, the protocol of the listener.
-_PLAINTEXT = 0
 #: The timestamp in the response to a rejected request (DelegationTokenManager.ERROR_TIMESTAMP).
 _NO_TIMESTAMP = -1
 #: The first version of CreateDelegationToken whose response names the requester (KIP-373).
@@ -194,6 +192,6 @@ def _requester(context: CallContext) -> KafkaPrincipal:
     Raises DelegationTokenRequestNotAllowedError if it may not ask for tokens.
     """
     check_token_request(
-        context.principal, security_protocol=_PLAINTEXT, is_forwarded=context.is_forwarded
+        context.principal, security_protocol=context.protocol, is_forwarded=context.is_forwarded
     )
     return context.principal

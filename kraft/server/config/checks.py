@@ -28,6 +28,7 @@ from kraft.server.config.listeners import (
     read_voters,
 )
 from kraft.server.config.names import KAFKA_NAMES, is_known_to_kafka
+from kraft.server.config.security import SecurityReader, SecuritySettings, uses_scram
 from kraft.server.config.settings import (
     AUTHORIZERS,
     HTTP_LISTENER,
@@ -98,12 +99,23 @@ class CheckedConfig:
         self.inter_broker_listener = self._inter_broker_listener()
         self.voters = self._voters()
         self.bootstrap_servers = self._bootstrap_servers()
+        self._security_reader = SecurityReader(given.values, given.where, str(given.path))
+        self.security: dict[str, SecuritySettings] = {}
+        self.security_problem: InvalidConfigError | None = None
+        self.waiting_listeners: frozenset[str] = frozenset()
         self._check_quorum()
         if self.settings.process_roles == ("broker",):
             self._check_broker_alone()
         else:
             self._check_controller()
             self._check_authorizer()
+            try:
+                self.waiting_listeners = self._waiting_listeners()
+                self._read_security()
+            except InvalidConfigError as error:
+                # Kafka's commands that format directories accept such a file, and its node does
+                # not start.
+                self.security_problem = error
         if "broker" in self.settings.process_roles:
             self._check_broker_listeners()
         self._check_routable()
@@ -119,6 +131,7 @@ class CheckedConfig:
             if name not in USED_BROKER_SETTINGS
             and name not in READ_AS_TEXT
             and not _is_of_listener(name)
+            and name not in self._security_reader.used
             and (name not in SETTINGS or not SETTINGS[name].has_effect)
         ]
         return {
@@ -131,6 +144,9 @@ class CheckedConfig:
             "voters": self.voters,
             "bootstrap_servers": self.bootstrap_servers,
             "http_listener": self.http_listener,
+            "security": self.security,
+            "waiting_listeners": self.waiting_listeners,
+            "security_problem": self.security_problem,
             "given": dict(self.given.values),
             "not_understood": tuple(
                 UnknownSetting(name, where, _similar(name))
@@ -298,6 +314,37 @@ class CheckedConfig:
             parse_super_users(given.values.get(SUPER_USERS, ""))
         except InvalidConfigError as error:
             given.fail(SUPER_USERS, f"names an invalid principal: {error}")
+
+    def _waiting_listeners(self) -> frozenset[str]:
+        """Return the controller's listeners that open when the ACLs are loaded.
+
+        As in Kafka, without early.start.listeners all of them open at once.
+        """
+        early = self._security_reader.early_listeners()
+        if early is None or not self.settings.authorizer_class_name:
+            return frozenset()
+        names = {*self.names, *(one.name for one in self.listeners)}
+        if early - names:
+            self.given.fail(
+                "early.start.listeners",
+                f"has {', '.join(sorted(early - names))}, not in listeners, which has "
+                f"{', '.join(sorted(names))}",
+            )
+        return frozenset(self.names) - early
+
+    def _read_security(self) -> None:
+        """Read how the controller's listeners authenticate; the quorum uses the first."""
+        for listener in self.listeners:
+            if listener.name in self.names:
+                self.security[listener.name] = self._security_reader.read(
+                    listener, is_for_quorum=listener.name == self.names[0]
+                )
+        if uses_scram(self.security[self.names[0]]) and len(self.voters) != 1:
+            self.warnings.append(
+                "sasl.mechanism.controller.protocol is SCRAM, whose users are in the metadata: "
+                "controllers that have none yet, and all controllers after a restart of the whole "
+                "quorum, cannot authenticate to each other; use PLAIN, or SSL with certificates"
+            )
 
     def _check_broker_alone(self) -> None:
         settings, given = self.settings, self.given

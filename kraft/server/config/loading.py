@@ -32,6 +32,7 @@ from kraft.security.principals import parse_super_users
 from kraft.server.config.checks import CheckedConfig, GivenSettings, UnknownSetting
 from kraft.server.config.connections import connection_limits, host_address, no_host_name
 from kraft.server.config.listeners import NON_ROUTABLE_HOST, ListenerConfig
+from kraft.server.config.security import SecuritySettings
 from kraft.server.config.settings import (
     ALLOW_WITHOUT_ACLS,
     NO_LIMIT,
@@ -67,6 +68,14 @@ class ServerConfig:
     bootstrap_servers: tuple[Endpoint, ...]
     #: Host and port of the metrics and health checks; None: no HTTP server.
     http_listener: tuple[str, int] | None = None
+    #: How the controller's listeners authenticate, by listener.
+    security: Mapping[str, SecuritySettings] = field(default_factory=dict)
+    #: The controller's listeners that open when the authorizer has loaded its ACLs.
+    waiting_listeners: frozenset[str] = frozenset()
+    #: Why a node with these listeners cannot start.
+    security_problem: InvalidConfigError | None = None
+    #: The settings of the command line, which replace those of the file.
+    overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: The given settings as text; they may contain secrets.
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     not_understood: tuple[UnknownSetting, ...] = ()
@@ -94,7 +103,7 @@ class ServerConfig:
             given.add(key, value, f"{path}, line {line}")
         for key, value in (overrides or {}).items():
             given.add(key, value, "the command line")
-        return cls(**CheckedConfig(given).fields())
+        return cls(**CheckedConfig(given).fields(), overrides=dict(overrides or {}))
 
     @property
     def node_id(self) -> int:

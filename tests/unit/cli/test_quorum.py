@@ -81,13 +81,13 @@ def test_the_error_without_a_controller_names_the_address(kraft: Run, tmp_path: 
     assert "127.0.0.1:1" in ran.err
 
 
-def test_an_unsupported_protocol_is_rejected(kraft: Run, tmp_path: Path) -> None:
+def test_an_unsupported_mechanism_is_rejected(kraft: Run, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
-    config.write_text("security.protocol=SSL\n")
+    config.write_text("security.protocol=SASL_SSL\n")
     there = ("--bootstrap-controller", "127.0.0.1:1", "--command-config", config)
     ran = kraft("quorum", "describe", "--status", *there)
     assert ran.code == REFUSED
-    assert "security.protocol SSL is not supported" in ran.err
+    assert f"{config}: sasl.mechanism has 'GSSAPI', which kraft does not support" in ran.err
 
 
 def formatted_controller(directory: Path, port: int) -> tuple[Path, ReplicaKey]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -10,7 +11,8 @@ import pytest
 import uvloop
 
 from kraft.network.admission import Standing, standing_of
-from kraft.network.handler import Handler, HandlerAnswer, RequestSource
+from kraft.network.authentication import ListenerSecurity
+from kraft.network.handler import Handler, HandlerAnswer
 from kraft.network.listener import Limits
 from kraft.network.transport import Transport, TransportConfig
 from kraft.protocol.api_versions import NodeFeatures
@@ -22,6 +24,7 @@ from kraft.protocol.vote import VOTE
 from kraft.raft import rpc as m
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived, SendResponse
 from kraft.raft.voters import Endpoint, KRaftVersionRange, ReplicaKey
+from kraft.security.protocols import PeerIdentity
 from tests.harness.commands import PATIENCE_S
 from tests.harness.raft_nodes import dynamic
 
@@ -62,6 +65,11 @@ class Client:
         await self.send(FETCH_FRAME)
         assert (await self.answer(FETCH, 18))[0] == 6
 
+    async def echo(self, body: bytes = b"abc") -> None:
+        """Send a request to a handler and return its response."""
+        await self.send(request_frame(CREATE_TOPICS, 2, 8, "x", body))
+        assert await self.frame() == (8).to_bytes(4, "big") + body[::-1]
+
     async def frame(self) -> bytes:
         size = int.from_bytes(await self.reader.readexactly(4), "big")
         return await self.reader.readexactly(size)
@@ -98,15 +106,19 @@ class Node:
     may_echo: asyncio.Event = field(default_factory=asyncio.Event)
     #: Mutes a connection after an echo.
     throttle_ms: int = 0
+    security: ListenerSecurity = field(default_factory=ListenerSecurity)
+    #: The senders of the requests to handlers.
+    senders: list[PeerIdentity] = field(default_factory=list)
 
     async def echo(
-        self, header: RequestHeader, body: bytes | memoryview, _: RequestSource
+        self, header: RequestHeader, body: bytes | memoryview, sender: PeerIdentity
     ) -> HandlerAnswer:
+        self.senders.append(sender)
         await self.may_echo.wait()
         return HandlerAnswer(bytes(body)[::-1], self.throttle_ms)
 
     async def beat(
-        self, header: RequestHeader, body: bytes | memoryview, _: RequestSource
+        self, header: RequestHeader, body: bytes | memoryview, _: PeerIdentity
     ) -> HandlerAnswer:
         return HandlerAnswer(bytes(body))
 
@@ -130,9 +142,9 @@ class Node:
     def resolve(self, slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
         return memoryview(b"\x2a" * self.fetch_size)
 
-    async def client(self) -> Client:
+    async def client(self, tls: ssl.SSLContext | None = None) -> Client:
         at = self.transport.endpoints[0]
-        self.clients.append(Client(*await asyncio.open_connection(at.host, at.port)))
+        self.clients.append(Client(*await asyncio.open_connection(at.host, at.port, ssl=tls)))
         return self.clients[-1]
 
     async def still_serves(self) -> None:
@@ -164,7 +176,12 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
         node = Node(**options)  # type: ignore[arg-type]
         if node.is_quick:
             node.may_echo.set()
-        config = TransportConfig(1, (Endpoint(LISTENER, "127.0.0.1", 0),), limits=limits)
+        config = TransportConfig(
+            1,
+            (Endpoint(LISTENER, "127.0.0.1", 0),),
+            limits=limits,
+            security={LISTENER: node.security},
+        )
         handlers = {
             CREATE_TOPICS.key: Handler(CREATE_TOPICS, node.echo),
             BROKER_HEARTBEAT.key: Handler(BROKER_HEARTBEAT, node.beat, keeps_alive=True),

@@ -1,0 +1,200 @@
+"""Authenticate the peers of a listener: TLS and SASL around the requests of a connection.
+
+`ListenerSecurity` is what a listener needs to know; the node replaces its parts when keys, trusted
+certificates or users change, and connections that exist keep theirs. `SaslGate` handles the
+frames of a SASL connection that are not ordinary requests, and `ServerConnection` writes its
+answers.
+
+What a peer reads never says more than Kafka's messages; the reason of a failure is logged here.
+Sources: Kafka's ``SaslServerAuthenticator``, ``SocketServer``, ``DefaultKafkaPrincipalBuilder``
+(4.3.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kraft.errors import NONE, IllegalSaslStateError
+from kraft.network.framing import Buffer
+from kraft.network.tls_context import TlsContexts
+from kraft.protocol.headers import Body, RequestHeader, response_header
+from kraft.protocol.sasl_authenticate import (
+    SASL_AUTHENTICATE,
+    SaslAuthenticateRequestData,
+    SaslAuthenticateResponseData,
+)
+from kraft.protocol.sasl_handshake import (
+    SASL_HANDSHAKE,
+    SaslHandshakeRequestData,
+    SaslHandshakeResponseData,
+)
+from kraft.security.distinguished_names import subject_of
+from kraft.security.principals import ANONYMOUS, USER_TYPE, KafkaPrincipal
+from kraft.security.protocols import PeerIdentity, SecurityProtocol
+from kraft.security.sasl.client import ClientCredentials
+from kraft.security.sasl.connection import (
+    AuthenticateAnswer,
+    SaslConnection,
+    SaslListenerSettings,
+    SaslState,
+)
+from kraft.security.ssl_principals import SslPrincipalMapper
+
+#: The longest frame of a peer that is not authenticated, in bytes, below Kafka's default of
+#: sasl.server.max.receive.size (512 KiB). Reading a token takes several copies of it; together they
+#: stay below 512 KiB. The longest useful token has two texts of 1 KiB.
+MAX_UNAUTHENTICATED_SIZE = 64 * 1024
+#: The requests of an exchange.
+SASL_APIS = {api.key: api for api in (SASL_HANDSHAKE, SASL_AUTHENTICATE)}
+# With it a client says that it authenticates by a delegation token, whose keys take milliseconds.
+_TOKEN_MARK = b"tokenauth="
+
+
+@dataclass
+class ListenerSecurity:
+    """How a listener authenticates its peers, and how this node connects to other controllers.
+
+    ``tls`` and ``sasl`` are set where the protocol has them. ``credentials`` are those of this node
+    for its connections by SASL. ``failure_delay_ms`` is
+    ``connection.failed.authentication.delay.ms``.
+    """
+
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    tls: TlsContexts | None = None
+    sasl: SaslListenerSettings | None = None
+    credentials: ClientCredentials | None = None
+    mapper: SslPrincipalMapper = field(default_factory=SslPrincipalMapper)
+    failure_delay_ms: int = 100
+
+    def identity(self, address: str, listener: str, certificate: bytes | None) -> PeerIdentity:
+        """Return the peer of a connection without SASL; ``certificate`` is the verified one, DER.
+
+        Raises SaslAuthenticationError for a malformed one, and where no rule matches.
+        """
+        principal = ANONYMOUS
+        if certificate is not None:
+            principal = KafkaPrincipal(USER_TYPE, self.mapper.name(subject_of(certificate)))
+        return PeerIdentity(address, principal, self.protocol, listener)
+
+
+class GateAnswer(NamedTuple):
+    """The pieces to write; ``is_final``: close the connection after them, as the peer failed.
+
+    ``failure`` is the reason for the log of this node.
+    """
+
+    pieces: list[Buffer]
+    is_final: bool = False
+    failure: str = ""
+
+
+class SaslGate:
+    """The SASL exchange of one connection, with its requests and responses as bytes."""
+
+    def __init__(self, settings: SaslListenerSettings) -> None:
+        self._connection = SaslConnection(settings)
+
+    @property
+    def principal(self) -> KafkaPrincipal | None:
+        """The authenticated peer; None before."""
+        return self._connection.principal
+
+    @property
+    def size_limit(self) -> int | None:
+        """The most bytes of the next frame; None: that of the listener."""
+        limit = self._connection.max_receive_size
+        return None if limit is None else min(limit, MAX_UNAUTHENTICATED_SIZE)
+
+    @property
+    def takes_bare_tokens(self) -> bool:
+        """Whether the next frame is a token without a header, as after SaslHandshake 0."""
+        state = self._connection
+        return state.state is SaslState.AUTHENTICATE and not state.has_headers
+
+    def takes(self, header: RequestHeader) -> bool:
+        """Return whether this request belongs to the exchange.
+
+        Raises IllegalSaslStateError for any other after the end of the session.
+        """
+        state, now_ms = self._connection, _now_ms()
+        if not state.is_complete:
+            return True
+        if header.api is SASL_HANDSHAKE and state.may_reauthenticate(now_ms):
+            return True
+        if state.is_expired(now_ms):
+            raise IllegalSaslStateError(f"{header.api.name} after the end of the SASL session")
+        return False
+
+    def note_versions(self, *, is_answered: bool) -> None:
+        """Note an ApiVersions request before the handshake. Raises IllegalSaslStateError."""
+        self._connection.on_api_versions(is_answered=is_answered)
+
+    def answer_handshake(self, header: RequestHeader, frame: Body, body_at: int) -> GateAnswer:
+        """Choose the mechanism. Raises IllegalSaslStateError, CorruptRecordError."""
+        request = SaslHandshakeRequestData.decode(frame, header.version, body_at)
+        answer = self._connection.on_handshake(header.version, request.mechanism, _now_ms())
+        body = SaslHandshakeResponseData(answer.error_code, list(answer.mechanisms))
+        failure = ""
+        if answer.is_final:
+            failure = f"the mechanism {request.mechanism!r:.40} is not enabled"
+        return GateAnswer(_response(header, body.encode(header.version)), answer.is_final, failure)
+
+    async def answer_token(
+        self,
+        header: RequestHeader | None,
+        frame: Body,
+        body_at: int,
+        executor: Callable[[], Executor],
+    ) -> GateAnswer:
+        """Answer a token: of SaslAuthenticate, or without ``header`` a bare one.
+
+        Raises IllegalSaslStateError, CorruptRecordError.
+        """
+        token = bytes(frame)
+        if header is not None:
+            if header.api is not SASL_AUTHENTICATE:
+                raise IllegalSaslStateError(f"{header.api.name} before the peer is authenticated")
+            token = SaslAuthenticateRequestData.decode(frame, header.version, body_at).auth_bytes
+        if _TOKEN_MARK in token:
+            answer = await asyncio.get_running_loop().run_in_executor(
+                executor(), self._connection.on_authenticate, token, _now_ms()
+            )
+        else:
+            answer = self._connection.on_authenticate(token, _now_ms())
+        failure = f"{answer.error_message}" if answer.is_final else ""
+        return GateAnswer(_token_response(header, answer), answer.is_final, failure)
+
+
+def illegal_state(header: RequestHeader) -> list[Buffer]:
+    """Return the response to a SASL request on a connection that expects none."""
+    code = IllegalSaslStateError.kafka_code
+    if header.api is SASL_HANDSHAKE:
+        return _response(header, SaslHandshakeResponseData(code).encode(header.version))
+    said = "SaslAuthenticate request received after successful authentication"
+    body = SaslAuthenticateResponseData(code, said)
+    return _response(header, body.encode(header.version))
+
+
+def _token_response(header: RequestHeader | None, answer: AuthenticateAnswer) -> list[Buffer]:
+    if header is None:
+        if answer.error_code != NONE:
+            return []
+        return [len(answer.auth_bytes).to_bytes(4, "big"), answer.auth_bytes]
+    body = SaslAuthenticateResponseData(
+        answer.error_code, answer.error_message, answer.auth_bytes, answer.session_lifetime_ms
+    )
+    return _response(header, body.encode(header.version))
+
+
+def _response(header: RequestHeader, body: bytes) -> list[Buffer]:
+    return [response_header(header.api, header.version, header.correlation, len(body)), body]
+
+
+def _now_ms() -> int:
+    # Tokens expire by the wall clock.
+    return time.time_ns() // 1_000_000
