@@ -120,6 +120,8 @@ from kraft.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsResponseData,
     ListReassignmentsTopic,
 )
+from kraft.protocol.raft_voter import RaftVoterResponseData
+from kraft.protocol.remove_raft_voter import REMOVE_RAFT_VOTER, RemoveRaftVoterRequestData
 from kraft.protocol.unregister_broker import (
     UNREGISTER_BROKER,
     UnregisterBrokerRequestData,
@@ -455,6 +457,22 @@ def test_a_forwarded_request_is_answered_in_its_envelope(
             message = "" if version >= 2 else None
             assert described.error_message == message
             assert described.topics[0].partitions[0].error_message == message
+
+    run_scenario(scenario, quorum)
+
+
+def test_a_forwarded_change_of_voters_is_answered(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    quorum = Quorum(tmp_path)
+
+    async def scenario() -> None:
+        await quorum.start()
+        node = await leader(quorum)
+        request = RemoveRaftVoterRequestData("other", 9, random_uuid())
+        removed = await forward(node, REMOVE_RAFT_VOTER, 0, request, RaftVoterResponseData)
+        assert isinstance(removed, RaftVoterResponseData)
+        assert removed.error_code == INCONSISTENT_CLUSTER_ID
 
     run_scenario(scenario, quorum)
 
