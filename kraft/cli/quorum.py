@@ -33,7 +33,7 @@ REPLICATION_COLUMNS = (
     *("LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"),
 )
 
-#: The wait for an election to end; with the default settings one takes 2 to 4 s.
+#: How long to wait for a leader; with the default settings an election takes 2 to 4 s.
 LEADER_WAIT_S = 5.0
 _DUPLICATE_VOTER = 126
 

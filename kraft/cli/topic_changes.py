@@ -1,11 +1,11 @@
 """``kraft topics create``, ``alter`` and ``delete``: change the topics of a running quorum.
 
 Any controller can be named; the requests go to the active one, and to its successor if it fails.
-Many topics go in requests of a bounded size. The quorum carries out each request as a whole or
-rejects topics of it one by one, so that Ctrl-C between or inside of requests leaves whole topics.
+Many topics go in requests of a bounded size. The quorum creates, changes or deletes each topic
+completely or not at all, so that Ctrl-C never leaves a part of a topic.
 
-A request whose connection fails is sent again. If its first attempt was carried out, the second one
-finds the change done: that result is ``done already``, and not an error.
+A request whose connection fails is sent again. If the quorum carried out the first attempt, the
+outcome of the second is ``done already``, which is not an error.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
     from kraft.protocol.create_topics import CreatableAssignment
     from kraft.protocol.headers import Api
 
-#: Bounds of one request: Kafka's controller accepts 10,000 records in one, and a topic has a record
-#: of its own, one for each partition and one for each setting.
+#: Bounds of one request: Kafka's controller accepts at most 10,000 records in a request. A topic is
+#: one record, plus one for each partition and one for each setting.
 _TOPICS_A_REQUEST = 100
 _RECORDS_A_REQUEST = 5000
-#: More results are counted, and not printed one by one.
+#: At most this many results are printed one by one; the others are counted.
 _MOST_LINES = 20
 _MOST_TOPICS = 1_000_000
-#: The controller answers before the client gives up.
+#: The part of the client's timeout that a request gives the controller, so that the controller's
+#: error arrives before the client gives up.
 _CONTROLLER_SHARE = 0.9
-#: How often topics are sent again that a quota delays.
+#: How often a topic that a quota delays is sent again.
 _QUOTA_ATTEMPTS = 30
 _QUOTA_PAUSE_S = 0.1
 

@@ -275,7 +275,7 @@ def _rows(metadata: Metadata, topic: TopicInfo, mask: Mask | None) -> Iterator[P
 
 
 def _replication_factor(metadata: Metadata, topic: TopicInfo) -> int:
-    """Return that of the first partition, without replicas that are being added."""
+    """Return the first partition's number of replicas, without those that are being added."""
     if topic.partition_count == 0:
         return 0
     first = metadata.partitions.row(int(topic.rows[0]))

@@ -1,8 +1,9 @@
 """Inputs of decisions: the cluster's metadata, the controller's settings, the election context.
 
 Resolves the dynamic configuration (min.insync.replicas, unclean.leader.election.enable) for
-elections. Caches one `ElectionContext` per cluster, so that a decision costs what it touches, not
-the size of the configuration. Sources: Kafka's ``ConfigurationControlManager.getTopicConfig``,
+elections. Caches one `ElectionContext` per cluster, so that the cost of a decision depends on
+its partitions, not on the size of the configuration. Sources: Kafka's
+``ConfigurationControlManager.getTopicConfig``,
 ``ReplicationControlManager.getTopicEffectiveMinIsr``.
 """
 

@@ -71,7 +71,7 @@ class ChangeCauses:
         return max(found, key=lambda cause: cause.offset, default=None)
 
     def _set_by(self, record: Record) -> Iterator[_FieldKey]:
-        """Yield what a record sets."""
+        """Yield the keys of the objects and fields that a record sets."""
         match record:
             case records.PartitionChange():
                 key = (self._names.get(record.topic_id, ""), record.partition_id)
@@ -145,7 +145,7 @@ def _changed_registration(record: records.BrokerRegistrationChange) -> Iterator[
 
 
 def _whole(record: Record) -> Iterator[_FieldKey]:
-    """Yield what the other record types set: one object or one of its fields."""
+    """Yield the key that a record of another type sets: one object or one of its fields."""
     match record:
         case records.RegisterBroker() | records.UnregisterBroker():
             yield "broker", record.broker_id, ""

@@ -1,13 +1,14 @@
-"""Read the metadata of a running quorum: the leader's snapshot and the committed log behind it.
+"""Read the metadata of a running quorum: the leader's snapshot and the committed log after it.
 
-`metadata_requests` decides the requests and replays the responses without a socket: a generator of
-requests that receives their responses, for any client. `read_metadata` runs it with the blocking
-client. The reader is no replica: it fetches as id -1, whose progress the leader does not record
-(KIP-595, 630).
+`metadata_requests` chooses the requests and replays the responses. It has no socket: it is a
+generator that yields requests and receives their responses, for any client. `read_metadata` runs it
+with the blocking client. The reader is not a replica: it fetches with the replica id -1, and the
+leader records no progress for it (KIP-595, KIP-630).
 
-Bounds: the state ends at the high watermark of the beginning, so that a quorum that goes on writing
-does not keep the reader busy. A larger snapshot than ``MAX_SNAPSHOT_BYTES`` is rejected. Waits and
-new beginnings (another leader, a deleted snapshot) are counted, and end with an error.
+Bounds: the state ends at the high watermark that the leader had at the beginning, so that the
+reader also ends while the quorum writes on. A snapshot larger than ``MAX_SNAPSHOT_BYTES`` is
+rejected. The number of waits and restarts (another leader, a deleted snapshot) is limited; beyond
+it the reader raises an error.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ OnProgress = Callable[[float], object]
 Reading = Generator[Request | None, Response | None, MetadataState]
 
 PAUSE_S = 0.1
-#: Enough for 20 million partitions.
+#: The largest snapshot that is downloaded, in bytes: enough for 20 million partitions.
 MAX_SNAPSHOT_BYTES = 2 << 30
 _READER = ReplicaKey(-1)
 _FETCH_BYTES = 8 << 20
 _MOST_WAITS = 100
-#: The bytes of a batch before those that its length counts.
+#: The bytes at the front of a batch that its length field does not count.
 _LOG_OVERHEAD = 12
-#: Errors after which the leader, its epoch or its snapshot is another.
+#: Errors that mean that the leader or its epoch changed, and that its snapshot was replaced.
 _LEADER_CHANGED = (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH)
 _SNAPSHOT_GONE = (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE)
 
@@ -65,8 +66,8 @@ _SNAPSHOT_GONE = (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE)
 def read_metadata(client: QuorumClient, on_progress: OnProgress | None = None) -> Metadata:
     """Return the committed metadata of the quorum, with a journal, as `open_metadata` does.
 
-    Raises QuorumUnreachableError, QuorumRefusedError, and CorruptRecordError or ReplayError for a
-    response that is no sound metadata.
+    Raises QuorumUnreachableError, QuorumRefusedError, and CorruptRecordError or ReplayError for
+    invalid metadata in a response.
     """
     reading = metadata_requests(on_progress)
     request = next(reading)
@@ -85,7 +86,7 @@ def read_metadata(client: QuorumClient, on_progress: OnProgress | None = None) -
 def metadata_requests(on_progress: OnProgress | None = None) -> Reading:
     """Yield the requests that read the metadata; return its state, with a journal.
 
-    Responses with the error of a node that does not lead are the client's to follow. Raises the
+    The client must handle the error of a node that does not lead, and ask the leader. Raises the
     errors of `read_metadata`.
     """
     on_progress = on_progress or (lambda fraction: None)
@@ -140,7 +141,7 @@ def metadata_requests(on_progress: OnProgress | None = None) -> Reading:
 def _download(
     snapshot_id: OffsetAndEpoch, epoch: int, on_progress: OnProgress
 ) -> Generator[Request | None, Response | None, MetadataState | None]:
-    """Return the state of the leader's snapshot; None if the leader has it no more."""
+    """Return the state of the leader's snapshot; None if the leader no longer has it."""
     data = bytearray()
     while True:
         fetched = yield FetchSnapshotRequest(

@@ -108,8 +108,9 @@ class _Group:
 class ConnectionLimits(NamedTuple):
     """How many connections a listener keeps.
 
-    ``in_all`` and ``of_address``; ``of_addresses`` has other limits of single addresses (0: none
-    may connect), and ``of_listeners`` those of listeners by name.
+    ``in_all`` limits all connections, ``of_address`` those of one address. ``of_addresses`` has
+    different limits for single addresses (0: the address may not connect). ``of_listeners`` has the
+    limits of listeners, by name.
     """
 
     in_all: int

@@ -1,13 +1,13 @@
 """Authenticate the peers of a listener: TLS and SASL around the requests of a connection.
 
-`ListenerSecurity` is what a listener needs to know; the node replaces its parts when keys, trusted
-certificates or users change, and connections that exist keep theirs. `SaslGate` handles the
-frames of a SASL connection that are not ordinary requests, and `ServerConnection` writes its
-answers.
+`ListenerSecurity` holds a listener's TLS contexts, SASL settings and credentials. The node replaces
+them when keys, trusted certificates or users change; existing connections keep the old ones.
+`SaslGate` handles the frames of a SASL connection that are not ordinary requests, and
+`ServerConnection` writes its answers.
 
-What a peer reads never says more than Kafka's messages; the reason of a failure is logged here.
-Sources: Kafka's ``SaslServerAuthenticator``, ``SocketServer``, ``DefaultKafkaPrincipalBuilder``
-(4.3.1).
+An error message to a peer reveals no more than Kafka's message does. This node's log has the reason
+of a failure. Sources: Kafka's ``SaslServerAuthenticator``, ``SocketServer``,
+``DefaultKafkaPrincipalBuilder`` (4.3.1).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from kraft.security.ssl_principals import SslPrincipalMapper
 MAX_UNAUTHENTICATED_SIZE = 64 * 1024
 #: The requests of an exchange.
 SASL_APIS = {api.key: api for api in (SASL_HANDSHAKE, SASL_AUTHENTICATE)}
-# With it a client says that it authenticates by a delegation token, whose keys take milliseconds.
+# A client that authenticates by a delegation token sends this extension. Deriving the keys of a
+# token takes milliseconds.
 _TOKEN_MARK = b"tokenauth="
 
 
@@ -72,9 +73,10 @@ class ListenerSecurity:
     failure_delay_ms: int = 100
 
     def identity(self, address: str, listener: str, certificate: bytes | None) -> PeerIdentity:
-        """Return the peer of a connection without SASL; ``certificate`` is the verified one, DER.
+        """Return the peer of a connection without SASL; ``certificate`` is its verified DER.
 
-        Raises SaslAuthenticationError for a malformed one, and where no rule matches.
+        Raises SaslAuthenticationError for a malformed certificate, and if no rule of
+        ssl.principal.mapping.rules matches its subject.
         """
         principal = ANONYMOUS
         if certificate is not None:
@@ -83,7 +85,7 @@ class ListenerSecurity:
 
 
 class GateAnswer(NamedTuple):
-    """The pieces to write; ``is_final``: close the connection after them, as the peer failed.
+    """The buffers to write; ``is_final``: authentication failed, close the connection after them.
 
     ``failure`` is the reason for the log of this node.
     """
@@ -106,7 +108,7 @@ class SaslGate:
 
     @property
     def size_limit(self) -> int | None:
-        """The most bytes of the next frame; None: that of the listener."""
+        """The most bytes of the next frame; None: the listener's limit applies."""
         limit = self._connection.max_receive_size
         return None if limit is None else min(limit, MAX_UNAUTHENTICATED_SIZE)
 

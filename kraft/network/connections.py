@@ -264,7 +264,7 @@ class Peer:
                 lambda: self._secured(connection), self.endpoint.host, self.endpoint.port
             )
         except (OSError, UnicodeError) as error:
-            # UnicodeError: a host that cannot be a name.
+            # UnicodeError: the host is not a valid host name.
             if not self._is_failure_logged:
                 self.warnings.warn(
                     "nodes were not reached", f"no connection to {self.endpoint!r}: {error}"

@@ -6,8 +6,8 @@ its timeout. Then it asks every known controller once more, and the error has th
 that answered. Every error names the request, the controller and the response.
 
 A request whose connection fails is sent again, to the next leader if there is one. The first
-attempt may have been carried out: `QuorumClient.call` says so, because only its caller knows what a
-second attempt answers then.
+attempt may have been carried out. `QuorumClient.call` reports this, because only its caller knows
+which response a repeated request then gets.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Answered(NamedTuple, Generic[M]):
     """The leader's response to a request of the controller's APIs.
 
     ``is_repeated``: an earlier attempt had no response, or its controller lost the leadership. The
-    quorum may have carried it out before this one.
+    quorum may have carried out that earlier attempt too.
     """
 
     response: M
@@ -174,7 +174,7 @@ class _Connection:
                 return peer
 
     def _authenticate(self, credentials: ClientCredentials) -> None:
-        """Do the exchange of SASL. Raises SaslAuthenticationError."""
+        """Authenticate by SASL. Raises SaslAuthenticationError."""
         body = SaslHandshakeRequestData(credentials.mechanism).encode(1)
         frame, at = self.ask(SASL_HANDSHAKE, 1, body)
         chosen = SaslHandshakeResponseData.decode(frame, 1, at)
@@ -330,7 +330,8 @@ class QuorumClient:
     def ask(self, request: Request) -> Response:
         """Return the leader's response to a request of the raft layer, which may be an error.
 
-        Only errors that name another leader are followed, and never returned.
+        If the error means that another node leads, the client asks that node; it returns all other
+        errors.
         """
         return self._at_leader(
             lambda connection: connection.request(request),
@@ -348,7 +349,8 @@ class QuorumClient:
         client find the leader and send the request again, other errors are the caller's.
         """
         if self._connection is None or not self._connection.is_leader:
-            # A controller that does not lead would answer the first attempt, and count as one.
+            # Find the leader first: a controller that does not lead would reject the first attempt,
+            # which would count as an earlier attempt.
             self.describe_quorum()
         attempts = 0
 

@@ -165,7 +165,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if not self._is_reading_paused:
                 self._resume_raw()
         except (ssl.SSLError, ValueError) as error:
-            # The alert of TLS is all that the peer learns.
+            # The peer gets only the TLS alert, not the reason.
             self._flush()
             self._on_failure(_reason(error))
             self._is_closing = True
@@ -250,7 +250,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._write_on()
 
     def _write_on(self) -> None:
-        """Encrypt what is unsent as far as the socket takes it."""
+        """Encrypt unsent bytes until the socket accepts no more."""
         self._is_write_due = False
         if not self.is_open:
             return

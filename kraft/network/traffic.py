@@ -26,7 +26,7 @@ class ApiTraffic:
 
 @dataclass(slots=True)
 class ListenerTraffic:
-    """The connections of one listener, and what was answered on them."""
+    """The connections of one listener, and the requests that were answered on them."""
 
     opened: int = 0
     closed: int = 0

@@ -6,8 +6,8 @@ one look-up for each length of prefix (at most the length of the name), however 
 ``StandardAuthorizer`` instead scans all ACLs on the name, of all principals (KAFKA-20667).
 
 The ACLs of one principal on one pattern are two sets of operations, allowed and denied, per host.
-Each set holds what the ACLs imply: DESCRIBE for READ, WRITE, DELETE and ALTER, DESCRIBE_CONFIGS for
-ALTER_CONFIGS (allowed only), every operation for ALL.
+The allowed set includes the implied operations: DESCRIBE for READ, WRITE, DELETE and ALTER, and
+DESCRIBE_CONFIGS for ALTER_CONFIGS. In both sets ALL stands for every operation.
 
 Invariant: an ACL that was added twice counts until it was removed twice. Kafka before 4.1 could
 write the same ACL under two ids.

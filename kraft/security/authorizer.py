@@ -175,7 +175,8 @@ class Authorizer:
             raise AuthorizerNotReadyError("the ACLs are not loaded yet")
         _, host, _ = context
         operation, resource_type, name, *_ = action
-        # A type with a colon reads like another principal; no ACL can name it.
+        # No ACL can name a principal whose type contains a colon: its text would be that of another
+        # principal.
         key = principal if ":" not in context.principal.type else ""
         decided = self._index.decided(key, host, resource_type, name)
         denied = decided >> DENIED_SHIFT >> operation & 1

@@ -40,7 +40,7 @@ _BY_OPERATION = {
         *("CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "AlterPartitionReassignments"),
         *("ElectLeaders", "UpdateFeatures", "UnregisterBroker", "UnregisterController"),
         *("AddRaftVoter", "RemoveRaftVoter"),
-        # Of brokers' listeners it needs DESCRIBE.
+        # On a controller's listener. On a broker's, DescribeCluster needs DESCRIBE.
         "DescribeCluster",
     ),
     AclOperation.ALTER_CONFIGS: ("AlterClientQuotas",),

@@ -27,8 +27,8 @@ _VERSION_SIZE = 2
 class KafkaPrincipal:
     """The identity of an authenticated peer.
 
-    ``token_authenticated`` says that a delegation token proved it. Principals of one type and name
-    are equal, however they were proved.
+    ``token_authenticated``: the peer authenticated by a delegation token. Principals of the same
+    type and name are equal, whatever the peer authenticated with.
     """
 
     type: str

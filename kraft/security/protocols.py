@@ -1,4 +1,4 @@
-"""Kafka's security protocols, and the identity of a peer that a listener found out.
+"""Kafka's security protocols, and the identity that a listener established for a peer.
 
 Source: Kafka's ``SecurityProtocol`` (4.3.1).
 """

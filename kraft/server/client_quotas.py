@@ -1,8 +1,8 @@
-"""The client quotas of a node: what its listener throttles.
+"""The client quotas of a node, by which its APIs throttle clients.
 
-A publisher that passes the quotas of each image to `MutationQuotas` and `RequestQuotas`.
-Source: Kafka's ``QuotaFactory``, ``ClientQuotaMetadataManager`` (4.3.1). The quotas of bytes
-(``producer_byte_rate``, ``consumer_byte_rate``) concern only brokers.
+`ClientQuotaState` is a publisher: it passes the quotas of each image to `MutationQuotas` and
+`RequestQuotas`. The quotas of bytes (``producer_byte_rate``, ``consumer_byte_rate``) concern only
+brokers. Source: Kafka's ``QuotaFactory``, ``ClientQuotaMetadataManager`` (4.3.1).
 """
 
 from __future__ import annotations

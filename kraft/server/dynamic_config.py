@@ -1,12 +1,12 @@
 """Apply dynamic settings of a node while it runs.
 
-A publisher that follows the settings of the node's own BROKER resource and of the cluster's default
-resource. A setting of the node is stronger than one of the cluster, which is stronger than the
-properties file. An invalid change is logged, and the settings before it stay in effect.
+`DynamicConfig` is a publisher: it follows the settings of the node's own BROKER resource and of the
+cluster's default resource. A setting of the node overrides one of the cluster, which overrides the
+properties file. An invalid change is logged, and the previous settings stay in effect.
 
-Takes effect here: the limits of connections. ``min.insync.replicas``,
-``unclean.leader.election.enable`` and the defaults of topics need nothing here: decisions read them
-from the metadata. Sources: Kafka's ``DynamicBrokerConfig.addReconfigurables(ControllerServer)``,
+This module applies the limits of connections. It need not apply ``min.insync.replicas``,
+``unclean.leader.election.enable`` and the defaults of topics, because decisions read them from the
+metadata. Sources: Kafka's ``DynamicBrokerConfig.addReconfigurables(ControllerServer)``,
 ``SocketServer.reconfigurableConfigs`` (4.3.1).
 """
 

@@ -1,12 +1,13 @@
-"""Light brokers for ``kraft up --brokers N``: registrations and heartbeats without brokers behind.
+"""Light brokers for ``kraft up --brokers N``: registrations and heartbeats without real brokers.
 
 A quorum creates topics only on registered, unfenced brokers. Light brokers register and send
 heartbeats over the network, as Kafka's brokers do. They have no listener, store no record and serve
-no client; the endpoint that they register leads nowhere. So every partition keeps its leader and
-ISR until its brokers are fenced.
+no client; nothing listens at the endpoint that they register. So every partition keeps its leader
+and ISR until its brokers are fenced.
 
-Threads send the requests, each through its own client for a share of the brokers: a registration
-waits for its commit, and one connection would add those waits up.
+Several threads send the requests, each through its own client for a share of the brokers. The
+response to a registration comes after its commit, and one connection would wait for one commit
+after the other.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class _LightBroker:
 class LightBrokers:
     """``count`` light brokers of a quorum with the ids from `FIRST_BROKER_ID` on.
 
-    Their incarnations and directories follow from the ids, so that a quorum that is started again
-    knows them, and they need not wait for the end of their sessions.
+    Their incarnation ids and directory ids derive from the broker ids. A quorum that is started
+    again therefore recognises them, and they register without waiting until old sessions expire.
     """
 
     def __init__(self, controllers: Sequence[Address], cluster_id: str, count: int) -> None:

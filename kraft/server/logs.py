@@ -1,8 +1,8 @@
 """The log of a node: text or JSON lines on stderr, and the levels of its loggers at run time.
 
-A node logs with Python's ``logging``. BROKER_LOGGER resources show and change the levels, as
-Kafka's do: log4j's level names, Kafka's logger names beside kraft's own. A name of Kafka's is an
-alias of the logger whose lines tell the same (`ALIASES`).
+A node logs with Python's ``logging``. As in Kafka, BROKER_LOGGER resources show and change the
+levels. They use log4j's level names, and Kafka's logger names beside kraft's own. A Kafka logger
+name is an alias of the kraft logger for the same component (`ALIASES`).
 
 Called by ``process`` at the start and by ``apis.config_descriptions`` and ``apis.loggers``.
 Sources: Kafka's ``RuntimeLoggerManager``, ``LoggingController``, ``LogLevelConfig`` (4.3.1).

@@ -21,7 +21,7 @@ cdef void arena_release(Arena *arena) noexcept nogil
 
 
 cdef inline int arena_reserve(Arena *arena, size_t extra) noexcept nogil:
-    """Make room for `extra` more bytes after `size`; return 0, or -1 (unchanged) without memory."""
+    """Reserve `extra` bytes after `size`; return 0, or -1 (unchanged) if memory is exhausted."""
     cdef size_t wanted = arena.size + extra
     cdef size_t capacity
     if wanted <= arena.capacity:

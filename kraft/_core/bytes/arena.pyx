@@ -67,7 +67,7 @@ cdef inline size_t whole_pages(size_t size) noexcept nogil:
 
 
 cdef int arena_grow(Arena *arena, size_t capacity) noexcept nogil:
-    """Grow to at least `capacity` bytes; return 0, or -1 (unchanged) without memory."""
+    """Grow to at least `capacity` bytes; return 0, or -1 (unchanged) if memory is exhausted."""
     cdef Arena old = arena[0]
     cdef size_t reserved
     cdef uint8_t *moved = NULL
@@ -114,7 +114,7 @@ cdef int arena_grow(Arena *arena, size_t capacity) noexcept nogil:
 cdef int arena_zeroed(Arena *arena, size_t size) noexcept nogil:
     """Make an empty arena `size` zero bytes, without touching a large one's pages.
 
-    Return 0, or -1 without memory.
+    Return 0, or -1 if memory is exhausted.
     """
     if size >= LARGE_ARENA:
         size = whole_pages(size)
@@ -134,7 +134,7 @@ cdef int arena_zeroed(Arena *arena, size_t size) noexcept nogil:
 
 
 cdef int arena_own(Arena *arena) noexcept nogil:
-    """Copy borrowed memory, so that the next growth does not; return -1 without memory."""
+    """Copy borrowed memory now, not at the next growth; return 0, or -1 if memory is exhausted."""
     return arena_grow(arena, arena.capacity) if arena.borrowed else 0
 
 

@@ -25,7 +25,7 @@ class AlterPartitionRequest:
         """Decide about the next partitions, at most ``limit``; append at most a record for each.
 
         The caller has checked the broker's epoch. The second entry of a duplicate partition is
-        rejected. Costs the number of partitions.
+        rejected. Takes time in proportion to the partitions.
         """
 
     def encode_response(self) -> bytes:

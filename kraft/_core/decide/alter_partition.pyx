@@ -244,7 +244,7 @@ cdef class AlterPartitionRequest:
 
     cdef int decide_rows(self, ElectionContext context, BatchBuilder builder, Py_ssize_t first,
                          Py_ssize_t end) noexcept nogil:
-        """Append records and response entries; 0 or a refusal."""
+        """Append records and response entries; return 0, or an ElectionRefusal."""
         cdef Asked *asked = <Asked *>self.asked.data
         cdef Py_ssize_t index
         cdef uint8_t *p
@@ -391,7 +391,10 @@ cdef class AlterPartitionRequest:
 
     cdef int expand(self, ElectionContext context, BatchBuilder builder, const Asked *asked,
                     const int32_t *members, uint32_t packed) noexcept nogil:
-        """``settle`` if the leader stays and only the ISR may change; the tests compare the two."""
+        """Do the work of ``settle`` if the leader stays and only the ISR may change.
+
+        The tests compare the two.
+        """
         cdef int64_t row = asked.row
         cdef int32_t index, payload = 1 + 4 * asked.member_count, written = 0
         cdef uint8_t *p

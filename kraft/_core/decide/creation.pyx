@@ -26,7 +26,8 @@ cnp.import_array()
 
 cdef enum:
     MAX_ALIKE = 1024
-    # Up to so many marks look up each of the 2**n colliding names; with more, scan all names.
+    # A name with n marks (``.`` and ``_``) collides with 2**n names. Up to this n, look up each of
+    # them; above it, scan all names.
     MOST_MARKS = 10
 
 
@@ -191,7 +192,7 @@ cdef int64_t find_alike(
     cdef int32_t place, other_size = 0
     cdef const uint8_t *other
     if mark_count <= MOST_MARKS:
-        # All colliding names, each differs from the previous one in one mark (a Gray code).
+        # Try all colliding names; each differs from the previous one in one mark (a Gray code).
         while True:
             topic = table.topics.names.find(unified, size)
             turn += 1

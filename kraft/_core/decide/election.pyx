@@ -87,10 +87,10 @@ cdef class ElectionContext(ElectionRules):
             prefetch(&self.table.last_known_elr[row])
 
     cdef int shrink_row(self, BatchBuilder builder, int64_t row, int32_t broker) noexcept nogil:
-        """``remove_row`` for nearly every row: regular, one broker leaves the ISR, ELR off and
-        empty.
+        """Do the work of ``remove_row`` for a regular row, if one broker leaves and ELR is off.
 
-        The same decision as ``decide``, on the packed lists; the tests compare the two.
+        Nearly every row is of this kind; its ELR is empty. Makes the same decision as ``decide``,
+        on the packed lists; the tests compare the two.
         """
         cdef const int32_t *replicas = self.table.replicas + row * self.table.stride
         cdef const uint32_t *directories = self.table.directories + row * self.table.stride
@@ -213,7 +213,7 @@ cdef class ElectionContext(ElectionRules):
 
     cdef int remove_rows(self, BatchBuilder builder, const int32_t *rows, int64_t count,
                          int scope, int64_t directory, int32_t single) noexcept nogil:
-        """``remove_row`` for each row; `single` is the leaving broker, -1 if there are several."""
+        """Call ``remove_row`` for each row; `single` is the leaving broker, -1 for several."""
         cdef int64_t index, row, row_count = self.table.row_count
         cdef bint is_plain = scope == IN_ISR and single >= 0 and not self.is_elr_enabled
         cdef int result = 0
@@ -282,8 +282,9 @@ cdef class ElectionContext(ElectionRules):
         return found != 0
 
     cdef bint cannot_move(self, int64_t row, int32_t preferred) noexcept nogil:
-        """Return whether a regular row cannot change: its preferred replica is not active, its
-        leader is. ``decide`` would find the same in more time.
+        """Return whether the row is regular, its preferred replica inactive and its leader active.
+
+        Such a row cannot change. ``decide`` comes to the same result, but takes longer.
         """
         cdef const int32_t *replicas = self.table.replicas + row * self.table.stride
         cdef int32_t before = self.table.leader[row], slot = 0

@@ -3,12 +3,12 @@
 Encodes an image's rows as Partition records while the table changes: the kernel of `table` encodes
 unchanged rows from the columns, and the image's overlay provides rows that were changed, or whose
 topic was removed, since. Batches end where `SnapshotWriter` of `snapshot_file` would end them: the
-bytes are the same. A chunk of it is several buffers here, so that less memory is
+bytes are the same. Here a chunk of `SnapshotWriter` is several buffers, so that less memory is
 allocated at once: the kernel needs milliseconds to find some MiB of large pages.
 
 Invariants: between two calls only the next topic and partition id are kept, which do not depend on
 changes of the table; a buffer ends at the end of a batch. Used by
-``kraft.image.snapshot_generation``; uses `history`, `table` and `batch`.
+``kraft.image.snapshot_generation``; uses `images`, `table` and `batch`.
 """
 
 import struct

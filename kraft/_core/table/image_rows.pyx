@@ -1,7 +1,7 @@
 """Arrays of an image's rows, in the order of the requested rows.
 
 ``kraft.image.states`` derives states from them. Costs the requested rows, and the changes since the
-image was last read. Reads images of `history`.
+image was last read. Reads the images of `images`.
 """
 
 import numpy as np

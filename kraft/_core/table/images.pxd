@@ -1,4 +1,4 @@
-# Images of a partition table as of an offset, and deltas; see history.pyx.
+# Images of a partition table as of an offset, and deltas; see images.pyx.
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

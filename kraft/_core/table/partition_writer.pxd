@@ -1,7 +1,8 @@
-# What the loop that writes Partition records needs beside the builder: what the records of one
-# shape have in common, and the lists of a regular row, eight brokers at a time.
+# Functions that write the parts of a Partition record: the bytes that all records of one shape
+# share, and the lists of a regular row, eight brokers at a time. `row_encoder` calls them.
 #
-# A Partition record without tags, framed (sizes in bytes, L, D and V those of varints):
+# A Partition record without tags, with its frame. Sizes are in bytes; L, D and V are the sizes of
+# varints, r is the number of replicas and i the number of ISR members:
 #
 #   head | length L | attributes 1 | timestamp delta 1 | offset delta D |                up to 8
 #   tail | null key 1 | value length V | frame version 1 | api key 1 | version 1 |       up to 6
@@ -9,13 +10,14 @@
 #        | leader 4 | leaderEpoch 4 | partitionEpoch 4 | directories 1 + 16r (v1+) | tags 1 ...
 #        | header count 1
 #
-# All but the values follows from the version, r, i and D: the record's shape. Head and tail of
-# every shape are worked out once, so that the loop stores them whole and looks at no width.
+# The version, r, i and D are the record's shape. They determine every byte except the values. The
+# head and the tail of each shape are computed once, so that the loop stores each with one write
+# and does not check the size of any field.
 #
-# A row's replicas, its ISR (packed: four bits an entry over the replica slots, see columns.pxd) and
-# the bytes of both are eight 32-bit lanes at most. Where the processor has AVX2, each list is one
-# load, one permutation and one store of 32 bytes, with no branch on how many brokers there are;
-# elsewhere the same is done entry by entry.
+# The replicas of a row and its ISR (packed: four bits an entry over the replica slots, see
+# columns.pxd) fill at most eight 32-bit lanes each. With AVX2, each list is one load, one
+# permutation and one store of 32 bytes, without a branch on the number of brokers. Other processors
+# write one entry at a time.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -26,8 +28,8 @@ from kraft._core.table.rows cimport TableRows
 from kraft._core.bytes.wire cimport store_u32
 
 cdef enum:
-    # `replicas` must have so many entries to read, whatever the stride, and the bytes behind a
-    # record as much room: what is stored too much there is overwritten by the next record.
+    # A function here reads this many entries of `replicas` at any stride, and may write as many
+    # entries after the end of a record: the next record overwrites the surplus bytes.
     LANES = 8
     SLACK = 64
     SHAPES_OF_A_WIDTH = 9 << 4
@@ -43,13 +45,13 @@ cdef extern from *:
     }
     #ifdef __AVX2__
     #include <immintrin.h>
-    /* Slots in use of `stride`, the unused ones being negative. */
+    /* The number of used slots among the first `stride`; an unused slot is negative. */
     static inline int64_t kraft_replica_count(const int32_t *replicas, int64_t stride) {
         __m256i lanes = _mm256_loadu_si256((const __m256i *)replicas);
         uint32_t unused = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(lanes));
         return __builtin_ctz(unused | 1u << stride);
     }
-    /* The four lists, of which the last two are empty; returns the cursor behind them. */
+    /* Writes the four lists, of which the last two are empty; returns the cursor after them. */
     static inline uint8_t *kraft_put_members(
         uint8_t *p, const int32_t *replicas, int64_t replica_count, uint32_t isr, int64_t isr_count
     ) {
@@ -71,7 +73,7 @@ cdef extern from *:
         p[0] = p[1] = 1;
         return p + 2;
     }
-    /* 0 for three replicas, all of them in the ISR in order: what nearly every row holds. */
+    /* Returns 0 for three replicas that are all in the ISR, in order, as in nearly every row. */
     static inline uint32_t kraft_three_fault(
         const int32_t *replicas, uint32_t isr, int64_t stride
     ) {
@@ -80,7 +82,7 @@ cdef extern from *:
         uint32_t wanted = stride > 3 ? 8 : stride == 3 ? 0 : 16;
         return ((unused & (stride > 3 ? 15u : 7u)) ^ wanted) | (isr ^ 0x321);
     }
-    /* The four lists of such a row, of which the last two are empty. */
+    /* Writes the four lists of such a row, of which the last two are empty. */
     static inline uint8_t *kraft_put_three(uint8_t *p, const int32_t *replicas) {
         const __m256i order = _mm256_setr_epi8(
             -1, 3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, -1, 3, 2,
@@ -136,9 +138,9 @@ cdef extern from *:
         return p + 2;
     }
     #endif
-    /* Into the second-level cache: the first one is full of what is being written. */
+    /* Prefetches into the second-level cache: the written bytes fill the first-level cache. */
     static inline void kraft_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
-    /* Eight bytes, the lowest of `value` first, whatever the machine's own order is. */
+    /* Stores eight bytes, the lowest byte of `value` first, on machines of any byte order. */
     static inline void kraft_store_bytes(uint8_t *p, uint64_t value) {
     #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
         value = __builtin_bswap64(value);
@@ -159,18 +161,19 @@ cdef extern from *:
     void store_bytes "kraft_store_bytes"(uint8_t *p, uint64_t value) noexcept nogil
 
 
-# What records of one shape have in common; the first byte of head and tail is the lowest.
+# The bytes and sizes that all records of one shape share. The lowest byte of `head` and of `tail`
+# is written first.
 cdef struct RecordShape:
     uint64_t head               # without the offset delta
     uint64_t tail
-    int32_t delta_shift         # the offset delta goes so many bits up into the head
+    int32_t delta_shift         # the position of the offset delta in the head, in bits
     int32_t tail_at
     int32_t value_at            # partitionId
-    int32_t size                # of the whole record, its length included
+    int32_t size                # of the whole record, length prefix included
 
 
 cdef inline uint64_t varint_bytes(uint32_t value, int32_t *size) noexcept nogil:
-    """The zig-zag varint of a value that is not negative, its first byte lowest: up to 4 bytes."""
+    """Return a value >= 0 as a zig-zag varint of at most 4 bytes, the first byte lowest."""
     cdef uint64_t raw = <uint64_t>value << 1, result = raw & 0x7F
     size[0] = 1
     raw >>= 7
@@ -185,7 +188,7 @@ cdef inline RecordShape shape_of(
     int32_t version, int32_t replica_count, int32_t isr_count, int32_t delta_size,
     int32_t tags_size
 ) noexcept nogil:
-    """`tags_size` bytes of tags lie behind their count."""
+    """Return the shape of a record whose tags take `tags_size` bytes after their count."""
     cdef RecordShape shape
     cdef int32_t value_size = 3 + 20 + 1 + 4 * replica_count + 1 + 4 * isr_count + 2 + 12 + 1
     cdef int32_t value_size_size = 0, size, size_size = 0
@@ -206,8 +209,8 @@ cdef inline RecordShape shape_of(
     return shape
 
 
-# An offset delta on its way up: the seven bits of each byte of its varint, without the bit that
-# says that another byte follows.
+# The spread form of an offset delta: the bytes of its varint, each without its continuation bit.
+# The loop increments an offset delta in this form.
 
 cdef inline uint64_t spread_delta(int32_t delta) noexcept nogil:
     cdef int32_t size = 0
@@ -215,21 +218,23 @@ cdef inline uint64_t spread_delta(int32_t delta) noexcept nogil:
 
 
 cdef inline uint64_t next_delta(uint64_t spread) noexcept nogil:
-    """Of the delta that is one higher. Where the bits between are set, a carry runs through them;
-    zig-zag makes one into two.
+    """Return the spread form of the next offset delta.
+
+    The continuation bits are set during the addition, so that a carry passes through them. It
+    adds 2, because zig-zag encoding doubles the value.
     """
     return ((spread | <uint64_t>0x80808080) + 2) & <uint64_t>0x7F7F7F7F
 
 
 cdef inline uint64_t continued_bits(int32_t size) noexcept nogil:
-    """What is left out of the spread form of a varint of so many bytes."""
+    """Return the continuation bits of a varint of `size` bytes, which the spread form omits."""
     return <uint64_t>0x808080 >> (8 * (4 - size))
 
 
 cdef inline uint8_t *put_front(
     TableRows table, uint8_t *p, const RecordShape *shape, uint64_t delta, int64_t row
 ) noexcept nogil:
-    """A record up to the id of its topic."""
+    """Write a record up to the id of its topic; return the cursor after it."""
     store_bytes(p, shape.head | delta << shape.delta_shift)
     store_bytes(p + shape.tail_at, shape.tail)
     p += shape.value_at

@@ -6,7 +6,7 @@ from weakref import ref
 from kraft._core.table.columns import PartitionColumns
 
 class RowReader(Protocol):
-    """A reader of earlier rows, such as ``history.TableImage``."""
+    """A reader of earlier rows, such as ``images.TableImage``."""
 
     @property
     def offset(self) -> int: ...
@@ -40,14 +40,16 @@ class TableRows(PartitionColumns):
     def forget(self, offset: int) -> None:
         """Drop the journal before ``offset``, except what a live image needs.
 
-        A later call drops that. Costs as much as it drops.
+        A later call drops that. Takes time in proportion to the dropped entries.
         """
 
     def forget_all(self) -> None:
         """Drop the whole journal; the caller guarantees that no image is in use."""
 
     def revert(self, offset: int) -> None:
-        """Revert to the table before the record at ``offset``. Costs as much as changed since.
+        """Revert to the table before the record at ``offset``.
+
+        Takes time in proportion to the changes since then.
 
         Raises OffsetOutOfRangeError where the journal does not reach back to ``offset``,
         InvalidRequestError while an image of a later offset is alive.

@@ -2,12 +2,12 @@
 
 Holds the topic and partition of each row, the index from brokers to rows, and the *journal*: oldest
 first, the values that each change overwrote, with the offset of the record that caused it. It has
-three uses, and each costs as much as changed, not as much as exists:
+three uses. Each takes time in proportion to the changes, not to the size of the table:
 
 - ``revert(offset)`` undoes changes from the newest entry down (lost leadership, an aborted metadata
   transaction);
-- images (``history``) read the table as of an earlier offset;
-- deltas (``history``) list the changes for publishers.
+- images (``images``) read the table as of an earlier offset;
+- deltas (``images``) list the changes for publishers.
 
 Invariants:
 - Rows are appended and do not move while the journal holds anything; only ``compact`` moves them.
@@ -17,7 +17,7 @@ Invariants:
   removal can be reverted.
 - Offsets in the journal never descend.
 
-``record_rows`` and ``replayed_rows`` change rows; ``election`` and ``history`` read them.
+``record_rows`` and ``replayed_rows`` change rows; ``election`` and ``images`` read them.
 """
 
 from libc.stdlib cimport free, malloc, qsort

@@ -1,9 +1,9 @@
 """BrokerHeartbeat: fence or unfence a broker, or let it shut down.
 
 Decides the records of a heartbeat in Kafka's order, and the response. ``sessions`` computes the
-next state of the broker; ``brokers`` and ``directories`` write the records. Sources: Kafka's
-``ReplicationControlManager.processBrokerHeartbeat``, ``QuorumController.processBrokerHeartbeat``
-(4.3.1), KIP-631, KIP-866, KIP-858, KIP-1066.
+next state of the broker; ``broker_lifecycle`` and ``directories`` write the records. Sources:
+Kafka's ``ReplicationControlManager.processBrokerHeartbeat``,
+``QuorumController.processBrokerHeartbeat`` (4.3.1), KIP-631, KIP-866, KIP-858, KIP-1066.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Listeners and features of a registration: check them and turn them into record structs.
 
-Called by ``brokers`` and ``controllers``. Source: Kafka's ``ListenerInfo`` (4.3.1), whose checks
-throw an unexpected exception, after which the controller resigns. Here the request is rejected.
+Called by ``broker_lifecycle`` and ``controller_registration``. Source: Kafka's ``ListenerInfo``
+(4.3.1). Its checks throw an unexpected exception, after which Kafka's controller resigns. Here the
+request is rejected.
 """
 
 from __future__ import annotations

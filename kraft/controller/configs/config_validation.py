@@ -3,7 +3,7 @@
 Makes the checks of Kafka's ``ControllerConfigurationValidator`` with ``LogConfig.validate``,
 ``GroupConfig.validate`` and ``ClientMetricsConfigs.validate`` (4.3.1). They check the whole
 configuration that the resource would have, not only the changes. Broker settings are not checked
-here: as in Kafka, the broker checks them. Called by ``configs``.
+here: as in Kafka, the broker checks them. Called by ``config_changes`` and ``topic_creation``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MATCHED = (
     "client_source_address",
     "client_source_port",
 )
-# Comparing two names costs the product of their lengths.
+# Comparing two names takes time proportional to the product of their lengths.
 _LONGEST_NAME = 100
 
 

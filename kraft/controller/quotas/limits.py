@@ -33,8 +33,9 @@ Value = TypeVar("Value")
 
 
 class QuotaWindows(NamedTuple):
-    """How many windows of how many seconds quotas are measured in: of requests and connections, and
-    of mutations.
+    """The number and the length in seconds of the windows in which quotas are measured.
+
+    ``window_count`` and ``window_s`` are for requests and connections, the others for mutations.
     """
 
     window_count: int = 11
@@ -79,7 +80,7 @@ class QuotaLimits:
         return bool(self._limits)
 
     def follow(self, delta: ImageDelta) -> None:
-        """Take the quotas of a published image; costs as much as changed."""
+        """Apply the changed quotas of a published image."""
         if delta.is_full:
             self._limits.clear()
             self._kinds.clear()

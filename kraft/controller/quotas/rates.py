@@ -56,7 +56,7 @@ class WindowedRate:
         self._current = 0
 
     def record(self, value: float, now_ms: float) -> None:
-        """Add a value; a negative one takes an earlier value back."""
+        """Add a value; a negative value cancels an earlier one."""
         windows = self._windows
         if not windows:
             windows.append(_Window(now_ms))

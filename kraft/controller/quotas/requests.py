@@ -43,8 +43,8 @@ class RequestQuotas:
             return 0
         account = self.limits.account_of(user, client_id)
         limit = self.limits.limit_of(account)
-        # Accounts without a limit count too: their limit may come while they are busy.
+        # Also record accounts without a limit: a limit may be set while the client is busy.
         rate = self._rates.of(account)
-        # In per cent of a second.
+        # Milliseconds as per cent of one second.
         rate.record(taken_ms / 10, now_ms)
         return rate.measure(now_ms).throttle_ms(limit, self._window_ms)

@@ -51,8 +51,9 @@ class DecisionContext:
     next_offset: int = 0
 
     def at_once(self, limit: int) -> int:
-        """Return the largest request to decide at once: ``limit``, or without metadata transactions
-        any.
+        """Return the largest size of a request that is decided at once.
+
+        That is ``limit``, or no bound if the metadata.version has no transactions.
         """
         level = self.cluster.state.metadata_version
         return limit if level >= _FIRST_WITH_TRANSACTIONS else sys.maxsize

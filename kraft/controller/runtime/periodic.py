@@ -1,9 +1,9 @@
 """Periodic tasks of the active controller: which there are, and when each is due.
 
 All tasks are due for the first time one period after the activation. A task that reports more work
-is due again after 10 ms. A task that fails is due again later and affects nothing else. One more
-task builds the index from brokers to partitions, which a new controller lacks, or one that has
-added many partitions. It builds the index in slices, before it fences the first silent broker.
+is due again after 10 ms. A task that fails is due again later and affects nothing else. On a new
+controller, and after many partitions were added, one more task completes the index from brokers to
+partitions. It works in slices, and starts before the first silent broker is fenced.
 Source: Kafka's ``PeriodicTaskControlManager``, ``QuorumController.register...``.
 """
 

@@ -1,8 +1,8 @@
 """Operations of the APIs: each function returns the operation of one request.
 
 Sets the largest size of a request that is decided at once, and updates the broker sessions after a
-decision is applied. The caller adds token and deadline and passes the
-operation to ``QuorumController.submit``, or for `broker_heartbeat` to ``submit_heartbeat``.
+decision is applied. The caller adds token and deadline and passes the operation to
+``QuorumController.submit``, or for `broker_heartbeat` to ``submit_heartbeat``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CreateAcls, DeleteAcls and DescribeAcls.
 
-Decides which ACLs are accepted and which ACLs a filter matches. To create an ACL that exists
-succeeds without a record. Cost: a creation costs the ACLs that it creates. A filter costs the ACLs
-of its name or its principal; without either it costs all ACLs.
+Decides which ACLs are accepted and which ACLs a filter matches. Creating an ACL that exists
+succeeds without a record. A creation takes time in proportion to its ACLs. A filter reads the ACLs
+of its name or its principal; without either it reads all ACLs.
 
 Sources: Kafka's ``AclControlManager``, ``AclApis``, ``ResourcePatternFilter``,
 ``AccessControlEntryFilter`` (4.3.1); KIP-11, KIP-290. Hosts as in 4.4: ``acl_hosts``.

@@ -1,6 +1,7 @@
-"""The client's side of a SASL exchange: PLAIN or SCRAM by the credentials of a login module.
+"""The client's side of a SASL exchange: PLAIN or SCRAM with the credentials of a login module.
 
-A controller uses it for its connections to other controllers, a tool for its connections to any.
+A controller uses it for its connections to other controllers; a tool uses it for its connections to
+any controller.
 Sources: Kafka's ``SaslClientAuthenticator``, ``SaslClientCallbackHandler``,
 ``ScramLoginModule`` (4.3.1).
 """

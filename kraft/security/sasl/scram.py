@@ -109,7 +109,7 @@ class ScramCredentialSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """What the server remembers between the two messages of a peer."""
+    """The server's state between the two messages of a peer."""
 
     found: FoundCredential = field(repr=False)
     header: str

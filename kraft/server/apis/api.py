@@ -35,7 +35,8 @@ from kraft.server.apis.request_time import RequestTimer
 from kraft.server.client_quotas import ClientQuotaState
 from kraft.server.driver import now_ms
 
-#: Requests without which the controller fences a broker: they never wait behind others.
+#: The requests that brokers and controllers must send to stay registered and unfenced: they never
+#: wait behind other requests.
 KEEPS_ALIVE = frozenset(
     (BROKER_REGISTRATION.key, BROKER_HEARTBEAT.key, CONTROLLER_REGISTRATION.key)
 )
@@ -46,11 +47,11 @@ Request = TypeVar("Request")
 class CallContext:
     """The circumstances of a request.
 
-    ``host`` is the client's address as `java_host` writes it, ``listener`` the listener that
-    received the request; ``is_forwarded``: the request came in an envelope, whose broker
-    authenticated the client; ``protocol``: that of the connection. Without an ``authorizer`` all is
-    allowed; without ``quotas`` none applies. ``mutations`` counts the partitions that the request
-    creates or deletes against the client's quota.
+    ``host`` is the client's address as `java_host` writes it. ``listener`` is the listener that
+    received the request. ``is_forwarded``: the request came in an envelope, and the broker that
+    sent it authenticated the client. ``protocol`` is the connection's security protocol. Without an
+    ``authorizer`` every operation is allowed; without ``quotas`` no quota applies. ``mutations``
+    counts the partitions that the request creates or deletes against the client's quota.
     """
 
     version: int
@@ -66,8 +67,9 @@ class CallContext:
     mutations: MutationRecorder | None = None
 
     def check_cluster_operation(self) -> None:
-        """Raise ClusterAuthorizationError if the API needs an operation on the cluster that is
-        denied, AuthorizerNotReadyError before the ACLs are loaded.
+        """Raise ClusterAuthorizationError if the API needs a denied operation on the cluster.
+
+        Raises AuthorizerNotReadyError before the ACLs are loaded.
         """
         if self.authorizer is not None:
             check_cluster_operation(self.authorizer, self._who)
@@ -80,21 +82,24 @@ class CallContext:
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        """Return whether the client may do this. Raises AuthorizerNotReadyError."""
+        """Return whether the client may do the operation. Raises AuthorizerNotReadyError."""
         if self.authorizer is None:
             return True
         action = Action(operation, resource_type, name, log_if_denied=log_if_denied)
         return self.authorizer.authorize(self._who, action)
 
     def allows_on_cluster(self, operation: AclOperation) -> bool:
-        """Return whether the client may do this to the cluster, and so to every topic of it.
+        """Return whether the client may do the operation on the cluster, and so on every topic.
 
-        A denial is not logged, because the topics are checked one by one then.
+        A denial is not logged, because the caller then checks the topics one by one.
         """
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False)
 
     def with_mutations(self, strict_since: int) -> CallContext:
-        """Return the context with the client's mutation quota, strict from a version on."""
+        """Return the context with the client's mutation quota.
+
+        The quota is strict from version ``strict_since`` of the API on.
+        """
         if self.quotas is None:
             return self
         recorder = self.quotas.mutations.recorder(
@@ -132,11 +137,11 @@ class CallContext:
 
 
 class Reply(NamedTuple):
-    """The body of a response; ``error`` is Kafka's code for the whole of it, 0 for success.
+    """The body of a response; ``error`` is Kafka's code for the whole response, 0 for success.
 
-    ``is_not_controller``: this node does not lead. Kafka's brokers learn it from the error of an
-    envelope, and not from the response inside. ``throttle_ms``: the connection is muted for so
-    long; that of a broker, which forwards requests of others, never is.
+    ``is_not_controller``: this node does not lead. Kafka's brokers read this from the error of an
+    envelope, not from the response inside. ``throttle_ms``: how long the listener reads no further
+    request of the connection. A connection on which a broker forwards requests is never muted.
     """
 
     body: bytes
@@ -200,7 +205,7 @@ class ListenerApi(Generic[Request]):
         )
 
     async def _response(self, context: CallContext, body: Body) -> tuple[Message | bytes, int]:
-        """Return the response, and the code of the error that was raised; 0: none."""
+        """Return the response, and the code of the error that the API raised, 0 for none."""
         request = self.decode(body, context.version)
         try:
             context.check_cluster_operation()

@@ -42,9 +42,8 @@ def controller_handlers(
     """Return the handlers by API key.
 
     ``ask`` passes a request to the raft node; ``listener`` names the controller listener; ``local``
-    describes the features of this node. Without an ``authorizer`` every request is allowed, without
-    ``quotas`` none is throttled. ``errors`` counts the
-    responses by API and error.
+    describes the features of this node. Without an ``authorizer`` every request is allowed; without
+    ``quotas`` no request is throttled. ``errors`` counts the responses by API and error.
     """
     apis = {
         each.api.key: each

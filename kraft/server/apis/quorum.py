@@ -1,8 +1,9 @@
 """Requests to the raft node that brokers forward: DescribeQuorum, AddRaftVoter, RemoveRaftVoter.
 
-Outside an envelope the listener passes them to the raft node itself. A broker looks for the new
-leader only after a NOT_CONTROLLER; Kafka's followers answer it with NOT_LEADER_OR_FOLLOWER, and the
-broker stays with them.
+The listener passes such requests to the raft node directly if they are not in an envelope. A broker
+looks for a new leader only if the error of its envelope is NOT_CONTROLLER. A follower therefore
+reports NOT_LEADER_OR_FOLLOWER as NOT_CONTROLLER here. A follower of Kafka does not, and the broker
+continues to send its requests to that follower.
 """
 
 from __future__ import annotations

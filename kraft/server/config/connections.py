@@ -34,7 +34,7 @@ def host_address(host: str) -> str:
 
 
 def no_host_name(host: str) -> str:
-    """Raise ConfigValueError: to resolve a host name would hold a running node."""
+    """Raise ConfigValueError: resolving a host name would block the node's event loop."""
     raise ConfigValueError(f"an address in place of {host!r:.80}; names need a restart of the node")
 
 
@@ -61,15 +61,16 @@ def connection_limits(
     windows: QuotaWindows,
     resolve: Callable[[str], str],
 ) -> Limits:
-    """Return the limits ``own`` with the limits of connections that ``values`` set.
+    """Return ``own`` with the connection limits that the settings ``values`` set.
 
-    ``values`` are settings as text, ``listeners`` the names of the controller's. A limit that is
-    Kafka's "unlimited" stays the one of ``own``. Raises InvalidConfigError for an invalid value.
+    ``values`` are texts by name; ``listeners`` are the names of the controller's listeners. Where a
+    setting has Kafka's value for "unlimited", the limit of ``own`` stays. Raises InvalidConfigError
+    for an invalid value.
     """
     from kraft.network.creation_rates import RateLimits
 
     def number(name: str, setting: str = "") -> int | None:
-        """Return the value of a setting, None for unlimited."""
+        """Return the value of the setting ``name``, None if it is unset or unlimited."""
         if name not in values:
             return None
         limit: int = read_setting(SETTINGS[setting or name], values[name], _WHERE)

@@ -3,8 +3,7 @@
 Two threads write, one at a time:
 
 - The group writer appends and syncs without the GIL (``kraft._core.log.group_writer``). Appends
-that
-  arrive during a sync become durable together, with the next sync (group commit).
+  that arrive during a sync become durable together, with the next sync (group commit).
 - The exclusive thread performs all other writes: election states, truncations, snapshots, and
   appends that begin a segment or an epoch.
 

@@ -61,15 +61,15 @@ class Reading(NamedTuple):
     now_ms: float
 
     def rate(self, name: str, total: float) -> float:
-        """Return the growth of a total per second, lately."""
+        """Return the recent growth of a total, per second."""
         return self.node.rates[name].read(total, self.now_ms)
 
     def idle_ratio(self, name: str, busy_ms: float) -> float:
-        """Return the part of the time, lately, that was not busy: 0 to 1."""
+        """Return the idle part of the recent time, from 0 to 1."""
         return min(1.0, max(0.0, 1 - self.rate(name, busy_ms) / 1000))
 
     def summary(self, name: str, histogram: DurationHistogram) -> Summary:
-        """Return a histogram's count and total, and its quantiles lately."""
+        """Return a histogram's count and total, and its recent quantiles."""
         quantiles = self.node.quantiles[name].read(histogram, self.now_ms)
         return Summary(quantiles, histogram.count, histogram.total_ms)
 

@@ -1,8 +1,8 @@
 """A small HTTP server for monitoring: GET requests of a few paths.
 
-One request a connection, and nothing a peer does takes more than a bounded share: connections, the
-size of a request, and the time to send it and to read the response are limited. It has neither TLS
-nor authentication, and is meant for loopback or a protected network. Runs on the event loop of the
+The server answers one request per connection. It limits the number of connections, the size of a
+request, the time to receive the request and the time to send the response. It has neither TLS nor
+authentication, and is meant for loopback or a protected network. It runs on the event loop of the
 node. Called by `routes`.
 """
 

@@ -35,7 +35,7 @@ class MetricKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Quantiles by their text, and all that was noted since the start; times in milliseconds."""
+    """Recent quantiles by their text; count and total since the start. Times in milliseconds."""
 
     quantiles: Mapping[str, float]
     count: int

@@ -1,9 +1,9 @@
 """The parts of a running node that metrics and health checks read, and one reading of them.
 
-Everything is read when it is asked for, on the event loop: an unwatched node pays nothing. The
-partitions are counted in slices of less than a millisecond, between which the loop serves the
-network: counts of two million partitions are therefore of a moment of some ten milliseconds.
-Called by `catalog`, `exposition` and `health`.
+Everything is read on the event loop, and only on request: a node that nobody monitors has no cost.
+The partitions are counted in slices of less than a millisecond, between which the loop serves the
+network. Counting two million partitions takes some ten milliseconds in total, and the counts may
+mix the states of that time. Called by `catalog`, `exposition` and `health`.
 """
 
 from __future__ import annotations

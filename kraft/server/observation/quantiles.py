@@ -1,8 +1,9 @@
-"""Quantiles of the durations that a histogram has noted lately.
+"""Quantiles of the durations that a histogram recorded recently.
 
-`RecentQuantiles` keeps earlier counts of a histogram, and looks at the durations noted since the
-oldest of them: those of the last five to six minutes where the metrics are read that often, as
-Kafka's histograms weigh the last five minutes. Called by `catalog` when the metrics are read.
+`RecentQuantiles` keeps earlier counts of a histogram, and uses the durations recorded since the
+oldest of them. If the metrics are read at least once a minute, these are the durations of the last
+five to six minutes. Kafka's histograms give most weight to the last five minutes. Called by
+`catalog` when the metrics are read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class RecentQuantiles:
     __slots__ = ("_readings",)
 
     def __init__(self) -> None:
-        #: Time, and counts by power of two then.
+        #: (time, counts by power of two at that time)
         self._readings: deque[tuple[float, list[int]]] = deque()
 
     def read(self, histogram: DurationHistogram, now_ms: float) -> dict[str, float]:

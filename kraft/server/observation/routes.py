@@ -35,7 +35,8 @@ async def serve_observation(node: ObservedNode, host: str, port: int) -> HttpSer
 
 def routes(node: ObservedNode) -> dict[str, Route]:
     """Return the handlers by path."""
-    # Several readers at once would not hold the loop longer, but more often.
+    # One reading at a time: several would occupy the event loop more often, though not longer at
+    # a time.
     reading = asyncio.Lock()
 
     async def metrics() -> HttpResponse:
