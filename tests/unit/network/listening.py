@@ -55,18 +55,18 @@ class Client:
         await self.send(request_frame(VOTE, 2, correlation, "someone", body))
 
     async def describe(self) -> None:
-        """Send a DescribeQuorum and return the response."""
+        """Send a DescribeQuorum request and check that its response arrives."""
         body = encode_request(m.DescribeQuorumRequest(), 1)
         await self.send(request_frame(DESCRIBE_QUORUM, 1, 5, "client", body))
         assert (await self.answer(DESCRIBE_QUORUM, 1))[0] == 5
 
     async def fetch(self) -> None:
-        """Fetch as a broker does, and return the response."""
+        """Send a Fetch as a broker does, and check that its response arrives."""
         await self.send(FETCH_FRAME)
         assert (await self.answer(FETCH, 18))[0] == 6
 
     async def echo(self, body: bytes = b"abc") -> None:
-        """Send a request to a handler and return its response."""
+        """Send a request to a handler; check that the response is the body in reverse order."""
         await self.send(request_frame(CREATE_TOPICS, 2, 8, "x", body))
         assert await self.frame() == (8).to_bytes(4, "big") + body[::-1]
 
@@ -92,10 +92,10 @@ class Client:
 
 @dataclass
 class Node:
-    """A listener; its raft node grants every vote, or leaves requests waiting."""
+    """A listener with a fake raft node, which grants every vote or leaves requests waiting."""
 
     transport: Transport = field(init=False)
-    #: Whether requests are answered at once.
+    #: Whether the raft node and the handlers answer requests at once.
     is_quick: bool = True
     #: Bytes of records in a Fetch response.
     fetch_size: int = 0
@@ -104,7 +104,7 @@ class Node:
     clients: list[Client] = field(default_factory=list)
     #: Handlers wait for this before they answer.
     may_echo: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Mutes a connection after an echo.
+    #: How long handlers mute a connection after an echo.
     throttle_ms: int = 0
     security: ListenerSecurity = field(default_factory=ListenerSecurity)
     #: The senders of the requests to handlers.
@@ -170,7 +170,7 @@ def features() -> NodeFeatures:
 
 @pytest.fixture(params=LOOPS)
 def play(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Run a test with a node of these limits, on asyncio's loop and on uvloop."""
+    """Return a function that runs a scenario with a node, on asyncio's loop and on uvloop."""
 
     async def run(scenario: RunScenario, limits: Limits, **options: object) -> None:
         node = Node(**options)  # type: ignore[arg-type]
@@ -210,5 +210,5 @@ async def until(look: Callable[[], object]) -> None:
 
 
 async def settle() -> None:
-    """Let the loop and the peers run, for tests that nothing more happens."""
+    """Let the loop and the peers run for 50 ms; use it to check that nothing more happens."""
     await asyncio.sleep(0.05)

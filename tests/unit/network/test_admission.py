@@ -1,4 +1,4 @@
-"""The connections that a listener keeps above its limits: voters, brokers, clients, silent ones."""
+"""Admission: the connections that a full listener keeps (voters, brokers, clients, others)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Door:
         return peer
 
     def ask(self, peer: Peer, standing: Standing, voter_id: int = -1) -> Peer:
-        """Let the connection send a request and get its response."""
+        """Send a request on the connection, if it is open, and complete the request."""
         if peer.is_open:
             self.begin(peer, standing, voter_id)
             self.admission.end_work(peer)
@@ -62,7 +62,7 @@ class Door:
         return peer
 
     def come(self, standing: Standing, voter_id: int = -1, address: str = "10.0.0.1") -> Peer:
-        """Add a connection that sends ApiVersions first, as every peer does."""
+        """Connect a peer that sends ApiVersions first, as every peer does, and then a request."""
         peer = self.ask(self.connect(address), Standing.CLIENT)
         return self.ask(peer, standing, voter_id)
 

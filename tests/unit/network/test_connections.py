@@ -59,7 +59,7 @@ Script = Callable[[Requests, Answers], Awaitable[None]]
 
 @dataclass
 class Sender:
-    """A transport without listeners, and its delivered events."""
+    """A transport without listeners, and the events that it has delivered."""
 
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     transport: Transport = field(init=False)
@@ -71,7 +71,7 @@ class Sender:
         send = SendRequest(destination, self.peer, request, self._sent)
         before = self.events.qsize()
         self.transport.send(send)
-        assert self.events.qsize() == before, "delivered within send"
+        assert self.events.qsize() == before, "the transport delivered an event within send"
         return self._sent
 
 
@@ -81,7 +81,7 @@ def play(
     scenario: Callable[[Sender], Awaitable[None]],
     timeout_ms: int = 20_000,
 ) -> None:
-    """Run a test with a sender and a peer; ``script`` serves each connection of the peer."""
+    """Run ``scenario`` with a sender; ``script`` serves each connection to its peer."""
 
     async def serve(reader: Requests, writer: Answers) -> None:
         try:
@@ -385,7 +385,7 @@ def test_an_unreachable_address_and_an_invalid_name_fail(loop: str) -> None:
 
 
 def test_an_unreachable_node_is_logged_once(loop: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Requests fail many times a second; as many log lines would hide others."""
+    """Requests fail many times a second; one log line for each would hide other lines."""
 
     async def serve(reader: Requests, writer: Answers) -> None:
         await shake_hands(reader, writer)
@@ -482,7 +482,7 @@ def test_chunks_are_requested_without_waiting_and_delivered_in_order(loop: str) 
         asked = [await next_request(reader) for _ in CHUNKS]
         for position, one in zip((0, 10, 20), asked, strict=True):
             given.append(await give_chunk(one, position, writer))
-        # The vote comes only now: it is of another kind.
+        # Only chunk requests are sent without waiting: the vote request follows their responses.
         await grant(reader, writer)
 
     async def scenario(sender: Sender) -> None:
@@ -518,7 +518,7 @@ def test_a_chunk_request_waits_for_a_request_of_another_kind(loop: str) -> None:
 
 
 def test_a_response_starts_the_timeout_of_the_next_chunk(loop: str) -> None:
-    """Three responses, each within its timeout, together beyond one timeout."""
+    """Each of three responses arrives within 1.4 s, the timeout; all together take longer."""
 
     async def script(reader: Requests, writer: Answers) -> None:
         await shake_hands(reader, writer, (*OURS, FETCH_SNAPSHOT))
@@ -551,7 +551,7 @@ def test_a_connection_that_is_lost_fails_every_chunk_once(loop: str) -> None:
 
 
 def test_two_transports_carry_a_log_and_a_snapshot(loop: str) -> None:
-    """A slice of the leader arrives as its bytes, small or large."""
+    """The bytes of each log or snapshot slice of the leader arrive, from 0 bytes to 3 MB."""
     batches = {size: bytes([size % 251]) * size for size in (0, 1, 70_000, 3_000_000)}
 
     async def run() -> None:
@@ -605,7 +605,7 @@ def test_two_transports_carry_a_log_and_a_snapshot(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_number_of_destinations_is_limited(loop: str) -> None:
-    """A request for a later epoch, or to add a voter, may name any destination."""
+    """Any peer can name new destinations: in a request of a later epoch, or in AddRaftVoter."""
 
     handshakes = 0
 
@@ -645,7 +645,7 @@ def test_a_call_has_a_connection_of_its_own(loop: str) -> None:
         await shake_hands(reader, writer, (*OURS, CONTROLLER_REGISTRATION))
         asked = await next_request(reader)
         if asked.key == VOTE.key:
-            # The raft node's request waits; the call does not wait behind it.
+            # The raft node's request gets no response; the call must not wait for it.
             await reader.read()
             return
         assert asked.body[1:] == REGISTRATION.encode(0)
@@ -681,7 +681,7 @@ def test_a_call_without_a_response_raises(loop: str) -> None:
         with pytest.raises(errors.UnsupportedVersionError, match="ControllerRegistration"):
             await register(sender)
         for _ in range(2):
-            # The peer closes the connection; the peer says nothing.
+            # The second call loses its connection; the third gets no response in time.
             with pytest.raises(ConnectionError, match="did not answer"):
                 await register(sender)
         assert connections == 3

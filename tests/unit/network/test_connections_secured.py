@@ -1,4 +1,4 @@
-"""Connections of a node to others by TLS and SASL, and what is logged where they fail."""
+"""A node's TLS and SASL connections to other nodes, and the log lines about failed ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def secured(
 
 @dataclass
 class Pair:
-    """A node with a listener, and one that sends requests to it."""
+    """A node with a listener, and a node that sends requests to it."""
 
     server: ListenerSecurity
     client: ListenerSecurity
@@ -164,7 +164,7 @@ def test_a_failure_is_logged_and_not_repeated_at_once(
         for _ in range(2):
             assert isinstance(await pair.request(), RequestFailed)
         assert pair.senders == []
-        # It works as soon as the credentials are right.
+        # With the right credentials the next request succeeds.
         good = secured(SecurityProtocol.SASL_SSL)
         pair.client.tls, pair.client.credentials = good.tls, good.credentials
         assert isinstance(await pair.request(), ResponseReceived)
@@ -200,7 +200,7 @@ def test_a_connection_authenticates_again_before_its_session_ends(loop: str) -> 
     async def scenario(pair: Pair) -> None:
         assert isinstance(await pair.request(), ResponseReceived)
         (first,) = pair.listening.listener.connections
-        # The listener allows it once a second.
+        # The listener accepts one re-authentication of a connection per second.
         end = time.monotonic() + 2.5
         while time.monotonic() < end:
             assert isinstance(await pair.request(), ResponseReceived)

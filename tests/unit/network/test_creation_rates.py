@@ -1,4 +1,4 @@
-"""Limits of new connections per second: of a node, of a listener, of an address."""
+"""Limits of new connections per second: for a node, for a listener, for an address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_without_limits_nothing_waits() -> None:
 
 
 def test_connections_above_the_rate_wait_one_after_the_other() -> None:
-    # Two windows of a second count as at least one: two connections pass at once.
+    # With two windows of 1 s, the measured time is at least 1 s: two connections pass at once.
     rates = CreationRates(RateLimits(2, window_count=2))
     assert [rates.accept("A", "10.0.0.1", 5000.0) for _ in range(2)] == [AT_ONCE, AT_ONCE]
     assert rates.accept("A", "10.0.0.1", 5000.0) == Delay(500)

@@ -167,7 +167,7 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(play: Callable[..
 
 
 def test_a_peer_that_vanishes_leaves_nothing_behind(play: Callable[..., None]) -> None:
-    """A late response is dropped."""
+    """The listener drops a response that comes after the disconnection."""
 
     async def scenario(node: Node) -> None:
         client = await node.client()
@@ -177,7 +177,7 @@ def test_a_peer_that_vanishes_leaves_nothing_behind(play: Callable[..., None]) -
         await until(lambda: not node.transport.listener.connections)
         node.answer(node.received[0])
         assert len(node.transport.listener.admission) == 0
-        # The raft node gets RequestAbandoned: it need not keep a waiting fetch.
+        # RequestAbandoned lets the raft node forget a waiting fetch.
         assert node.abandoned == [node.received[0].reply_to]
         node.is_quick = True
         await node.still_serves()
@@ -194,7 +194,7 @@ def test_a_peer_that_does_not_read_its_responses_is_disconnected(play: Callable[
             await slow.send(request_frame(FETCH, 18, correlation, "slow", fetch))
         await until(lambda: node.transport.listener.connections)
         await until(lambda: not node.transport.listener.connections)
-        # At most one response was in progress.
+        # The listener did not read the next request before the first response was sent.
         assert len(node.received) == 1
         await node.still_serves()
 
@@ -235,7 +235,7 @@ def test_malformed_requests_are_answered_without_the_raft_node(
 ) -> None:
     async def scenario(node: Node) -> None:
         client = await node.client()
-        # Vote 2 without topics, Fetch 11 of a named topic.
+        # A Vote of version 2 without topics; a Fetch of version 11, which names topics by name.
         await client.send(request_frame(VOTE, 2, 1, "x", b"\0\xff\xff\xff\xff\1\0"))
         assert (await client.answer())[1] == m.VoteResponse(errors.INVALID_REQUEST)
         await client.send(request_frame(FETCH, 11, 2, "x", b"\0" * 30))

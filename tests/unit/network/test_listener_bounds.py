@@ -33,7 +33,7 @@ LIMITS = {"all": Limits(max_connections=40), "an address": Limits(max_connection
 def test_connections_are_limited(
     play: Callable[..., None], limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The longest silent connections are closed first, then the longest idle ones."""
+    """The listener closes the oldest connections without a request first, then the longest idle."""
 
     async def scenario(node: Node) -> None:
         clients = [await node.client() for _ in range(40)]
@@ -42,7 +42,7 @@ def test_connections_are_limited(
         silent = [await node.client() for _ in range(30)]
         for client in silent[:20]:
             assert await client.is_closed()
-        # Silent connections replace each other on the ten places above the limit.
+        # Silent connections replace each other: ten of them stay open above the limit.
         await until(lambda: len(node.transport.listener.connections) == 50)
         for client in (*clients, *silent[20:]):
             await client.describe()
@@ -54,7 +54,7 @@ def test_connections_are_limited(
         assert len(node.transport.listener.connections) == 50
 
     play(scenario, limits)
-    # One line at once, then one a second with the count of the other closed connections.
+    # The first closing is logged at once; then one line a second has the count of the others.
     first, *others = [record.getMessage() for record in caplog.records]
     assert first == "closed one of 127.0.0.1; 50 are open"
     pattern = f"too many connections: (.*) more, the last: {first}"
@@ -82,7 +82,7 @@ def test_voters_and_brokers_replace_idle_connections(
             brokers.append(await node.client())
             await brokers[-1].describe()
             await brokers[-1].fetch()
-        # Other clients connect and disconnect meanwhile.
+        # Meanwhile 100 other clients connect.
         for _ in range(100):
             await node.client()
         for client in voters:
@@ -112,14 +112,14 @@ def test_a_connection_without_a_request_is_closed_in_time(play: Callable[..., No
 
 
 def test_idle_connections_take_little_memory(play: Callable[..., None]) -> None:
-    """A thousand of them once had receive buffers of 64 KiB each."""
+    """A thousand idle connections once had a receive buffer of 64 KiB each."""
 
     async def scenario(node: Node) -> None:
         before = resident_bytes()
         clients = [await node.client() for _ in range(1000)]
         for client in clients:
             await client.describe()
-        # Both ends are in this process.
+        # The figure includes the clients, which run in this process too.
         assert resident_bytes() - before < 40 * 1024 * 1024
 
     play(scenario)
@@ -135,7 +135,7 @@ def test_requests_of_handlers_are_limited_and_further_ones_wait(play: Callable[.
         clients = [await node.client() for _ in range(5)]
         for client in clients:
             await client.send(request_frame(CREATE_TOPICS, 7, 1, "a", b"topics"))
-        # One of the waiting clients disconnects: the others do not wait for it.
+        # One of the stalled clients disconnects: the others must not wait for it.
         listener = node.transport.listener
         await until(lambda: (listener.request_count, len(listener.stalled)) == (2, 3))
         await clients[4].close()
@@ -148,7 +148,7 @@ def test_requests_of_handlers_are_limited_and_further_ones_wait(play: Callable[.
 
 
 def test_waiting_requests_delay_neither_votes_nor_fetches(play: Callable[..., None]) -> None:
-    """Waiting fetches once counted, and the votes behind them were not even read."""
+    """Waiting fetches once counted against the limit, and the listener read no later votes."""
 
     async def scenario(node: Node) -> None:
         waiting = [await node.client() for _ in range(20)]
@@ -175,7 +175,7 @@ def test_a_heartbeat_does_not_wait_behind_bulk_requests(play: Callable[..., None
             await broker.send(request_frame(BROKER_HEARTBEAT, 0, number, "b", b"beat"))
             assert await broker.frame() == number.to_bytes(4) + b"\0beat"
         assert (listener.request_count, len(listener.stalled)) == (2, 8)
-        # A broker that disconnects during a heartbeat frees no place of the others.
+        # A broker that disconnects during a heartbeat does not lower the count of other requests.
         await broker.send(request_frame(BROKER_HEARTBEAT, 0, 9, "b", b"beat"))
         await broker.close()
         await until(lambda: len(listener.connections) == 10)

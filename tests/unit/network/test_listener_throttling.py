@@ -1,4 +1,4 @@
-"""Connections that a quota mutes: their next request is read after the delay."""
+"""Connections that a quota mutes: the listener reads their next request after the delay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_muted_connection_is_not_read_and_does_not_delay_others(
         muted = await node.client()
         await muted.send(create_topics(1))
         await muted.frame()
-        # More than all buffers on the way hold: a connection that was read would take it.
+        # 32 MiB exceed all buffers on the way: bytes stay in the client until the listener reads.
         muted.writer.write(b"\0\x20\0\0" + bytes(32 << 20))
         await settle()
         assert muted.writer.transport.get_write_buffer_size() > 0
@@ -49,7 +49,7 @@ def test_a_muted_connection_is_not_read_and_does_not_delay_others(
         await broker.frame()
         await broker.send(create_topics(2))
         await broker.frame()
-        # A polite close would wait until the listener has read everything.
+        # Abort, because a close would wait until the listener has read everything.
         muted.writer.transport.abort()
 
     play(scenario, throttle_ms=_FOREVER_MS)

@@ -28,7 +28,7 @@ def test_a_follower_names_the_leader_which_describes_the_quorum() -> None:
     with RunningNodes() as nodes, QuorumClient(nodes.addresses(0)) as client:
         assert client.describe_quorum() == nodes_as_seen(nodes)
         assert [id for id, _ in nodes.asked] == [0, 1]
-        # The leader is remembered.
+        # The client remembers the leader and asks it directly.
         client.describe_quorum()
         assert [id for id, _ in nodes.asked] == [0, 1, 1]
 
@@ -46,7 +46,7 @@ def test_kafkas_followers_name_the_leader_in_describe_cluster() -> None:
 
 
 def test_a_fetch_finds_a_leader_that_is_not_registered() -> None:
-    """Kafka's controllers do not describe kraft's leader."""
+    """DescribeCluster of Kafka's controllers omits a leader that is not registered."""
     with (
         RunningNodes(names_leader=False, unregistered=(1,)) as nodes,
         QuorumClient(nodes.addresses(2)) as client,
@@ -105,7 +105,7 @@ def test_an_error_has_its_name_and_message() -> None:
 
 
 def test_without_a_leader_it_retries_and_then_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Each pause is also the time for the last connection, which a busy machine may need.
+    # The pause is also the deadline of the last connections: a busy machine may need 0.5 s.
     monkeypatch.setattr(quorum_client, "_RETRY_PAUSE_S", 0.5)
     with (
         RunningNodes(leader_id=-1) as nodes,
@@ -122,7 +122,7 @@ def test_without_a_leader_it_retries_and_then_fails(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_majority_the_error_has_the_number_that_answered() -> None:
-    """The controller that answers names the other voters."""
+    """The controller that answers names the other voters, whose port refuses connections."""
     with RunningNodes(leader_id=-1) as nodes:
         asked = nodes.addresses(0)
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -176,7 +176,7 @@ def test_a_server_that_never_answers_times_out() -> None:
 
 
 def test_a_leader_that_hangs_leaves_time_to_find_the_next() -> None:
-    """Its port still accepts connections, and a follower still names it."""
+    """The leader's port still accepts connections, and a follower still names this leader."""
     with RunningNodes() as nodes, socket.create_server(("127.0.0.1", 0)) as stopped:
         port = nodes.ports[1]
         nodes.ports[1] = stopped.getsockname()[1]

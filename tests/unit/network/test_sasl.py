@@ -1,4 +1,4 @@
-"""SASL at a listener: what a peer may send before it is authenticated, and who it is after."""
+"""SASL at a listener: requests allowed before authentication, and the principal after it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_wrong_password(play: Callable[..., None], caplog: pytest.LogCaptureFi
 
 
 def test_a_failure_is_answered_late(play: Callable[..., None]) -> None:
-    """Until then the connection reads nothing: guessing takes time."""
+    """The listener reads nothing before the response, which slows down password guessing."""
 
     async def scenario(node: Node) -> None:
         client = await node.client()
@@ -200,7 +200,7 @@ def test_an_unauthenticated_frame_is_small(play: Callable[..., None]) -> None:
 
 
 def test_tokens_without_headers(play: Callable[..., None]) -> None:
-    """As clients older than Kafka 1.0 send them, after SaslHandshake 0."""
+    """Clients older than Kafka 1.0 send tokens like this after SaslHandshake version 0."""
 
     async def scenario(node: Node) -> None:
         client = await node.client()
@@ -236,7 +236,7 @@ def test_a_session_ends(play: Callable[..., None]) -> None:
         end_ns = time.time_ns() + 30_000_000
         while time.time_ns() <= end_ns:
             await asyncio.sleep(0.005)
-        # Authenticating again prolongs it, also after its end.
+        # Another authentication prolongs the session, even after its end.
         assert (await handshake(client)).error_code == 0
         response = await authenticate(client, plain_message("alice", "secret-a"))
         assert (response.error_code, response.session_lifetime_ms) == (0, 20)

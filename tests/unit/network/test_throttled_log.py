@@ -1,4 +1,4 @@
-"""Warnings that peers cause: one line a second of each kind, and a count."""
+"""Warnings that peers cause: at most one line a second of each kind, with a count."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_first_is_logged_at_once_and_the_others_are_counted(
     clock.now += 1
     throttled.flush()
     assert logged() == ["frames: 1000 more, the last: a sent 1001"]
-    # Within the next second it is counted again; after a quiet second logged at once.
+    # A warning in the next second is counted; after a second without one it is logged at once.
     throttled.warn("frames", "c sent 1")
     assert logged() == []
     clock.now += 1

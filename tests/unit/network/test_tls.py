@@ -55,7 +55,7 @@ def test_requests_are_answered(play: Callable[..., None]) -> None:
         await client.echo()
         assert node.senders[0].principal == ANONYMOUS
         assert node.senders[0].protocol is SecurityProtocol.SSL
-        # Two requests in one record.
+        # Two requests in one TLS record.
         await client.send(b"".join(request_frame(FETCH, 18, at, "x", FETCH_BODY) for at in (4, 5)))
         assert [(await client.answer(FETCH, 18))[0] for _ in range(2)] == [4, 5]
 
@@ -89,7 +89,7 @@ def test_a_large_request_arrives_whole(play: Callable[..., None]) -> None:
 
 
 def test_a_held_connection_resumes(play: Callable[..., None]) -> None:
-    """While a request waits for its response, whole frames wait in the buffers of TLS."""
+    """While a request waits for its response, the TLS buffers hold further complete frames."""
 
     async def scenario(node: Node) -> None:
         client = await node.client(trusting())
@@ -182,7 +182,7 @@ def test_a_peer_without_tls_is_disconnected(
     async def scenario(node: Node) -> None:
         client = await node.client()
         await client.vote()
-        # An alert of TLS, and no more.
+        # The peer gets a TLS alert at most.
         assert len(await client.reader.read()) <= 7
         assert not node.received
 
@@ -264,7 +264,7 @@ def test_versions_are_limited(play: Callable[..., None]) -> None:
 
 
 def test_handshakes_are_done_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step takes more than a millisecond: after two of them the loop serves others."""
+    """A handshake step takes more than 1 ms here: after two steps the loop runs other tasks."""
     clock = 0.0
     order: list[str] = []
 

@@ -31,7 +31,7 @@ def scram_credentials() -> ImageCredentials:
 
 
 def sasl_servers() -> dict[str, Callable[[], SaslServer]]:
-    """Return functions that begin the server's side, by mechanism."""
+    """Return, by mechanism, a function that creates the server's side of an exchange."""
     credentials = scram_credentials()
     return {
         "PLAIN": lambda: PlainServer({"alice": "secret-a"}.get),

@@ -21,7 +21,7 @@ def error_of(version: int, node: NodeFeatures, cluster_id: str | None, node_id: 
     said, body = answer_api_versions(version, request, 0, [API_VERSIONS], node)
     assert said == version
     answer = decode_api_versions_response(version, body, 0)
-    # A rejected client learns nothing about the node.
+    # A rejected client gets no version ranges.
     assert bool(answer.ranges) is (answer.error == NONE)
     return answer.error
 
@@ -41,6 +41,6 @@ def test_a_client_of_another_node_has_to_bootstrap_again(
     cluster_id: str | None, node_id: int, error: int
 ) -> None:
     assert error_of(5, NODE, cluster_id, node_id) == error
-    # Earlier versions do not name the node.
+    # Requests of earlier versions do not name the node.
     assert error_of(4, NODE, cluster_id, node_id) == NONE
     assert error_of(5, NodeFeatures(), cluster_id, node_id) == NONE

@@ -131,7 +131,7 @@ def test_damaged_bytes_are_rejected_or_are_another_message(
         read = kind.decode(bytes(damaged), version)
     except CorruptRecordError:
         return
-    # NaN is not equal to itself; its bytes are.
+    # Compare the bytes, because NaN is not equal to itself.
     again = read.encode(version)
     assert kind.decode(again, version).encode(version) == again
 
@@ -173,7 +173,7 @@ def test_a_classic_body_is_laid_out_as_drawn() -> None:
         ("0000" "ffffffff" "ffffffff", 1, 6, "Old.leaves is null"),
         ("0000" "ffffffff" "fffffffe", 1, 6, "negative count"),
         ("0000" "ffffffff" "00000005" "00000000", 1, 6, "claims 5 elements in 4 bytes"),
-        # A struct without fields in this version still counts as a byte.
+        # Each element counts as at least one byte, even a struct without fields in this version.
         ("0000" "ffffffff" "7fffffff" "00000000", 0, 6, "claims 2147483647 elements in 4 bytes"),
         ("0000" "ffffffff" "00000000" "00000003" "00000000", 1, 10, "claims 3 elements in 4 bytes"),
         ("0000" "ffffffff" "00000000" "00000001" "ffff", 1, 14, "Old.words is null"),

@@ -197,7 +197,7 @@ def test_features_other_than_kraft_version_are_rejected(version: int) -> None:
 
 
 def test_an_error_of_describe_quorum_still_names_the_leader() -> None:
-    """Kafka leaves the leader at 0 there, which does not mean node 0."""
+    """In an error Kafka leaves the leader id at its default 0, which does not mean node 0."""
     hint = (Endpoint(LISTENER, "leader", 9093),)
     ours = m.DescribeQuorumResponse(errors.NOT_LEADER_OR_FOLLOWER, 7, 2, hint)
     body = b"".join(encode_response(ours, 2, LISTENER, no_slices))

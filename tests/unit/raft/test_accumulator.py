@@ -48,7 +48,7 @@ def test_records_that_do_not_fit_close_the_batch_and_drain_it_at_once() -> None:
 
 
 def test_records_of_one_append_are_never_split() -> None:
-    """Nor is a part of an append accepted, as in Kafka's accumulator."""
+    """An append is accepted or rejected as a whole, as in Kafka's accumulator."""
     collected = accumulator(max_batch_size=200)
     fits = 200 - BATCH_OVERHEAD - 2 * RECORD_OVERHEAD
     assert collected.append_values((b"x" * fits, b""), 100) == 11

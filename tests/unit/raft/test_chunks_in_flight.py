@@ -34,7 +34,7 @@ def downloading(**given: Any) -> Driver:
 
 
 def give(node: Driver, send: SendRequest, length: int = 10, **given: Any) -> Driver:
-    """Return the leader's response to a request for a chunk."""
+    """Answer a request for a chunk with at most ``length`` bytes, as the leader does."""
     request = send.request
     assert isinstance(request, FetchSnapshotRequest)
     data = bytes(min(length, SIZE - request.position))
@@ -71,19 +71,19 @@ def test_after_the_first_chunk_several_are_requested_at_once() -> None:
         sent += chunks(node)
         asked += positions(chunks(node))
     assert stored == list(range(0, SIZE, 10))
-    assert asked == list(range(10, SIZE, 10)), "each once, and nothing behind the end"
+    assert asked == list(range(10, SIZE, 10)), "each position is requested once, none after the end"
     assert node.written[-1] == InstallSnapshot(SNAPSHOT)
 
 
 def test_a_short_chunk_is_continued_from_its_end() -> None:
     node, sent = under_way()
     give(node, sent[0], 4)
-    assert chunks(node) == [], "what is on its way begins too late"
+    assert chunks(node) == [], "the chunks in flight begin after the gap"
     give(node, sent[1])
     assert node.written == []
     give(node, sent[2])
     assert node.written == []
-    assert positions(chunks(node)) == [14, 18, 22], "in steps of what it gives now"
+    assert positions(chunks(node)) == [14, 18, 22], "the steps equal the size of the short chunk"
 
 
 def test_chunks_out_of_order_are_requested_again() -> None:
@@ -94,7 +94,7 @@ def test_chunks_out_of_order_are_requested_again() -> None:
     give(node, first)
     assert [w.position for w in node.written if isinstance(w, StoreSnapshotChunk)] == [10]
     give(node, third)
-    assert chunks(node) == [], "one is still on its way, and begins too late"
+    assert chunks(node) == [], "a chunk in flight begins after the gap"
     give(node, fourth)
     assert positions(chunks(node)) == [20, 30, 40]
 
@@ -111,7 +111,7 @@ def test_no_chunk_is_awaited_after_the_connection_is_lost() -> None:
     for send in sent:
         node.step(RequestFailed(send.correlation))
         assert chunks(node) == []
-    # Meanwhile it asks a server that may know a newer leader.
+    # Meanwhile the node asks a server that may know a newer leader.
     (other,) = node.requests(FetchRequest)
     node.wait(node.config.retry_backoff_ms)
     assert positions(chunks(node)) == [10, 20, 30]
@@ -135,7 +135,7 @@ def test_each_chunk_restarts_the_timeout_of_the_next() -> None:
     most = node.config.request_timeout_ms
     for _ in range(4):
         node.wait(most - 1)
-        assert node.requests() == [], "nothing is given up"
+        assert node.requests() == [], "no request has timed out"
         give(node, sent.pop(0))
         assert [type(write) for write in node.written] == [StoreSnapshotChunk]
         sent += chunks(node)

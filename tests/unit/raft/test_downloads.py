@@ -64,7 +64,7 @@ def test_a_snapshot_is_downloaded_in_chunks_and_replaces_the_log() -> None:
     node.is_disk_stalled = True
     node.reply(chunk_request(node), chunk(5, b"67890"))
     assert node.written[-1] == InstallSnapshot(SNAPSHOT)
-    assert node.sent == [], "nothing is said until the snapshot is in its place"
+    assert node.sent == [], "no message is sent before the snapshot is installed"
     node.wait(5000)
     assert node.role is Role.FOLLOWER, "no election while the log is being replaced"
     node.step(SnapshotStored(SNAPSHOT, 10, is_installed=True))
@@ -85,7 +85,7 @@ def test_a_bounded_number_of_chunks_is_requested_ahead_of_a_slow_disk() -> None:
     node.reply(chunk_request(node), chunk(0, b"1"))
     second, third = node.requests(FetchSnapshotRequest)
     node.reply(second, chunk(1, b"1"))
-    assert node.requests(FetchSnapshotRequest) == [], "two wait for the disk, one is on its way"
+    assert node.requests(FetchSnapshotRequest) == [], "two chunks wait for the disk, one in flight"
     node.reply(third, chunk(2, b"1"))
     assert node.requests(FetchSnapshotRequest) == [], "three chunks wait for the disk"
     node.sync()
@@ -147,12 +147,12 @@ def test_a_damaged_snapshot_is_requested_again_with_growing_delay() -> None:
     delays = []
     for _ in range(9):
         delays.append(refused(node))
-        assert fetch_of(node).destination == 2, "the leader is asked what it has now"
+        assert fetch_of(node).destination == 2, "the node sends its next fetch to the leader"
         assert node.role is Role.FOLLOWER
         fetched(node, answer(snapshot_id=SNAPSHOT))
         node.reply(chunk_request(node), chunk(0, b"1234567890"))
     assert delays == [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]
-    assert node.node.log.end_offset == 6, "what it had it has still"
+    assert node.node.log.end_offset == 6, "the log is unchanged"
     # After a valid snapshot the delay of the next damaged one is short again.
     node.step(SnapshotStored(SNAPSHOT, 10, is_installed=True))
     assert node.node.log.end_offset == 20
@@ -193,7 +193,7 @@ def test_a_deleted_snapshot_is_not_requested_again_and_the_leader_counts_as_aliv
     node.now_ms += 1500
     node.reply(chunk_request(node), chunk(0, b"", error=98))
     assert node.written == [DropSnapshotDownload(SNAPSHOT)]
-    assert fetch_of(node).destination == 2, "the leader is asked at once what it has now"
+    assert fetch_of(node).destination == 2, "the node sends a fetch to the leader at once"
     node.wait(1500)
     assert node.role is Role.FOLLOWER
 

@@ -64,7 +64,7 @@ def test_a_follower_names_its_leader_after_that_is_durable() -> None:
     node.is_disk_stalled = True
     begin = BeginQuorumEpochRequest("cluster", EPOCH + 1, 2, key(1), (endpoint(2),))
     assert node.ask(begin) is None
-    assert node.requests() == [], "not even a fetch goes out in the new epoch"
+    assert node.requests() == [], "the node sends no request, not even a fetch, of the new epoch"
     node.sync()
     assert node.answer(1).epoch == EPOCH + 1
     assert [send.request.epoch for send in node.requests(FetchRequest)] == [EPOCH + 1]
@@ -84,7 +84,7 @@ def test_a_follower_fetches_again_after_its_records_are_durable() -> None:
 
 
 def test_a_rejected_vote_needs_no_write() -> None:
-    """The response names the epoch; without an unwritten epoch it need not wait."""
+    """The response names an epoch that is durable already, so it need not wait."""
     node = follower()
     node.is_disk_stalled = True
     answer = node.ask(VoteRequest("cluster", EPOCH, key(3), key(1), 0, 0))
@@ -92,7 +92,7 @@ def test_a_rejected_vote_needs_no_write() -> None:
 
 
 def test_a_leader_answers_fetches_while_its_own_records_are_being_written() -> None:
-    """Group commit: an append does not wait for the sync of the append before."""
+    """Group commit: an append does not wait for the sync of the previous append."""
     node = leader()
     fetched_by(node, 2)
     node.is_disk_stalled = True
@@ -118,7 +118,7 @@ def test_several_writes_may_be_reported_at_once_or_late() -> None:
 
 
 def test_a_leader_writes_its_epoch_before_its_records() -> None:
-    """A log must not contain an epoch that quorum-state has lost."""
+    """Otherwise the log could contain an epoch that quorum-state lost in a crash."""
     node = candidate()
     node.is_disk_stalled = True
     node.answer_votes(only=2)
@@ -126,7 +126,7 @@ def test_a_leader_writes_its_epoch_before_its_records() -> None:
 
 
 def test_truncated_records_do_not_count_as_durable() -> None:
-    """The sync of an append does not count for records that were truncated since."""
+    """The sync of an append does not make records durable that were truncated meanwhile."""
     node = follower()
     (fetch,) = node.requests()
     node.is_disk_stalled = True
@@ -169,7 +169,7 @@ def test_a_response_to_a_held_request_is_handled() -> None:
 
 
 def test_a_restarted_node_remembers_what_it_has_sent() -> None:
-    """Everything that it sent before a crash is on its disk."""
+    """Every message waits for its writes, so after a crash the node contradicts none it sent."""
     node = unattached()
     node.is_disk_stalled = True
     assert node.ask(VoteRequest("cluster", EPOCH, key(2), key(1), 2, 6)) is None

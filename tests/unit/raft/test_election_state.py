@@ -13,7 +13,7 @@ DIRECTORY = Uuid.parse("0BABAAAAAAAAAAAAAAAAAA")
 VOTERS = '"appliedOffset":0,"currentVoters":[{"voterId":1},{"voterId":2},{"voterId":3}]'
 NONE = "AAAAAAAAAAAAAAAAAAAAAA"
 
-#: Kafka's file for a state and kraft.version, and the state that it reads from it.
+#: A state, and the files that Kafka writes for it with kraft.version 0 and 1.
 WRITTEN = [
     (
         ElectionState(7),
@@ -101,7 +101,7 @@ def test_malformed_files_are_rejected(content: str) -> None:
 
 
 def test_every_flipped_bit_is_rejected_or_yields_another_state() -> None:
-    """No other error: a node that cannot read its vote reports that and does not start."""
+    """The only error is CorruptRecordError: the node reports it and does not start."""
     content = bytearray(WRITTEN[2][2].encode())
     for position in range(len(content)):
         for bit in range(8):

@@ -63,7 +63,7 @@ def test_an_unknown_high_watermark_changes_nothing() -> None:
 
 
 def test_batches_of_a_later_epoch_are_left_for_a_later_fetch() -> None:
-    """KAFKA-18723: the leader's log may have changed while the response was under way."""
+    """KAFKA-18723: the leader's log may have changed while the response was in flight."""
     node = follower()
     records = batch(6, EPOCH) + batch(7, EPOCH + 1)
     fetched(node, answer(records=records))
@@ -138,7 +138,7 @@ def test_a_batch_that_does_not_continue_the_log_is_fetched_again(records: bytes)
     fetched(node, answer(records=records))
     assert node.written == []
     assert (node.node.log.end_offset, node.role) == (6, Role.FOLLOWER)
-    # Meanwhile it asks a bootstrap server, then the leader again.
+    # The node asks a bootstrap server; after its failure and the backoff, the leader again.
     for send in node.requests(FetchRequest):
         node.step(RequestFailed(send.correlation))
     node.wait(20)
@@ -178,7 +178,7 @@ def test_a_response_to_an_older_log_end_is_ignored() -> None:
     ("diverging", "end_offset"),
     [
         (EpochEndOffset(2, 5), 5),  # The leader's epoch 2 ended earlier.
-        (EpochEndOffset(2, 9), 6),  # Ours ended earlier: the leader has all of it.
+        (EpochEndOffset(2, 9), 6),  # This node's epoch 2 ended earlier: the leader has all of it.
         (EpochEndOffset(1, 3), 3),
         (EpochEndOffset(1, 4), 4),  # The leader has no record of epoch 2.
         (EpochEndOffset(0, 0), 0),
@@ -218,10 +218,10 @@ def test_a_truncation_restores_the_voters_before() -> None:
 
 
 def test_a_new_leader_is_fetched_from_although_a_request_is_in_flight() -> None:
-    """A silent server cost the fetch timeout; a change of role clears the connections."""
+    """A change of role clears the connections; a silent server once cost the fetch timeout."""
     node = unattached()
     (send,) = node.requests(FetchRequest)
-    assert send.destination == 3, "a server that is silent"
+    assert send.destination == 3, "the silent server"
     node.ask(BeginQuorumEpochRequest("cluster", EPOCH, 2, key(1), (endpoint(2),)))
     assert fetch_of(node).destination == 2
 
@@ -252,7 +252,7 @@ def test_bootstrap_servers_are_asked_when_the_leader_fails() -> None:
 
 
 def test_a_leader_without_an_endpoint_is_not_followed() -> None:
-    """Only its epoch counts."""
+    """The node adopts only the epoch."""
     node = unattached()
     node.ask(BeginQuorumEpochRequest("cluster", EPOCH + 1, 9, key(1)))
     assert (node.role, node.node.epoch) == (Role.UNATTACHED, EPOCH + 1)
@@ -260,7 +260,7 @@ def test_a_leader_without_an_endpoint_is_not_followed() -> None:
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_request_that_names_another_leader_of_the_epoch_is_rejected(leads: bool) -> None:
-    """Any client can send one; the node does not change."""
+    """Any client can send such a request; the node keeps its role, epoch and leader."""
     node = leader() if leads else follower()
     epoch, leader_id = node.node.epoch, node.node.leader_id
     before = (node.role, epoch, leader_id)
@@ -274,7 +274,7 @@ def test_a_request_that_names_another_leader_of_the_epoch_is_rejected(leads: boo
 
 
 def test_a_response_that_names_another_leader_of_the_epoch_is_ignored() -> None:
-    """The node backs off before the next request."""
+    """The node backs off before its next request to the leader, and asks another server."""
     node = follower()
     node.reply(fetch_of(node), FetchResponse(6, EPOCH, 3, (endpoint(3),)))
     assert (node.role, node.node.epoch, node.node.leader_id) == (Role.FOLLOWER, EPOCH, 2)
@@ -283,7 +283,7 @@ def test_a_response_that_names_another_leader_of_the_epoch_is_ignored() -> None:
 
 @pytest.mark.parametrize("epoch", [(1 << 31) - 1, (1 << 31) - 1000])
 def test_an_epoch_that_leaves_no_elections_is_ignored(epoch: int) -> None:
-    """If it were written, the quorum could never elect a leader again."""
+    """If a node adopted it, the quorum would soon run out of epochs for elections."""
     node = follower()
     fetch = fetch_of(node)
     for request in (
@@ -324,7 +324,7 @@ def end_epoch(*candidates: ReplicaKey) -> EndQuorumEpochRequest:
     [
         ((key(1), key(3)), 0),
         ((ReplicaKey(1), key(3)), 0),
-        ((), 0),  # A restarted leader names no candidates: all begin at once.
+        ((), 0),  # A restarted leader names no candidates: all voters begin at once.
         ((key(3), key(1)), 500),
         ((key(3), key(4), key(1), key(5), key(6)), 124),
         ((key(3), key(4), key(5), key(6), key(1)), 496),
@@ -345,7 +345,7 @@ def test_preferred_candidates_begin_one_after_the_other(
 
 
 def test_a_late_candidate_waits_longer_than_its_own_timer() -> None:
-    """The timer is set, not only shortened, so that better candidates win."""
+    """EndQuorumEpoch may also prolong the timer, so that better candidates win."""
     node = follower(has_fetched=True)
     node.wait(1900)
     node.ask(end_epoch(key(3)))
@@ -411,7 +411,7 @@ def test_a_dynamic_voter_sends_an_update_only_if_its_data_differ() -> None:
 
 
 def test_another_order_of_endpoints_needs_no_update() -> None:
-    """A Kafka leader writes them in the order of a map, and would append them each time."""
+    """A Kafka leader writes endpoints in a map's order: each update would append a record."""
     other = Endpoint("OTHER", "host1", 9101)
     listed = VoterNode(key(1), (other, endpoint(1)), KRaftVersionRange(0, 1))
     node = follower(

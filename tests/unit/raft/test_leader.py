@@ -70,7 +70,7 @@ def committed(**given: Any) -> Driver:
 
 
 def leader_of(*ids: int, is_dynamic: bool = False) -> Driver:
-    """Return a leader elected by 1, 2 and 3."""
+    """Return node 1 as leader of these voters, elected by its own vote and two others."""
     voters = dynamic(*ids) if is_dynamic else static(*ids)
     node = driven(voters=voters, kraft_version=int(is_dynamic)).step().wait(2000)
     for role in (Role.CANDIDATE, Role.LEADER):
@@ -96,7 +96,7 @@ def test_an_epoch_begins_with_a_leader_change_record() -> None:
 
 
 def test_the_next_leader_appends_the_voters_of_the_bootstrap_snapshot() -> None:
-    """In one batch with LeaderChange; so are voters with an old entry of the leader."""
+    """They share a batch with LeaderChange, as do voters whose entry of the leader is old."""
     node = candidate(voters=dynamic(1, 2, 3), kraft_version=1).answer_votes(only=2)
     assert isinstance(node.written[1], AppendBatches)
     change, version, voters = control_records(node.written[1].batches)
@@ -106,7 +106,7 @@ def test_the_next_leader_appends_the_voters_of_the_bootstrap_snapshot() -> None:
 
 
 def test_the_voters_of_a_later_snapshot_are_not_appended_again() -> None:
-    """Its log contained them (``lastVoterSetOffset`` is -1 for 0-0 alone)."""
+    """The log contained them: ``lastVoterSetOffset`` is -1 only for the snapshot 0-0."""
     voters = dynamic(1, 2, 3)
     node = candidate(voters=voters, kraft_version=1, start_offset=4, log=((2, 6),))
     node.answer_votes(only=2)
@@ -133,13 +133,13 @@ def test_a_leader_repeats_begin_quorum_epoch_to_voters_that_do_not_fetch() -> No
     assert node.requests(BeginQuorumEpochRequest) == []
     node.now_ms += 1
     fetched_by(node, 2)
-    assert node.requests(BeginQuorumEpochRequest) == [], "3 still owes an answer"
+    assert node.requests(BeginQuorumEpochRequest) == [], "node 3 has not answered yet"
     node.wait(1001)
     assert [s.destination for s in node.requests(BeginQuorumEpochRequest)] == [2, 3]
 
 
 def test_a_vote_request_in_flight_does_not_delay_begin_quorum_epoch() -> None:
-    """Node 3 has not answered a vote request; a change of role clears its connection."""
+    """Node 3 has not answered a vote request; the change of role clears its connection."""
     node = leader()
     assert [s.destination for s in node.requests(BeginQuorumEpochRequest)] == [2, 3]
 
@@ -156,7 +156,7 @@ def test_an_append_of_an_older_epoch_is_rejected() -> None:
 
 
 def test_an_append_needs_records() -> None:
-    """As in Kafka 4, where an empty list is an IllegalArgumentException."""
+    """An empty append is an error, as in Kafka 4 (IllegalArgumentException)."""
     node = committed()
     for empty in (Append(1, EPOCH), Append(1, EPOCH, batches=bytearray())):
         with pytest.raises(ValueError, match="at least one record"):
@@ -216,7 +216,7 @@ def test_the_high_watermark_is_the_durable_end_of_a_majority() -> None:
 
 
 def test_records_of_earlier_epochs_alone_are_not_committed() -> None:
-    """Section 5.4.2 of the Raft paper; KAFKA-12619: strictly above the epoch's start."""
+    """The high watermark must exceed the epoch's start (Raft paper 5.4.2, KAFKA-12619)."""
     node = leader()
     fetched_by(node, 2, START)
     assert node.node.log.high_watermark == -1
@@ -268,7 +268,7 @@ def test_a_fetch_waits_for_records() -> None:
 
 
 def test_a_fetch_waits_for_the_high_watermark() -> None:
-    """KIP-1166: a higher one completes every waiting fetch of any version."""
+    """A higher high watermark completes every waiting fetch, of any version (KIP-1166)."""
     node = committed()
     node.append(b"a")
     end = node.node.log.end_offset
@@ -320,7 +320,7 @@ def test_waiting_fetches_are_answered_when_the_leadership_ends() -> None:
 
 
 def with_snapshot(offset: int = 5, epoch: int = 2, start: int = 4) -> Driver:
-    """A log of 4 records of epoch 1 and 2 of epoch 2 that begins with a snapshot."""
+    """Return a leader whose log has 4 records of epoch 1 and 2 of epoch 2, and snapshots."""
     node = committed()
     node.step(SnapshotStored(OffsetAndEpoch(4, 1), 50))
     node.step(SnapshotStored(OffsetAndEpoch(offset, epoch), 60))
@@ -333,9 +333,9 @@ def with_snapshot(offset: int = 5, epoch: int = 2, start: int = 4) -> Driver:
     [
         (0, 0, True),
         (3, 1, True),  # before the start of the log
-        (4, 0, True),  # at its start, of another epoch than the snapshot there
+        (4, 0, True),  # at the start, but not of the epoch of the snapshot there
         (4, 1, False),
-        (5, 0, True),  # an epoch before the earliest snapshot's
+        (5, 0, True),  # an epoch before that of the earliest snapshot
         (5, 2, False),
         (7, 3, False),
     ],
@@ -437,7 +437,7 @@ def test_requests_that_do_not_restart_the_check_quorum_timer(what: str) -> None:
 
 
 def test_half_of_an_even_number_is_enough_beside_the_leader() -> None:
-    """Of four voters three are a majority: the leader and two that fetch."""
+    """Of four voters three are a majority: one follower that fetches is not enough."""
     node = leader_of(1, 2, 3, 4)
     node.now_ms += 2900
     fetched_by(node, 2)
@@ -454,7 +454,7 @@ def test_a_removed_voter_does_not_restart_the_check_quorum_timer() -> None:
     fetched_by(node, 5)
     assert node.ask(RemoveRaftVoterRequest("cluster", key(5))) is None
     node.now_ms += 1000
-    fetched_by(node, 2)  # Of four voters two are needed, and 5 is not a voter.
+    fetched_by(node, 2)  # Four voters are left: two must fetch, and 5 does not count.
     node.wait(1000)
     assert node.role is Role.RESIGNED
 
@@ -488,7 +488,8 @@ def test_end_quorum_epoch_is_not_repeated_after_its_response() -> None:
     node.wait(500)
     assert node.requests() == []
     node.wait(1000)
-    # In the next epoch, so that it no longer names itself, and at once a candidate again.
+    # The node enters the next epoch, so that it no longer names itself as leader, and starts a
+    # pre-vote at once.
     assert (node.role, node.node.epoch) == (Role.PROSPECTIVE, EPOCH + 1)
     assert node.node.leader_id == -1
 
@@ -554,7 +555,7 @@ def test_an_observer_that_is_silent_for_five_minutes_is_forgotten() -> None:
 
 
 def test_a_replica_was_caught_up_at_its_previous_fetch() -> None:
-    """A fetch from the log end of the previous fetch (Kafka's LeaderState)."""
+    """A fetch from the log end at the previous fetch proves it (Kafka's LeaderState)."""
     node = committed()
     end = node.node.log.end_offset
     fetched_by(node, 3, START)
@@ -571,7 +572,10 @@ def test_a_replica_was_caught_up_at_its_previous_fetch() -> None:
 
 
 def test_a_static_voter_with_a_new_directory_has_to_report_again() -> None:
-    """A wiped voter fetches before it reports; an upgrade would name its old directory."""
+    """A voter with a wiped disk fetches before it reports.
+
+    An upgrade of kraft.version before the report would record its old directory.
+    """
     node = committed()
     upgrade = UpdateKRaftVersionRequest(1, validate_only=True)
 

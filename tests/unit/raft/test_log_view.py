@@ -1,4 +1,4 @@
-"""The log view of a node, compared with a twin that records every record."""
+"""The log view of a node, compared with a simple model (the twin) that stores every record."""
 
 import pytest
 from hypothesis import settings
@@ -38,7 +38,7 @@ class LogViewBesideItsTwin(RuleBasedStateMachine):
         self.twin.say_voters(offset, frozenset(ids))
 
     def floor(self) -> int:
-        """Return the lowest offset to truncate to."""
+        """Return the lowest offset to which a truncation is allowed."""
         snapshots = [offset for offset, _ in self.twin.snapshots]
         return max(self.twin.high_watermark, self.twin.start_offset, *snapshots, 0)
 
@@ -161,7 +161,7 @@ def test_the_removal_of_a_voter_is_found_until_it_is_committed() -> None:
     assert [log.removal_offset(key) for key in others] == [None, None]
     assert log.end_before(2) == OffsetAndEpoch(2, 1)
     assert log.end_before(0) == OffsetAndEpoch(0, 0)
-    # Another record of the same voters does not hide the removal.
+    # A later record with the same voters does not hide the removal.
     again = encode_control_records([dynamic(2, 3).to_record()], base_offset=4, epoch=5)
     log.append(4, 5, 5)
     log.replay_control_batch(again)

@@ -1,4 +1,4 @@
-"""A leader's observers: bounded, forgotten in time; made-up ids do not evict real observers."""
+"""A leader's observers: their number is bounded, and made-up ids do not evict real ones."""
 
 from kraft.errors import REQUEST_TIMED_OUT
 from kraft.protocol.raft_rpcs import encode_response
@@ -59,7 +59,7 @@ def test_made_up_replica_ids_leave_a_bounded_number_of_observers() -> None:
 
 
 def test_a_describe_of_as_many_observers_as_there_can_be_costs_little_for_each() -> None:
-    """Nothing may hold the event loop for more than 5 ms; 3,000 observers took 4.7 ms."""
+    """No request may hold the event loop for more than 5 ms; 3,000 observers took 4.7 ms."""
     node = leader()
     leading = leader_state(node)
     for id in range(10_000, 10_000 + MAX_ESTABLISHED):
@@ -115,7 +115,7 @@ def test_a_long_flood_does_not_evict_established_observers() -> None:
     for first in range(0, len(fakes), 500):
         for _ in range(ESTABLISHED_AFTER_MS // 1000 + 1):
             now_ms += 1000
-            # The earlier ones keep their places like the real one.
+            # The earlier made-up observers keep fetching, like the real one.
             for fake in (real, *fakes[: first + 500]):
                 forgotten.add(observers.note_fetch(fake, now_ms))
     assert real not in forgotten
@@ -131,7 +131,7 @@ def test_a_silent_observer_is_evicted_when_all_places_are_taken() -> None:
     at_ms = 1000.0 + SILENT_AFTER_MS
     assert observers.note_fetch(newcomer, at_ms - ESTABLISHED_AFTER_MS) is None
     assert observers.note_fetch(newcomer, at_ms) == ReplicaKey(0)
-    # The next one has fetched lately: it stays, and the newcomer remains a newcomer.
+    # Observer 1 is not silent yet: it stays, and key(9) is not established.
     assert observers.note_fetch(key(9), at_ms - ESTABLISHED_AFTER_MS) is None
     assert observers.note_fetch(key(9), at_ms) is None
     assert ReplicaKey(1) in observers
@@ -149,7 +149,7 @@ def test_a_silent_newcomer_starts_over() -> None:
 def test_an_observer_that_became_a_voter_is_not_evicted_as_one() -> None:
     node = leader(voters=dynamic(1, 2, 3), kraft_version=1)
     fetched_by(node, 2)
-    # The progress of an observer counts when it becomes a voter.
+    # The leader keeps the progress of an observer that becomes a voter.
     fetched_by(node, 4)
     leading = leader_state(node)
     leading.append_control_records([dynamic(1, 2, 3, 4).to_record()])
@@ -175,7 +175,7 @@ def test_a_removed_voter_is_forgotten_like_an_observer() -> None:
 
 
 def test_a_step_costs_the_same_however_many_fetches_wait() -> None:
-    """5,000 brokers may wait for records; each step used to look at all of them, twice."""
+    """5,000 brokers may wait for records; each step once scanned all of their fetches twice."""
 
     def cost_of_a_step(waiting: int) -> int:
         node = leader()
@@ -217,7 +217,7 @@ def test_an_abandoned_fetch_does_not_wait() -> None:
 
 
 def test_made_up_voters_leave_no_connections_behind() -> None:
-    """Each used to keep a connection until the end of the epoch."""
+    """Each voter that could not be reached once kept a connection until the epoch ended."""
     node = leader(voters=dynamic(1, 2, 3), kraft_version=1)
     fetched_by(node, 2)
     before = len(node.node.connections)

@@ -1,6 +1,6 @@
 """The error codes of invalid requests.
 
-The order of the checks is Kafka's: cluster, form, epoch, role, shutdown.
+The order of the checks is Kafka's: cluster id, field values, epoch, role, shutdown.
 """
 
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_a_request_without_cluster_id_is_accepted() -> None:
         ({"voter": None}, NONE),
         ({"voter": ReplicaKey(1)}, NONE),
         ({"epoch": EPOCH - 1, "last_epoch": 1}, FENCED),
-        # The form is checked first.
+        # The field values are checked before the epoch.
         ({"epoch": EPOCH - 1, "last_epoch": EPOCH - 1}, INVALID_REQUEST),
         ({"last_offset": -1}, INVALID_REQUEST),
         ({"last_epoch": -1}, INVALID_REQUEST),
@@ -102,7 +102,7 @@ def test_the_errors_of_vote(changes: dict[str, Any], error: int) -> None:
     [
         ({}, NONE),
         ({"epoch": EPOCH - 1}, FENCED),
-        # The epoch is checked first.
+        # The epoch is checked before the leader id.
         ({"epoch": EPOCH - 1, "leader_id": -1}, FENCED),
         ({"leader_id": -1}, INVALID_REQUEST),
     ],
@@ -131,13 +131,13 @@ def leading(**given: Any) -> Driver:
 
 @pytest.mark.parametrize("request_", [FETCH, FETCH_SNAPSHOT, UPDATE], ids=["f", "s", "u"])
 def test_the_errors_of_requests_to_the_leader(request_: Any) -> None:
-    """In this order: fenced, unknown epoch, not the leader, shutting down."""
+    """The checks have this order: fenced epoch, unknown epoch, not the leader."""
     for role in Role:
         node = MAKERS[role]()
         is_leader = role is Role.LEADER
         assert node.ask(replace(request_, epoch=EPOCH - 1)).error == FENCED
         assert node.ask(replace(request_, epoch=EPOCH + 1)).error == UNKNOWN_EPOCH
-        assert node.node.epoch == EPOCH, "a fetcher's epoch is not taken in"
+        assert node.node.epoch == EPOCH, "the node does not adopt the epoch of the request"
         if not is_leader:
             assert node.ask(request_).error == NOT_LEADER
 
@@ -157,7 +157,7 @@ def test_a_leader_that_shuts_down_has_resigned() -> None:
         ({"offset": -1}, INVALID_REQUEST),
         ({"last_fetched_epoch": -1}, INVALID_REQUEST),
         ({"last_fetched_epoch": EPOCH + 1}, INVALID_REQUEST),
-        # The form is checked before the epoch.
+        # The field values are checked before the epoch.
         ({"last_fetched_epoch": EPOCH + 2, "epoch": EPOCH + 1}, INVALID_REQUEST),
         ({"replica": ReplicaKey(-1)}, NONE),
     ],
@@ -189,7 +189,7 @@ def test_the_leaders_setting_bounds_the_chunk_size(asked: int, given: int) -> No
 
 
 def test_the_bootstrap_snapshot_is_not_sent() -> None:
-    """Every node has its own from formatting (0-0)."""
+    """Every node got its own bootstrap snapshot (0-0) when it was formatted."""
     node = leading(voters=dynamic(1, 2, 3), kraft_version=1)
     node.node.log.snapshots[OffsetAndEpoch(0, 0)] = 10
     request = replace(FETCH_SNAPSHOT, snapshot_id=OffsetAndEpoch(0, 0))
@@ -234,7 +234,7 @@ def test_the_errors_of_voter_changes(request_: Any, error: int) -> None:
 
 @pytest.mark.parametrize("request_", [ADD, REMOVE, UPDATE], ids=["add", "remove", "update"])
 def test_a_voter_change_needs_the_high_watermark_and_the_last_change(request_: Request) -> None:
-    """Both errors ask the client to try again."""
+    """In both cases the error asks the client to try again."""
     node = leader(voters=dynamic(1, 2, 3), kraft_version=1)
     assert node.ask(request_).error == TIMED_OUT
     fetched_by(node, 2)

@@ -26,7 +26,7 @@ from tests.harness.raft_nodes import EPOCH, driven, dynamic, key, static
         (ElectionState(EPOCH, -1, ReplicaKey(1)), Role.CANDIDATE, -1, ReplicaKey(1)),
         # The vote names this id with another directory: another replica.
         (ElectionState(EPOCH, -1, key(1, 7)), Role.UNATTACHED, -1, key(1, 7)),
-        # It voted for itself, then another led: the vote decides, as in Kafka.
+        # It voted for itself, then another node led: the vote decides, as in Kafka.
         (ElectionState(EPOCH, 2, key(1)), Role.CANDIDATE, -1, key(1)),
     ],
 )
@@ -35,11 +35,11 @@ def test_the_role_that_a_node_begins_in(
 ) -> None:
     node = driven(election).node
     assert (node.role, node.epoch, node.leader_id, node.voted) == (role, EPOCH, leader_id, voted)
-    assert node.log.high_watermark == -1, "that is learned"
+    assert node.log.high_watermark == -1, "the node learns it from the leader"
 
 
 def test_a_later_epoch_of_the_log_overrides_the_file() -> None:
-    """The file was lost or restored: its vote and leader are obsolete."""
+    """The quorum-state file was lost or is an old copy: its vote and leader are obsolete."""
     node = driven(ElectionState(1, 1, key(1)), log=((1, 4), (5, 6)))
     assert (node.role, node.node.epoch, node.node.voted) == (Role.UNATTACHED, 5, None)
     node.step()
@@ -79,7 +79,7 @@ def test_a_restarted_leader_resigns_and_is_not_announced() -> None:
 def test_a_sole_voter_leads_without_waiting(election: ElectionState, epoch: int) -> None:
     node = driven(election, voters=static(1)).step()
     assert (node.role, node.node.epoch) == (Role.LEADER, epoch)
-    assert node.node.log.high_watermark == node.node.log.end_offset, "alone it is a majority"
+    assert node.node.log.high_watermark == node.node.log.end_offset, "a sole voter is a majority"
 
 
 def test_a_sole_voter_that_was_a_follower_leads_without_waiting() -> None:

@@ -1,4 +1,4 @@
-"""Bugs of the state machine that the simulation found, each by its shortest sequence of events."""
+"""Bugs in the state machine that the simulation found, each with a minimal list of events."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def driven(
 
 
 def test_a_leader_names_a_later_epoch_after_that_is_durable() -> None:
-    """Responses to waiting fetches name the new epoch."""
+    """Responses to waiting fetches name the new epoch, so they wait for its write too."""
     both = static(1, 2)
     leader = driven(1, LogView(static_voters=both), ElectionState(), both)
     leader.wait(1000)
@@ -76,7 +76,7 @@ def test_a_leader_names_a_later_epoch_after_that_is_durable() -> None:
 
 
 def test_an_observer_continues_an_interrupted_download() -> None:
-    """After a lost chunk and the fetch timeout, the leader's next valid response must count."""
+    """After a lost chunk and the fetch timeout, the node accepts the leader's next response."""
     all_static = static(1)
     log = LogView(static_voters=all_static)
     observer = driven(4, log, ElectionState(1, 1), all_static)
@@ -105,9 +105,9 @@ def test_an_observer_continues_an_interrupted_download() -> None:
 
 
 def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None:
-    """It alone has the record of its removal; the log of the other voter is too short to win.
+    """Only its log has the record of the removal; the other voter's log is too short to win.
 
-    It does not count its own vote, and resigns when the removal is committed.
+    The node does not count its own vote, and resigns when the removal is committed.
     """
     log = LogView()
     log.load_snapshot_voters(dynamic(1, 3), 1)
@@ -138,7 +138,7 @@ def test_a_leader_that_removed_itself_and_crashed_can_still_be_elected() -> None
 
 
 def test_a_removed_voter_never_skips_the_pre_vote() -> None:
-    """Its elections would raise epochs of which the leader of its voters does not learn."""
+    """Its elections would raise the epoch without the leader of the other voters knowing it."""
     log = LogView()
     log.load_snapshot_voters(dynamic(1, 3), 1)
     log.append(0, 1, 3)
@@ -188,7 +188,7 @@ def test_a_follower_fetches_although_a_bootstrap_server_is_silent() -> None:
 
 
 def test_an_observer_grants_pre_votes_once_its_leader_is_silent() -> None:
-    """It is a voter by the candidate's longer log; KIP-996 protects live leaders only."""
+    """In the candidate's longer log it is a voter; KIP-996 protects only live leaders."""
     log = LogView()
     log.load_snapshot_voters(dynamic(1, 2), 1)
     observer = driven(3, log, ElectionState(1, 1))
@@ -210,7 +210,7 @@ def test_an_observer_grants_pre_votes_once_its_leader_is_silent() -> None:
 
 
 def test_a_joining_observer_looks_for_a_newer_leader_first() -> None:
-    """It would otherwise send nothing but requests to join to the silent old leader."""
+    """Otherwise it would send only AddRaftVoter requests, all to the silent old leader."""
     log = LogView()
     log.load_snapshot_voters(dynamic(1, 2), 1)
     observer = driven(3, log, ElectionState(1, 2), auto_join=True)
@@ -223,7 +223,7 @@ def test_a_joining_observer_looks_for_a_newer_leader_first() -> None:
 
 
 def test_the_search_for_a_newer_leader_skips_the_silent_leader() -> None:
-    """A static voter is a bootstrap server under its own id; asking it again costs two seconds."""
+    """Static voters are bootstrap servers too; asking the silent one again costs two seconds."""
     all_static = static(1, 2)
     log = LogView(static_voters=all_static)
     observer = driven(3, log, ElectionState(1, 1), all_static, bootstrap_servers=())
@@ -275,7 +275,7 @@ def test_an_unattached_node_asks_each_bootstrap_server_in_turn() -> None:
 
 
 def test_a_second_voter_has_a_whole_check_quorum_period() -> None:
-    """The check-quorum period of a sole voter, which no fetch restarts, had almost ended."""
+    """No fetch restarts a sole voter's check-quorum timer: it has almost expired by then."""
     log = LogView()
     log.load_snapshot_voters(dynamic(1), 1)
     leader = driven(1, log, ElectionState())

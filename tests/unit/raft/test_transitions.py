@@ -14,7 +14,7 @@ from tests.harness.raft_nodes import MAKERS, Driver, driven, endpoint, key, stat
 
 
 def see_a_higher_epoch(node: Driver) -> None:
-    # The candidate's log is too short: the epoch counts, the vote is rejected.
+    # The candidate's log is too short: the node adopts the epoch and rejects the vote.
     node.ask(VoteRequest("cluster", node.node.epoch + 4, key(2), key(1), 0, 0))
 
 
@@ -77,7 +77,7 @@ def rows() -> list[Any]:
 
 @pytest.mark.parametrize(("role", "cause"), rows())
 def test_every_row_occurs(role: Role, cause: TransitionCause) -> None:
-    """Role, file and timer change as the row says."""
+    """The role, the quorum-state file and the election timer change as the row says."""
     driver = made(role, cause)
     node, rule = driver.node, TRANSITIONS[role, cause]
     walked: list[tuple[Role, TransitionCause, Role]] = []

@@ -86,7 +86,7 @@ def test_a_malformed_setting_is_rejected(setting: str) -> None:
 
 
 def test_endpoints_have_no_order() -> None:
-    """Kafka writes them in the order of a hash map, which is no change."""
+    """Kafka writes endpoints in the order of a hash map: another order is no change."""
     other = Endpoint("OTHER", "host", 1)
     one = VoterNode(key(1), (endpoint(1), other), KRaftVersionRange(0, 1))
     assert one.is_equivalent(VoterNode(key(1), (other, endpoint(1)), KRaftVersionRange(0, 1)))

@@ -105,7 +105,7 @@ def test_a_vote_includes_the_directory() -> None:
 
 
 def test_the_sender_need_not_be_a_voter() -> None:
-    """This node's voters may be older than the sender's (KIP-853)."""
+    """This node's voter set may be older than the sender's (KIP-853)."""
     assert vote(unattached(), EQUAL, is_pre_vote=False, by=key(77)).is_granted
 
 
@@ -164,7 +164,7 @@ def test_a_higher_epoch_counts_although_the_voter_key_is_wrong() -> None:
 
 
 def test_a_candidate_with_this_nodes_id_is_rejected() -> None:
-    """Only a misconfigured node sends it."""
+    """Only a misconfigured node sends such a request."""
     node = unattached()
     answer = node.ask(VoteRequest("cluster", EPOCH, key(1), key(1), 2, 6))
     assert (answer.error, answer.is_granted) == (42, False)
