@@ -179,7 +179,7 @@ def analysis(*, hostile: bool = False) -> Analysis:
 
 
 def comparison(benchmark: str, base: float, candidate: float, **given: object) -> Comparison:
-    """Return a comparison; significant and beyond the threshold from 5 % on."""
+    """Return a comparison; a difference of more than 5 % is significant."""
     ratio = candidate / base
     fields: dict[str, object] = {
         "key": SeriesKey("benchmarks/bench_table.py", benchmark, partitions(10_000), MACHINE),

@@ -27,7 +27,7 @@ def test_regressions_are_open_and_everything_else_is_folded() -> None:
     verdict = "3 regressions, 1 drift to slower, 1 scaling law steeper"
     assert opened.startswith(f"### Benchmarks: {verdict}\n")
     assert "bench_elect" in opened
-    assert "bench_scan" in opened, "a scaling law that changed"
+    assert "bench_scan" in opened, "the scaling law that changed is missing"
     assert "bench_decode" not in opened
     assert re.findall(r"<summary>(.*?)</summary>", text) == [
         "2 improvements",
@@ -77,7 +77,7 @@ def test_a_comment_never_exceeds_the_limit() -> None:
     ]
     text = markdown.comment(Analysis(settings=examples.SETTINGS, series=tuple(many)))
     assert len(text) <= markdown.MOST_CHARACTERS
-    assert "and 9" in text, "says how many are left out"
+    assert "and 9" in text, "the comment must say how many are left out"
 
 
 def test_a_comparison_names_its_threshold_and_notes() -> None:

@@ -38,7 +38,7 @@ def test_changes_before_since_are_drawn_without_their_levels() -> None:
         "runs 31-60",
         "runs 61-90",
     ]
-    assert len(plot["run"]) == 90, "the runs are drawn all the same"
+    assert len(plot["run"]) == 90, "all runs are drawn"
 
 
 def test_every_run_of_a_short_history_is_drawn_with_its_rounds() -> None:
@@ -112,5 +112,5 @@ def test_an_overview_has_every_change_with_finite_bounds() -> None:
     points[1] = replace(points[1], ratio=Ratio(float("inf"), 1.0, float("inf")))
     plot = plots.overview_plot(points, (0, 10**15), lambda each: each.key.name, lambda each: None)
     json.dumps(plot, allow_nan=False)
-    assert len(plot["ratio"]) == len(points) - 1, "an infinite ratio has no place on the plot"
+    assert len(plot["ratio"]) == len(points) - 1, "a change with an infinite ratio is left out"
     assert (plot["low"][0], plot["high"][0]) == (1.5, 1.5)

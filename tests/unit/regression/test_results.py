@@ -1,4 +1,4 @@
-"""Files of pytest-benchmark of every version."""
+"""Reading the files of every version of pytest-benchmark."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_what_each_version_really_wrote_becomes_the_same_series(version: str) ->
 
 
 def test_a_run_saved_twice_by_pytest_benchmark_is_one_run() -> None:
-    # --benchmark-json and --benchmark-save of one run: another datetime, and no rounds.
+    # --benchmark-json and --benchmark-save wrote one run; the second has another datetime and no
+    # rounds.
     whole, saved = (
         run_of((FILES / name).read_bytes()) for name in ("5.3.1.json", "5.3.1-saved.json")
     )

@@ -1,4 +1,4 @@
-"""The search for levels that single splits miss."""
+"""The search for temporary levels, which a search for single splits misses."""
 
 from __future__ import annotations
 

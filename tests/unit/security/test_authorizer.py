@@ -148,7 +148,7 @@ def test_the_authorizer_follows_images() -> None:
     assert authorizer.is_ready
     assert authorizer.acl_count == 2
     assert may(authorizer, "a")
-    assert not may(authorizer, "b"), "no CIDR pattern at this level"
+    assert not may(authorizer, "b"), "this metadata.version has no CIDR patterns"
     publish(RemoveAccessControlEntry(ids[0]), entry(ids[2], acl("c", pattern=PREFIXED)))
     assert not may(authorizer, "a")
     assert may(authorizer, "cd")
@@ -189,7 +189,7 @@ def test_many_acls_are_loaded_in_slices_while_the_old_ones_decide() -> None:
     assert authorizer.is_ready
     assert may(authorizer, "old-0")
 
-    # A snapshot replaces the state; changes that arrive meanwhile count too.
+    # A snapshot replaces the state; changes that arrive during the loading are applied too.
     cluster, later = publishing_of("new", 350)
     later.register(authorizer)
     later.publish(cluster.next_offset)

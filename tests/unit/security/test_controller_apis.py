@@ -1,4 +1,4 @@
-"""What the APIs of the controller listener need on the cluster."""
+"""The operation on the cluster that each API of the controller listener requires."""
 
 from __future__ import annotations
 

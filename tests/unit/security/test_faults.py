@@ -1,4 +1,4 @@
-"""Faults planted into the authorizer and SCRAM: the twin and the attacks here find each."""
+"""Faults planted into the authorizer and SCRAM: the reference (twin) and attacks find each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.reference.authorizer import is_allowed
 NAMES = ("a", "ab", "abc", "b", "*", "*a")
 PRINCIPALS = ("User:alice", "User:bob", "User:*")
 HOSTS = ("10.0.0.1", "10.0.0.2", "*")
-# Few, so that several ACLs share principal, pattern and host.
+# Few different names, so that several ACLs share principal, pattern and host.
 ACL_NAMES = ("a", "a", "a", "ab", *NAMES)
 CHECKS = 4_000
 
@@ -89,19 +89,19 @@ AUTHORIZER_FAULTS = {
 def with_fault(
     module: ModuleType, before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> ModuleType:
-    """Return a copy of a module in whose source ``before``, once in it, is ``after``."""
+    """Return a copy of a module with ``before``, once in its source, replaced by ``after``."""
     assert module.__file__ is not None
     source = Path(module.__file__).read_text(encoding="utf-8")
     assert source.count(before) == 1
     faulty = ModuleType(module.__name__ + "_with_a_fault")
-    # Data classes look for their module here.
+    # Dataclasses look up their module in sys.modules.
     monkeypatch.setitem(sys.modules, faulty.__name__, faulty)
     exec(compile(source.replace(before, after), module.__file__, "exec"), vars(faulty))
     return faulty
 
 
 def differs_from_twin(module: ModuleType, seed: int = 1) -> bool:
-    """Return whether the module's authorizer decides one of many checks unlike the twin."""
+    """Return whether the module's authorizer and the twin differ in one of many checks."""
     dice = random.Random(seed)
     is_open = False
     acls: dict[int, AccessControl] = {}
@@ -162,7 +162,7 @@ CREDENTIALS = ImageCredentials({(MECHANISM.number, "user"): STRONG}, {}, secret=
 
 
 class MadeUpIsKnown(ImageCredentials):
-    """The attacker knows the keys of the made-up credential, say from another fault."""
+    """Credentials with a made-up credential whose keys the attacker knows from another fault."""
 
     def _made_up(self, mechanism: scram.ScramMechanism, user: str) -> ScramCredential:
         return STRONG
@@ -186,7 +186,7 @@ def talk(
 
 
 def other_nonce(final: bytes) -> bytes:
-    """Prove the password for another nonce, as a replay does."""
+    """Return a final message that proves the password for another nonce, as in a replay."""
     unproven = b"c=biws,r=replayed"
     challenge = f"r=clientserver,s={base64.b64encode(b'salt').decode()},i=4096".encode()
     message = b"n=user,r=client," + challenge + b"," + unproven

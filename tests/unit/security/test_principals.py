@@ -27,7 +27,7 @@ def test_a_principal_has_its_form_in_an_envelope() -> None:
     decoded = decode_principal(encoded)
     assert decoded == principal
     assert decoded.token_authenticated
-    # How a principal was proved does not matter to its equality.
+    # Equality ignores how the principal was authenticated.
     assert decoded == KafkaPrincipal("User", "alice")
 
 

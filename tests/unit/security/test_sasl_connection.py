@@ -22,7 +22,7 @@ UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED = 33, 58
 
 
 class TokenServer:
-    """Accepts any message but ``bad`` as a token that expires at 5,000."""
+    """A server that accepts any message but ``bad`` as a token that expires at 5,000 ms."""
 
     def respond(self, message: bytes, *, now_ms: int) -> Authenticated:
         if message == b"bad":

@@ -91,7 +91,7 @@ def test_a_token_proves_its_owner_until_it_expires() -> None:
 
 
 def failure_of(user: str, password: str) -> tuple[list[int], str]:
-    """Return the lengths of the server's messages and its last words."""
+    """Return the number of commas in the server's challenge, and its error message."""
     client, side = ScramClient(SHA_256, user, password, CLIENT_NONCE), server()
     challenge = side.respond(client.first_message(), now_ms=0).message
     final = client.respond(challenge)

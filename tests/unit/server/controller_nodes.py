@@ -96,7 +96,7 @@ class Quorum:
         return self.runner(id).controller.cluster
 
     async def active(self) -> int:
-        """Return the node with the active controller; wait for one."""
+        """Wait for an active controller and return the id of its node."""
         found = await until(
             lambda: [id for id in self.running if self.runner(id).controller.is_active]
         )
@@ -104,7 +104,7 @@ class Quorum:
         return int(found[0])
 
     async def ask(self, operation: Operation) -> Any:
-        """Return the response of the controller that is active now."""
+        """Submit an operation to the active controller and return its response."""
         return await self.runner(await self.active()).submit(operation)
 
     async def create(self, name: str, partitions: int = 1) -> None:
@@ -119,7 +119,7 @@ class Quorum:
             assert not (await beat(runner, id, epoch)).is_fenced
 
     async def agree(self) -> None:
-        """Wait until all running nodes have applied all records, and all are committed."""
+        """Wait until every running node has committed all records of the active controller."""
         end = self.cluster(await self.active()).next_offset
         await until(
             lambda: all(self.runner(id).controller.committed_offset >= end for id in self.running)
@@ -170,7 +170,7 @@ RunScenario = Callable[[Callable[[], Awaitable[None]], Quorum], None]
 def run(
     scenario: Callable[[], Awaitable[None]], quorum: Quorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run a test's coroutine on its own loop; no error may be lost, and every node stops."""
+    """Run a scenario on its own loop and stop every node; fail if an error was not handled."""
     broken: list[object] = []
 
     def end(what: str, error: BaseException) -> None:
@@ -200,7 +200,7 @@ def snapshot_ids(quorum: Quorum, id: int) -> list[OffsetAndEpoch]:
 
 
 async def cut_log(quorum: Quorum, id: int) -> None:
-    """Delete the log below a node's latest snapshot, or below one that is made meanwhile."""
+    """Delete the log below a node's latest snapshot, or below a newer one made meanwhile."""
     node = quorum.running[id]
     assert node.driver is not None
     latest = snapshot_ids(quorum, id)[-1].offset

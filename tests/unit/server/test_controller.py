@@ -1,4 +1,4 @@
-"""A node's controller: requests, their order, and its end."""
+"""A node's controller: its requests, their order, and the end of the controller."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_rejected_append_ends_the_leadership_but_not_the_node(
         assert node.driver is not None
         epoch = runner.controller.epoch
         gate = hold_disk(node)
-        # The controller does not see that the disk is behind; the raft layer rejects the append.
+        # Hide from the controller that the disk is behind: the raft layer rejects the append.
         run = QuorumController.run
         monkeypatch.setattr(
             QuorumController,
@@ -121,8 +121,8 @@ def test_a_rejected_append_ends_the_leadership_but_not_the_node(
         assert topics(quorum.cluster(1)) == {"before": 10}
         gate.set()
         await until(lambda: runner.controller.epoch > epoch)
-        # The records accepted before were committed.
-        # A NoOpRecord may be among them.
+        # The records accepted before were committed. One append may have been a NoOpRecord
+        # instead of the last topic.
         names = ["before", *(f"t-{number}" for number in range(limit))]
         found = list(topics(quorum.cluster(1)))
         assert found in (names, names[:-1])
@@ -187,7 +187,7 @@ def test_a_stopped_node_fails_waiting_requests(run_scenario: RunScenario, tmp_pa
 
 
 def test_a_stopped_node_takes_no_further_turn(run_scenario: RunScenario, tmp_path: Path) -> None:
-    """Else it could begin a snapshot on a disk that is about to be closed."""
+    """Otherwise it could begin a snapshot on a disk that is about to be closed."""
     quorum = Quorum(tmp_path)
 
     async def scenario() -> None:

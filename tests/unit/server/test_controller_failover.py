@@ -86,7 +86,7 @@ def test_a_lost_leadership_reverts_uncommitted_records(
         await quorum.start(*others)
         await quorum.create("afterwards", 2)
         await quorum.agree()
-        # The old leader's records may be committed; all nodes agree about them.
+        # All nodes agree whether the old leader's records are committed.
         assert all(are_alike(runner.controller.cluster, quorum.cluster(id)) for id in others)
         assert {"committed", "afterwards"} <= topics(runner.controller.cluster).keys()
 
@@ -141,13 +141,13 @@ def test_the_snapshot_of_a_leader_replaces_the_state_of_a_follower(
         await quorum.start(away)
         await quorum.create("afterwards", 7)
         await quorum.agree()
-        assert quorum.running[away].store.view.start_offset > 0, "it came by a snapshot"
+        assert quorum.running[away].store.view.start_offset > 0, "loaded from a snapshot"
         assert are_alike(quorum.cluster(leader), quorum.cluster(away))
         assert "before" not in topics(quorum.cluster(away))
         image = quorum.runner(away).publishing.images.image
         assert image is not None
         assert image.table.topic_numbers()
-        # It continues, also as the active controller.
+        # The node continues, even if it becomes the active controller.
         await quorum.stop(*(id for id in tuple(quorum.running) if id not in (away, leader)))
         await quorum.stop(leader)
         await quorum.start(*(id for id in quorum.layout if id not in (away, leader)))
@@ -159,7 +159,7 @@ def test_the_snapshot_of_a_leader_replaces_the_state_of_a_follower(
 def test_of_two_snapshots_the_later_one_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads read them, and the first may take longer than the second."""
+    """Threads read the snapshots, and the first may take longer than the second."""
     gate, begun = threading.Event(), threading.Event()
     load = runners.load_latest_snapshot
 
@@ -199,7 +199,7 @@ def test_of_two_snapshots_the_later_one_is_used(
 def test_a_snapshot_that_cannot_be_loaded_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any exception ends the process: else the node would wait forever."""
+    """Any exception ends the process: otherwise the node would wait forever."""
 
     async def scenario() -> None:
         store = open_store(tmp_path)

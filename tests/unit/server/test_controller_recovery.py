@@ -53,7 +53,7 @@ def test_an_empty_log_begins_with_the_bootstrap_records(
         assert state.features["group.version"] == 1
         assert "the controller is active in epoch 1, from offset " in caplog.text
         assert "the log was empty: wrote metadata.version " in caplog.text
-        # Only once: the next leader finds them in the log.
+        # The bootstrap records are written once: the next leader finds them in the log.
         caplog.clear()
         end = quorum.cluster(1).next_offset
         await quorum.stop()
@@ -216,7 +216,7 @@ def test_a_record_that_cannot_be_applied_ends_the_process_with_its_offset(
 def test_an_event_that_arrives_after_the_end_is_dropped(
     run_scenario: RunScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A response to a follower's last fetch was written to the closed log."""
+    """Once, a follower wrote the response to its last fetch to the closed log."""
     quorum = Quorum(tmp_path)
 
     def step(*_: object) -> None:

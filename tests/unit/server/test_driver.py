@@ -145,7 +145,7 @@ def test_a_sole_voter_leads_and_commits_appended_records(loop: str, tmp_path: Pa
         assert offsets[-1] == 300
         assert node.committed == sorted(node.committed)
         assert node.committed[-1] == 301
-        # Committed records are on disk.
+        # The log contains the committed records.
         assert node.store.log.log_end_offset == 301
         await node.stop()
         node = RunningNode(tmp_path, ALONE)

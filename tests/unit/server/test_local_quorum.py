@@ -1,4 +1,4 @@
-"""Ports of quorums on loopback."""
+"""Ports of local quorums, which listen on loopback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kraft.server.local_quorum import LOOPBACK, free_ports
 
 
 def test_ports_are_below_the_ephemeral_ports() -> None:
-    """Else a connection could take the port of a stopped node, or connect to itself."""
+    """Otherwise a connection could take a stopped node's port, or connect to itself."""
     ports = free_ports(5)
     assert len(set(ports)) == 5
     with socket.socket() as connection:

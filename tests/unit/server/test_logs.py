@@ -13,7 +13,7 @@ from kraft.server.logs import JsonFormatter
 
 @pytest.fixture
 def own() -> Iterator[logging.Logger]:
-    """A logger whose lines go nowhere else, with its former level afterwards."""
+    """Yield a logger that does not propagate; remove its handlers and level afterwards."""
     logger = logging.getLogger("kraft.test_logs")
     logger.propagate = False
     yield logger

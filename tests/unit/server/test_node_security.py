@@ -1,4 +1,4 @@
-"""The authentication of a node's listeners follows the files."""
+"""A node reloads the keys and users of its listeners when their files change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def replaced(path: Path, text: str) -> None:
-    """Replace a file as an operator should: at once."""
+    """Replace a file atomically, as an operator should."""
     new = path.with_suffix(".new")
     new.write_text(text)
     os.replace(new, path)
@@ -71,7 +71,7 @@ def test_files_are_read_again_after_a_change(
                 await asyncio.sleep(0.01)
             assert listener.sasl is not None
             while True:
-                # The key may have been read again before the users.
+                # The node may have reloaded the key, but not yet the users.
                 server = listener.sasl.servers["PLAIN"]()
                 try:
                     answer = server.respond(b"\0admin\0renewed", now_ms=0)

@@ -25,7 +25,7 @@ from tests.harness.publishing import BASE, change
 class Publishing:
     """A MetadataPublishing driven as `ControllerRunner` does.
 
-    Every record is a batch of its own; each is committed at once.
+    Every append is committed at once.
     """
 
     def __init__(self, max_record_bytes: int = 1, cluster: MetadataState | None = None) -> None:
@@ -127,7 +127,7 @@ def test_one_snapshot_is_made_at_a_time() -> None:
 def test_generation_continues_once_a_slow_disk_has_caught_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No other event may follow: an idle cluster gets no requests."""
+    """The end of a write must wake the node: in an idle cluster no other event may follow."""
     monkeypatch.setattr(publishing, "_MAX_UNWRITTEN_SIZE", 1)
 
     async def scenario() -> None:
@@ -143,7 +143,7 @@ def test_generation_continues_once_a_slow_disk_has_caught_up(
         assert node.snapshots() == ["00000000000000000033-0000000000.checkpoint.tmp"]
         count = node.wake_count
         await asyncio.sleep(0.01)
-        assert node.wake_count == count, "it waits for the disk, and does not ask it again"
+        assert node.wake_count == count, "the node must wait for the disk without polling it"
         node.disk.gate.set()
         await node.until(lambda: node.stored)
         assert len(node.loaded().state.configs) == 30

@@ -51,7 +51,7 @@ def test_a_registration_is_due_until_the_image_has_it() -> None:
     state.sent()
     assert state.due_ms == NEVER
     state.acknowledged()
-    assert state.due_ms == NEVER, "the image will have it"
+    assert state.due_ms == NEVER, "the node waits for the image with its registration"
     watched.register()
     assert state.is_registered
     assert state.due_ms == NEVER
@@ -67,7 +67,7 @@ def test_the_registration_of_an_earlier_start_does_not_count() -> None:
     assert (watched.state.is_registered, watched.state.due_ms) == (False, 0)
     watched.register()
     assert watched.state.is_registered
-    # Two processes with one node id: Kafka's register in turn, too.
+    # Two processes with one node id register in turn, as in Kafka.
     watched.register(OTHER)
     assert (watched.state.is_registered, watched.state.due_ms) == (False, 0)
 
@@ -75,7 +75,7 @@ def test_the_registration_of_an_earlier_start_does_not_count() -> None:
 def test_nothing_is_due_without_a_leader_or_below_3_7() -> None:
     state = RegistrationState(5, OURS, lambda: 0.5)
     state.leader_changed(1)
-    assert state.due_ms == NEVER, "no image was published"
+    assert state.due_ms == NEVER, "without an image nothing is due"
     watched = Watched(14)
     assert watched.state.due_ms == NEVER
     watched.log(records.FeatureLevel("metadata.version", 15))
@@ -98,7 +98,7 @@ def test_failures_are_followed_by_growing_waits() -> None:
     state.sent()
     state.acknowledged()
     state.failed(1000)
-    assert state.due_ms == 1100, "a success ends the growth"
+    assert state.due_ms == 1100, "a success resets the wait"
     state = Watched().state
     state._random = lambda: 0.0
     state.sent()
@@ -117,11 +117,11 @@ def test_an_event_during_a_request_ends_the_wait_after_it() -> None:
     watched.register()
     watched.log(records.UnregisterController(controller_id=5))
     watched.state.acknowledged()
-    assert watched.state.due_ms == 0, "the response does not undo a later removal"
+    assert watched.state.due_ms == 0, "the response must not hide a later removal"
 
 
 def set_quorum(config: Path, line: str) -> None:
-    """Replace the quorum of a node's configuration."""
+    """Replace controller.quorum.voters in a configuration by another line."""
     lines = config.read_text().splitlines()
     others = [one for one in lines if not one.startswith("controller.quorum.voters")]
     assert len(others) == len(lines) - 1
@@ -195,7 +195,7 @@ def test_a_controller_that_is_no_voter_registers_and_can_be_unregistered(
             await quorum.ask(requests.unregister_controller(3, local))
         first = registrations(quorum, 1)[2].incarnation_id
         await quorum.ask(requests.unregister_controller(2, local))
-        # It runs: it registers again, with the same incarnation.
+        # Controller 2 still runs: it registers again, with the same incarnation id.
         await until(lambda: 2 in registrations(quorum, 1))
         assert registrations(quorum, 1)[2].incarnation_id == first
         await quorum.stop(2)

@@ -157,7 +157,7 @@ def test_many_topics_go_in_several_requests(run_scenario: RunScenario, tmp_path:
 
 
 class LossyProxy:
-    """Passes bytes on to a server; `lose_next` drops one response and its connection."""
+    """A proxy that drops one response for each API key in `losing`, and its connection."""
 
     def __init__(self, server: tuple[str, int]) -> None:
         self._server = server
@@ -188,7 +188,7 @@ class LossyProxy:
                 response = responses.read(int.from_bytes(size, "big"))
                 if key in self.losing:
                     self.losing.remove(key)
-                    # makefile holds the socket open.
+                    # Without shutdown, the makefile objects would keep the connection open.
                     client.shutdown(socket.SHUT_RDWR)
                     return
                 client.sendall(size + response)
@@ -215,7 +215,7 @@ def test_a_lost_response_is_not_an_error_of_the_second_attempt(
                 assert ran.code == OK, ran.err
                 assert ran.lines[0].startswith("a done already: ")
                 assert proxy.requests.count(key) == 2
-            # Without a loss it is an error.
+            # Without a lost response, deleting the missing topic is an error.
             ran = await ask("delete", "--topic", "a", at=proxy.address)
             assert ran.code == REFUSED
         finally:

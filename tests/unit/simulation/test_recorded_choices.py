@@ -1,4 +1,4 @@
-"""Recorded choices: each channel replays its own, whatever the other channels do."""
+"""Recorded choices: each channel replays its own choices, whatever other channels do."""
 
 from random import Random
 

@@ -24,8 +24,8 @@ def failing_seeds(
 ) -> Iterator[int]:
     """Yield the seeds that violate ``invariant`` after more than ``faults`` faults.
 
-    A fixed seed would show something else after every change of what a seed draws: ``first`` is
-    only tried first, as the search takes 40 s.
+    The search takes 40 s, so ``first`` is tried before it. One fixed seed would not do, because
+    after a change to the random choices it runs into other faults.
     """
     for seed in (first, *range(300)):
         outcome = QUORUM.run_seed(seed, event_limit)

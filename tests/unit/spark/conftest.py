@@ -29,7 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         memory="1g",
         config={
             "spark.sql.shuffle.partitions": "2",
-            # No C2, as in the JVMs of Kafka's classes: these jobs are small.
+            # No C2 compiler, as in the JVMs that run Kafka's classes: these jobs are small.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },

@@ -1,4 +1,4 @@
-"""Histories in Spark: each analysed completely, independent of how the rows are distributed."""
+"""Histories in Spark: each is analysed completely, however the rows are distributed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_each_history_is_analysed_separately(points: DataFrame) -> None:
 
 
 def test_findings_are_equal_with_and_without_spark(points: DataFrame) -> None:
-    """The same functions on the same rows: equal to the last bit, q values included."""
+    """The same functions on the same rows give equal values to the last bit, also q values."""
     columns = {"run_id": "run_id", "time": "time", "commit": "commit"}
     expected = []
     for benchmark, machine in sorted(HISTORIES):
@@ -83,7 +83,7 @@ def test_neither_order_nor_partitions_matter(points: DataFrame) -> None:
 
 
 def test_runs_of_one_moment_have_an_order(spark: SparkSession) -> None:
-    """A stopped clock and one that goes back: the same history for every reader."""
+    """With a clock that stops or goes back, every reader gets the same history."""
     values = levels((20, 1.0), (20, 1.2))
     rows = [
         point(run, "a", value, time=START if run < 10 else at(50 - run))
@@ -208,7 +208,7 @@ def test_machines_are_as_their_newest_run_describes_them(points: DataFrame) -> N
 
 
 def test_an_exponent_changes_although_no_size_does(spark: SparkSession) -> None:
-    """A change that grows with the size: only the law over all sizes shows it."""
+    """Only the law over all sizes shows a change that grows with the size."""
     random = np.random.default_rng(5)
     sizes = (1_000, 10_000, 100_000, 1_000_000)
     rows = []

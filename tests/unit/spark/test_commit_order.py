@@ -1,4 +1,4 @@
-"""Projects, branches, dirty trees and late runs: without Spark, with it, and in a comparison."""
+"""Projects, branches, dirty trees and late runs: with and without Spark, and in comparisons."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def test_projects_and_branches_are_separate_histories(store: Path) -> None:
 
 
 def test_a_pull_request_is_compared_with_its_branch_point(store: Path, tmp_path: Path) -> None:
-    """The base became slower after the pull request branched off: the request did not become
-    faster.
+    """The base became slower after the pull request branched off: the pull request did not
+    become faster.
     """
     candidate = saved(tmp_path / "new", "branch", 60, 1.0, id="b9", branch="pull", parents=["c10"])
     new, _ = runs_of([str(candidate)])
@@ -130,7 +130,7 @@ def test_a_pull_request_is_compared_with_its_branch_point(store: Path, tmp_path:
 
 
 def test_a_store_of_an_earlier_version_still_opens(store: Path) -> None:
-    """Its files and manifests have no parents: the order is that of commit times and runs."""
+    """Its files and manifests have no commit parents: commit and run times give the order."""
     expected = analyse_store(None, store, SETTINGS)
     for path in store.glob("data/*/*.parquet"):
         pq.write_table(pq.read_table(path).drop_columns(["parents"]), path)

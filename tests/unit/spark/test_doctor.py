@@ -20,4 +20,4 @@ def test_a_session_counts_to_ten(spark: SparkSession) -> None:
     assert found["status"] == "ok"
     assert found["required"] is True
     assert found["found"].startswith("counted to 10 in ")
-    assert spark.range(3).count() == 3, "a session that was there before goes on"
+    assert spark.range(3).count() == 3, "the command must not stop an existing session"

@@ -1,4 +1,4 @@
-"""Findings as Arrow rows: every field returns, every float bit for bit."""
+"""Findings as Arrow rows: a round trip keeps every field, and every float bit for bit."""
 
 from __future__ import annotations
 

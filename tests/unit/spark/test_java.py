@@ -41,7 +41,7 @@ def install_java(home: Path, version: str, *, has_vectors: bool = True) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a machine without any Java and with an empty cache."""
+    """Hide every installed Java; return a directory with an empty cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "no-bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -155,7 +155,7 @@ def test_a_java_without_the_vector_module_is_started_without_the_flag(
         [java.home / "bin" / "java", *given], capture_output=True, text=True, check=True
     )
     assert said.stdout.split("\n")[:-1] == [each for each in given if each != VECTOR_FLAG]
-    assert find_java() == java, "asked again, the launcher that is there is taken"
+    assert find_java() == java, "a second search must use the existing launcher"
     assert os.listdir(java.home / "bin") == ["java"]
 
 

@@ -1,4 +1,4 @@
-"""Clusters in Spark: equal to the library's state, row for row."""
+"""Clusters in Spark: the rows equal the state that the library loads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_pushed(frame: DataFrame) -> bool:
 
 
 def library_rows(path: Path, at: int | None = None) -> list[dict[str, Any]]:
-    """Return the partitions of the library, one by one."""
+    """Return the partitions that `open_metadata` loads, as rows."""
     metadata = open_metadata(path, at=at)
     return [
         {
@@ -70,14 +70,14 @@ def collected(frame: DataFrame) -> list[dict[str, Any]]:
 
 def test_partitions_are_those_of_the_library(spark: SparkSession) -> None:
     assert collected(load(spark, CLUSTER)) == by_place(library_rows(CLUSTER))
-    # As of an offset, two clusters at once, in many tasks.
+    # Two clusters at once, as of an offset, in many tasks.
     several = load(spark, [CLUSTER, OLDER], offset=1746, maxPartitionBytes=20_000)
     assert several.rdd.getNumPartitions() > 8
     assert collected(several) == by_place(library_rows(CLUSTER, 1746) + library_rows(OLDER, 1746))
 
 
 def test_one_dataframe_serves_many_queries(spark: SparkSession) -> None:
-    # Otherwise Spark would reuse the rows of the first filter for all of them.
+    # Spark plans a Python source once per load: a pushed filter would apply to all queries.
     partitions = load(spark, CLUSTER)
     rows = library_rows(CLUSTER)
     led = Counter(row["leader"] for row in rows)
@@ -159,7 +159,7 @@ def test_records_equal_the_output_of_kafkas_dump_tool(spark: SparkSession, path:
         assert here.keys() == printed.keys()
         types = Counter(kafkas_name(row.type) for row in here.values())
         assert types == Counter(each["type"] for each in printed.values())
-        # Every value as Kafka prints it, except secrets.
+        # Every value is as Kafka prints it, except secrets.
         for offset, row in here.items():
             assert row.version == printed[offset]["version"]
             if row.type not in ("UserScramCredential", "Config"):
@@ -171,7 +171,7 @@ def kafkas_name(record_type: str) -> str:
 
 
 def kafkas_dump(file: Path) -> str:
-    """What kafka-dump-log printed of a file."""
+    """Return what kafka-dump-log printed for a file."""
     (root,) = [parent for parent in file.parents if (parent / "text").is_dir()]
     text = root / "text" / file.relative_to(root)
     plain = text.with_name(text.name + ".txt")
@@ -229,7 +229,7 @@ def test_filters_on_records_are_evaluated_before_anything_is_decoded(spark: Spar
         assert found == sorted(map(str, rows.where(condition).collect())), condition
         assert found, condition
         assert is_pushed(kept), condition
-    # Files and ranges that hold nothing of the kind are no tasks.
+    # Files and offset ranges without matching records get no tasks.
     assert filtered("offset < 100 and kind = 'log'").rdd.getNumPartitions() == 4
     assert filtered("offset >= 0").rdd.getNumPartitions() > 40
 
@@ -278,7 +278,7 @@ def test_damage_is_rejected_with_its_position_or_omitted(
         load(spark, tmp_path / "empty").count()
     permissive = load(spark, [tmp_path / "empty", OLDER], mode="PERMISSIVE")
     assert permissive.count() == len(library_rows(OLDER))
-    # A torn tail is no damage.
+    # An incomplete last batch is not damage.
     torn = tmp_path / "torn"
     shutil.copytree(OLDER, torn)
     last = max((torn / "__cluster_metadata-0").glob("*.log"))

@@ -1,4 +1,4 @@
-"""Traces in Spark: at rest and as they grow, whole or damaged."""
+"""Traces in Spark: complete, growing and damaged files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def header(scenario: str = "a test", commit: str | None = "c0ffee") -> TraceHead
 def write(
     path: Path, count: int, *, block_events: int = 50, scenario: str = "a test", seed: int = 1
 ) -> list[int]:
-    """A trace of so many events of two kinds; their durations."""
+    """Write a trace of ``count`` events of two kinds; return their durations in ns."""
     durations = np.random.default_rng(seed).integers(1, 10**6, count).tolist()
     with TraceWriter(
         path, header(scenario), block_events=block_events, block_age_ns=10**12
@@ -158,7 +158,7 @@ def test_a_torn_end_is_omitted_and_damage_is_rejected_or_omitted(
     with pytest.raises(Exception, match=r"not a trace: .*bad\.trace, byte 0"):
         load(spark, str(tmp_path)).count()
     assert load(spark, str(tmp_path), mode="PERMISSIVE").count() == 150
-    # A damaged block in the midst of a file is found when it is read.
+    # A damaged block in the middle of a file is found when it is read.
     frame = Trace(tmp_path / "good.trace").frames[0]
     data = bytearray((tmp_path / "good.trace").read_bytes())
     data[frame + 30] ^= 1
@@ -199,7 +199,7 @@ def test_a_stream_reads_complete_blocks_and_the_rest_later(
     watched.mkdir()
 
     def run() -> list[int]:
-        """What the stream has seen so far, across its restarts."""
+        """Restart the stream; return the events that all its runs have read so far."""
         events = spark.readStream.format("kraft-trace").load(str(watched))
         query = (
             events.writeStream.format("parquet")
@@ -215,7 +215,7 @@ def test_a_stream_reads_complete_blocks_and_the_rest_later(
     for number in durations[:100]:
         writer.event("turn", 0, 1, number)
     assert run() == durations[:100]
-    # A second file appears, empty as yet; the first has half a frame at its end.
+    # A second file appears, still empty; the first ends with an incomplete frame.
     (watched / "b.trace").touch()
     for number in durations[100:150]:
         writer.event("turn", 0, 1, number)

@@ -1,7 +1,6 @@
-"""The ``otava`` program and the pipeline on the same histories: the same change points.
+"""The ``otava`` program and the pipeline find the same change points in the same histories.
 
-The size for every day of what ``make otava`` does with a thousand histories and those that Otava
-publishes.
+``make otava`` does the same with a thousand histories and with those that Otava publishes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def test_change_points_via_json_store_and_spark_equal_otavas(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     suites = generated.suites(50, seed=7)
-    # One benchmark has no number now and then, another is always the same and then another.
+    # One benchmark has a few missing values; the other is constant, with one step.
     values = np.random.default_rng(1).normal(1, 0.01, 60) * np.where(np.arange(60) < 30, 1, 1.1)
     values[[5, 6, 40]] = np.nan
     counter = np.where(np.arange(60) < 45, 7.0, 8.0)

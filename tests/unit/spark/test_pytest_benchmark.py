@@ -197,7 +197,7 @@ def test_a_file_that_stays_incomplete_counts_as_damaged(
 def test_a_file_of_junk_does_not_end_a_stream_or_a_query(
     spark: SparkSession, watched: Callable[..., Watched], junk: bytes
 ) -> None:
-    """A file of opening brackets ended both with a RecursionError, also in PERMISSIVE."""
+    """A file of opening brackets once ended both with a RecursionError, even in PERMISSIVE."""
     stream = watched(mode="PERMISSIVE", settleSeconds=1)
     save(stream.folder / "1.json", document(at=0, values={"test_a": [1.0]}))
     (stream.folder / "2.json").write_bytes(junk)

@@ -57,7 +57,7 @@ def test_spark_counts_what_this_machine_counts(
 def test_waves_come_in_the_order_of_the_seeds(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that an interrupted sweep can report where to continue."""
+    """This order lets an interrupted sweep report where to continue."""
     monkeypatch.setattr(spark_seeds, "TASKS_OF_A_CORE", 2)
     waves = list(spark_seeds.run_on_spark(spark, range(24), QUORUM, 200))
     assert len(waves) > 1
@@ -74,7 +74,7 @@ def test_waves_come_in_the_order_of_the_seeds(
 def test_failures_are_minimised_and_equal_those_of_one_machine(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault is planted where a task runs, and removed afterwards."""
+    """Each task plants the fault where it runs and removes it afterwards."""
 
     def run_with_fault(seeds: range, kind_name: str, event_limit: int) -> SeedSummary:
         with the_high_watermark_is_one_too_high():

@@ -106,7 +106,7 @@ with spark_session(master="local[1]", memory="1g", app_name="{marker}") as spark
     assert child.stdout is not None
     assert child.stdout.readline() == "3\n"
     assert len(processes_of(marker)) == 1
-    os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+    os.killpg(child.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
     _, said = child.communicate(timeout=300)
     assert processes_of(marker) == []
     assert said.splitlines()[-1] == "KeyboardInterrupt"

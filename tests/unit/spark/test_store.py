@@ -245,7 +245,7 @@ def test_a_clock_that_went_back_is_reported_and_its_run_stored(tmp_path: Path) -
     assert report.runs_added == 1
     assert [path for path, _ in reasons(report)] == ["2.json", "2.json"]
     assert "older than that of an earlier commit" in report.problems[1].reason
-    assert ingest(None, [runs], store).problems == []  # known; reported when it was new
+    assert ingest(None, [runs], store).problems == []  # a known run, reported when it was new
     with pytest.raises(StrictIngestError, match="clock"):
         ingest(None, [runs], tmp_path / "strict", strict=True)
 

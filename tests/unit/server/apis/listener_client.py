@@ -1,4 +1,4 @@
-"""Ask a node over its listener, in any version of any API."""
+"""Send requests of any API and version to a node's listener."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 async def ask_bytes(node: QuorumNode, frame: bytes) -> bytes:
-    """Return the response to a frame without its size, b"" where the node closes."""
+    """Send a frame; return the response without its size, or b"" if the node closes."""
     endpoint = node.transport.endpoints[0]
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     try:
@@ -36,7 +36,7 @@ async def ask_bytes(node: QuorumNode, frame: bytes) -> bytes:
 async def ask(
     node: QuorumNode, api: Api, version: int, request: Message, answer: type[Answer]
 ) -> Answer:
-    """Return the node's response to a request."""
+    """Send a request to the node and return its response."""
     frame = request_frame(api, version, CORRELATION, "test", request.encode(version))
     return _decoded(await ask_bytes(node, frame), api, version, answer)
 
@@ -49,7 +49,7 @@ async def forward(
     answer: type[Answer],
     principal: KafkaPrincipal = ANONYMOUS,
 ) -> Answer | int:
-    """Return the response to a request in an envelope, or the envelope's error."""
+    """Send a request in an envelope; return its response, or the error of the envelope."""
     inner = request_frame(api, version, CORRELATION, "test", request.encode(version))
     envelope = EnvelopeRequestData(
         inner[FRAME_SIZE:],

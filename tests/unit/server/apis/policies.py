@@ -12,7 +12,7 @@ NOT_CALLABLE = 5
 
 
 class Names:
-    """Requires a prefix that the node's settings have."""
+    """A policy that requires topic names with the prefix in the node's settings."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._prefix = settings["example.prefix"]
@@ -27,7 +27,7 @@ class Names:
 
 
 class ShortRetention:
-    """Forbids retention.ms above a day."""
+    """A policy that forbids retention.ms above a day."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         pass
@@ -39,7 +39,7 @@ class ShortRetention:
 
 
 def without_method(settings: Mapping[str, str]) -> object:
-    """Return an object that is no policy."""
+    """Return an object that has no ``validate`` and so is no policy."""
     return object()
 
 

@@ -33,7 +33,7 @@ from tests.unit.server.controller_nodes import Quorum, RunScenario
 
 INVALID_TOPIC = 17
 TOPIC_DENIED, GROUP_DENIED = 29, 30
-# Kafka's numbers of the operation and the permission.
+# Kafka's codes of the operation CREATE and the permission ALLOW.
 CREATE, ALLOW = 5, 3
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OPEN = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}
@@ -74,7 +74,7 @@ def test_every_version_describes_every_kind_of_resource(
                 version=version,
             )
             assert [one.error_code for one in results] == [0] * 5
-            # The feature of eligible leader replicas sets it in a new directory.
+            # In a new cluster the feature eligible.leader.replicas.version sets this default.
             assert [(one.name, one.value) for one in results[1].configs] == [
                 ("min.insync.replicas", "1")
             ]
@@ -118,7 +118,7 @@ def test_a_resource_with_an_error_does_not_reject_the_others(
             0,
         ]
         assert results[0].error_message == "there is no topic 'missing'"
-        # More resources than one slice of the event loop.
+        # More resources than the node describes in one turn of the event loop.
         many = await describe(node, *[(GROUP, f"g{number}") for number in range(50)])
         assert {len(one.configs) for one in many} == {17}
         unknown = await describe(node, (GROUP, "g"), (77, "x"))

@@ -1,4 +1,4 @@
-"""The controller's APIs over a node's listener, in all versions; envelopes; nodes that follow."""
+"""The controller's APIs over a node's listener in all versions, envelopes, and followers."""
 
 from __future__ import annotations
 
@@ -495,7 +495,7 @@ def bad_envelope(**fields: bytes | None) -> EnvelopeRequestData:
         (bad_envelope(request_principal=None), PRINCIPAL_DESERIALIZATION_FAILURE),
         (bad_envelope(request_principal=b"\0\1"), PRINCIPAL_DESERIALIZATION_FAILURE),
         (bad_envelope(request_data=b"\0"), UNSUPPORTED_VERSION),
-        # BrokerHeartbeat may not be forwarded, Produce is unknown here.
+        # BrokerHeartbeat may not be forwarded; controllers do not know Produce.
         (bad_envelope(request_data=b"\0\x3f\0\0\0\0\0\1\0\0\0"), INVALID_REQUEST),
         (bad_envelope(request_data=b"\0\0\0\x09\0\0\0\1\0\0\0"), INVALID_REQUEST),
         # CreateTopics in a version that does not exist, and with a body that ends early.

@@ -1,7 +1,7 @@
-"""Requests that only the active controller answers, at a node that follows.
+"""A follower's responses to requests that only the active controller may answer.
 
-A broker looks for the new leader after a NOT_CONTROLLER anywhere in the response (``errorCounts``),
-or in the error of an envelope: without it, it stays with this node.
+A broker looks for the new leader if NOT_CONTROLLER is anywhere in the response (``errorCounts``) or
+is the error of an envelope. Without this error the broker keeps asking the follower.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ SETTINGS = {
     "super.users": "User:ANONYMOUS;User:alice",
     "delegation.token.secret.key": "throwaway-1",
 }
-#: Every controller answers these.
+#: APIs that every controller answers.
 OF_ANY_NODE = {DESCRIBE_ACLS.key, DESCRIBE_CLUSTER.key, DESCRIBE_CONFIGS.key, ENVELOPE.key}
-#: The raft node answers these with another error, but in an envelope.
+#: APIs of the raft node, which answers with another error unless the request is in an envelope.
 OF_THE_RAFT_NODE = {55, 80, 81}
-#: Their clients must be authenticated, which they are only in an envelope here.
+#: APIs for authenticated clients; in this test only an envelope names such a client.
 OF_KNOWN_CLIENTS = {38, 39, 40}
 
-#: By API key, requests that the active controller would decide.
+#: Requests that only the active controller may answer, by API key.
 REQUESTS: dict[int, Message] = {
     19: CreateTopicsRequestData([CreatableTopic("a", 1, 1)], 30_000),
     20: DeleteTopicsRequestData([DeleteTopicState("a")], timeout_ms=30_000),

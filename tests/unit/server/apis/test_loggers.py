@@ -135,7 +135,7 @@ def test_a_standby_changes_its_own_loggers(
         standby = next(node for id, node in quorum.running.items() if id != active)
         assert await alter(standby, (NAME, SET, "TRACE")) == [(NONE, None)]
         assert own.level == 5
-        # With another resource the request is for the active controller.
+        # A request that also names another resource must go to the active controller.
         both = await alter(standby, (NAME, SET, "TRACE"), others=(topic,))
         assert [code for code, _ in both] == [NOT_CONTROLLER] * 2
         both = await alter(quorum.running[active], (NAME, SET, "INFO"), others=(topic,))

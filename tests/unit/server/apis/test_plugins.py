@@ -1,4 +1,4 @@
-"""Policies in Python: loading, and the responses to what they reject."""
+"""Policies in Python: loading, and the responses to requests that they reject."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_the_mutation_quota_of_a_user_rejects_or_delays_by_version(
         await brokers(node, 1)
         await set_quota(node, "controller_mutation_rate", ONE_AN_HOUR, user="ANONYMOUS")
         made = await ask(node, CREATE_TOPICS, 7, new_topics("a", "b"), CreateTopicsResponseData)
-        # The first topic exhausts the bucket, and all of its partitions pass.
+        # The first topic exhausts the bucket, but all of its partitions are created.
         assert {topic.name: topic.error_code for topic in made.topics} == {
             "a": 0,
             "b": THROTTLING_QUOTA_EXCEEDED,
@@ -139,7 +139,7 @@ def test_a_request_quota_throttles_clients_but_no_cluster_action(
             await brokers(node, 1, 2, 3)
         made = await ask(node, CREATE_TOPICS, 7, new_topics("a"), CreateTopicsResponseData)
         assert made.topics[0].error_code == 0
-        # At most one window (quota.window.size.seconds).
+        # The delay is at most one window (quota.window.size.seconds).
         assert made.throttle_time_ms == 1000
 
     run_scenario(scenario, quorum)

@@ -88,14 +88,14 @@ from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OPEN = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}
-# The peers of a PLAINTEXT listener may forward, and nothing else.
+# The peers of a PLAINTEXT listener are ANONYMOUS, whom these settings permit nothing.
 BROKERS_ONLY = {"authorizer.class.name": STANDARD, "super.users": "User:broker"}
 ALICE = KafkaPrincipal("User", "alice")
 SECURITY_DISABLED = 54
 TOPIC_DENIED, GROUP_DENIED = 29, 30
 TOKEN_NOT_ALLOWED, TOKEN_DENIED, TOKEN_DISABLED = 64, 65, 61
 DUPLICATE_RESOURCE, RESOURCE_NOT_FOUND = 92, 91
-# Numbers of Kafka: a literal topic; READ, CREATE; ALLOW.
+# Kafka's codes of the operations READ and CREATE and of the permission ALLOW.
 READ, CREATE, ALLOW = 3, 5, 3
 
 
@@ -108,7 +108,7 @@ async def started(quorum: Quorum) -> QuorumNode:
     node = quorum.running[await quorum.active()]
     runner = node.controller
     assert runner is not None
-    # The authorizer follows the published image, which comes after the commit.
+    # The authorizer follows the image, which is published after the commit.
     end = runner.controller.committed_offset
     await until(lambda: runner.publishing.images.image.offset >= end)
     return node
@@ -290,7 +290,7 @@ def test_an_authorizer_denies_what_no_acl_allows(run_scenario: RunScenario, tmp_
             assert isinstance(made, CreateTopicsResponseData)
             return {each.name: each.error_code for each in made.topics}
 
-        # 38: the ACL allows it, and there is no broker for the replica.
+        # Error 38: the ACL allows the request, but there is no broker for the replica.
         while await errors() != {"a": 38, "b": TOPIC_DENIED}:
             pass
         deletion = DeleteTopicsRequestData([DeleteTopicState("a")], timeout_ms=30_000)
@@ -346,12 +346,12 @@ def test_an_anonymous_peer_without_permission_reaches_nothing(
     async def scenario() -> None:
         node = await started(quorum)
         topics = CreateTopicsRequestData([CreatableTopic("a", 1, 1)])
-        # The envelope itself is denied, whoever is named inside.
+        # The envelope itself is denied, whatever principal it names.
         inside = KafkaPrincipal("User", "broker")
         denied = await forward(node, CREATE_TOPICS, 7, topics, CreateTopicsResponseData, inside)
         assert denied == CLUSTER_AUTHORIZATION_FAILED
         about = DescribeQuorumRequestData()
         frame = request_frame(DESCRIBE_QUORUM, 2, 1, "test", about.encode(2))
-        assert await ask_bytes(node, frame) == b"", "the raft node is not asked"
+        assert await ask_bytes(node, frame) == b"", "the node must close the connection"
 
     run_scenario(scenario, quorum)

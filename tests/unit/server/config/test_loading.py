@@ -113,7 +113,7 @@ def test_settings_without_effect_are_checked_and_reported(tmp_path: Path) -> Non
     assert [each.name.replace(".", "_") for each in config.no_effect] == list(given)
     assert config.no_effect[0].where == f"{config.path}, line 7"
     assert config.not_understood == ()
-    assert load(tmp_path, CONTROLLER).no_effect == (), "a default is nothing that was given"
+    assert load(tmp_path, CONTROLLER).no_effect == (), "defaults are not reported"
     with pytest.raises(InvalidConfigError, match=r"interval\.ms is '-1'; expected at least 0"):
         load(tmp_path, CONTROLLER, metadata_log_max_snapshot_interval_ms="-1")
 
@@ -153,7 +153,7 @@ def test_every_setting_with_an_effect_is_used() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
     }
-    # This module reads the settings by name, because they may also be dynamic.
+    # connections.py reads settings by name, because they may also be dynamic.
     dynamic = ast.parse((package / "server" / "config" / "connections.py").read_text("utf-8"))
     read |= {
         node.value.replace(".", "_")
@@ -191,7 +191,7 @@ def test_the_limits_of_a_listener(tmp_path: Path) -> None:
     bears = load(tmp_path, CONTROLLER, max_connections="7", connections_max_idle_ms="1000").limits()
     assert (bears.max_connections, bears.max_idle_ms) == (7, 1000)
     assert bears.max_request_size == 104_857_600
-    # Kafka's default is unlimited, a node's is not.
+    # Kafka's default is unlimited; kraft's default is bounded.
     assert bears.max_connections_per_ip == Limits().max_connections_per_ip
 
 
@@ -211,7 +211,7 @@ def test_the_limits_of_addresses_and_listeners(tmp_path: Path) -> None:
     limits = config.limits()
     assert limits.max_connections_per_ip == 0
     assert limits.max_connections_of_ips["10.0.0.1"] == 7
-    # The first address of localhost may be either.
+    # localhost may resolve to [::1], which then has the limit 8 or 9.
     assert set(limits.max_connections_of_ips.values()) <= {7, 8, 9}
     assert limits.max_connections_of_listeners == {"CONTROLLER": 3}
     assert limits.creation_rates == RateLimits(5, {"CONTROLLER": 2}, 4, 1)
@@ -323,4 +323,4 @@ def test_any_file_is_accepted_or_rejected_with_an_invalid_config_error(
         return
     heeded = {name for name in changes if name in SETTINGS and SETTINGS[name].has_effect}
     reported = {each.name for each in (*config.not_understood, *config.no_effect)}
-    assert reported == set(changes) - heeded, "every setting is used or reported"
+    assert reported == set(changes) - heeded, "every setting must be used or reported"

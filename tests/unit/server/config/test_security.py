@@ -160,7 +160,7 @@ def test_rejected(
     tmp_path: Path, base: dict[str, str], changes: dict[str, str | None], reason: str
 ) -> None:
     given = {name: value for name, value in (base | changes).items() if value is not None}
-    # It may be formatted, as in Kafka.
+    # The configuration loads, so that the node can be formatted, as in Kafka.
     config = ServerConfig.load(write_configuration(tmp_path, given))
     with pytest.raises(InvalidConfigError, match=reason) as rejected:
         check_served(config)

@@ -78,7 +78,7 @@ def test_write_never_waits_for_the_disk() -> None:
 
 @pytest.mark.parametrize("operation", ["truncate", "write", "begin_sync", "sync", "rename"])
 def test_one_failed_write_leaves_no_snapshot(operation: str) -> None:
-    """Else a buffer would be missing in a file with its final name and a footer."""
+    """Otherwise a file with a final name and a footer would lack a buffer."""
     disk = MemoryDisk()
     disk.refuse(operation)
     output = SnapshotOutput(disk, "d", ID)
@@ -134,7 +134,7 @@ def test_an_output_cancelled_before_its_sync_is_not_renamed() -> None:
 
 
 class ReleasedFile(MemoryFile):
-    """Records whether it was closed."""
+    """A file that records whether it was closed."""
 
     is_closed = False
 

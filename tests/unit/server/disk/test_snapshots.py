@@ -1,4 +1,4 @@
-"""Downloads of snapshots: checked as they arrive, in chunks of any extent."""
+"""Downloads of snapshots: checked as the chunks arrive, in chunks of any size."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_damage_is_reported_for_chunks_of_any_size(content: bytes, size: int) ->
         disk.remove(files.path(ID))
         store(files, bytes(damaged), size)
         if not expected:
-            # An epoch is outside the CRC only where the headers still agree.
+            # Only damage to an epoch, which the CRC does not cover, can stay undetected.
             assert bytes(files.finish_download(ID).data) == damaged
             continue
         with pytest.raises(CorruptRecordError) as caught:

@@ -161,7 +161,7 @@ def test_the_synced_offset_is_ignored_after_kafka_wrote_last(tmp_path: Path) -> 
     begin_epoch(store, 1)
     append(store)
     store.close()
-    # Kafka follows a new leader, truncates the log, and stops.
+    # Simulate Kafka, which follows a new leader, truncates the log, and stops.
     segment = metadata_dir(tmp_path) / f"{0:020d}.log"
     segment.write_bytes(segment.read_bytes()[: -len(append_of(10, 1, 1))])
     (metadata_dir(tmp_path) / "quorum-state").write_bytes(
@@ -173,8 +173,8 @@ def test_the_synced_offset_is_ignored_after_kafka_wrote_last(tmp_path: Path) -> 
 
 
 def test_the_synced_offset_is_written_at_the_first_start_after_kafka(tmp_path: Path) -> None:
-    """Also before kraft writes its first election state: a power loss may tear unsynced batches and
-    leave later ones intact.
+    """Even before kraft writes its first election state, a power loss may tear unsynced batches
+    and leave later ones intact.
     """
     store = open_store(tmp_path)
     begin_epoch(store, 1)
@@ -192,7 +192,7 @@ def test_the_synced_offset_is_written_at_the_first_start_after_kafka(tmp_path: P
     torn = bytearray(segment.read_bytes())
     torn[synced_size : synced_size + 8] = bytes(8)
     segment.write_bytes(torn)
-    # The process was killed: its lock is released, nothing is closed.
+    # Simulate a killed process: its lock is released, no file is closed.
     store._lock.release()
     store = open_store(tmp_path)
     assert (store.view.end_offset, store.election) == (11, ElectionState(1, 3))
@@ -200,7 +200,7 @@ def test_the_synced_offset_is_written_at_the_first_start_after_kafka(tmp_path: P
 
 
 def test_a_damaged_log_is_left_unchanged(tmp_path: Path) -> None:
-    """Any batch may be missing or damaged, even a single record at the end."""
+    """The log may end at or in any batch, or any batch may be damaged, even a last record."""
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     for count in (10, 3, 1):
@@ -234,7 +234,7 @@ def test_damage_in_the_middle_is_an_error(tmp_path: Path) -> None:
     segment.write_bytes(content)
     with pytest.raises(DamagedLogError, match="CRC"):
         open_store(tmp_path)
-    # No synced offset is needed where valid batches follow (known bug 26).
+    # Without a synced offset, valid batches after the damage prove it (known bug 26).
     (metadata_dir(tmp_path) / "synced-offset-checkpoint").unlink()
     with pytest.raises(DamagedLogError, match="whole batches follow"):
         open_store(tmp_path)
@@ -307,7 +307,7 @@ def test_a_snapshot_ahead_of_the_log_empties_it(tmp_path: Path) -> None:
         append(store)
     store.sync()
     store.close()
-    # The crash came between the snapshot's rename and the truncation of the old log.
+    # Simulate a crash between the snapshot's rename and the truncation of the old log.
     (metadata_dir(tmp_path) / snapshot_name(50, 3)).write_bytes(content)
     store = open_store(tmp_path)
     assert (store.view.start_offset, store.view.end_offset) == (50, 50)
@@ -382,7 +382,7 @@ def test_bug_09_kafka_17713_no_snapshot_ends_within_a_batch(
     with pytest.raises(InvalidRequestError, match=reason):
         make_snapshot(store, id)
     assert not list(metadata_dir(tmp_path).glob("*.checkpoint*"))
-    # A file from elsewhere is not added either.
+    # A snapshot file that the store did not write is rejected too.
     snapshot_bytes(metadata_dir(tmp_path), id, None)
     with pytest.raises(InvalidRequestError, match=reason):
         store.add_snapshot(id)
@@ -423,7 +423,7 @@ def test_a_truncation_is_durable_at_once(tmp_path: Path) -> None:
 
 
 def test_a_log_truncated_to_its_start_opens_again(tmp_path: Path) -> None:
-    """The epochs before the start are gone by then, their batches are not: the node stayed down."""
+    """The node once failed to start: epochs before the log start were deleted, batches were not."""
     store = open_store(tmp_path)
     begin_epoch(store, 1)
     append(store)
@@ -450,7 +450,7 @@ def test_a_log_truncated_to_its_start_opens_again(tmp_path: Path) -> None:
 def test_an_own_snapshot_older_than_an_installed_one_is_dropped(
     is_late: bool, store: MetadataStore, tmp_path: Path
 ) -> None:
-    """A thread finishes it, before or after the leader's is installed."""
+    """A thread finishes the own snapshot before or after the leader's is installed."""
     begin_epoch(store, 1)
     append(store)
     own, leaders = OffsetAndEpoch(11, 1), OffsetAndEpoch(100, 7)

@@ -159,7 +159,7 @@ def test_the_event_of_a_snapshot_precedes_that_of_its_sequence(loop: str, tmp_pa
 def test_each_chunk_of_a_download_has_its_event_before_the_next_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next chunk is requested after this event; a common event would delay it."""
+    """The node requests the next chunk after this event; a shared event would delay it."""
     id = OffsetAndEpoch(50, 4)
     content = snapshot_bytes(tmp_path / "other", id, None)
     is_told = threading.Event()
@@ -253,7 +253,7 @@ def test_a_small_awaited_append_is_durable_at_the_return(tmp_path: Path) -> None
             heard.writer.submit([AppendBatches(base, base + 10, data)], sequence, is_awaited=True)
             base += 10
             if heard.events[-1] != Written(sequence):
-                # The threads write the first append of a segment, and appends after a slow sync.
+                # The threads write the first append of a segment, and after a slow sync any append.
                 await heard.until(sequence)
             assert store.log.synced_offset == base
         sequences = [e.write_sequence for e in heard.events if isinstance(e, Written)]
@@ -291,7 +291,7 @@ def test_an_awaited_append_overtakes_no_other_write(tmp_path: Path) -> None:
 def test_after_a_slow_sync_the_threads_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop must serve the network: it does not wait for a second slow sync."""
+    """The loop must serve the network, so it does not wait for a second slow sync."""
     monkeypatch.setattr(writer, "SLOW_S", 0.0)
 
     async def scenario() -> None:
@@ -367,7 +367,7 @@ def test_a_failed_write_ends_the_writer_without_further_events(operation: str) -
 
 
 def test_a_sync_that_fails_ends_the_process(tmp_path: Path) -> None:
-    """Runs a process on a disk whose next sync fails."""
+    """Run a process on a disk whose next sync fails."""
     script = """
 import asyncio, sys
 from functools import partial
@@ -406,7 +406,7 @@ asyncio.run(main())
 
 
 def test_a_failed_write_on_the_loop_ends_the_process_too(tmp_path: Path) -> None:
-    """Runs a process whose files are limited to 100 kB; it waits for every append."""
+    """Run a process whose files are limited to 100 kB; it waits for every append."""
     script = """
 import asyncio, resource, sys
 from functools import partial

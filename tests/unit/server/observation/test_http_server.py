@@ -41,7 +41,7 @@ def served(scenario: Callable[[int], Awaitable[None]], *, timeout_s: float = PAT
 
 
 async def send(port: int, request: bytes) -> bytes:
-    """Return all that the server answers to these bytes."""
+    """Send these bytes and return the whole response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -97,12 +97,12 @@ def test_connections_above_the_limit_are_closed() -> None:
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
         writer.close()
-        # The others are still served.
+        # The server still serves the earlier connections.
         for reader, writer in idle:
             writer.write(get("/page"))
             assert (await reader.read()).endswith(b"a page")
             writer.close()
-        # A place is free as soon as the server has noticed that one of them is closed.
+        # The server accepts a new connection as soon as it notices that one was closed.
         while not (await send(port, get("/page"))).endswith(b"a page"):
             await asyncio.sleep(0.01)
 

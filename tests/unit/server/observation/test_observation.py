@@ -31,7 +31,7 @@ from tests.harness.table_records import batch_of
 from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "watch-a-controller.md"
-#: No broker is fenced, and no leader given up, however slow the machine is.
+#: Timeouts so long that even a slow machine fences no broker and elects no new leader.
 STEADY = {
     "broker.session.timeout.ms": "600000",
     "controller.quorum.fetch.timeout.ms": "600000",
@@ -176,7 +176,7 @@ def test_a_node_is_ready_once_it_follows_the_quorum(
         status, document = await check(alone, "/readyz")
         assert (status, document["status"]) == (503, "not ready")
         assert "is known" in document["reasons"][0]
-        # A node without a quorum need not be restarted.
+        # A node without a quorum is healthy: a restart would not help.
         assert (await check(alone, "/healthz"))[0] == 200
         await quorum.start(*others)
         active = await quorum.active()
@@ -197,7 +197,7 @@ def test_a_node_is_ready_once_it_follows_the_quorum(
         status, document = await check(nodes[0], "/readyz")
         assert (status, document["reasons"]) == (503, ["controller 1 is not registered"])
         nodes[0].why_unregistered = observed_node.no_registration
-        # The leader resigns last, and leaves one of three voters.
+        # The leader stops last; then one of three voters is left.
         await quorum.stop(other, active)
         await until(lambda: readiness(nodes[0])[0])
 
@@ -268,7 +268,7 @@ def test_names_follow_the_rules_of_the_exporter() -> None:
 
 
 def test_the_page_has_the_table_of_all_metrics() -> None:
-    """Run ``python -m kraft.server.observation.catalog`` for the table."""
+    """``python -m kraft.server.observation.catalog`` prints the current table."""
     assert metric_table() in PAGE.read_text(encoding="utf-8")
 
 

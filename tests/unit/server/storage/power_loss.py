@@ -56,11 +56,11 @@ class _File:
 
 
 class PowerLossDisk:
-    """The operations of the disk that formatting uses; the power fails before the ``steps``-th."""
+    """A disk with the operations that formatting uses; the power fails at the ``steps``-th."""
 
     def __init__(self, root: str, steps: int) -> None:
         self._left = steps
-        self._names: dict[str, _Content | None] = {root: None}  # None: a directory
+        self._names: dict[str, _Content | None] = {root: None}  # None means a directory
         self._lasting = dict(self._names)
 
     def step(self) -> None:
@@ -103,7 +103,7 @@ class PowerLossDisk:
         return path in self._names
 
     def left(self, names_survive: bool, contents_survive: bool) -> MemoryDisk:
-        """Return the files after the power loss."""
+        """Return the disk after the power loss, with or without unsynced names and contents."""
         names = self._names if names_survive else self._lasting
         disk = MemoryDisk()
         for path, content in sorted(names.items()):

@@ -39,7 +39,7 @@ STATIC = {
 def configured(
     tmp_path: Path, base: dict[str, str] = CONTROLLER, **changes: str | None
 ) -> ServerConfig:
-    """Return a configuration with the missing directories a (for the metadata) and b."""
+    """Return a configuration with two directories to create: a (for the metadata) and b."""
     named = {name.replace("_", "."): value for name, value in changes.items()}
     named.setdefault("log.dirs", f"{tmp_path}/a,{tmp_path}/b")
     return ServerConfig.load(write_configuration(tmp_path, changed(base, named)))
@@ -218,7 +218,7 @@ def test_invalid_options(
 
 
 class FailingDisk:
-    """The OS's files; the ``fails_at``-th change fails, and if ``dead`` all later ones."""
+    """The real disk; the ``fails_at``-th change fails, and with ``dead`` all later ones too."""
 
     def __init__(self, fails_at: int, *, dead: bool) -> None:
         self._disk = OsDisk()
@@ -278,7 +278,7 @@ REQUEST = FormatRequest(cluster_id="c", is_standalone=True)
 def test_a_failure_at_any_moment_leaves_no_partly_formatted_directory(
     tmp_path: Path, dead: bool
 ) -> None:
-    """``dead``: as if the process was killed there, without cleaning up."""
+    """With ``dead`` no later change succeeds, as if the process had been killed there."""
     for fails_at in range(1, 1000):
         root = tmp_path / str(fails_at)
         root.mkdir()
@@ -289,7 +289,7 @@ def test_a_failure_at_any_moment_leaves_no_partly_formatted_directory(
         except StorageError:
             assert disk.has_failed
         else:
-            assert fails_at > 20, "there are as many changes to a disk as that"
+            assert fails_at > 20, "a format makes more than 20 changes to the disk"
             return
         found = LogDirectories.load_all(config.directories)
         assert not found.failed
@@ -325,7 +325,7 @@ def test_after_a_power_loss_a_formatted_directory_is_complete(
         return disk, True
 
     whole = formatted(1000)[0].left(False, False).files
-    assert len(whole) == 5, "all that a format leaves lasts"
+    assert len(whole) == 5, "all five files of a format must be durable"
     for steps in range(1, 1000):
         disk, is_done = formatted(steps)
         for names, contents in SURVIVALS:

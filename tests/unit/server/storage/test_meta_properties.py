@@ -23,7 +23,7 @@ A, B = Uuid(range(16)), Uuid(range(16, 32))
 
 
 def node(tmp_path: Path, **directories: str | None) -> ServerConfig:
-    """Return node 1 with these directories; each has this meta.properties, or none."""
+    """Return the configuration of node 1; each directory has this meta.properties, or none."""
     for name, content in directories.items():
         (tmp_path / name).mkdir()
         if content is not None:
@@ -59,10 +59,10 @@ def test_a_directory_without_an_id_gets_a_durable_one(tmp_path: Path) -> None:
     config = node(tmp_path, a=old, b=formatted(A))
     drawn = iter((A, B))
     identity = load_identity(config, draw=lambda: next(drawn))
-    assert identity.directory_id == B, "A is taken"
+    assert identity.directory_id == B, "the other directory has the id A"
     assert load_identity(config).directory_id == B
     again = parse_meta_properties((tmp_path / "a" / "meta.properties").read_text())
-    assert again == MetaProperties(0, "c", 1, B), "version 0 stays version 0"
+    assert again == MetaProperties(0, "c", 1, B), "the file keeps its version 0"
     assert not (tmp_path / "a" / "meta.properties.tmp").exists()
 
 
@@ -117,7 +117,7 @@ def test_random_uuids_are_unique() -> None:
 
 
 def test_ids_below_a_hundred_in_java_are_reserved() -> None:
-    """In Java the lower half is signed, so that an id with only the highest bit is reserved too."""
+    """Java reads the lower half as signed: an id with only its highest bit is reserved too."""
     assert is_reserved_directory(Uuid(bytes(15) + b"\x63"))
     assert not is_reserved_directory(Uuid(bytes(15) + b"\x64"))
     assert is_reserved_directory(Uuid(bytes(8) + b"\x80" + bytes(7)))
