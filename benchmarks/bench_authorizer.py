@@ -1,11 +1,11 @@
-"""The authorizer: DESCRIBE of 500 topics for one user among 7,000 ACLs, as by a Metadata request.
+"""The authorizer: DESCRIBE of 500 topics for one user among 7,000 ACLs, as in a Metadata request.
 
-KAFKA-20667: with as many ACLs and topics ``StandardAuthorizer`` took a whole CPU, as it scans all
-ACLs on a name, of all users. Single thread, warm, the audit log off at DEBUG on both sides.
+With this many ACLs and topics ``StandardAuthorizer`` used a whole CPU, because it scans the ACLs of
+all users on a name (KAFKA-20667). One thread, warm; both sides write no audit lines at DEBUG.
 
 ``authorize_wildcard``  the ACLs of 7,000 users on ``*``
 ``authorize_prefix``    the ACLs of 7,000 users on one prefix of all topics
-``authorize_literal``   14 users with an ACL on each of the 500 names: the peer scans 14 a check
+``authorize_literal``   14 users with an ACL on each of the 500 names: the peer scans 14 per check
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Metadata records to columns and back: part of every replay, load and decision.
 
-``decode``   batches of partition (and topic) records, CRC checked -> the columns of a new table,
-             whose memory is already resident, like memcpy's target
+``decode``   batches of partition (and topic) records, CRC checked -> the columns of a new table
+             in resident memory, like memcpy's target
 ``encode``   columns -> partition records in batches of 1,024 with CRC, each in the record version
              in which it was read; in chunks of 16 batches, as a controller passes them to its log
 ``changes``  as many partition changes at the end of a log, CRC checked -> merged into the columns

@@ -18,9 +18,9 @@ raft layer, and is applied to the uncommitted state with the journal on.
 
 The peer decides, replays, and writes the records' values with ``MetadataRecordSerde``, without
 batches and CRC. Both sides must write the same number of records, and the same values if no ids are
-random. Between rounds, untimed, creations start with a cluster without topics, whose columns are
-small; all other changes are reverted, on the peer's side always. The garbage collector is
-configured as in a node.
+random. Between rounds, untimed, kraft starts each creation with a new cluster without topics, whose
+columns are small, and reverts all other changes; the peer reverts every change. The garbage
+collector is configured as in a node.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def assert_same(written: dict[str, int], line: Line, *, ids_differ: bool = False
 
 
 def empty() -> ActiveController:
-    """Yield clusters without topics, with small columns, as in a node that does this once."""
+    """Return a cluster without topics, with small columns, as in a node that does this once."""
     cluster = MetadataState(journaling=True)
     cluster.apply(brokers_alone(BROKERS))
     return ActiveController(cluster)

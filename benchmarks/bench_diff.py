@@ -3,8 +3,8 @@
 ``diff_replay``  a change of each partition of a million, CRCs checked, applied with a journal
 ``diff``         ``kraft.diff`` of the states before and after them: three million differences
 
-One thread, warm. Both count differences, so that the ratio of the times per item is the required
-one: a comparison takes at most twice as long as the replay that caused the differences.
+One thread, warm. Requirement: a comparison takes at most twice as long as the replay that caused
+the differences. Both works count differences, so that their times per item have this ratio.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 One thread, warm. Physical floor: none for one change; for a slice its bytes copied once. Peers:
 Kafka's image of the same changes (`bench_codec`). Kafka makes snapshots on a separate thread, from
-an image that costs a copy of what changed.
+an image; making the image copies the changed objects.
 """
 
 from __future__ import annotations

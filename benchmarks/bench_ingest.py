@@ -6,7 +6,7 @@
 ``ingest_bytes``   the floor: read the files completely
 ``ingest_json``    the peer: json.loads of them, the first step of every other reader
 
-The bar: 10,000 runs (2 million points, 20 million round values, 3.7 GB) in 90 s on 2 cores, and
+Requirement: 10,000 runs (2 million points, 20 million round values, 3.7 GB) in 90 s on 2 cores, and
 time proportional to the runs. Files are made below ``benchmarks/results`` and removed afterwards.
 """
 

@@ -6,8 +6,8 @@
 ``fetch``            1 MiB slices from start to end, located only, as for sendfile
 ``fetch_read``       the same with every byte copied into one buffer, as the peer does; the pages
                      are in the log's mapping since the first round
-``fetch_first_read``  the same for a log that was just written, so that each page causes a fault
-                     that maps it; the page cache holds it in folios of one append
+``fetch_first_read``  the same for a log that was just written: the first access to each page causes
+                     a page fault; the page cache holds the log in folios of one append
 
 Physical floors: `os.writev` of the same batches to the same file system, `preadv` of the same bytes
 into one buffer (both in bench_floors). Files are in pytest's temporary directory. One thread, warm

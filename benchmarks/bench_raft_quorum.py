@@ -10,7 +10,7 @@
 ``kafka_*``            the same by Kafka's own controllers, raft alone (`peers/.../Quorum.java`),
                        warmed up by some thousand appends; heap and collector as in Kafka's start
                        script: G1, 1 GiB each. Both quorums run all the time and are loaded in
-                       turns, so that both see the same machine; the other one is idle
+                       turns, so that both are measured on the same machine; the other one is idle
 ``single_commit``, ``single_sync``  one node; a bare write and fdatasync back to back
 ``single_group_commit``  one node, 16 records of 200 B always in flight: one of the groups that are
                        synced together
@@ -84,7 +84,7 @@ def paced_syncs(path: Path, count: int) -> list[float]:
 def middle(lines: list[Line]) -> Line:
     """Return the turn with the median of the medians, and the worst of all turns.
 
-    A figure that is timed once per turn has one value for each of them.
+    A figure that is timed once per turn has one value per turn.
     """
     chosen = sorted(lines, key=lambda line: line["median_s"])[len(lines) // 2]
     values = chosen.get("values_s", [line["median_s"] for line in lines])
@@ -121,7 +121,7 @@ def full_load(
 
 @pytest.fixture
 def kafka(peers: Peers, tmp_path: Path) -> Iterator[ProcessQuorum | None]:
-    """Return Kafka's quorum; None if it is not available, and kraft's is measured alone."""
+    """Yield Kafka's quorum; None if it is not available, so that kraft's is measured alone."""
     with ExitStack() as stack:
         quorum = None
         try:

@@ -7,8 +7,8 @@
                      change points only (no intervals from rounds, scaling laws, corrections)
 ``compare_command``  ``kraft regress compare`` of two files of 200 benchmarks, without Spark
 
-The bars: 10,000 runs (2 million points, 20 million round values) in 90 s on 2 cores and 8 GiB, and
-time proportional to the runs; two files in 2 s. Every planted step must be found.
+Requirements: 10,000 runs (2 million points, 20 million round values) in 90 s on 2 cores and 8 GiB,
+and time proportional to the runs; two files in 2 s. Every planted step must be found.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def planted(request: pytest.FixtureRequest, is_quick: bool) -> Iterator[Planted]
 
 
 def rounds_of(planted: Planted) -> int:
-    """Return one round for 10,000 runs, which take as long as all other benchmarks together, else
-    more.
+    """Return the number of rounds: one for 10,000 runs, else more.
+
+    10,000 runs take as long as all other benchmarks together.
     """
     return 3 if planted.runs == 1000 else 1
 

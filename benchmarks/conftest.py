@@ -1,4 +1,4 @@
-"""Fixtures of all suites: the sizes of a run, the input files, the Java peers, and the record.
+"""Fixtures of all suites: sizes of a run, input files, Java peers, and recorded measurements.
 
 A benchmark is an ordinary pytest-benchmark one that also records what it measured::
 
@@ -140,7 +140,7 @@ def peers(request: pytest.FixtureRequest) -> Peers:
 
 @pytest.fixture(scope="session", autouse=True)
 def a_process_at_work() -> None:
-    """Put the allocator in the state of a process that has run for a while, for every suite.
+    """Put the allocator into the state of a process that has run for a while, for every suite.
 
     glibc maps large blocks with page faults until the first such block has been freed.
     """

@@ -8,7 +8,7 @@ share  version    fields
 =====  =========  ==========================================================================
 50 %   0          isr: the last replica dropped out
 25 %   1          isr and leader: the leader dropped out
-15 %   2          isr, leader and the ELR that took the dropped one
+15 %   2          isr, leader and elr: the replica that dropped out of the ISR is in the ELR
 8 %    1          directories: every replica moved to its broker's other directory
 2 %    2          replicas, adding, removing and directories: a reassignment begins
 =====  =========  ==========================================================================

@@ -55,8 +55,8 @@ for name, maker in WORKS.items():
 
 
 def overlay(commit: Commit, work: Path) -> Path:
-    """Yield the commit's kraft with today's benchmarks, without the modules of works that do not
-    import.
+    """Return a directory with the commit's kraft and today's benchmarks, without those modules of
+    works that the commit's kraft cannot import.
     """
     exported(commit, work)
     place = work / f"{commit.id[:10]}-counted"
@@ -87,8 +87,11 @@ def python(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def known_extensions(place: Path, work: Path) -> dict[Path, Path]:
-    """Puts the extensions that another commit's counted copy has, from the same sources, into this
-    one's; where each one lies, and where it is to be found by others."""
+    """Copy extensions that were built from the same sources for another commit into this commit's
+    counted build.
+
+    Return, by the path of each extension in this build, the path under which commits share it.
+    """
     built = place / toolchain.directory(toolchain.description()).relative_to(ROOT)
     sources = place / CORE
     rules = (place / "setup.py").read_bytes()

@@ -1,13 +1,14 @@
-"""Writes docs/performance.md, and the README's table, out of results that are kept.
+"""Write docs/performance.md and the README's table from the results in the repository.
 
 ``python -m benchmarks.performance_page`` (``make performance-page``) reads ``benchmarks/history``
-and writes both; ``--keep RUN.json`` first keeps a full run there as the newest one, in the place of
-the one before. ``--check`` writes nothing and fails where a page is not what the results say.
-Nothing on these pages is typed: the speed table is that of `bars` and `report`, the change points
-are those that ``kraft regress`` finds, by the same functions on the same files.
+and writes both. ``--keep RUN.json`` first stores a full run there in place of the previous one.
+``--check`` writes nothing and fails if a page differs from the results.
 
-A file of the history is one run of some commit (`history_run`); the one that begins with ``full``
-is the newest run of all suites beside their peers.
+All figures are computed: the speed table by `bars` and `report`, the change points by the functions
+of ``kraft regress`` on the same files.
+
+Each file of the history is one run of one commit (`history_run`). The file whose name begins with
+``full`` is the newest run of all suites and their peers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ HEAD = """# Performance
 
 
 class Kept(NamedTuple):
-    """A file of the history: what it holds, and its bytes."""
+    """One file of the history: its path, parsed JSON and bytes."""
 
     path: Path
     result: dict[str, Any]
@@ -68,7 +69,7 @@ class Kept(NamedTuple):
 
 
 def read(directory: Path) -> tuple[Kept | None, list[Kept]]:
-    """The newest full run, and the runs of the history, oldest commit first."""
+    """Return the newest full run (None without one), and the other runs, oldest commit first."""
     found = []
     for path in sorted(directory.glob("*.json")):
         data = path.read_bytes()
@@ -80,8 +81,10 @@ def read(directory: Path) -> tuple[Kept | None, list[Kept]]:
 
 
 def keep(path: Path, directory: Path, *later: Path) -> None:
-    """This full run is the newest one; what later runs of single suites measured takes the place
-    of what it has, and the page says of which suites.
+    """Store this run as the newest full run.
+
+    Measurements of ``later`` runs of single suites replace those of the full run; the result names
+    these suites.
     """
     made = json.loads(path.read_text())
     for single in map(json.loads, (each.read_text() for each in later)):
@@ -112,7 +115,7 @@ def cell(text: str) -> str:
 
 
 def machine_lines(machine: dict[str, Any]) -> list[str]:
-    """What times depend on: processor, memory, system, interpreter; or counts: the toolchain."""
+    """Return a line with the machine of times, or with the toolchain of instruction counts."""
     if "toolchain" in machine:
         facts = [f"{name} {value}" for name, value in machine["toolchain"].items()]
         return [f"Counted on an emulated processor: {'; '.join(facts)}.", ""]
@@ -129,7 +132,7 @@ def machine_lines(machine: dict[str, Any]) -> list[str]:
 
 
 def speed(full: Kept) -> list[str]:
-    """The speed table of one run, floor by floor."""
+    """Return the page's section on one full run: the machine, and one table per group of rows."""
     run, commit = Run(full.result), full.result["commit_info"]
     dirty = ", with changes that were not committed" if commit.get("dirty") else ""
     when = str(full.result["datetime"])[:16].replace("T", " ")
@@ -181,7 +184,7 @@ def speed_rows(run: Run, rows: tuple[Row, ...]) -> Iterable[list[str]]:
 
 
 def readme_table(full: Kept) -> list[str]:
-    """Works, medians and ratios alone: what fits into a README."""
+    """Return the README's tables: works, medians and ratios only."""
     run, lines = Run(full.result), []
     for title, rows in GROUPS:
         found = [row for row in rows if run.of(row.kraft, row.total) is not None]
@@ -209,7 +212,10 @@ def points_of(runs: list[Kept], settings: AnalysisSettings) -> pa.Table:
 
 
 def findings(runs: list[Kept], statistic: str) -> tuple[SeriesFinding, ...]:
-    """What `kraft regress` finds in these runs; of counts, what addresses alone do not explain."""
+    """Return what `kraft regress` finds in these runs.
+
+    Changes of counts below 1 % are ignored: object addresses alone can cause them.
+    """
     magnitude = 0.01 if statistic == "instructions" else 0.0
     settings = AnalysisSettings(statistic=statistic, min_magnitude=magnitude)
     looked = [
@@ -283,14 +289,14 @@ def change_row(
 
 
 def name_of(finding: SeriesFinding) -> str:
-    """`decode`, `fence 1000000`: without the file, which may have moved."""
+    """Return `decode` or `fence 1000000`, without the suite's file, which may have been moved."""
     values = [str(value) for value in json.loads(finding.key.params).values()]
     values = [value for value in values if not value.startswith("UNSERIALIZABLE")]
     return " ".join([finding.key.benchmark.removeprefix("bench_"), *values])
 
 
 def levels(runs: list[Kept], found: Sequence[SeriesFinding], statistic: str) -> list[str]:
-    """Every benchmark at every commit: the median of its runs."""
+    """Return a table with the median of each benchmark's runs at each commit."""
     by_commit = [
         (commit, list(group))
         for commit, group in groupby(runs, key=lambda each: str(each.result["commit_info"]["id"]))
@@ -317,7 +323,7 @@ def levels(runs: list[Kept], found: Sequence[SeriesFinding], statistic: str) -> 
 
 
 def pages(directory: Path) -> dict[Path, str]:
-    """What each page has to be."""
+    """Return the required content of each page by path."""
     full, runs = read(directory)
     if full is None and not runs:
         raise SystemExit(f"{directory}: no results are kept")

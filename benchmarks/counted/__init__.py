@@ -1,11 +1,11 @@
-"""Works whose instructions are counted: the cost of a change, independent of machine noise.
+"""Workloads ("works") whose instructions are counted: the cost of a change without machine noise.
 
 Every work is small (50,000 partitions), runs once under callgrind, and produces the same number
 each time: its input and hashes are seeded, the garbage collector is off, and valgrind determines
-the memory layout and emulates a processor, whatever the machine has. The core is compiled
-separately for that processor (``-march=x86-64-v3``), so that code for AVX2 is counted too. Two
-toolchains still count differently: compiler, libraries and interpreter are part of the result and
-are recorded as its machine.
+the memory layout and emulates the same processor on every machine. The core is compiled separately
+for that processor (``-march=x86-64-v3``), so that code for AVX2 is counted too. Two toolchains
+still produce different counts: compiler, libraries and interpreter are recorded as the machine of
+the result.
 
 ``work``       a work, and the table of all works
 ``works``      the works: those of the ``core``, of ``deciding``, of the ``quorum``

@@ -21,8 +21,8 @@ int is_counted(void) { return RUNNING_ON_VALGRIND != 0; }
 void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
 void end(const char *name) { CALLGRIND_DUMP_STATS_AT(name); CALLGRIND_STOP_INSTRUMENTATION; }
 """
-#: These depend on addresses: whether memory grows in place or is copied, and which names collide in
-#: the interpreter's method cache. Nothing is counted inside them.
+#: The cost of these functions depends on addresses: whether memory grows in place or is copied, and
+#: which names collide in the interpreter's method cache. Nothing is counted inside them.
 LEFT_OUT = ("malloc", "calloc", "realloc", "free", "find_name_in_mro")
 MISSING = "instructions are counted by valgrind (Debian and Ubuntu: apt-get install valgrind)"
 NAME = re.compile(r"^desc: Trigger: Client Request: (\w+)$", re.M)
@@ -67,7 +67,7 @@ def run(output: Path, arguments: list[str]) -> None:
     command = ["valgrind", "--tool=callgrind", "--quiet", "--instr-atstart=no"]
     command += [f"--toggle-collect={name}" for name in LEFT_OUT]
     command += ["--collect-atstart=yes", f"--callgrind-out-file={output}/%p"]
-    # No environment of the caller: it is on the stack and so shifts every address above it.
+    # Pass no environment of the caller: its size on the stack shifts all other stack addresses.
     environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
     done = subprocess.run([*command, sys.executable, *arguments], env=environment, check=False)
     if done.returncode:

@@ -22,7 +22,7 @@ class Fault(NamedTuple):
 
 CORE = "kraft/_core"
 UNIT = "tests/unit/_core"
-#: The writers of files under a kernel that writes in part, and that refuses; recorded system calls.
+#: The writers of files under partial writes and failed system calls, which are recorded.
 CALLS = ("tests/durability/test_calls.py",)
 #: A crash of a real store between any two of its recorded system calls.
 STORE = ("tests/durability/test_store.py::test_a_crash_between_any_two_calls_breaks_no_promise",)

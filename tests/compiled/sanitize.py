@@ -51,8 +51,8 @@ def main() -> int:
             return CANNOT_BUILD
     built = perf_counter()
     code = tree.test(
-        # A report goes to the descriptor of standard error, which ends with the process: pytest
-        # must not keep it.
+        # The sanitizer writes its report to file descriptor 2 and ends the process. If pytest
+        # captured the descriptor, the report would be lost.
         [*given.tests, "-n", given.workers, "--capture=sys"],
         environment={
             "LD_PRELOAD": " ".join(runtimes()),

@@ -1,10 +1,10 @@
 """Kafka's StandardAuthorizer and ours on equal ACLs and checks, with the lines of the audit log.
 
 A *world* is an authorizer with settings; its ACLs are added and removed between checks. The draws
-prefer few names, which are prefixes of each other, so that many ACLs match a check. Part of the
-worlds begin before the ACLs are loaded. Left out are resources whose name begins before ``*`` in
-ASCII, whose check does not always end in Kafka, and a peer called ``User:*``, for which it raises
-(`test_differential`).
+prefer a few names that are prefixes of each other, so that many ACLs match a check. Some worlds
+begin before the ACLs are loaded. Two inputs are left out (`test_security` tests both): a resource
+whose name sorts before ``*`` in ASCII, because Kafka's check of it does not always end, and a
+principal ``User:*``, for which Kafka's check raises an exception.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _check(dice: random.Random) -> str:
 
 
 def commands(seed: int, checks: int) -> Iterator[str]:
-    """Draw worlds until their checks are ``checks``."""
+    """Draw worlds until they have ``checks`` checks in total."""
     dice = random.Random(seed)
     left = checks
     while left > 0:

@@ -164,7 +164,7 @@ class _OfBroker(Operation):
 
 
 class FenceBroker(_OfBroker):
-    """Fence a broker whose session has expired, or that asks for it."""
+    """Fence a broker whose session has expired, or that requests fencing."""
 
     name = "fence_broker"
     weight = 15
@@ -179,7 +179,7 @@ class UnfenceBroker(_OfBroker):
     function = staticmethod(unfence_broker)
 
     def arguments(self, dice: random.Random, world: View) -> Arguments | None:
-        # A broker that shuts down asks for nothing else until it registers again.
+        # A broker that shuts down requests nothing else until it registers again.
         able = [
             broker.id
             for broker in world.cluster.state.brokers.values()

@@ -1,4 +1,4 @@
-"""Comparison of two outcomes: byte by byte, after orders without a meaning are normalised.
+"""Compare two outcomes byte by byte, after sorting values whose order has no meaning.
 
 ``docs/differential.md`` lists each normalisation with its reason.
 """

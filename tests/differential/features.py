@@ -22,8 +22,10 @@ _KRAFT_VERSION = "kraft.version"
 
 
 class UpdateFeatures(Request):
-    """Update one or several levels; that of kraft.version only alone: Kafka raises it even if it
-    rejects another feature of the request.
+    """Update one or several levels.
+
+    kraft.version is only drawn alone: Kafka raises it even if it rejects another feature of the
+    request.
     """
 
     name = "update_features"

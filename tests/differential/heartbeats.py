@@ -36,7 +36,7 @@ class SendHeartbeat(Request):
             offset = dice.choice((end,) * 6 + (at, at - 1, dice.randrange(-1, end + 1)))
             directories = [each for each in registration.log_dirs if dice.random() < 0.04]
             cordoned = [each for each in registration.log_dirs if dice.random() < 0.3]
-            # A broker that shuts down asks for nothing else until it registers again.
+            # A broker that shuts down requests nothing else until it registers again.
             wants_shutdown |= registration.in_controlled_shutdown
         if dice.random() < 0.02:
             directories.append(drawn_id(dice))
@@ -85,7 +85,7 @@ class SendHeartbeat(Request):
 
 
 class Silence(Operation):
-    """Advance the clock by a session in which all brokers but one are heard."""
+    """Advance the clock by a session timeout during which all brokers but one send heartbeats."""
 
     name = "silence"
     weight = 12
@@ -104,9 +104,9 @@ class Silence(Operation):
 
 
 class Failover(Operation):
-    """Another controller becomes active, with sessions of its own.
+    """Make another controller active, which has its own sessions.
 
-    Not while a broker shuts down: Kafka's new controller would not know it. See
+    Not drawn while a broker shuts down: Kafka's new controller would not know of the shutdown. See
     docs/differential.md.
     """
 
@@ -124,8 +124,9 @@ class Failover(Operation):
 
 
 class FenceStaleBroker(Operation):
-    """Fence one expired broker; only with one expired session, as Kafka's choice depends on
-    hashes.
+    """Fence one expired broker.
+
+    Drawn only with one expired session: among several, Kafka's choice depends on hash codes.
     """
 
     name = "fence_stale_broker"

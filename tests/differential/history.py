@@ -94,8 +94,8 @@ class History:
                 self.left_directories |= {(topic_id, each) for each in state.directories}
 
     def names_no_replica(self, key: PartitionKey, broker: int | None = None) -> bool:
-        """Return whether ISR or ELR of a partition contain a member (this one) that is no
-        replica.
+        """Return whether the ISR or ELR of a partition contains a broker (with ``broker``: this
+        one) that is not a replica.
         """
         state = self.partitions.get(key)
         if state is None:

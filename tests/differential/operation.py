@@ -31,8 +31,9 @@ class Decided:
 
 @dataclass
 class Outcome:
-    """The outcome of an operation on one side. A rejected request has neither records nor
-    answer.
+    """The outcome of an operation on one side.
+
+    A rejected request has neither records nor answer.
     """
 
     error: int = 0

@@ -1,4 +1,4 @@
-"""The policies of sequences; ``java/QuorumNode.java`` has the same."""
+"""The policies for topics and configurations in sequences; ``java/QuorumNode.java`` has the same."""
 
 from __future__ import annotations
 

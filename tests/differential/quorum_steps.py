@@ -159,7 +159,7 @@ class Steps:
         if late and all(_is_registered(world, *session) for session in late):
             late.remove(self._dice.choice(late))
         if ms > sessions.session_timeout_ms and late:
-            # All of them would, whenever they are heard.
+            # More than a session timeout would expire all sessions, even those just renewed.
             ms = self._dice.choice((100, 500, 1_126))
         for broker, epoch in late:
             if _is_registered(world, broker, epoch):
@@ -298,7 +298,7 @@ class Steps:
 
 
 def _is_leaving(world: QuorumWorld) -> bool:
-    """Return whether a broker shuts down, which the next controller of Kafka would not know."""
+    """Return whether a broker shuts down: Kafka's next controller would not know of that."""
     brokers = (*world.cluster.state.brokers.values(), *world.committed_brokers)
     return any(one.in_controlled_shutdown and not one.fenced for one in brokers)
 

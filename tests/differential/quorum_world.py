@@ -61,7 +61,7 @@ _NOBODY = -1
 #: Steps after which a node's publishers are notified of everything.
 STARTS_ANEW = ("restart", "resume")
 _VOTERS = [control.Voter(id) for id in NODES]
-#: A large request finds the disk behind at every other of its first turns, this many.
+#: For this many turns after a large request, the disk is behind at every second turn.
 _SLOW_TURNS = 12
 #: So small that a snapshot takes many slices.
 _SLICE_SIZE = SliceSize(steps=3, records=2, bytes=200, keys=2)

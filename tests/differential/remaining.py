@@ -21,9 +21,9 @@ from tests.differential.world import id_of
 _PARTITION_CHANGE = 5
 _UNKNOWN_SERVER_ERROR = -1
 
-#: Kafka's index names a topic that is deleted.
+#: Kafka's message if its index contains a deleted topic.
 _IS_GONE = re.compile(r"Topic ID (\S+) existed in isrMembers, but not in the topics map")
-#: Kafka elects a broker that has no replica of the partition.
+#: Kafka's message if it elects a broker that has no replica of the partition.
 _NO_REPLICA = re.compile(r"Replica (-?\d+) is not assigned to this partition")
 
 

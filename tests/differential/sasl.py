@@ -53,7 +53,7 @@ class KafkaSasl:
         self._kafka = kafka
 
     def ask(self, *fields: str | bytes) -> list[str]:
-        """Send a command, all but its name in hexadecimal where bytes; return the fields."""
+        """Send a command, bytes in hexadecimal; return the fields of the answer."""
         texts = [each.hex() if isinstance(each, bytes) else each for each in fields]
         return self._kafka.ask(["\t".join(texts)]).result()[0].rstrip("\n").split("\t")
 
@@ -227,7 +227,7 @@ def _hostile_first(
     mechanism: ScramMechanism,
     credentials: ImageCredentials,
 ) -> None:
-    """A damaged first message, or one with another header or user."""
+    """Send a damaged first message, or one with another header or user, to both servers."""
     message = f"n,,n=alice,r={_nonce(dice)}".encode()
     if dice.random() < 0.3:
         message = dice.choice(_HEADERS) + message[3:]
@@ -255,7 +255,7 @@ def _hostile_final(
     mechanism: ScramMechanism,
     credentials: ImageCredentials,
 ) -> None:
-    """A damaged last message."""
+    """Send a damaged last message to both servers."""
     user = dice.choice(list(USERS))
     client = ScramClient(mechanism, user, USERS[user], "n")
     first = client.first_message()

@@ -1,4 +1,4 @@
-"""Sequences of operations: drawn, run on both sides, and minimised where they differ.
+"""Draw sequences of operations, run them on both sides, and minimise those that differ.
 
 A case is a list of JSON objects: the setup, then the operations. Drawing runs this side, whose
 state determines plausible next operations; a drawn case runs again from its JSON alone.

@@ -1,8 +1,8 @@
 """Random initial clusters of sequences: settings of the controller, and records as JSON.
 
-They have every metadata.version of the pinned Kafka, with and without eligible leader replicas (if
-the level has them); brokers in racks with directories, some fenced, some shutting down; topics with
-partitions in every state that a controller can produce.
+The clusters cover every metadata.version of the pinned Kafka, with and without eligible leader
+replicas (if the level supports them). Their brokers are in racks and have directories; some are
+fenced, some shut down. Their partitions are in every state that a controller can produce.
 """
 
 from __future__ import annotations

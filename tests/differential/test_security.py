@@ -40,7 +40,9 @@ def test_kafkas_check_of_a_peer_called_by_the_wildcard_raises(jars: Jars) -> Non
 
 
 def test_kafkas_check_of_a_name_before_the_wildcard_does_not_end(jars: Jars) -> None:
-    """If this fails, Kafka was mended: draw such names in `authorizer`."""
+    """Kafka's check still does not end. If this fails, Kafka is fixed: draw such names in
+    `authorizer`.
+    """
     add = f"add\t{_ID}\t3\t(a\t3\tUser:alice\t*\t3\t3"
     check = "check\tUser\talice\t10.0.0.1\t3\t3\t(b\t1\ttrue\ttrue\t3"
     kafka = Kafka(authorizer.MAIN)

@@ -1,8 +1,8 @@
 """Kafka's managers of mutation and request quotas and ours on equal quotas and requests.
 
-A *world* is a manager with its windows; quotas are set and removed between requests. Time moves by
-at least a millisecond between requests, since a bucket without a limit is refilled by time in Kafka
-and at once here.
+A *world* is a manager with its windows; quotas are set and removed between requests. The clock
+advances by at least a millisecond between requests, because Kafka refills a bucket without a limit
+over time and this package at once.
 """
 
 from __future__ import annotations

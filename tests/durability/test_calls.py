@@ -58,7 +58,8 @@ def test_partial_writes_are_completed(writer: str, run: Run, place: Path) -> Non
             assert notes[position : position + len(note)] == note
 
 
-#: A part of the file's name; the number of calls that succeed first; the writer continues then.
+#: Writer, kind of the failing call, part of the file's name, and the number of such calls that
+#: succeed before the first failure. The writer continues after the failure.
 REFUSED = [
     ("buffers", "w", "content", 3),
     ("buffers", "s", "content", 0),

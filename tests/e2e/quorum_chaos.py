@@ -217,7 +217,7 @@ class Chaos:
         time.sleep(self.draw.random() * at_most_s)
 
     def wait_or_ask_for_progress(self) -> None:
-        """With one node stopped the others continue."""
+        """Wait while one node is stopped: at random for progress of the others, or a short time."""
         if self.draw.random() < 0.5 and len(self.quorum.nodes) >= 3:
             self.await_progress()
         else:

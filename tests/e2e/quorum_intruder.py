@@ -11,8 +11,8 @@ from kraft.protocol.raft_rpcs import API_OF_REQUEST, decode_response, encode_req
 from kraft.raft.rpc import Request, Response
 from kraft.server.local_quorum import LOOPBACK
 
-#: Intruders come from another address of loopback than the nodes, so that they have limits of
-#: their own.
+#: Intruders connect from another loopback address than the nodes, so that the limits per address
+#: do not count their connections as the nodes'.
 ELSEWHERE = "127.0.0.2"
 _PATIENCE_S = 60.0
 

@@ -130,7 +130,8 @@ def test_ctrl_c_ends_it_with_130() -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
     ) as process:
         assert process.stdout is not None
-        # The dump is larger than a pipe's buffer, so it waits for a reader when the signal comes.
+        # The dump is larger than a pipe's buffer, so the command waits for a reader when the
+        # signal arrives.
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()

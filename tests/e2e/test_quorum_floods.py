@@ -1,6 +1,6 @@
-"""A running quorum under clients that take all they can: connections, observers, log lines.
+"""A running quorum under clients that use as many connections, observers and log lines as they can.
 
-The nodes run under ``ulimit -n 1024``, as many a shell and container has it.
+The nodes run under ``ulimit -n 1024``, the limit of many shells and containers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_many_connections_neither_end_nodes_nor_keep_voters_out(
                     with contextlib.suppress(ConnectionError):
                         intruder.ask(m.DescribeQuorumRequest())
         for one in document["controllers"]:
-            # It was 1,021: with only three free files the node ended.
+            # An earlier version had 1,021 open: with only three free descriptors the node ended.
             open_now = len(os.listdir(f"/proc/{one['pid']}/fd"))
             assert open_now <= DESCRIPTORS - 256, one
         # A vote writes quorum-state: it opens a file, and a connection to the other voter.

@@ -178,7 +178,7 @@ def test_unknown_replicas_are_not_voters(target: Target) -> None:
 
 
 def test_a_vote_request_of_an_unknown_replica_does_not_disturb_followers(target: Target) -> None:
-    """It requests a pre-vote in the present epoch, with a longer log than any node's."""
+    """The unknown replica requests a pre-vote in the current epoch, with the longest log."""
     for node in target.quorum.nodes:
         request = m.VoteRequest(
             target.cluster_id, target.epoch, STRANGER, None, target.epoch, 1 << 40, True
@@ -223,7 +223,7 @@ def test_a_malformed_request_closes_its_connection(data: bytes, target: Target) 
 
 
 def test_a_request_with_random_bytes_is_answered_or_closes_its_connection(target: Target) -> None:
-    """Requests with random changed bytes, of another cluster, so that none has an effect."""
+    """Each request has randomly changed bytes, and another cluster id, so that none is applied."""
     draw = random.Random(853)
     requests = [
         m.VoteRequest(FOREIGN, 9, STRANGER, target.leader_key, 0, 100),
@@ -262,7 +262,7 @@ def test_silent_connections_and_partial_requests_delay_no_other_client(
 
 
 def test_a_client_that_does_not_read_its_responses_loses_its_connection(target: Target) -> None:
-    """It sends until the socket is full: the node's buffers for it are limited."""
+    """The client sends until the socket is full: the node limits its buffers per connection."""
     assert target.leader.process is not None
     before = resident_bytes(target.leader.process.pid)
     frame = frame_of(m.DescribeQuorumRequest()) * 100
@@ -322,8 +322,8 @@ QUICK = {
 
 
 def test_an_epoch_ahead_costs_elections_and_no_node(tmp_path: Path) -> None:
-    """Any client may name an epoch. The quorum then elects a leader of a later epoch; the last
-    possible epoch is rejected.
+    """Any client may send an epoch later than the quorum's. The quorum then elects a leader in a
+    later epoch; it rejects the last possible epoch.
     """
     with LocalQuorum(tmp_path, 3, QUICK) as quorum:
         quorum.start()

@@ -1,4 +1,4 @@
-"""From pytest-benchmark to a page: the commands of the README, each a process, as typed."""
+"""The README's commands from pytest-benchmark to a report page, each run as a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("msgspec", reason="needs kraft[spark]: pip install 'kraft[spark]'")
 pytest.importorskip("plotly", reason="needs kraft[spark]: pip install 'kraft[spark]'")
 
-# The clock stands still but for the work, so that a busy machine does not change the results.
+# Only the work advances the clock, so that a busy machine does not change the results.
 _CLOCK = """
 from random import Random
 
@@ -40,7 +40,7 @@ def test_sum(benchmark, size):
 
 
 def ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    # pytest-benchmark measures nothing where it finds itself in a worker of pytest-xdist.
+    # pytest-benchmark measures nothing in a worker of pytest-xdist.
     environment = {name: os.environ[name] for name in os.environ if "PYTEST_XDIST" not in name}
     environment["PYTHONPATH"] = str(folder)
     return subprocess.run(
@@ -55,7 +55,7 @@ def ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def measured(folder: Path, name: str, *, times: int) -> None:
-    """What pytest-benchmark itself writes of a suite."""
+    """Run a suite whose work is repeated `times` times; pytest-benchmark writes the result."""
     (folder / "clock.py").write_text(_CLOCK)
     (folder / "test_sum.py").write_text(_SUITE.format(times=times))
     options = ["-q", "-p", "no:cacheprovider", "--benchmark-timer=clock.read"]
@@ -66,7 +66,7 @@ def measured(folder: Path, name: str, *, times: int) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two results of a suite of its own, the second of which does three times the work."""
+    """Return a folder with two results of a suite; the second does three times the work."""
     measured(tmp_path, "main.json", times=1)
     measured(tmp_path, "branch.json", times=3)
     return tmp_path

@@ -1,7 +1,7 @@
-"""The same histories in a thread, in two, and on a cluster: the same findings to the last bit.
+"""Spark with one thread, two threads and a cluster has bit-identical findings on equal histories.
 
-The cluster is Spark's own standalone one, a master and two workers as processes of their own on
-loopback, from the jars that PySpark carries.
+The cluster is a standalone Spark cluster: a master and two workers, processes on loopback, from the
+jars in PySpark.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ pytest.importorskip("pyspark", reason="needs PySpark: pip install 'kraft[spark]'
 
 from kraft.spark.java import find_java
 
-#: The program that analyses the same points with one master after the other, in one JVM: what
-#: each finds, as JSON.
+#: A program that analyses the same points with each Spark master in turn, in one JVM, and prints
+#: the findings of each as JSON.
 _ANALYSE = """
 import json, sys
 from kraft.regression.json_report import as_json
@@ -71,7 +71,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _daemon(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One of Spark's own processes, ended by its pid."""
+    """Run one of Spark's own processes; end it by its pid."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -101,7 +101,7 @@ def _daemon(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _wait_for(words: str, log: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until a process has said so in its log."""
+    """Wait until the log of a process contains these words."""
     until = time.monotonic() + _STARTS_WITHIN_S
     while words not in (said := log.read_text(errors="replace")):
         assert process.poll() is None, f"ended with {process.returncode}: {said[-2000:]}"
@@ -111,7 +111,7 @@ def _wait_for(words: str, log: Path, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """The master's address, once two workers have joined it."""
+    """Yield the master's address, once two workers have joined it."""
     try:
         find_java()
     except MissingJavaError as error:
@@ -142,7 +142,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 def _write_points(path: Path) -> None:
-    """Histories of several kinds, spread over files in no order."""
+    """Write histories of several kinds, spread over files in random order."""
     import pyarrow.parquet as pq
 
     from tests.harness.histories import table

@@ -42,7 +42,7 @@ def test_topics_are_created_while_the_leader_is_killed(
         assert document["lightBrokers"] == 6
         at = ("--bootstrap-controller", document["bootstrapControllers"])
 
-        # Creation goes on over the death of the leader.
+        # The command continues to create topics after the leader is killed.
         bulk = ("--count", COUNT, "--name-pattern", "t{}")
         servers = [address(each) for each in document["controllers"]]
         with QuorumClient(servers) as client:
@@ -89,7 +89,7 @@ def test_topics_are_created_while_the_leader_is_killed(
         _, said = interrupted.communicate(timeout=PATIENCE_S)
         left = len(run("list", *at).splitlines())
         if interrupted.returncode:
-            # It was still deleting: whole requests of 100 topics are done.
+            # The command was still deleting; each finished request deleted 100 topics.
             assert interrupted.returncode == 130, said
             assert f"of {COUNT:,} topics have an answer" in said
             assert left % 100 == 1

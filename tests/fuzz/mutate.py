@@ -1,10 +1,10 @@
 """Mutations of record batches that get past the CRC and into the records.
 
-A blind mutation of a batch is almost always rejected at its CRC or its length. By chance, an input
-is therefore
+A blind mutation of a batch is almost always rejected because of its CRC or its length. Each input
+is therefore, chosen at random,
 
 - mutated blindly, which tests the reading of lengths and CRCs,
-- mutated blindly and repaired: lengths beyond the end are cut to it, magic and CRCs are corrected,
+- mutated blindly and repaired: lengths are limited to the data, magic and CRCs are corrected,
 - split into records, of which one is changed, dropped, doubled, moved or replaced by a value that
   Kafka wrote, and joined again, which tests the reading of records.
 

@@ -55,8 +55,8 @@ def small_logs() -> Iterator[bytes]:
 def clusters() -> Iterator[tuple[int, bytes]]:
     """Return the state of every recorded cluster as (number of its batches, all batches).
 
-    The state has SCRAM users and several settings a resource; after it come records that remove
-    and restore parts of it.
+    The state has SCRAM users and several settings per resource. Records follow that remove and
+    restore parts of the state.
     """
     for path in files("*-*.checkpoint"):
         content = path.read_bytes()

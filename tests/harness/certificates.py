@@ -39,7 +39,7 @@ class KeyPair:
 
     @property
     def pem(self) -> str:
-        """Key and certificate, as in a key store file of Kafka."""
+        """Return key and certificate, as in a PEM key store file of Kafka."""
         return self.key_pem + self.certificate_pem
 
     def encrypted_key_pem(self, password: str | None) -> str:
@@ -78,7 +78,7 @@ class Authority:
         *,
         is_expired: bool = False,
     ) -> KeyPair:
-        """Return a key and certificate; a text is the common name."""
+        """Return a key and its certificate; a subject given as a string is the common name."""
         if isinstance(name, str):
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         key = ec.generate_private_key(ec.SECP256R1())

@@ -73,7 +73,7 @@ def logged(
     env: Mapping[str, str] | None = None,
     has_input: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a process whose output is appended to a file; with an input, it is a pipe."""
+    """Start a process whose output is appended to a file; its standard input may be a pipe."""
     with log.open("ab") as output:
         return subprocess.Popen(
             list(map(str, command)),

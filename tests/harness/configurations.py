@@ -34,7 +34,7 @@ def changed(base: dict[str, str], changes: dict[str, str | None]) -> dict[str, s
 
 
 def write_properties(path: Path, settings: Mapping[str, object]) -> None:
-    """Write one setting a line, in order."""
+    """Write one setting per line, in order."""
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 

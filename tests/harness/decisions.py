@@ -78,8 +78,9 @@ class Lab:
         return decided.response
 
     def do_chunks(self, chunks: ChunkedDecision[Response]) -> tuple[Response, list[int]]:
-        """Apply each chunk before the next is asked for; return the response and the sizes of the
-        chunks.
+        """Apply each chunk before the next one is decided.
+
+        Return the response and the sizes of the chunks.
         """
         sizes: list[int] = []
         while True:

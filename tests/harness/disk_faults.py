@@ -1,4 +1,4 @@
-"""Wrong versions of the store's methods, which the proofs of the disk must find."""
+"""Faulty versions of the store's methods, which the proofs of the disk must detect."""
 
 from __future__ import annotations
 

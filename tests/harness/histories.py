@@ -43,8 +43,8 @@ def levels(*given: tuple[int, float], seed: int = 1, noise: float = 0.02) -> lis
     return values
 
 
-#: Three benchmarks on a box: one slower from run 20 on, one faster from run 25 on, one with few
-#: runs; one of them on another box as well.
+#: Three benchmarks on one machine: one is slower from run 20 on, one is faster from run 25 on, one
+#: has few runs. One of them also ran on another machine.
 HISTORIES = {
     ("slower", "box"): levels((20, 1.0), (20, 1.2)),
     ("faster", "box"): levels((25, 1.0), (15, 0.7), seed=2),

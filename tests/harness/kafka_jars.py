@@ -33,7 +33,7 @@ MIXED_MATRIX = ("3.7.2", "3.9.2", "4.0.2", "4.1.1", "4.2.0", "4.3.1", "4.4.0")
 
 
 def mixed_releases() -> tuple[str, ...]:
-    """The releases named by INTEROP_RELEASES (with spaces, or `all`); else those of CI."""
+    """Return the releases in INTEROP_RELEASES (separated by spaces, or `all`); else those of CI."""
     asked = os.environ.get("INTEROP_RELEASES", "")
     return MIXED_MATRIX if asked == "all" else tuple(asked.split()) or MIXED_IN_CI
 
@@ -59,7 +59,7 @@ class MissingToolError(RuntimeError):
 
 
 def java() -> Path:
-    """The `java` to run: of JAVA_HOME if set, else the one on PATH; 17 or newer."""
+    """Return the `java` of JAVA_HOME if set, else the one on PATH; it must be 17 or newer."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if found is None or not Path(found).exists():
@@ -78,7 +78,7 @@ def java() -> Path:
 
 
 def javac() -> Path:
-    """The compiler that belongs to `java()`."""
+    """Return the compiler that belongs to `java()`."""
     found = java().resolve().with_name("javac")
     if not found.exists():
         raise MissingToolError(
@@ -121,11 +121,11 @@ class Jars:
     directory: Path
 
     def classpath(self, *more: Path) -> str:
-        """Jars by wildcard, after the directories of `more`."""
+        """Return the class path: the directories of `more`, then all jars by a wildcard."""
         return os.pathsep.join([*map(str, more), str(self.directory / "*")])
 
     def compiled(self, *sources: str) -> Path:
-        """The directory of the compiled `tests/interop/java/<source>.java`, compiled if stale."""
+        """Compile `tests/interop/java/<source>.java` if stale; return the directory of classes."""
         output = CACHE / f"classes-{self.version}"
         with _cache_lock():
             output.mkdir(exist_ok=True)
@@ -146,12 +146,12 @@ class Jars:
         classes: Path | None = None,
         jvm: tuple[str, ...] = SMALL_JVM,
     ) -> list[str]:
-        """The argument vector that runs the class `main` of this release."""
+        """Return the argument vector that runs the class `main` of this release."""
         path = self.classpath(*([classes] if classes else []))
         return [str(java()), *jvm, "-cp", path, main, *map(str, arguments)]
 
     def oracle(self, name: str, package: str = "") -> list[str]:
-        """The argument vector that runs `tests/interop/java/<name>.java`, without its log."""
+        """Return the argument vector that runs `tests/interop/java/<name>.java` without logging."""
         return self.command(package + name, classes=self.compiled(name), jvm=(*SMALL_JVM, *QUIET))
 
     def run(
@@ -165,7 +165,7 @@ class Jars:
         check: bool = True,
         log_level: str = "off",
     ) -> subprocess.CompletedProcess[str]:
-        """Run the class to its end. With `check`, a failing exit raises an error with the output.
+        """Run the class until it ends. With `check`, a failed run raises an error with its output.
 
         Log messages of `log_level` and above go to standard error.
         """
@@ -187,13 +187,13 @@ class Jars:
 
 
 def kafka(version: str = KAFKA_4) -> Jars:
-    """Brokers, controllers and (but for 4.4.0) tools of `version`, fetched on first use."""
+    """Return brokers, controllers and tools (none for 4.4.0) of `version`, fetched on first use."""
     profile = "core" if version == SCHEMAS_ONLY else "everything"
     return _resolve(version, f"kafka-{version}", profile)
 
 
 def schemas(version: str = SCHEMAS_ONLY) -> Jars:
-    """Only what the schema check needs of `version`, fetched on first use."""
+    """Return the jars of `version` that the schema check needs, fetched on first use."""
     return _resolve(version, f"schemas-{version}", "schemas")
 
 

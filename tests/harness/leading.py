@@ -22,7 +22,7 @@ class NotesFile:
 
 
 class WorkOfLeader:
-    """Runs ``work(epoch)`` from the commit of the leader's first record until it leads no more."""
+    """Runs ``work(epoch)`` from the commit of a leader's first record until it stops leading."""
 
     def __init__(self, work: Callable[[int], Coroutine[None, None, None]]) -> None:
         self._work = work

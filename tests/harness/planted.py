@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def voters_that_were_truncated_stay() -> Iterator[None]:
-    """Violate `voters_are_those_of_the_log`: after a truncation a node acts by truncated voters.
+    """Violate `voters_are_those_of_the_log`: a node keeps voters whose record was truncated.
 
-    That needs a change of the voters and a truncation of it: a run with a few faults.
+    The violation appears only in a run with a few faults, where a change of voters is truncated.
     """
     from kraft.raft.log_view import LogView
 
@@ -28,7 +28,7 @@ def voters_that_were_truncated_stay() -> Iterator[None]:
 
 @contextmanager
 def the_high_watermark_is_one_too_high() -> Iterator[None]:
-    """Violate many invariants soon, without any fault."""
+    """Violate many invariants soon, even in a run without faults."""
     from kraft.raft.state import NodeState
 
     commit = NodeState.commit
@@ -45,7 +45,7 @@ def the_high_watermark_is_one_too_high() -> Iterator[None]:
 
 @contextmanager
 def a_lost_request_is_waited_for() -> Iterator[None]:
-    """Violate a liveness invariant only."""
+    """Violate only a liveness invariant: a node waits forever for the response to a lost request."""
     from kraft.raft.connections import Connections
 
     give_up = Connections.give_up_late

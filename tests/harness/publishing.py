@@ -1,4 +1,4 @@
-"""A cluster whose images are published, and publishers that note them."""
+"""A cluster whose images are published, and a publisher that records them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RecordingPublisher:
 
 
 class PublishedCluster:
-    """A cluster that gets records, and publishes its images where a test asks for it."""
+    """A cluster that applies records, and publishes its image when a test requests it."""
 
     def __init__(self) -> None:
         self.cluster = MetadataState(journaling=True)

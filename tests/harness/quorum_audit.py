@@ -1,4 +1,4 @@
-"""Audit a quorum under load: what it acknowledged must be in its logs.
+"""Audit a quorum under load: its logs must contain everything that it acknowledged.
 
 Reads the notes of the nodes (`load_node`) and their logs, and compares them. No node may run
 meanwhile. The checks, by name:
@@ -199,7 +199,8 @@ class Audit:
         holding = 0
         for log in logs:
             agreed = agreement(log, best)
-            # A follower knows what a majority has synced; its own disk may be behind when it dies.
+            # A follower knows the high watermark of the majority; when it is killed, its own disk
+            # may be behind it.
             known = min(self.notes[log.node_id].high_watermark, log.end_offset)
             assert agreed >= known, (
                 f"matching: node {log.node_id} knew {known} as committed, and differs from node "

@@ -112,7 +112,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     ),
     st.builds(records.RemoveDelegationToken, token_id=NAMES),
 )
-# For these kinds a delta names each setting, a difference the group and the setting.
+# For these kinds a delta identifies each setting, and a difference the group and the setting.
 GROUPED = ("config", "client_quota")
 
 

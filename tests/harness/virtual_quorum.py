@@ -87,7 +87,7 @@ class VirtualQuorum(Generic[AnyNode]):
         return True
 
     def after(self, delay_ms: float, member: AnyNode, act: Callable[[], Any]) -> None:
-        """Act later, unless the member does not run, or starts or stops before."""
+        """Call ``act`` after a delay, unless the member is stopped, or starts or stops before."""
         life = member.life
 
         def act_if_running() -> None:

@@ -1,7 +1,7 @@
 """Compare `Metadata` with the output of Kafka's tools; one check for each output.
 
-Used for the kept recordings (`test_kept_metadata.py`, no Java) and for live clusters. A check
-raises AssertionError where they differ.
+Used for the recordings in `tests/data` (`test_kept_metadata.py`, no Java) and for live clusters. A
+check raises AssertionError if `Metadata` and the output differ.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ RECOVERY_STATES = ("RECOVERED", "RECOVERING")
 
 
 def check_topics(metadata: Metadata, text: str) -> None:
-    """`kafka-topics --describe`: every topic, every partition, and the topics' own configs."""
+    """Check `kafka-topics --describe`: every topic, every partition, the topics' own configs."""
     topics, partitions = described(text)
     assert set(metadata.topics) == set(topics)
     for name, said in topics.items():
         assert str(metadata.topics[name].id) == said.topic_id
         assert metadata.topics[name].partition_count == said.partition_count
-        # The tool adds what brokers set as dynamic defaults; the topic's own must be among them.
+        # The tool also prints the brokers' dynamic defaults; the topic's own configs must be among
+        # the printed ones.
         assert metadata.configs.topic(name).items() <= said.configs.items()
     ours = {(one.topic, one.partition): _as_described(one) for one in metadata.partitions}
     assert ours == {key: _without_unknown(said) for key, said in partitions.items()}
@@ -62,7 +63,7 @@ def _without_unknown(said: Described) -> Described:
 
 
 def check_filter(metadata: Metadata, name: str, text: str) -> None:
-    """`kafka-topics --describe --<name>`: exactly these partitions."""
+    """Check `kafka-topics --describe --<name>`: it prints exactly these partitions."""
     masks = {
         "under-replicated-partitions": "under_replicated",
         "unavailable-partitions": "unavailable",
@@ -75,7 +76,7 @@ def check_filter(metadata: Metadata, name: str, text: str) -> None:
 
 
 def check_tree(metadata: Metadata, text: str) -> None:
-    """`kafka-metadata-shell … tree`: the whole state, every partition field by field.
+    """Check `kafka-metadata-shell … tree`: the whole state, every partition field by field.
 
     The shell of 3.9 prints its parts without headings, so each part is found by its content.
     """
@@ -100,7 +101,7 @@ def check_tree_partitions(metadata: Metadata, image: dict[str, Any]) -> None:
 
 
 def _as_registration(info: PartitionInfo) -> dict[str, str]:
-    """Kafka's text of a PartitionRegistration, by field."""
+    """Return Kafka's text of a PartitionRegistration, by field."""
 
     def listed(values: Any) -> str:
         return f"[{', '.join(map(str, values))}]"
@@ -199,7 +200,7 @@ def _resources(configs: dict[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def check_dump(records: list[Any], text: str) -> None:
-    """`kafka-dump-log`: every data record, its offset, time, type, version and fields."""
+    """Check `kafka-dump-log`: offset, time, type, version and fields of every data record."""
     said = dumped_records(text)
     ours = [one for one in records if not one.is_control]
     assert [(one.offset, one.timestamp_ms) for one in ours] == [

@@ -1,8 +1,8 @@
-"""Run an Apache Kafka cluster on loopback, and drive it by Kafka's Admin client.
+"""Run an Apache Kafka cluster on loopback, and drive it with Kafka's Admin client.
 
-Responsible for the processes, their configuration files and directories. A node is stopped
-(SIGTERM, a controlled shutdown for a broker) and killed (SIGKILL) by its process id only. Every
-listener is on 127.0.0.1, on a port that was free a moment before.
+This module is responsible for the processes, their configuration files and directories. It stops a
+node (SIGTERM, a controlled shutdown for a broker) or kills it (SIGKILL) by its process id only.
+Every listener is on 127.0.0.1, on a port that was free just before.
 
     cluster directory/
         <node id>/server.properties     the node's configuration
@@ -74,12 +74,12 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """The file with the output of all its processes."""
+        """Return the file with the output of all processes of this node."""
         return self.directory / "log"
 
     @property
     def metadata_directory(self) -> Path:
-        """The directory that holds `meta.properties` and `__cluster_metadata-0`."""
+        """Return the directory that contains `meta.properties` and `__cluster_metadata-0`."""
         return self.directory / ("metadata" if self.role == "controller" else "data-0")
 
     @property
@@ -135,7 +135,7 @@ class Node:
             raise ClusterError(f"node {self.id} did not shut down in time; killed") from None
 
     def kill(self) -> None:
-        """Send SIGKILL: the node's files are as after a crash."""
+        """Send SIGKILL, so that the node's files are as after a crash."""
         if self.process is not None:
             process, self.process = self.process, None
             process.kill()
@@ -241,7 +241,7 @@ class Cluster:
         }
 
     def broker_format(self) -> list[str]:
-        """The option that kafka-storage needs for a broker."""
+        """Return the option that kafka-storage needs for a broker."""
         return [] if self.is_static else ["--no-initial-controllers"]
 
     def driver(self, *, to_controllers: bool = False) -> Driver:
@@ -249,7 +249,8 @@ class Cluster:
         role = "controller" if to_controllers else "broker"
         addresses = ",".join(node.address for node in self.nodes.values() if node.role == role)
         bootstrap = {f"bootstrap.{'controllers' if to_controllers else 'servers'}": addresses}
-        # `Drive.java` needs the classes of 3.9; before 4.0 no client asks controllers for ACLs.
+        # `Drive.java` needs the classes of 3.9; before 4.0 no client can send ACL requests to a
+        # controller.
         oldest = "4.0" if to_controllers else KAFKA_3
         jars = self.jars if self.jars.version >= oldest else kafka()
         self.drivers.append(Driver(jars, bootstrap, self.directory / "driver.log"))
@@ -324,9 +325,9 @@ def _broker_settings(directory: Path, port: int, sasl_port: int) -> dict[str, st
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
         "replica.lag.time.max.ms": "3000",
-        # A log directory that fails is noticed when its checkpoints are written.
+        # The broker notices a failed log directory when it writes the checkpoints there.
         "log.flush.offset.checkpoint.interval.ms": "1000",
-        # A throttle counts after a fetch, so one fetch must not bring a whole partition.
+        # A throttle applies only after a fetch, so one fetch must not return a whole partition.
         "replica.fetch.max.bytes": "20000",
         "replica.fetch.response.max.bytes": "20000",
         "controlled.shutdown.enable": "true",

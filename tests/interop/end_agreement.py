@@ -19,7 +19,7 @@ OPERATIONS = {"ALL": 2, "READ": 3, "WRITE": 4, "DESCRIBE": 8, "ALTER_CONFIGS": 1
 PERMISSIONS = {"DENY": 2, "ALLOW": 3}
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
-Read = Callable[[str], str]  # the text of that name
+Read = Callable[[str], str]  # returns the text file of that name
 
 
 def check_end(metadata: Metadata, read: Read, *, is_4: bool) -> None:
@@ -34,7 +34,7 @@ def check_end(metadata: Metadata, read: Read, *, is_4: bool) -> None:
 
 
 def check_quorum(metadata: Metadata, text: str) -> None:
-    """kafka-metadata-quorum describe --status."""
+    """Check `kafka-metadata-quorum describe --status`."""
     said = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     quorum = metadata.quorum
     assert metadata.cluster_id == said["ClusterId"].strip()
@@ -55,7 +55,7 @@ def check_quorum(metadata: Metadata, text: str) -> None:
 
 
 def check_features(metadata: Metadata, text: str) -> None:
-    """kafka-features describe: what is finalized."""
+    """Check the finalized levels of `kafka-features describe`."""
     levels = {
         line.split()[1]: re.sub(r".*FinalizedVersionLevel: (\S+).*", r"\1", line)
         for line in text.splitlines()
@@ -71,7 +71,7 @@ def check_features(metadata: Metadata, text: str) -> None:
 
 
 def check_acls(metadata: Metadata, text: str) -> None:
-    """kafka-acls --list."""
+    """Check `kafka-acls --list`."""
     said: set[AccessControl] = set()
     resource: tuple[int, str, int] = (0, "", 0)
     for line in text.splitlines():
@@ -86,9 +86,9 @@ def check_acls(metadata: Metadata, text: str) -> None:
 
 
 def check_quotas(metadata: Metadata, read: Read) -> None:
-    """kafka-configs --describe of users, clients and addresses: quotas, and users' credentials.
+    """Check `kafka-configs --describe` of users, clients and addresses: quotas and credentials.
 
-    The tool leaves out entities of a user and a client together.
+    The tool omits entities that consist of both a user and a client.
     """
     said: dict[str, dict[str, str]] = {}
     credentials: set[tuple[str, str, str]] = set()
@@ -116,7 +116,7 @@ def check_quotas(metadata: Metadata, read: Read) -> None:
 
 
 def check_configs(metadata: Metadata, read: Read, *, is_4: bool) -> None:
-    """kafka-configs --describe of topics, brokers and the rest; it shows no fenced broker's."""
+    """Check `kafka-configs --describe` of all other resources; it omits fenced brokers."""
     kinds = {"topic": 2, "broker": 4, "client-metric": 16, "group": 32}
     texts = ["topics", "brokers", "brokers-default", "client-metrics"]
     texts += ["groups"] if is_4 else []
@@ -135,7 +135,7 @@ def check_configs(metadata: Metadata, read: Read, *, is_4: bool) -> None:
 
 
 def check_tokens(metadata: Metadata, text: str) -> None:
-    """kafka-delegation-tokens --describe."""
+    """Check `kafka-delegation-tokens --describe`."""
     said = {
         found[1]: (found[2], tuple(found[3].split(", ")))
         for found in re.finditer(r"^(\S{22}) <HMAC> (\S+) .*\[(.*)\]", text, re.MULTILINE)
@@ -145,7 +145,7 @@ def check_tokens(metadata: Metadata, text: str) -> None:
 
 
 def check_brokers(metadata: Metadata, text: str) -> None:
-    """kafka-cluster list-endpoints --include-fenced-brokers."""
+    """Check `kafka-cluster list-endpoints --include-fenced-brokers`."""
     said = [line.split()[:5] for line in text.splitlines()[1:]]
     assert said == [
         [

@@ -29,7 +29,7 @@ def keep_node(node: Node, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
     for one in sorted((source / METADATA_LOG).iterdir()):
         if one.name.endswith((".log.deleted", ".index.deleted", ".timeindex.deleted")):
-            continue  # they await deletion; one such checkpoint is kept as a small example
+            continue  # to be deleted by Kafka; one such checkpoint is kept as a small example
         shutil.copyfile(one, target / METADATA_LOG / one.name)
         if one.suffix in INDEX_ENTRY_SIZE:
             _trim_index(target / METADATA_LOG / one.name, INDEX_ENTRY_SIZE[one.suffix])

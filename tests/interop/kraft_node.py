@@ -1,8 +1,8 @@
 """Run kraft controllers in a cluster with Apache Kafka's.
 
-A kraft controller has the same configuration file as a Kafka controller. It is formatted by ``kraft
-storage format`` and run by ``kraft server start``, or by ``quota_writer`` where it must write while
-it leads.
+A kraft controller has the same configuration file as a Kafka controller. ``kraft storage format``
+formats it, and ``kraft server start`` runs it; ``quota_writer`` runs a controller that must write
+while it leads.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ LEADING = {FETCH_TIMEOUT: "2500", ELECTION_TIMEOUT: "800"}
 
 @dataclass
 class MixedQuorum:
-    """The controllers of one cluster, of both kinds."""
+    """The controllers of one cluster, Kafka's and kraft's."""
 
     cluster: Cluster
     _acls: int = 0
@@ -212,7 +212,7 @@ class MixedQuorum:
         return True
 
     def commit_until_snapshot(self, node_id: int) -> Path:
-        """ACLs until this Kafka controller has made another snapshot; the newest."""
+        """Create ACLs until this Kafka controller has made another snapshot; return the newest."""
         before = self.snapshots(node_id)
 
         def snapshot() -> Path | None:
@@ -223,7 +223,7 @@ class MixedQuorum:
         return wait_for("a snapshot of Kafka's", snapshot)
 
     def snapshots(self, node_id: int) -> list[Path]:
-        """The complete snapshots of a node but for the one of its formatting."""
+        """Return the complete snapshots of a node, except the one made by its formatting."""
         return [
             path
             for path in sorted(self.log_of(node_id).glob("*.checkpoint"))
@@ -231,10 +231,10 @@ class MixedQuorum:
         ]
 
     def wait_for_snapshot(self, node_id: int, name: str) -> Path:
-        """Until this snapshot is the only one of a node.
+        """Wait until this snapshot is the only one of a node; return its path.
 
-        Of a static voter that was wiped its leader remembers the log that it had, so that "all have
-        all" says nothing before it fetches again.
+        The leader of a wiped static voter remembers the voter's earlier log end, so
+        `wait_until_all_have_all` is not sufficient before the voter fetches again.
         """
 
         def only() -> Path | None:
@@ -244,7 +244,7 @@ class MixedQuorum:
         return wait_for(f"{name} at node {node_id}", only)
 
     def voted_for(self, node_id: int) -> int:
-        """Whom the node's quorum-state says it has voted for; -1: nobody."""
+        """Return the vote in the node's quorum-state; -1 without one."""
         text = (self.log_of(node_id) / "quorum-state").read_text()
         voted: int = json.loads(text)["votedId"]
         return voted
@@ -294,7 +294,7 @@ class MixedQuorum:
         return said.stdout
 
     def remove_voter(self, node_id: int, remove: Callable[[], object]) -> DescribeQuorumResponse:
-        """Call ``remove`` until the node is not a voter; a try may end the leader (see above)."""
+        """Call ``remove`` until the node is not a voter; it may end the leader (KAFKAS_OWN_FAULT)."""
 
         def is_removed(said: DescribeQuorumResponse) -> bool:
             if node_id not in {state.key.id for state in said.voters}:

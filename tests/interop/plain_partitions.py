@@ -1,7 +1,7 @@
 """A million partitions as plain tuples, topic by topic, from the columns of `Metadata.partitions`.
 
-`Partitions.row` makes an object for each; here columns are gathered for a topic at a time, so that
-a comparison with a million lines of a tool's text takes seconds.
+`Partitions.row` makes an object per partition. This module reads the columns of one topic at a
+time, so that a comparison with a million lines of a tool's text takes seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PlainPartition(NamedTuple):
     leader_recovery_state: int
 
     def as_registration(self) -> str:
-        """As kafka-metadata-shell prints it."""
+        """Return the text of kafka-metadata-shell."""
         state = ("RECOVERED", "RECOVERING")[self.leader_recovery_state]
         return (
             f"PartitionRegistration(replicas={self.replicas}, "
@@ -46,7 +46,7 @@ class PlainPartition(NamedTuple):
 
 
 def from_dump(line: str) -> PlainPartition:
-    """A Partition record as kafka-dump-log prints it; tagged fields of no meaning are left out."""
+    """Parse a Partition record of kafka-dump-log; tagged fields without a meaning are left out."""
     data = json.loads(line[line.index("payload: ") + 9 :])["data"]
     return PlainPartition(
         partition=data["partitionId"],
@@ -65,7 +65,7 @@ def from_dump(line: str) -> PlainPartition:
 
 
 class PlainPartitions:
-    """The partitions of `metadata`; `of(topic)` gives those of one topic by partition."""
+    """The partitions of `metadata`; `of(topic)` returns those of one topic by partition id."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._partitions = partitions = metadata.partitions

@@ -64,7 +64,7 @@ class Recording:
         return said.stdout
 
     def describe_topics(self, moment: str) -> None:
-        """kafka-topics --describe, whole and by each filter."""
+        """Keep the output of `kafka-topics --describe`, without and with each filter."""
         text = self.target / "text" / moment
         keep.write_text(text / "topics.txt", self.tool(TOPIC_TOOL, "--describe"))
         for one in FILTERS:
@@ -182,7 +182,7 @@ def play(stage: Stage, *chapters: Callable[[Stage], None]) -> None:
 
 
 def record_4(cluster: Cluster, target: Path) -> Recording:
-    """4.3: dynamic voters; metadata.version from 3.9-IV0 up; ELR; two retention policies."""
+    """Record 4.3: dynamic voters; metadata.version from 3.9-IV0 up; ELR; two retention policies."""
     cluster.reserve_controllers(*CONTROLLERS)
     cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "50000"
     for node_id in CONTROLLERS:
@@ -223,7 +223,7 @@ def record_4(cluster: Cluster, target: Path) -> Recording:
 
 
 def record_3(cluster: Cluster, target: Path) -> Recording:
-    """3.9: static voters; metadata.version from 3.3-IV0 up, so that old record versions appear."""
+    """Record 3.9: static voters; metadata.version from 3.3-IV0 up, for old record versions."""
     cluster.reserve_controllers(*CONTROLLERS)
     cluster.settings["metadata.log.max.record.bytes.between.snapshots"] = "30000"
     cluster.settings["metadata.log.segment.min.bytes"] = "1000"
@@ -277,7 +277,7 @@ def record_small(
 
 
 def record_transaction(cluster: Cluster, target: Path) -> Recording:
-    """4.3: a lone controller that finds an open transaction in its log, and aborts it.
+    """Record 4.3 with a single controller that aborts an open transaction in its log.
 
     The records of an unfinished transaction are appended to the log of a stopped controller; that
     state is kept as `controller-201-open`. Then the controller starts again and writes

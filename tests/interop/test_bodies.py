@@ -31,7 +31,7 @@ from tests.reference.kafka_schemas import kept
 pytestmark = pytest.mark.interop
 
 RELEASES = (KAFKA_4, SCHEMAS_ONLY)
-# Fields that kraft names after its other RPCs of the raft layer.
+# Fields whose kraft name differs from Kafka's, to be equal in all RPCs of the raft layer.
 OTHER_NAMES = {
     ("SnapshotTopic", "topic_name"): "name",
     ("SnapshotPartition", "partition_index"): "partition",

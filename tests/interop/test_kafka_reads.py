@@ -26,7 +26,7 @@ WHOLE_LOG = f"{keep.METADATA_LOG}/{0:020}.log"
 
 
 def dumped(jars: Jars, path: Path) -> str:
-    """kafka-dump-log of one file; raises where the tool complains."""
+    """Return the output of kafka-dump-log for one file; raise if it reports an error."""
     (said,) = tools.dump(jars, path.parent, [Path(path.name)]).values()
     return said
 

@@ -1,5 +1,6 @@
-"""A part of Kafka's own integration tests, with kraft as the controller (`make kafka-tests` runs
-all): those that passed in the recorded run pass.
+"""Some of Kafka's own integration tests, with kraft as the controller: they must pass.
+
+The tests are chosen from those that passed in the recorded run; `make kafka-tests` runs all.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def test_what_passed_of_kafkas_own_tests_passes(tmp_path: Path) -> None:
     judged = judge(tests, suite_list.exclusions)
     recorded = load(kept_path("kraft"))
     assert not regressions(judged, recorded)
-    # A class that no longer starts, or a pattern that matches nothing, must not go unnoticed.
+    # Detect a class that no longer starts, or a pattern that matches nothing.
     for one in chosen:
         passed = {
             name

@@ -56,7 +56,7 @@ def endpoints_of(node: Node) -> tuple[Endpoint, ...]:
 
 
 def test_voters_are_removed_and_added(cluster: Cluster) -> None:
-    """By requests to the observer, which names the leader."""
+    """The requests go to the observer, which returns the leader's address."""
     leader, joiner = cluster.nodes[LEADER], cluster.nodes[JOINER]
     with QuorumClient([(HOST, joiner.port)]) as client:
 

@@ -39,7 +39,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
     try:
         for one in KAFKAS:
             cluster.add_controller(one)
-        # It makes no snapshots of its own here: it has only downloaded ones.
+        # kraft makes no snapshots here, so all its snapshots were downloaded.
         add_kraft_controller(
             cluster, KRAFT, metadata__log__max__record__bytes__between__snapshots="1000000"
         ).settings.update(VOTING)
@@ -71,7 +71,7 @@ def test_kraft_observes_before_it_votes(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_registers_with_kafkas_controller(quorum: MixedQuorum) -> None:
-    """Kafka's tools list it, and Kafka's controller checks what it supports."""
+    """Kafka's tools list the kraft controller, and Kafka's controller checks its features."""
     quorum.wait_until_registered()
     addresses = {id: node.address for id, node in quorum.nodes.items()}
     for one in (KAFKAS[0], KRAFT):
@@ -117,7 +117,7 @@ def test_kraft_votes_for_the_remaining_kafka_controller(quorum: MixedQuorum) -> 
 
 
 def test_both_tools_remove_and_add_kraft(quorum: MixedQuorum) -> None:
-    """By requests to any node; a removed voter stays an observer."""
+    """The requests go to any node; a removed voter continues as an observer."""
     node = quorum.kraft_node(KRAFT)
     whom = ("-i", str(KRAFT), "-d", node.directory_id())
     quorum.remove_voter(KRAFT, lambda: quorum.kraft_says(KRAFT, "remove-controller", *whom))
@@ -136,7 +136,9 @@ def test_both_tools_remove_and_add_kraft(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_auto_joins_with_an_empty_disk(quorum: MixedQuorum) -> None:
-    """Its old directory leaves the voters, its new one joins, after a download from Kafka."""
+    """kraft downloads a snapshot from Kafka; its old directory is removed from the voters and its
+    new directory is added.
+    """
     leader = quorum.wait_until_all_have_all().leader_id
     made = quorum.commit_until_snapshot(leader)
     node = quorum.kraft_node(KRAFT)
@@ -168,9 +170,9 @@ def test_kraft_is_restarted(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_leads_while_kafka_is_removed_and_added(quorum: MixedQuorum) -> None:
-    """Kafka votes for it; Kafka's tool then removes and adds Kafka's own controller.
+    """Kafka votes for kraft; Kafka's tool then removes and adds Kafka's own controller.
 
-    The tool connects to kraft: a Kafka controller names only registered leaders.
+    The tool connects to kraft, because a Kafka controller returns only leaders that are registered.
     """
     removed = quorum.wait_until_all_have_all().leader_id
     stays = sum(KAFKAS) - removed

@@ -3,7 +3,7 @@
 Leadership passes from Kafka to kraft, from kraft to kraft, and back, by clean stops and by kills.
 
 kraft writes metadata while it leads, so that Kafka's controller must apply each record. Every
-controller registers with whichever leads.
+controller registers with the leader, be it Kafka or kraft.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def test_kraft_follows_kafka_from_a_snapshot(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_leads_once_kafka_resigns(quorum: MixedQuorum) -> None:
-    """The other kraft node votes for it; Kafka follows when it is back, and applies the records.
+    """The other kraft node votes for the new leader; Kafka restarts, follows and applies records.
 
-    From now on Kafka only votes.
+    After this test Kafka only votes.
     """
     for node in kraft_nodes(quorum):
         node.is_writer = True
@@ -100,15 +100,15 @@ def test_leadership_passes_from_kraft_to_kraft_by_kafkas_vote(
 ) -> None:
     """The old leader is stopped: the new one has its own vote and Kafka's.
 
-    Both kraft nodes write meanwhile. If the old one stops after Kafka has fetched a record and
-    before the new one has, Kafka rightly rejects the vote request: then it restarts, and stops
-    again.
+    Both kraft nodes write meanwhile. If the old leader stops after Kafka has fetched a record and
+    before the other kraft node has, Kafka rightly rejects the vote request. The test then restarts
+    the old leader and stops it again.
     """
     for _ in range(20):
         before = quorum.wait_until_all_have_all()
         old, new = before.leader_id, sum(KRAFTS) - before.leader_id
         end(quorum.nodes[old])
-        time.sleep(0.3)  # its records are applied
+        time.sleep(0.3)  # time to apply its records
         if quorum.log_end(new) >= quorum.log_end(KAFKA):
             break
         quorum.start(old)
@@ -134,7 +134,7 @@ def test_both_tools_describe_a_quorum_that_kraft_leads(quorum: MixedQuorum) -> N
 def test_kafkas_tools_find_the_registered_controllers_and_change_features(
     quorum: MixedQuorum,
 ) -> None:
-    """The leader checks what every registered controller supports."""
+    """The leader checks the supported feature levels of every registered controller."""
     assert quorum.wait_until_all_have_all().leader_id in KRAFTS
     addresses = {id: node.address for id, node in quorum.nodes.items()}
     for one in (KAFKA, KRAFTS[0]):
@@ -151,7 +151,7 @@ def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuoru
     quorum.start(KAFKA)
 
     def fetched() -> list[Path]:
-        """Both make their own snapshots too: Kafka's first one is the leader's."""
+        """Return Kafka's snapshots that the leader has too; Kafka also makes its own snapshots."""
         served = {path.name for path in quorum.snapshots(leader)}
         return [path for path in sorted(quorum.snapshots(KAFKA)) if path.name in served]
 
@@ -163,7 +163,10 @@ def test_kafka_is_wiped_and_catches_up_from_kraft_by_snapshot(quorum: MixedQuoru
 
 
 def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
-    """Once Kafka has reported its support to the leader; from here on the voters are dynamic."""
+    """The upgrade succeeds once Kafka has reported its support to the leader.
+
+    After this test the voters are dynamic.
+    """
     said = quorum.wait_until_all_have_all()
     assert all(state.key.directory_id is None for state in said.voters)
 
@@ -172,7 +175,7 @@ def test_kraft_raises_kraft_version(quorum: MixedQuorum) -> None:
             try:
                 client.update_kraft_version(1)
             except QuorumRefusedError as refused:
-                # Kafka reports it some time after it began to follow.
+                # Kafka reports its support some time after it begins to follow.
                 if f"voter {KAFKA} has not reported" not in str(refused):
                     raise
                 return False

@@ -1,9 +1,8 @@
 """Mixed quorums with other releases of Kafka: two of its controllers, and one of kraft.
 
-CI runs 3.7 (static voters, no pre-vote, FETCH and VOTE in the versions of its time) and 4.1
-(dynamic voters); ``make interop-matrix`` runs every release from 3.7 to 4.4.
-With two of three voters alive, the elected one has the other's vote, so both kinds vote for each
-other.
+CI runs 3.7 (static voters, no pre-vote, old versions of FETCH and VOTE) and 4.1 (dynamic voters);
+``make interop-matrix`` runs every release from 3.7 to 4.4. With two of three voters alive, the
+elected node needs the other's vote, so Kafka and kraft vote for each other.
 
 Each test continues from the previous one.
 """
@@ -109,7 +108,7 @@ def add_kraft(quorum: MixedQuorum, asked: int) -> None:
 
 
 def test_kraft_follows(quorum: MixedQuorum, release: str, is_static: bool) -> None:
-    """As a voter where voters are static; else as an observer that is then added."""
+    """With static voters kraft follows as a voter; else as an observer that is then added."""
     quorum.commit(5)
     said = quorum.wait_until_all_have_all()
     if not is_static:
@@ -137,7 +136,7 @@ def test_kraft_votes_for_kafka_once_the_leader_is_killed(quorum: MixedQuorum) ->
 def test_kafka_votes_for_kraft_once_the_leader_is_killed(
     quorum: MixedQuorum, voting: dict[str, str]
 ) -> None:
-    """All Kafka controllers then apply kraft's records, the killed one too."""
+    """All Kafka controllers then apply kraft's records, and so does the killed one after a restart."""
     before = quorum.wait_until_all_have_all()
     old, stays = before.leader_id, sum(KAFKAS) - before.leader_id
     quorum.kraft_node(KRAFT).is_writer = True
@@ -155,7 +154,7 @@ def test_kafka_votes_for_kraft_once_the_leader_is_killed(
 
 
 def test_a_kraft_leader_is_killed(quorum: MixedQuorum, voting: dict[str, str]) -> None:
-    """The Kafka candidate gets the other's vote; kraft restarts and follows."""
+    """The Kafka candidate gets the vote of the other Kafka voter; kraft restarts and follows."""
     before = quorum.wait_until_all_have_all()
     assert before.leader_id == KRAFT
     node = quorum.kraft_node(KRAFT)
@@ -184,7 +183,7 @@ def test_voters_are_removed_and_added(quorum: MixedQuorum, is_static: bool) -> N
 def test_kafka_unregisters_a_controller_and_creates_an_acl_of_a_cidr_pattern(
     quorum: MixedQuorum, release: str
 ) -> None:
-    """UnregisterController and a CIDR host (metadata.version 4.4-IV2) reach the state of kraft."""
+    """kraft applies UnregisterController and an ACL with a CIDR host (metadata.version 4.4-IV2)."""
     if release < "4.4":
         pytest.skip("came with 4.4")
     gone = sum(KAFKAS) - quorum.wait_until_all_have_all().leader_id

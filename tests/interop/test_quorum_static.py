@@ -31,7 +31,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
     try:
         for one in KAFKAS:
             cluster.add_controller(one)
-        # What it has of snapshots is what it was sent: it makes none of its own here.
+        # kraft makes no snapshots here, so all its snapshots were downloaded.
         add_kraft_controller(
             cluster, KRAFT, metadata__log__max__record__bytes__between__snapshots="1000000"
         ).settings.update(VOTING)
@@ -76,7 +76,7 @@ def test_kraft_votes_for_the_remaining_kafka_controller(quorum: MixedQuorum) -> 
     after = quorum.wait_for_leader(new)
     assert after.epoch > before.epoch
     assert quorum.voted_for(KRAFT) == new
-    # The new leader and kraft alone commit these.
+    # Only the new leader and kraft run, and commit these.
     quorum.commit(5)
     quorum.start(old)
     quorum.wait_until_all_have_all()
@@ -110,8 +110,8 @@ def test_kraft_is_wiped_and_catches_up_by_snapshot(quorum: MixedQuorum) -> None:
 
 
 def test_kraft_falls_behind_the_start_of_the_log(quorum: MixedQuorum) -> None:
-    """While it is stopped, the other Kafka restarts from a snapshot and then leads: no log has
-    kraft's next offset any more.
+    """While kraft is stopped, the other Kafka controller restarts from a snapshot and then leads,
+    so that no log contains kraft's next offset any more.
     """
     leader = quorum.wait_until_all_have_all().leader_id
     new = other_kafka(leader)

@@ -103,7 +103,7 @@ REFUSED: dict[str, Case] = {
 
 
 def kraft(*arguments: object) -> tuple[int, str]:
-    """Return a function that runs the command in this process: exit code and output."""
+    """Run the command in this process; return exit code and output."""
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

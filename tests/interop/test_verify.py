@@ -24,8 +24,8 @@ ORDERS = Uuid(b"orders----------")
 
 
 def test_known_contradictions_of_a_kafka_snapshot_are_recognised(tmp_path: Path) -> None:
-    """A single controller loads a log that creates, configures and deletes a topic, after an
-    aborted metadata transaction: both remain in the snapshot.
+    """A single controller loads a log with an aborted metadata transaction and a topic that is
+    created, configured and deleted. The aborted changes and the configuration stay in its snapshot.
     """
     cluster = Cluster(kafka(), tmp_path, CLUSTER_ID)
     cluster.reserve_controllers(201)

@@ -32,7 +32,7 @@ class DescribedTopic(NamedTuple):
 
 
 def described(text: str) -> tuple[dict[str, DescribedTopic], dict[Key, Described]]:
-    """Topics and partitions of `kafka-topics --describe`, whole or filtered."""
+    """Parse topics and partitions of `kafka-topics --describe`, with or without a filter."""
     topics: dict[str, DescribedTopic] = {}
     partitions: dict[Key, Described] = {}
     for line in text.splitlines():

@@ -1,7 +1,7 @@
 """Run Kafka's reading tools, kafka-dump-log and kafka-metadata-shell, and check for complaints.
 
-A complaint is any text on standard error, with warnings and errors of the log, that they do not
-print for Kafka's own files too; it raises ComplaintError.
+A complaint is any text on standard error, including logged warnings and errors, that the tools do
+not also print for Kafka's own files; it raises ComplaintError.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def dump_lines(jars: Jars, file: Path) -> Iterator[str]:
 class MetadataShell:
     """kafka-metadata-shell on a snapshot, or on a log that begins at offset 0; a context manager.
 
-    With a command as argument, the shell may run it before its first state is published, and print
-    an empty state. Commands therefore go to its standard input: first for the provenance, until
-    that has an offset.
+    A command given as an argument may run before the shell has published its first state, and then
+    prints an empty state. Commands are therefore written to the shell's standard input; the first
+    one prints the provenance, and is repeated until the provenance has an offset.
     """
 
     _PROMPT = ">> "

@@ -1,6 +1,6 @@
-"""Fetch Kafka's published test jars and compile the classes that stand before them.
+"""Fetch Kafka's published test jars and compile the classes that precede them on the class path.
 
-The jars are resolved once by Maven from `pom.xml` into `.interop/kafka-suites-<release>`.
+Maven resolves the jars once, from `pom.xml`, into `.interop/kafka-suites-<release>`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NAME = f"kafka-suites-{KAFKA_4}"
 
 
 def suites() -> Jars:
-    """Kafka's test jars with all they need. Raises MissingToolError where Maven is missing."""
+    """Return Kafka's test jars with their dependencies. Raises MissingToolError without Maven."""
     directory = CACHE / _NAME
     if not directory.is_dir():
         fetch(_HERE / "pom.xml", directory)
@@ -22,7 +22,7 @@ def suites() -> Jars:
 
 
 def compiled(jars: Jars) -> Path:
-    """The directory of the compiled classes of `java`, compiled if stale."""
+    """Compile the classes of `java` if stale; return their directory."""
     output = CACHE / f"{_NAME}-classes"
     compile_all(sorted((_HERE / "java").rglob("*.java")), jars.classpath(), output)
     return output

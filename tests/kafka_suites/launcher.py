@@ -1,7 +1,7 @@
-"""Run test classes of Kafka by JUnit's console launcher, and read what it prints.
+"""Run test classes of Kafka with JUnit's console launcher, and parse its output.
 
-The launcher prints a line as each test starts and ends, so a run that is stopped at its time limit
-still says which test it hung in.
+The launcher prints a line as each test starts and ends, so the output of a run that is stopped at
+its time limit still shows the test that hung.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.kafka_suites.jars import compiled, suites
 BACKENDS = ("kraft", "kafka")
 _HERE = Path(__file__).parent
 _EVENT = re.compile(r"^JUnit Jupiter > (?P<path>.*) :: (?P<status>[A-Z]+)$")
-#: The end of a name that the test kit gives to a cluster with its defaults.
+#: The end of the name of a test on a cluster with the test kit's defaults.
 _DEFAULTS = (
     ",BrokerSecurityProtocol=PLAINTEXT,BrokerListenerName=ListenerName(EXTERNAL)"
     ",ControllerSecurityProtocol=PLAINTEXT,ControllerListenerName=ListenerName(CONTROLLER)"
@@ -50,7 +50,7 @@ class FinishedTest:
 
 
 def controller_command(backend: str) -> list[str]:
-    """The command that runs a controller; the path of its configuration is added."""
+    """Return the command that runs a controller, without the path of its configuration."""
     if backend == "kraft":
         return [sys.executable, "-m", "kraft", "server", "start"]
     log4j = f"-Dlog4j2.configurationFile={_HERE / 'controller-log4j2.properties'}"
@@ -66,8 +66,9 @@ def run(
 ) -> list[FinishedTest]:
     """Run the selected tests in one JVM.
 
-    ``selectors`` are options of the console launcher. ``directory`` keeps the output, and the
-    configurations and logs of the controllers. A test that runs at the time limit has failed.
+    ``selectors`` are options of the console launcher. The output, and the configurations and logs
+    of the controllers, are stored in ``directory``. A test that still runs at the time limit has
+    failed.
     """
     directory.mkdir(parents=True, exist_ok=True)
     jars = suites()
@@ -100,7 +101,7 @@ def run(
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    # The controllers are in the JVM's process group, and outlive it if it is killed.
+    # The controllers are in the JVM's process group, and continue to run if the JVM is killed.
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
 """Turn finished tests into outcomes: passed, failed or not applicable, with the reason.
 
-`suites.toml` is the list of classes and of tests that cannot apply. A test of that list that passes
-counts as passed, so a stale entry hides nothing. The outcomes of a full run are kept in `results`:
-the page is written from them, and a test that passed there must not fail later.
+`suites.toml` lists the classes, and the tests that do not apply. A listed test that passes counts
+as passed, so a stale entry hides nothing. The outcomes of a full run are stored in `results`: the
+page is written from them, and a test that passed there must not fail later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ABORTED = re.compile(r"not applicable: (.*)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one test; ``reason`` is empty where it passed."""
+    """The outcome of one test; ``reason`` is empty if it passed."""
 
     outcome: str
     reason: str = ""
@@ -37,7 +37,7 @@ Outcomes = dict[str, Outcome]
 
 @dataclass(frozen=True)
 class MethodPattern:
-    """Tests of a class, and why they cannot apply, or why they fail with kraft."""
+    """A pattern of tests of a class, and why they do not apply or fail with kraft."""
 
     test_class: str
     methods: re.Pattern[str]
@@ -54,7 +54,7 @@ class SuiteClass:
 
     @property
     def simple_name(self) -> str:
-        """The name without its package."""
+        """Return the name without its package."""
         return self.name.rpartition(".")[2]
 
 
@@ -119,12 +119,12 @@ def counts(outcomes: Mapping[str, Outcome]) -> Counter[str]:
 
 
 def kept_path(backend: str) -> Path:
-    """The file with the outcomes of the last recorded run."""
+    """Return the path of the outcomes of the last recorded run."""
     return _HERE / "results" / f"{backend}.json"
 
 
 def load(path: Path) -> dict[str, Outcomes]:
-    """Read recorded outcomes; nothing is recorded where the file is missing."""
+    """Read recorded outcomes; return none if the file is missing."""
     if not path.exists():
         return {}
     return {

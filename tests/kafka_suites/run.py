@@ -1,10 +1,10 @@
-"""Run Kafka's published integration tests on a controller in a process of its own.
+"""Run Kafka's published integration tests on a controller in a separate process.
 
     python -m tests.kafka_suites.run --backend kraft
     python -m tests.kafka_suites.run --classes CreateTopicsRequestTest --json results.json
 
-Each class runs in a JVM of its own. Exits with 1 where a test fails that passed in the recorded
-run. With ``--record`` the outcomes replace the recorded ones and the page is written again.
+Each class runs in its own JVM. Exits with 1 if a test fails that passed in the recorded run. With
+``--record`` the outcomes replace the recorded ones and the page is written again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="keep the outcomes; write the page")
     parser.add_argument("--directory", type=Path, help="keep outputs and logs (default: deleted)")
     arguments = parser.parse_args()
-    # The JVM is in a process group of its own: end it too.
+    # Turn SIGTERM into an exception, so that clean-up ends the JVM in its own process group.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     suite_list = read_list()
     wanted = {name.rpartition(".")[2] for name in arguments.classes or ()}
@@ -70,7 +70,7 @@ def main() -> int:
 def run_class(
     one: SuiteClass, backend: str, directory: Path, methods: str | None = None
 ) -> dict[str, Outcomes]:
-    """Run one class, print its counts and what did not pass, and return the outcomes."""
+    """Run one class, print its counts and the tests that did not pass; return the outcomes."""
     began = time.monotonic()
     selectors = [f"--select-class={one.name}"]
     if methods:

@@ -1,7 +1,7 @@
 """Run the ``otava`` program on histories: CSV and a configuration in, change points out.
 
-Runs the console script of the installed wheel, once for all histories, and reads its JSON report.
-Nothing of Otava is imported.
+This module runs the console script of the installed wheel, once for all histories, and reads its
+JSON report. It imports nothing of Otava.
 
 A row of Otava's CSV cannot have a missing value: an empty cell fails the whole test, a NaN disables
 every window that contains it. So each set of runs has its own CSV, which omits the runs for which a

@@ -56,7 +56,7 @@ def check_sdist(path: Path) -> None:
 
 
 def build_wheel(sdist: Path) -> Path:
-    """Return the wheel that pip builds from the source distribution, for any machine."""
+    """Return the wheel that pip builds from the source distribution, to run on any machine."""
     portable = {name: text for name, text in os.environ.items() if not name.startswith("KRAFT_")}
     run(
         [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(DIST), str(sdist)],

@@ -21,14 +21,14 @@ BROKERS = range(8)
 
 
 def check_cluster(cluster: MetadataState, state: State) -> None:
-    """Check the whole state that the records make."""
+    """Check that a cluster has the twin's state: everything that records determine."""
     assert table_twin.plain(cluster.table) == state.table.plain()
     assert cluster_state_twin.plain(cluster.state) == state.rest
     assert cluster.transaction_start == state.transaction_start
 
 
 def check_image(image: Image, state: State) -> None:
-    """Check the same for a published image."""
+    """Check that a published image has the twin's state."""
     assert plain_image(image.table) == state.table.plain()
     assert cluster_state_twin.plain(image.state) == state.rest
 
@@ -86,7 +86,7 @@ def by_file(cluster: MetadataState, *, use_column_cache: bool) -> MetadataState:
 
 
 def by_image(image: Image) -> MetadataState:
-    """Return a cluster loaded from the snapshot of a published image, whatever came later."""
+    """Return a cluster loaded from the snapshot of a published image, without later changes."""
     made = SnapshotGeneration(image, timestamp_ms=8)
     pieces: list[memoryview] = []
     while (more := made.next_slice()) is not None:

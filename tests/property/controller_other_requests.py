@@ -86,7 +86,7 @@ def finalize(quorum: ModelledQuorum, dice: Dice) -> None:
         updates.append(dice.choice((updates[0], ("unknown", 1, 1))))
 
     def features() -> dict[int, dict[str, tuple[int, int]]]:
-        """The features that each broker registered last."""
+        """Return the features that each broker registered last."""
         found = {}
         for _, record in quorum.state.log:
             if isinstance(record, records.RegisterBroker):

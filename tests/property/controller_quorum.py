@@ -76,7 +76,7 @@ PERIODS = {
 
 
 class ModelledQuorum(AppendedLog):
-    """See the module's docstring. ``log.controller`` is the present or the last leader."""
+    """Controllers and twin, as in the module's docstring; ``controller`` is the newest leader."""
 
     def __init__(self, level: int = 30, *, elr: bool = False) -> None:
         self._patches = ExitStack()
@@ -170,7 +170,7 @@ class ModelledQuorum(AppendedLog):
         return queue
 
     def _reorder(self) -> None:
-        """Give the twin's rows the leader's order, which Kafka does not define."""
+        """Sort the twin's rows in the leader's order; Kafka does not define an order."""
         order = list(table_twin.plain(self.controller.cluster.table)["partitions"])
         columns = self.controller.cluster.table
         keys = {
@@ -251,7 +251,8 @@ class ModelledQuorum(AppendedLog):
     def _back(self) -> int:
         """Return the offset to which a leader reverts.
 
-        It is the committed end, unless that is inside of a transaction that it aborted itself.
+        The offset is the committed end, unless that is inside a transaction that this leader
+        aborted itself.
         """
         start: int | None = None
         for offset, record in self.state.log:
@@ -430,12 +431,12 @@ class ModelledQuorum(AppendedLog):
                 assert isinstance(record, records.Partition)
                 want = placed_record(self.state, want, record.replicas, by_placer=True)
             if isinstance(want, records.AccessControlEntry):
-                # Its id is random.
+                # The id of an ACL is random.
                 assert isinstance(record, records.AccessControlEntry)
                 assert record.id not in self.state.rest["acl"]
                 want.id = record.id
             if isinstance(record, records.BeginTransaction | records.AbortTransaction):
-                # Their texts are for operators.
+                # The texts in these records are for operators, and need not be equal.
                 assert type(record) is type(want)
             else:
                 assert record == want, (record, want)

@@ -454,7 +454,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 def restart(quorum: ModelledQuorum, dice: Dice) -> None:
-    """Stop a broker, cleanly or not, and register it when its session is over."""
+    """Stop a broker, cleanly or not, and register it again after its session has expired."""
     broker = some_broker(quorum, dice)
     if dice.random() < 0.6:
         for _ in range(dice.choice((1, 3))):

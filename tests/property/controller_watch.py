@@ -1,4 +1,4 @@
-"""Records of a controller's work: which request had its turn, and its periodic tasks."""
+"""Record a controller's work: which requests it decided, and its periodic tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.reference.controller_brokers_twin import Placed, TwinDecision
 
 @dataclass
 class Command:
-    """One request to both; ``normal`` converts a real response to the twin's form."""
+    """One request to controller and twin; ``normal`` converts a response to the twin's form."""
 
     operation: Operation
     decide: Callable[[], TwinDecision]

@@ -1,4 +1,4 @@
-"""Any log of records: ``ClusterState`` equals its slow twin at every offset of a revert."""
+"""For any log of records, ``ClusterState`` equals its slow twin at every offset of a revert."""
 
 from __future__ import annotations
 

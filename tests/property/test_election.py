@@ -1,7 +1,7 @@
 """The election kernel against its slow twin, on clusters in every state, impossible ones included.
 
-For every event: the records are the twin's, deciding has changed nothing, and the table with the
-records applied equals the twin's state.
+For every event, the kernel's records equal the twin's, the decision changes no state, and the table
+with the records applied equals the twin's state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Any log: an image never changes, and a delta names all changes between two images."""
+"""For any log, an image never changes, and a delta contains all changes between two images."""
 
 from __future__ import annotations
 

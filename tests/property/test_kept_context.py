@@ -82,7 +82,7 @@ class KeptContext(RuleBasedStateMachine):
         is_set=st.booleans(),
     )
     def configure(self, resource: tuple[int, str], setting: tuple[str, str], is_set: bool) -> None:
-        # Also of topics that do not exist, as in old logs.
+        # Also for topics that do not exist, as in old logs.
         self.write(
             records.Config(
                 resource_type=resource[0],

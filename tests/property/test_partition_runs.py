@@ -1,7 +1,8 @@
-"""Runs of partition records: the fast way equals the general way for any form and any damage.
+"""Runs of partition records: fast and general decoding agree, for any form and any damage.
 
-A table with an index of its brokers applies every record the general way. So the same bytes go into
-a table without an index and one with it: both must have the same rows, or raise the same error.
+A table with an index of its brokers decodes every record by the general code. So the same bytes are
+applied to a table without an index and to one with it: both must have the same rows, or raise the
+same error.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def directory(broker: int) -> Uuid:
 
 
 def partition(number: int, version: int, replicas: list[int], form: str) -> Record:
-    """Return a partition in one of the forms that are in a cluster of some age."""
+    """Return a partition in one of the forms that occur in an older cluster."""
     isr = {
         "rotated": replicas[1:] + replicas[:1],
         "short": replicas[:-1],
@@ -135,7 +136,7 @@ def test_any_run_equals_the_general_way(
     for place, mask in flips:
         batch[HEADER + place % (len(batch) - HEADER)] ^= mask
     if cut:
-        # The last record is cut short, and its length says so.
+        # Cut the last record short; the batch's length field is correct.
         del batch[max(len(batch) - cut, HEADER + 8) :]
         batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     check(bytes(batch), stride, capacity, journaling)

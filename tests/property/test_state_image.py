@@ -1,4 +1,6 @@
-"""Any log: an image of the state never changes, and changes of two are their differences."""
+"""For any log, an image of the state never changes, and the changes between two images are their
+differences.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any log: the transitions between two images are the whole difference of their states."""
+"""For any log, the transitions between two images are the whole difference of their states."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def test_a_sweep_counts_the_controllers_result(
 
 
 def corner(level: int, is_elr_enabled: bool, min_isr: str, **lists: list[int]) -> Cluster:
-    """Return a cluster of one partition of brokers 0 to 3, led by the first in sync.
+    """Return a cluster of one partition on brokers 0 to 3, led by the first in-sync replica.
 
     With another ``leader``, unclean elections are allowed.
     """

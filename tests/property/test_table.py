@@ -1,4 +1,4 @@
-"""Any log of topics and partitions: the table equals its slow twin, after applies and reverts."""
+"""For any log of topics and partitions, the table equals its slow twin, also after reverts."""
 
 from __future__ import annotations
 

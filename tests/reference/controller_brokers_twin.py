@@ -275,8 +275,8 @@ def broker_heartbeat(state: State, sessions: Sessions, beat: TwinHeartbeat) -> T
         is_fenced = following in ("FENCED", "SHUTDOWN_NOW")
         sessions.set_state(beat.broker, fenced=is_fenced, offset=beat.offset)
         if is_change:
-            # Every change of a registration makes the broker report its offset again, except the
-            # change of its fencing by this heartbeat, which has reported it.
+            # After any change of its registration a broker must report its offset again, except
+            # if this heartbeat fenced or unfenced it: the heartbeat has reported the offset.
             sessions.set_state(beat.broker, fenced=is_fenced, offset=-1)
         broker = sessions.brokers[beat.broker]
         if following == "CONTROLLED_SHUTDOWN" and broker["shutdown"] < 0:
@@ -360,7 +360,7 @@ def assign_replicas_to_dirs(
 
 
 def _homed(state: State, key: Key, broker: int, directory: Uuid) -> records.PartitionChange | None:
-    """Any change of a partition triggers a due election."""
+    """Return the record that assigns a replica to a directory, with an election if one is due."""
     partition, rules = state.partition(key), state.rules()
     record = rules.change(partition, Targets(), rules.may_lead(partition), state.min_isr(key))
     if record is None:

@@ -44,7 +44,7 @@ def check_topic_value(name: str, value: str | None) -> None:
     elif name == RETENTION:
         is_right = value.lstrip("-").isdigit() and int(value) >= -1
     elif name == CLEANUP:
-        # An empty list is allowed: the log is kept for ever.
+        # An empty list is allowed: Kafka then keeps the log for ever.
         is_right = all(each in ("", "delete", "compact") for each in value.split(","))
     else:
         is_right = False
@@ -136,7 +136,10 @@ def update_features(
     updates: Sequence[tuple[str, int, int]],
     broker_features: Mapping[int, Mapping[str, tuple[int, int]]],
 ) -> TwinDecision:
-    """``updates`` are (name, level, upgrade type: 1 upgrade, 2 safe, 3 unsafe downgrade)."""
+    """Update feature levels.
+
+    ``updates`` are (name, level, upgrade type: 1 upgrade, 2 safe, 3 unsafe downgrade).
+    """
     finalized = state.rest["feature"]
     proposed = finalized | {name: level for name, level, _ in updates}
     if len({name for name, _, _ in updates}) < len(updates):
@@ -214,7 +217,7 @@ def alter_user_scram_credentials(
     deletions: Sequence[tuple[str, int]],
     upsertions: Sequence[tuple[str, int, int, bytes, bytes]],
 ) -> TwinDecision:
-    """Upsertions are (user, mechanism, iterations, salt, salted password)."""
+    """Alter credentials; upsertions are (user, mechanism, iterations, salt, salted password)."""
     if state.level < 11:
         return TwinDecision([], {user: RefusedError(35) for user, *_ in (*deletions, *upsertions)})
     users = [user for user, *_ in (*deletions, *upsertions)]
@@ -290,7 +293,7 @@ def create_acls(state: State, acls: Sequence[Acl]) -> TwinDecision:
 
 
 def delete_acls(state: State, filters: Sequence[tuple[str | None, str | None]]) -> TwinDecision:
-    """Filters are (name, principal), None for any."""
+    """Delete ACLs; filters are (name, principal), None for any."""
     gone: set[Uuid] = set()
     response = []
     for name, principal in filters:

@@ -236,7 +236,7 @@ class Sessions:
         return heard_ms is not None and now_ms <= heard_ms + self.timeout_ms
 
     def expired(self, now_ms: float) -> tuple[int, int] | None:
-        """Return the longest silent expired session."""
+        """Return the expired session with the oldest contact; None if none has expired."""
         for contact, heard_ms in sorted(self.contacts.items(), key=lambda item: item[1]):
             if heard_ms + self.timeout_ms < now_ms:
                 return contact

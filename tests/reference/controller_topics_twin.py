@@ -36,8 +36,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Limits:
-    """The most records of a batch; larger requests are transactions, if the metadata.version has
-    them.
+    """The maximum number of records in a batch.
+
+    Larger requests are transactions, if the metadata.version supports them.
     """
 
     records: int
@@ -47,9 +48,7 @@ class Limits:
 def placed_record(
     state: State, placed: Placed, replicas: Sequence[int], *, by_placer: bool
 ) -> records.Partition:
-    """Return the record of a new partition with these replicas; raises for an invalid
-    assignment.
-    """
+    """Return the record of a new partition with these replicas; raise for an invalid assignment."""
     if by_placer:
         usable = state.usable()
         assert len(set(replicas)) == len(replicas) == placed.factor
@@ -430,7 +429,7 @@ class Election:
 
 
 def balance_leaders(state: State, kind: str, limit: int) -> TwinDecision:
-    """The controller's periodic elections."""
+    """Decide the controller's periodic elections."""
     made: list[Record | Placed] = []
     for key, partition in state.partitions():
         if len(made) == limit:

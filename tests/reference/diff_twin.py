@@ -9,7 +9,7 @@ from kraft.metadata.partitions import PartitionInfo
 
 
 def slow_partition_differences(before: Metadata, after: Metadata) -> set[tuple[object, ...]]:
-    """Every field of every partition of common topics, compared one by one."""
+    """Return the differing fields of all partitions of common topics, compared one by one."""
     names = {each.name for each in fields(PartitionInfo)} - {"topic", "partition"}
     ids = {topic.id for topic in before.topics.values()} & {
         topic.id for topic in after.topics.values()

@@ -1,4 +1,4 @@
-"""Generated election cases, and how to get the answers of Kafka and of the kernel.
+"""Generate election cases, and get the answers of Kafka and of the kernel.
 
 A case is one partition in a cluster, and one event. The answer is the value of the PartitionChange
 record, in hex, or "none", or "refused". The corpus holds Kafka 4.3.1's answers.

@@ -2,8 +2,8 @@
 partition.
 
 Written from the rules of PartitionChangeBuilder and ReplicationControlManager, Kafka 4.3.1, with
-plain lists, one step a function, independently of the kernel. Returns typed PartitionChange
-records, and the partition after one.
+plain lists, one function per step, independently of the kernel. It returns typed PartitionChange
+records, and the partition after a change.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class Rules:
             partition_id=partition.partition_id, topic_id=partition.topic_id
         )
 
-        # A reassignment ends once all added replicas are in sync; one that leaves the partition
-        # with fewer replicas, once all of them are.
+        # A reassignment ends once all added replicas are in sync; if it reduces the number of
+        # replicas, once all target replicas are in sync.
         staying = [replica for replica in replicas if replica not in removing]
         in_sync = [replica for replica in isr if replica not in removing]
         if (
@@ -398,7 +398,7 @@ def reassigned(
 def reassignment_cancelled(
     rules: Rules, partition: Partition, *, allows_unclean: bool, min_isr: int
 ) -> records.PartitionChange | None:
-    """Raise ValueError where Kafka rejects the request."""
+    """Return the cancellation of a reassignment; raise ValueError where Kafka rejects the request."""
     if not partition.removing and not partition.adding:
         raise ValueError("no reassignment is in progress")
     replicas = [replica for replica in partition.replicas if replica not in partition.adding]

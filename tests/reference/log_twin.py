@@ -26,7 +26,7 @@ class TwinBatch:
 
     @property
     def data(self) -> bytes:
-        """A sealed v2 batch with an arbitrary payload: a log never reads the records."""
+        """Return a sealed v2 batch with an arbitrary payload: a log never reads the records."""
         body = struct.pack(
             ">hiqqqhii",
             *(0, self.count - 1, self.timestamp, self.timestamp, -1, -1, -1, self.count),

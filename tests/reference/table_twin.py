@@ -120,7 +120,7 @@ class TableTwin:
 
 
 def fits(directories: list[Uuid] | None, replicas: list[int] | None) -> bool:
-    """Return whether a record with both names as many directories as replicas, or none."""
+    """Return whether a record that has both lists has as many directories as replicas, or none."""
     return not directories or replicas is None or len(directories) == len(replicas)
 
 

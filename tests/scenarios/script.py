@@ -1,4 +1,4 @@
-"""The language of the scenarios, one command a line; ``#`` begins a comment.
+"""The language of the scenarios, one command per line; ``#`` begins a comment.
 
 Nodes
     voters 1 2 3            static voters (kraft.version 0)

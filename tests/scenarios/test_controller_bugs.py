@@ -141,7 +141,7 @@ def let_expire(log: ControllerLog, *silent: int, beating: tuple[int, ...]) -> No
 
 
 def test_row_13_kafka_13104_raft_resigns_with_the_controller() -> None:
-    """The controller gave up, and Raft stayed leader: there was no controller."""
+    """In Kafka the controller gave up and its raft node stayed leader: no controller was active."""
     calm = CalmCluster()
     old = calm.cluster.active_controller()
     assert old is not None
@@ -160,7 +160,9 @@ def test_row_13_kafka_13104_raft_resigns_with_the_controller() -> None:
 
 
 def test_row_14_kafka_17608_a_control_batch_moves_no_stable_offset() -> None:
-    """It moved the stable offset into an open transaction, which could not be reverted then."""
+    """In Kafka a control batch moved the stable offset into an open transaction, which could not be
+    reverted then.
+    """
     log = leading(2)
     log.create("huge", 50_000)
     while log.controller.cluster.table.partition_count < 20_000:
@@ -189,7 +191,7 @@ def test_row_14_kafka_17608_a_control_batch_moves_no_stable_offset() -> None:
 
 
 def test_row_15_kafka_14204_too_large_a_batch_ends_no_leadership() -> None:
-    """One request with many records made the controller fail over."""
+    """In Kafka one request with many records made the controller fail over."""
     log = leading(2)
 
     def too_much(tip: Any) -> Decision[None]:
@@ -216,7 +218,7 @@ def test_row_15_kafka_14204_too_large_a_batch_ends_no_leadership() -> None:
 
 
 def test_row_16_kafka_13173_brokers_that_expire_together() -> None:
-    """Both decisions used the same state, and the ISR contained dead brokers."""
+    """In Kafka both decisions used the same old state, so the ISR contained dead brokers."""
     log = leading(3)
     topic_id = place(log, "orders", [1, 2, 3], [2, 1, 3])
     of_the_dead = place(log, "pairs", [1, 2])
@@ -246,7 +248,7 @@ def test_row_17_kafka_18138_a_broker_that_dies_during_a_failover_is_fenced() -> 
 
 
 def test_row_18_kafka_14617_a_replica_of_an_old_broker_epoch_joins_no_isr() -> None:
-    """KIP-903: it had lost its disk while the leader's request was under way."""
+    """KIP-903: the replica lost its disk while the leader's AlterPartition was in flight."""
     log = leading(2)
     topic_id = place(log, "orders", [1, 2])
     old_epoch = epoch(log, 2)
@@ -315,7 +317,7 @@ def test_row_19_kafka_14208_the_next_controller_aborts_the_transaction() -> None
 def test_row_20_kafka_18106_a_broker_that_is_back_uncleanly_leads_nothing(
     is_fenced_before: bool,
 ) -> None:
-    """Its new incarnation may have lost records: leaders and ISRs change."""
+    """Its new incarnation may have lost records, so it leaves all leaderships and ISRs."""
     log = leading(2)
     topic_id = place(log, "orders", [1, 2], [2, 1])
     if is_fenced_before:
@@ -334,7 +336,7 @@ def test_row_20_kafka_18106_a_broker_that_is_back_uncleanly_leads_nothing(
 
 
 def test_row_22_kafka_13959_caught_up_to_the_registration_is_enough() -> None:
-    """A busy log was always ahead of the broker, which was never unfenced."""
+    """In Kafka the end of a busy log was always ahead of the broker, which stayed fenced."""
     log = leading(1)
     log.register(2)
     log.settle()
@@ -370,7 +372,7 @@ def test_row_23_kafka_16952_the_same_incarnation_keeps_its_epoch() -> None:
 
 
 def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
-    """The thread was busy longer than a session, and healthy brokers were fenced."""
+    """In Kafka healthy brokers were fenced while the event thread was busy longer than a session."""
     log = leading(3)
     for number in range(400):
         log.create(f"topic-{number}", 2, 3)
@@ -393,7 +395,7 @@ def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
 
 
 def test_row_28_kafka_14735_an_update_of_the_image_names_what_changed_only() -> None:
-    """Each update used to iterate over all topics of the cluster."""
+    """In Kafka each update iterated over all topics of the cluster."""
     log = leading(2)
     images = ImagePublishing(log.controller.cluster)
     for number in range(300):

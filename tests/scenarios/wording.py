@@ -1,4 +1,4 @@
-"""Trace lines of scenarios: one line an event, without brackets."""
+"""Trace lines of scenarios: one line per event, without brackets."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The simulation (``kraft.simulation``) at work: its seeds in CI, planted faults, disks crashed."""
+"""Tests of the simulation (``kraft.simulation``): seeds in CI, planted faults, crashes of disks."""

@@ -1,7 +1,7 @@
-"""Faults planted into the controller, each to be caught by the simulation of whole clusters.
+"""Faults planted into the controller; the simulation of whole clusters must find each of them.
 
-Holds the list that `mutants` runs beside its own: each is one rule broken, in a process of its own,
-most of them something that went wrong in Kafka's history.
+`mutants` runs this list after its own. Each fault breaks one rule, in its own process; most of them
+were bugs of Kafka.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def a_controller_answers_before_the_commit() -> None:
 
 @mutant
 def a_controller_answers_before_its_transaction_ends() -> None:
-    """An operation without records is answered from uncommitted state, transaction or not."""
+    """The controller answers an operation without records from uncommitted state, even during a
+    transaction.
+    """
     end = QuorumController._end_transaction
 
     def eager(self: QuorumController, transaction: Transaction, error: Any = None) -> None:
@@ -102,7 +104,7 @@ def the_tip_is_not_reverted() -> None:
 
 @mutant
 def raft_goes_on_when_the_controller_gives_up() -> None:
-    """KAFKA-13104: there is no controller as long as Raft does not resign."""
+    """KAFKA-13104: no controller is active until the raft node resigns too."""
 
     def quiet(self: QuorumController, now_ms: float) -> Any:
         if self.is_active:
@@ -114,7 +116,7 @@ def raft_goes_on_when_the_controller_gives_up() -> None:
 
 @mutant
 def a_controller_begins_before_it_has_caught_up() -> None:
-    """It breaks the rule of the driver to apply committed batches first."""
+    """The driver makes the controller active before it has applied all committed batches."""
     changed = SimulatedController.role_changed
 
     def hasty(self: SimulatedController, change: Any) -> None:
@@ -151,7 +153,7 @@ def the_transaction_of_a_dead_controller_goes_on() -> None:
 
 @mutant
 def large_operations_are_no_transaction() -> None:
-    """As before KIP-868: a controller that dies leaves a part of a topic."""
+    """As before KIP-868: a controller that crashes leaves a part of a topic in the log."""
 
     next_chunk = Transaction.next_chunk
 
@@ -212,7 +214,7 @@ class _WhateverIsAsked(dict[Any, Any]):
 
 @mutant
 def sessions_begin_without_contacts() -> None:
-    """KAFKA-18138: a broker that died during a failover was never fenced."""
+    """KAFKA-18138: a broker that crashed during a failover was never fenced."""
 
     def untouched(self: BrokerSessions, cluster: MetadataState, now_ms: float) -> None:
         self.clear()
@@ -249,7 +251,7 @@ def heartbeats_wait_behind_others() -> None:
 
 @mutant
 def a_heartbeat_counts_when_its_turn_has_come() -> None:
-    """The contact time is recorded late, or never for an expired heartbeat."""
+    """The controller records the contact time late, or never for an expired heartbeat."""
     touch = BrokerSessions.touch
 
     def submit(
@@ -290,7 +292,7 @@ def stale_broker_epochs_are_accepted() -> None:
 
 @mutant
 def a_replica_of_an_old_broker_epoch_joins_the_isr() -> None:
-    """KAFKA-14617: its log may have been on a lost disk."""
+    """KAFKA-14617: the replica may have lost its disk since that epoch."""
     alter = isr_changes.alter_partition
 
     def lenient(
@@ -328,7 +330,7 @@ def leader_and_partition_epochs_are_not_looked_at() -> None:
 
 @mutant
 def a_registration_again_gets_another_epoch() -> None:
-    """KAFKA-16952: the same incarnation counts as another one."""
+    """KAFKA-16952: the controller treats a repeated registration as that of a new incarnation."""
     register = broker_lifecycle.register_broker
 
     def forgetful(cluster: Any, request: Any, *, next_offset: int, **given: Any) -> Any:
@@ -370,7 +372,7 @@ def _unfenced(registration: Any) -> Any:
 
 
 class _Believing(state.ElectionContext):
-    """An election counts every broker as live."""
+    """An election context in which every broker counts as live."""
 
     def __new__(cls, table: Any, registered: Any, **given: Any) -> Any:
         return super().__new__(cls, table, [_unfenced(each) for each in registered], **given)
@@ -391,7 +393,7 @@ def a_fenced_broker_is_elected() -> None:
 
 
 class _Nostalgic(state.ElectionContext):
-    """The last known leader leads again, live or not."""
+    """An election context that elects the last known leader even if it is not live."""
 
     def elect_leaderless(self, builder: Any, unfenced: int | None = None) -> int:
         table = self.table
@@ -411,7 +413,7 @@ def the_last_known_leader_is_elected_though_it_is_dead() -> None:
 
 @mutant
 def a_fenced_broker_stays_leader() -> None:
-    """Its session has expired, and only its registration changes."""
+    """When a session expires, the controller changes only the registration, not the partitions."""
 
     def bare(builder: Any, cluster: Any, registration: Any, settings: Any) -> None:
         record = broker_lifecycle._fencing(cluster.state, registration, True)

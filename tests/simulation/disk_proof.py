@@ -4,8 +4,8 @@
 
 At each write, sync and rename of the workload, the disk stops in each of the five ways of `Loss`,
 and a restarted node opens what is left: no acknowledged record may be lost, the election state may
-not go back, the store must open. Some restarts crash too. A flipped bit must cause an error of the
-exception family, or change nothing that the node starts with.
+not go back, the store must open. Some restarts crash too. A flipped bit must raise a `KraftError`,
+or change nothing in the state with which the node starts.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class FlipReport:
 
 
 def prove_flips(seed: int, flips: int, operations: int = 60) -> FlipReport:
-    """Flips one bit of a stopped node's files at a time; a silent change is a
-    `BrokenPromiseError`.
+    """Flip one bit of a stopped node's files at a time; raise BrokenPromiseError for a change that
+    no error reports.
     """
     random, report = Random(seed), FlipReport()
     while report.refused + report.harmless < flips:
@@ -94,7 +94,7 @@ def prove_flips(seed: int, flips: int, operations: int = 60) -> FlipReport:
         )
         sizes = [len(files[path]) for path in paths]
         for _ in range(min(1000, flips - report.refused - report.harmless)):
-            # Half of them by size, half by file, so that small files get their share.
+            # Choose half of the files by size and half uniformly, so that small files are hit too.
             path = random.choices(paths, sizes if random.random() < 0.5 else None)[0]
             content = bytearray(files[path])
             at = random.randrange(8 * len(content))

@@ -174,7 +174,7 @@ def the_leader_commits_before_a_majority_has_it() -> None:
 
 @mutant
 def half_of_the_voters_are_enough_to_commit() -> None:
-    """Two of four voters are no majority."""
+    """The leader commits with two of four voters, which are no majority."""
     LeaderState.advance_high_watermark = advance_to(  # type: ignore[method-assign]
         lambda node, ends: ends[(len(ends) - 1) // 2]
     )
@@ -311,7 +311,7 @@ def a_lost_request_is_waited_for_for_ever() -> None:
 
 @mutant
 def a_refused_snapshot_is_waited_for_for_ever() -> None:
-    """The node waits for the installation and fetches nothing."""
+    """After a rejected snapshot the node waits for its installation and fetches nothing."""
     node_module._HANDLERS[SnapshotRejected] = lambda self, event: None
 
 
@@ -446,7 +446,7 @@ def truncated_voters_stay_in_force() -> None:
 
 @mutant
 def new_voters_count_once_they_are_committed() -> None:
-    """KIP-853: a voter set is in force from the moment it is in the log."""
+    """KIP-853: a voter set must apply as soon as it is in the log; here it applies once committed."""
 
     def voters(self: LogView) -> VoterSet:
         for at in reversed(self._voters):
@@ -504,7 +504,7 @@ class Caught(NamedTuple):
 
     @property
     def how(self) -> str | None:
-        """The invariant, with seed and event unless a scenario found the mutant."""
+        """Return the violated invariant, with seed and event unless a scenario found the mutant."""
         if self.invariant is None or not self.event:
             return self.invariant
         return f"{self.invariant} (seed {self.seed}, event {self.event})"
@@ -560,7 +560,7 @@ def main() -> int:
     given = parser.parse_args()
     names = given.only or every
     start = perf_counter()
-    # One process a mutant: a planted fault is never removed.
+    # One process per mutant: a planted fault is never removed.
     context = multiprocessing.get_context("fork")
     with context.Pool(min(given.jobs, len(names)), maxtasksperchild=1) as pool:
         caught = pool.map(partial(hunt, is_shrunk=given.shrink), names, chunksize=1)

@@ -53,7 +53,9 @@ def every_controller_stands_while_voters_are_uncommitted() -> None:
 
 @mutant
 def a_removed_voter_names_its_whole_log() -> None:
-    """After a restart it does not know that its removal is committed, and is elected."""
+    """A removed voter sends the end of its whole log in vote requests. After a restart it does not
+    know that its removal is committed, and is elected.
+    """
     NodeState.vote_end = lambda self: self.log.end_before(self.log.end_offset)  # type: ignore
 
 
@@ -71,14 +73,14 @@ def a_leader_resigns_before_its_removal_is_committed() -> None:
 
 @mutant
 def the_vote_of_a_prospective_node_is_not_persisted() -> None:
-    """Two votes in one epoch, across a restart."""
+    """A node can vote twice in one epoch, before and after a restart."""
     key = (Role.PROSPECTIVE, TransitionCause.VOTE_GRANTED)
     TRANSITIONS[key] = TRANSITIONS[key]._replace(persists=False)
 
 
 @mutant
 def a_failed_bootstrap_server_is_asked_again_first() -> None:
-    """If the first is silent, no node finds the leader that the others know."""
+    """If the first bootstrap server does not answer, no node finds the leader known to others."""
     fetch = NodeState.fetch_from_bootstrap
 
     def stubborn(self: NodeState, request: Any) -> None:
@@ -123,7 +125,7 @@ def damaged_records_renew_the_fetch_timer() -> None:
 
 @mutant
 def a_change_of_voters_is_never_answered() -> None:
-    """Neither when it is committed nor at its timeout."""
+    """The leader responds neither when the change is committed nor at its timeout."""
 
     def silent(self: VoterChanges, change: VoterChange, error: int, message: str | None) -> None:
         if error == 0 or change.offset >= 0:

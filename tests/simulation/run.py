@@ -1,4 +1,4 @@
-"""``make simulate``, ``make simulate-controllers``: run many seeds on all cores, print their sum.
+"""``make simulate``, ``make simulate-controllers``: run many seeds on all cores, print a summary.
 
 The command adds to the sweeps of ``kraft.simulation.seeds`` the events that must occur in a run of
 a certain size. The exit code is 1 if an invariant was violated, or if such an event never occurred:

@@ -1,4 +1,4 @@
-"""The disk proof in the size of CI, and planted faults that it must find."""
+"""The disk proof at a small size for CI, and planted faults that it must find."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def nothing(*arguments: Any) -> None:
 
 
 def acknowledge_without_sync(store: MetadataStore) -> None:
-    """The store reports a sync that it did not do."""
+    """Report a sync without syncing."""
 
 
 def cut_before_it_has_a_name(store: MetadataStore, id: Any) -> Any:
-    """The log is emptied before the snapshot that replaces it is renamed."""
+    """Empty the log before the snapshot that replaces it is renamed."""
     store._synced_offset.lower_to(0, -1)
     store.log.truncate_fully_and_start_at(id.offset)
     snapshot = store._snapshots.finish_download(id)
@@ -53,7 +53,7 @@ def claim_one_too_many(self: SyncedOffset, offset: int, epoch: int) -> None:
 
 
 def rename_without_sync(self: SnapshotFiles, id: Any) -> Any:
-    """The rename of the download is not synced, and a crash may undo it."""
+    """Rename the download without syncing the directory: a crash may undo the rename."""
     sync_directory = self._disk.sync_directory
     self._disk.sync_directory = nothing  # type: ignore[method-assign]
     try:
@@ -90,7 +90,7 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 
 
 def prove_crashes_of_some_seeds() -> None:
-    # Seed 3 finds every planted fault within seconds; the others take 10 s where they find none.
+    # Seed 3 finds every planted fault within seconds; a seed that finds none takes 10 s.
     for seed in (3, 1, 2, 4, 5):
         prove_crashes(seed, operations=150)
 

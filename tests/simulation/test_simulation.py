@@ -131,7 +131,7 @@ def test_a_run_of_many_seeds_prints_its_counts(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_a_planted_fault_is_caught(name: str) -> None:
-    """In its own process, as a planted fault is never removed."""
+    """Each fault is planted in its own process, because it is never removed."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation.mutants", "--only", name, "--jobs", "1"],
         cwd=ROOT,
@@ -501,7 +501,7 @@ def test_a_truncation_before_a_crash_is_durable() -> None:
 
 
 def test_a_snapshot_ahead_of_the_log_is_where_a_restarted_log_begins() -> None:
-    """The crash came between renaming the snapshot and emptying the log."""
+    """The node crashed between renaming the snapshot and emptying the log."""
     tree = BatchTree(None, 0)
     leader, follower = Storage(1, tree, VoterSet()), Storage(2, tree, VoterSet())
     for at in range(3):

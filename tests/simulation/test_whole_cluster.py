@@ -42,7 +42,7 @@ def trace_digest(seed: int, events: int) -> str:
 
 
 def test_unread_sets_do_not_slow_the_search() -> None:
-    """With sixty timeouts, of which two were read, the search used to take 2^60 steps."""
+    """With sixty timed-out calls, two of which were read, the search used to take 2^60 steps."""
     unknown = [Call("set", number, float(number)) for number in range(60)]
     reads = [Call("read", None, 100.0 + at, 100.5 + at, ("read", at)) for at in (7, 9)]
     calls = without_unread_sets([*unknown, *reads])
@@ -234,7 +234,7 @@ TOPIC = Uuid(b"t" * 16)
 
 
 class Written:
-    """A log to which records are committed, one batch after the other."""
+    """A log in memory; each batch of records is committed at once."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

@@ -125,7 +125,7 @@ def batch_read_columns() -> Work:
 
 @counted
 def batch_scan() -> Work:
-    """Headers alone, no CRC: the leader's work on batches that it sealed itself."""
+    """Read headers alone, without CRC: the leader's work on batches that it sealed itself."""
     path, expected = generate.make("mixed", PARTITIONS)
     raw = path.read_bytes()
 
@@ -174,8 +174,8 @@ def log_append_verified() -> Work:
 
 @counted
 def log_lookup() -> Work:
-    """Fetches of one batch each, all over the log: the index, and the search from there to the
-    batch.
+    """Fetch one batch each at many offsets of the log: look up the index, then search from there
+    for the batch.
     """
 
     def prepare() -> Log:
@@ -282,7 +282,7 @@ def broker_index() -> Work:
 
 @counted
 def load() -> Work:
-    """A checkpoint's bytes to a queryable cluster: all records, not only those of partitions."""
+    """Load a checkpoint's bytes into a queryable cluster: all records, not only partitions."""
     path, expected = generate.make("mixed", PARTITIONS)
     raw = path.read_bytes()
 
@@ -386,5 +386,5 @@ def place() -> Work:
 
 @counted
 def place_small() -> Work:
-    """Topics of ten partitions: the cost of each call besides its draws."""
+    """Place topics of ten partitions: the cost of each call besides its random draws."""
     return placing(10, 1000)

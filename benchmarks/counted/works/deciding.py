@@ -42,7 +42,7 @@ def apply(cluster: MetadataState, batches: Any) -> None:
 
 @counted
 def fence() -> Work:
-    """Decide, encode, apply, and the rows that changed between two images."""
+    """Fence a broker: decide, encode, apply, and find the rows that changed between two images."""
 
     def run(cluster: MetadataState) -> int:
         before = cluster.next_offset
@@ -60,7 +60,7 @@ def fence() -> Work:
 
 @counted
 def zone() -> Work:
-    """The sessions of a third of all brokers expire: found and fenced one by one."""
+    """Find and fence, one by one, a third of all brokers, whose sessions expire."""
     silent = PARTITIONS * 3 // HELD // 3
 
     def prepare() -> ActiveController:
@@ -78,7 +78,7 @@ def zone() -> Work:
 
 @counted
 def alter() -> Work:
-    """One AlterPartition request of 10,000 partitions, from its bytes to those of the records."""
+    """Decide one AlterPartition request of 10,000 partitions: from its bytes to record bytes."""
 
     def prepare() -> tuple[ActiveController, bytes]:
         cluster = journaled(PARTITIONS)
@@ -99,7 +99,7 @@ def alter() -> Work:
 
 @counted
 def elect() -> Work:
-    """Preferred leaders for every partition of the cluster, some of which must move."""
+    """Elect preferred leaders for every partition of the cluster; some leaders must change."""
     to_move = PARTITIONS * 2 // 15
 
     def prepare() -> ActiveController:
@@ -156,7 +156,7 @@ def create_small() -> Work:
 
 @counted
 def revert() -> Work:
-    """A change to every partition is reverted, as when leadership is lost."""
+    """Revert a change to every partition, as when leadership is lost."""
     tail = generate_changes.make_changes(PARTITIONS)[0].read_bytes()
 
     def prepare() -> tuple[MetadataState, int, int]:
@@ -192,7 +192,7 @@ class Counting:
 
 
 def changes_over(cluster: MetadataState, count: int) -> list[bytearray]:
-    """Return batches that each change one partition of the table: the ISR without its last."""
+    """Return batches that each change one partition: the ISR loses its last member."""
     table, made = cluster.table, []
     for row in range(0, table.row_count, table.row_count // count):
         isr = table.state_of(row)["isr"][:2]
@@ -205,7 +205,7 @@ def changes_over(cluster: MetadataState, count: int) -> list[bytearray]:
 
 @counted
 def change_one() -> Work:
-    """Changes of one partition each, with their CRC: applied, and published one by one."""
+    """Check the CRC of changes to one partition each, apply them, and publish them one by one."""
 
     def prepare() -> Published:
         cluster = journaled(PARTITIONS)
@@ -230,7 +230,7 @@ def change_one() -> Work:
 
 @counted
 def snapshot_slices() -> Work:
-    """A snapshot of an image, slice by slice, to its end."""
+    """Make a snapshot of an image, slice by slice."""
 
     def prepare() -> SnapshotGeneration:
         cluster = journaled(PARTITIONS)

@@ -1,4 +1,4 @@
-"""Counted works of the quorum: steps, RPC bodies; and of metadata records other than partitions."""
+"""Counted works of the quorum (steps, RPC bodies), and of metadata records that become objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTENER = "CONTROLLER"
 
 @counted
 def raft_steps() -> Work:
-    """The recorded events of all nodes of a small quorum, replayed to fresh ones."""
+    """Replay the recorded events of all nodes of a small quorum to fresh nodes."""
     recorded = list(record(300).values())
 
     def run(_: None) -> list[Any]:
@@ -43,7 +43,7 @@ def no_slices(_: Any) -> memoryview:
 
 @counted
 def rpc_bodies() -> Work:
-    """Fetch and Vote, request and response, written and read again."""
+    """Encode and decode the requests and responses of Fetch and Vote."""
     replica = ReplicaKey(2, Uuid(bytes(range(16))))
     records = generate.make_data_batch().read_bytes()[:4096]
     fetch = FetchRequest("quorum", replica, 7, 1_000_000, 7, 500)
@@ -73,7 +73,7 @@ def rpc_bodies() -> Work:
 
 @counted
 def metadata_records() -> Work:
-    """Records that become objects: features and brokers, written and read again."""
+    """Encode and decode records that become objects: features and brokers."""
     values = generate.prefix_values(300)
 
     def run(_: None) -> list[bytes]:

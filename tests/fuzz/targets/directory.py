@@ -71,7 +71,7 @@ def _base_offset(log: bytes) -> int:
 
 
 def _name(snapshot: bytes) -> str:
-    """Return a name with the file's own epoch, if it has one; it ends after its records."""
+    """Return the name of a snapshot: the offset after its records, and its epoch if it has one."""
     try:
         info = SnapshotReader(snapshot).info
     except KraftError:

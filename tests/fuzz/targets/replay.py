@@ -80,7 +80,7 @@ def said(cluster: MetadataState) -> dict[str, Any]:
 
 
 def _entries(entries: Mapping[Any, Any]) -> list[tuple[str, str]]:
-    """Return a map without its order: reverted entries come last, which no snapshot stores."""
+    """Return the entries sorted: a revert moves entries to the end, which no snapshot preserves."""
     return sorted(
         (repr(key), repr(_entries(value) if isinstance(value, Mapping) else value))
         for key, value in entries.items()

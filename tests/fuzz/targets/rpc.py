@@ -110,7 +110,7 @@ def _response(api: Api, version: int, body: bytes) -> None:
         if api is API_VERSIONS:
             decode_api_versions_response(version, body, 0)
             return
-        # No Fetch below 13 is ever sent, so none is answered.
+        # No node sends a Fetch below version 13, so no response has one.
         if api.key == 1 and version < 13:
             return
         read = decode_response(api, version, body, 0, LISTENER)
