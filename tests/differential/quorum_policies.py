@@ -1,4 +1,4 @@
-"""The policies for topics and configurations in sequences; ``java/QuorumNode.java`` has the same."""
+"""Policies for topics and configurations in sequences; ``java/QuorumNode.java`` has the same."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def the_high_watermark_is_one_too_high() -> Iterator[None]:
 
 @contextmanager
 def a_lost_request_is_waited_for() -> Iterator[None]:
-    """Violate only a liveness invariant: a node waits forever for the response to a lost request."""
+    """Violate only a liveness invariant: a node waits forever for a lost request's response."""
     from kraft.raft.connections import Connections
 
     give_up = Connections.give_up_late

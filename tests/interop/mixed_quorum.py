@@ -294,7 +294,10 @@ class MixedQuorum:
         return said.stdout
 
     def remove_voter(self, node_id: int, remove: Callable[[], object]) -> DescribeQuorumResponse:
-        """Call ``remove`` until the node is not a voter; it may end the leader (KAFKAS_OWN_FAULT)."""
+        """Call ``remove`` until the node is not a voter.
+
+        A call may end a Kafka leader (KAFKAS_OWN_FAULT).
+        """
 
         def is_removed(said: DescribeQuorumResponse) -> bool:
             if node_id not in {state.key.id for state in said.voters}:

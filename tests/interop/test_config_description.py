@@ -138,7 +138,7 @@ Pair = tuple[tuple[Node, Driver], tuple[Node, Driver]]
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Yield a kraft and a Kafka controller, each with one unfenced broker and equal configurations."""
+    """Yield a kraft and a Kafka controller with one unfenced broker each, equally configured."""
     clusters = []
     try:
         for kind in ("kraft", "kafka"):

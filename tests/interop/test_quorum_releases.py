@@ -136,7 +136,7 @@ def test_kraft_votes_for_kafka_once_the_leader_is_killed(quorum: MixedQuorum) ->
 def test_kafka_votes_for_kraft_once_the_leader_is_killed(
     quorum: MixedQuorum, voting: dict[str, str]
 ) -> None:
-    """All Kafka controllers then apply kraft's records, and so does the killed one after a restart."""
+    """All Kafka controllers then apply kraft's records, also the killed one after its restart."""
     before = quorum.wait_until_all_have_all()
     old, stays = before.leader_id, sum(KAFKAS) - before.leader_id
     quorum.kraft_node(KRAFT).is_writer = True

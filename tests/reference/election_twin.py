@@ -398,7 +398,7 @@ def reassigned(
 def reassignment_cancelled(
     rules: Rules, partition: Partition, *, allows_unclean: bool, min_isr: int
 ) -> records.PartitionChange | None:
-    """Return the cancellation of a reassignment; raise ValueError where Kafka rejects the request."""
+    """Return the record that cancels a reassignment; raise ValueError where Kafka rejects it."""
     if not partition.removing and not partition.adding:
         raise ValueError("no reassignment is in progress")
     replicas = [replica for replica in partition.replicas if replica not in partition.adding]

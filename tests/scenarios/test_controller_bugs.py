@@ -372,7 +372,7 @@ def test_row_23_kafka_16952_the_same_incarnation_keeps_its_epoch() -> None:
 
 
 def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
-    """In Kafka healthy brokers were fenced while the event thread was busy longer than a session."""
+    """In Kafka a thread that was busy longer than a session caused healthy brokers to be fenced."""
     log = leading(3)
     for number in range(400):
         log.create(f"topic-{number}", 2, 3)

@@ -446,7 +446,7 @@ def truncated_voters_stay_in_force() -> None:
 
 @mutant
 def new_voters_count_once_they_are_committed() -> None:
-    """KIP-853: a voter set must apply as soon as it is in the log; here it applies once committed."""
+    """KIP-853: a voter set applies as soon as it is in the log; here only once it is committed."""
 
     def voters(self: LogView) -> VoterSet:
         for at in reversed(self._voters):
