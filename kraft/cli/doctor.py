@@ -160,7 +160,7 @@ def _numpy() -> DoctorCheck:
 
 
 def _core() -> DoctorCheck:
-    """Import every module of the core, which fails for one built for another Python."""
+    """Import every module of the core: this fails if it was built for another Python."""
     import kraft._core
 
     purpose = "logs, records, elections"

@@ -159,8 +159,8 @@ def _check_producer_snapshot(path: Path) -> Iterator[VerificationFinding]:
 
 
 def _entries(path: Path, dtype: np.dtype[np.void]) -> tuple[NDArray[np.void], str | None]:
-    """Return the entries before the zeros that Kafka preallocates, and what is wrong
-    with the file.
+    """Return the entries before the zeros that Kafka preallocates, and the fault of the
+    file, or None.
     """
     content = path.read_bytes()
     whole = len(content) - len(content) % dtype.itemsize

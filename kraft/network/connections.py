@@ -93,9 +93,9 @@ class Call:
 
     ``encode`` returns the body of a version, and raises UnsupportedVersionError where the version
     cannot carry the request. ``decode`` reads frame, version and position of the response's body.
-    Either ``answered`` is called with the decoded response, or ``failed`` with whether the peer
-    supports no version of the request. ``may_follow``: it is sent without waiting for the response
-    to another request of this kind.
+    The outcome is one call: ``answered`` with the decoded response, or ``failed`` with True if the
+    peer supports no version of the request, else with False. ``may_follow``: the request is sent
+    without waiting for the response to another request of this kind.
     """
 
     api: Api

@@ -78,7 +78,7 @@ class CreationRates:
     def limit_address(self, ip: str | None, limit: float | None) -> None:
         """Set the quota of an address, or of all without one (None); None removes it.
 
-        A host name is ignored: to resolve it would hold the event loop.
+        A host name is ignored: resolving it would block the event loop.
         """
         if ip is not None and not is_ip_address(ip):
             return
@@ -120,7 +120,7 @@ class CreationRates:
 
 
 def parsed_address(text: str) -> str:
-    """Return an address as peers' addresses are written; ``text`` is one for `is_ip_address`."""
+    """Return an address as `java_host` writes it; `is_ip_address` must accept ``text``."""
     if ":" in text:
         return java_host(text.strip("[]"))
     *first, last = map(int, text.split("."))

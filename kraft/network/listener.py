@@ -59,7 +59,7 @@ _CLOSE_TIMEOUT_S = 0.5
 _SMALL_BUFFER_SIZE = 4096
 # Requests of unknown APIs: enough to log their API key and version.
 _MAX_UNKNOWN_REQUEST_SIZE = 4096
-# Checking ten thousand connections at once would hold the loop for 10 ms.
+# Checking ten thousand connections at once would block the loop for 10 ms.
 _CHECKED_AT_ONCE = 500
 _SLICE_PAUSE_S = 0.005
 

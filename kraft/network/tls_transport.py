@@ -1,7 +1,7 @@
 """TLS between a socket and a `FrameProtocol`: handshakes in turns, little memory a connection.
 
 asyncio's own TLS takes a buffer of 256 KiB for each connection, and begins a handshake as soon as a
-peer connects: a thousand reconnecting brokers would hold the loop for half a second. This layer
+peer connects: a thousand reconnecting brokers would block the loop for half a second. This layer
 
 - does the handshakes of a listener in turns of `TURN_S` (`HandshakeQueue`); between two turns the
   loop serves established connections,
@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from kraft.network.framing import Buffer, FrameProtocol
 
-#: How long the handshakes of a listener may hold the loop in one go, in seconds. One step of a
+#: How long the handshakes of a listener may block the loop at a time, in seconds. One step of a
 #: handshake takes up to a millisecond (RSA-2048, with the check of a client's certificate).
 TURN_S = 0.002
 

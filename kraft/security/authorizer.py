@@ -274,7 +274,7 @@ class _Loading:
 
     def __init__(self, acls: Mapping[Uuid, AccessControl]) -> None:
         self._source = acls
-        # The mapping of an image cannot be iterated over while the state behind it changes.
+        # Copy the ids: the image's mapping must not be iterated over while its state changes.
         self._ids = list(acls)
         self._later: deque[tuple[Uuid, AccessControl | None]] = deque()
         self._position = 0

@@ -141,7 +141,7 @@ def _parse_replacement(text: str, pattern: re.Pattern[str]) -> Iterator[_Part]:
 def _group_number(text: str, position: int, groups: int) -> tuple[int | None, int]:
     """Return the group of a reference, None if there is none, and the end of its digits.
 
-    Takes as many digits as make the number of a group.
+    Reads further digits only as long as they form the number of an existing group.
     """
     number = int(text[position])
     end = position + 1

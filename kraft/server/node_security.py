@@ -3,7 +3,7 @@
 Every `RELOAD_INTERVAL_S` a thread checks the files of keys and certificates and the configuration
 file (users and passwords of PLAIN). After a change it reads them again: new connections use the new
 ones, existing connections keep theirs. Files that cannot be used are logged, and the old keys,
-certificates and users stay. The security protocol of a listener changes by a restart only.
+certificates and users stay. Changing the security protocol of a listener needs a restart.
 
 Called by ``kraft.server.process``.
 """
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 RELOAD_INTERVAL_S = 10.0
 
-# A file's time of change, size and number, None where it cannot be read.
+# A file's modification time, size and inode number; None if it cannot be read.
 _Stamp = tuple[int, int, int] | None
 
 
@@ -77,7 +77,7 @@ class NodeSecurity:
             stamps = await loop.run_in_executor(None, _stamps, self._config)
             if stamps == self._stamps:
                 continue
-            # A change while the files are read is seen the next time.
+            # A change during the reading is found at the next check.
             self._stamps = stamps
             try:
                 config, contexts, self._stamps = await loop.run_in_executor(

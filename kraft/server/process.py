@@ -96,7 +96,7 @@ def check_served(config: ServerConfig) -> None:
 
 
 class _ListenerOpener:
-    """A publisher behind the authorizer: opens the waiting listeners once the ACLs are loaded.
+    """A publisher after the authorizer: opens the waiting listeners once the ACLs are loaded.
 
     The authorizer loads many ACLs after the image; images follow every few hundred milliseconds.
     """
@@ -447,7 +447,7 @@ def run(
     """Run `serve` on uvloop where installed, and log to stderr, with ``logs_json`` as JSON lines.
 
     The garbage collector skips objects that exist at the start, and never collects the oldest
-    generation by itself: a pass over a large cluster's state would hold the loop for a tenth of a
+    generation by itself: a pass over a large cluster's state would block the loop for a tenth of a
     second, and this code creates almost no cycles.
     """
     configure_logging(config.node_id, as_json=logs_json)

@@ -1,9 +1,9 @@
 """Register this controller with the active controller (KIP-919).
 
-The active controller knows by the registrations which features every controller supports, and
-clients find the controllers by them. `RegistrationState` decides when a request is due; it is pure.
-`ControllerRegistrar` sends the requests: to the controller of this process where it leads, else to
-the leader, on a connection of their own.
+The active controller reads from the registrations which features every controller supports, and
+clients find the controllers through them. `RegistrationState` decides when a request is due; it is
+pure. `ControllerRegistrar` sends the requests: to the controller of this process if this node
+leads, otherwise to the leader on a separate connection.
 
 - A registration names one start of a process by a random incarnation id. The node registers while
   the published image has no registration with this id.
@@ -76,7 +76,7 @@ class RegistrationState:
         return registration is not None and registration.incarnation_id == self.incarnation_id
 
     def leader_changed(self, leader_id: int) -> None:
-        """Note the leader, -1 for none; a new one is asked at once."""
+        """Note the leader, -1 for none. A request to a new leader is due at once."""
         if leader_id != self._leader_id:
             self._leader_id, self._due_ms = leader_id, 0.0
 
@@ -95,11 +95,11 @@ class RegistrationState:
             logger.warning("the registration of controller %d was removed", self.node_id)
 
     def sent(self) -> None:
-        """Note that a request is on its way: until its response only events make another due."""
+        """Note that a request was sent: until its response only an event makes another one due."""
         self._due_ms = _NEVER
 
     def acknowledged(self) -> None:
-        """Note that the leader committed the registration: a later image has it."""
+        """Note that the leader committed the registration; a later image will contain it."""
         self._failures = 0
 
     def failed(self, now_ms: float) -> None:
@@ -111,7 +111,7 @@ class RegistrationState:
 
     @property
     def due_ms(self) -> float:
-        """Return when a request is due, infinity where only an event can make it due."""
+        """Return when a request is due; infinity if none is due before the next event."""
         is_supported = self._metadata_version >= MetadataVersion.IBP_3_7_IV0
         if self.is_registered or not is_supported or self._leader_id < 0:
             return _NEVER
@@ -195,7 +195,7 @@ class ControllerRegistrar:
                     await self._changed.wait()
 
     async def _attempt(self) -> None:
-        """Send one request; a failure is followed by a wait."""
+        """Send one request; after a failure the next one waits."""
         self._state.sent()
         try:
             await self._register()

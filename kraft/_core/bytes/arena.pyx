@@ -1,6 +1,6 @@
 """Memory in C that grows without a stall: small blocks from malloc, large ones in place.
 
-Growing by copying would hold the thread for the whole copy: 10 ms for 32 MB, plus page faults. A
+Growing by copying would block the thread for the whole copy: 10 ms for 32 MB, plus page faults. A
 controller must not stall for that long. An arena of `LARGE_ARENA` bytes or more is therefore a
 private mapping that reserves far more addresses than it needs, without access to them. Growing only
 makes more of them accessible: nothing is copied or moved, and the kernel zeroes each page at its

@@ -25,7 +25,7 @@ from kraft.errors import CorruptRecordError
 cdef const char *check_records(
     const uint8_t *p, const uint8_t *end, const BatchRow *row, bint dense, const uint8_t **where
 ) noexcept nogil:
-    """Return NULL, or what is wrong with the records of an uncompressed batch at p up to end."""
+    """Return NULL, or the fault in the records of the uncompressed batch from p to end."""
     cdef RecordFrame frame
     cdef int32_t i, previous = -1
     cdef const uint8_t *next

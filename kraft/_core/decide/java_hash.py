@@ -8,7 +8,7 @@ placement for the same seed needs the same order. Called by ``placement`` and by
 
 A bucket of a ``HashMap`` is a list in order of insertion. The ninth entry of a bucket doubles a
 table of fewer than 64 buckets; in a larger table it turns the bucket into a red-black tree, whose
-root is moved to the front and whose new entries come behind their parent. Two keys of one hash
+root is moved to the front and whose new entries come after their parent. Two keys of one hash
 code in such a tree are compared by ``System.identityHashCode``, which differs from run to run of
 Java: only that order is not reproduced.
 

@@ -1,4 +1,4 @@
-"""Replica placement of new partitions: Kafka's striped, rack-aware placer, draw for draw."""
+"""Replica placement of new partitions: Kafka's striped, rack-aware placer, same random draws."""
 
 from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable

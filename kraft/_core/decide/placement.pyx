@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Replica placement of new partitions: Kafka's striped, rack-aware placer, draw for draw.
+"""Replica placement of new partitions: Kafka's striped, rack-aware placer, same random draws.
 
 Holds ``JavaRandom`` (java.util.Random), ``UsableBrokers`` (a cluster's brokers grouped by rack),
 ``StripedPlacer`` (Kafka's StripedReplicaPlacer) and the default directories of a placement.

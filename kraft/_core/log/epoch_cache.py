@@ -8,8 +8,8 @@ LeaderEpochCheckpointFile.java, server-common/.../CheckpointFile.java), version 
     1 0                   epoch, start offset: one line an entry
     5 1200
 
-Invariants: epochs and start offsets both ascend. The batches decide: a log rebuilds the entries
-when it opens, and rewrites the file if it differs. Used by `log` and `recovery`.
+Invariants: epochs and start offsets both ascend. The batches are authoritative: a log rebuilds the
+entries when it opens, and rewrites the file if it differs. Used by `log` and `recovery`.
 """
 
 from __future__ import annotations

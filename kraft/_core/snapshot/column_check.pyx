@@ -103,7 +103,7 @@ cdef class ColumnCheck:
 
 
 cdef const char *slot_fault(NameMap names, UuidMap ids, UuidMap directories) noexcept nogil:
-    """Return NULL, or which hash map does not map every key to its own number.
+    """Return NULL, or the fault if a hash map does not map every key to its own number.
 
     Each map has as many used slots as entries. If every entry is found, no slot is left for
     another one, and no key is there twice.
@@ -131,7 +131,7 @@ cdef bint finds_all(UuidMap ids) noexcept nogil:
 
 
 cdef const char *row_fault(PartitionTable table) noexcept nogil:
-    """Return NULL, or what is wrong with the columns of a table with checked extents."""
+    """Return NULL, or the fault in the columns of a table whose extents were checked."""
     cdef int64_t topic, row, start, rows = table.row_count, irregular = 0
     cdef const TopicEntry *entry
     cdef uint32_t stride = <uint32_t>table.stride, fault = 0, regular, most = 0

@@ -12,8 +12,8 @@ CRC-32C. The content is compact: no row of a removed topic, topics numbered from
 rows of topic k after those of topic k - 1; within a topic first its extent (consecutive
 partitions), then partitions after a gap, ascending.
 
-Kafka's file decides. A column checkpoint may be deleted at any time, and one that does not fit
-(another snapshot, damage, another format or byte order) is rejected with a reason, not an
+Kafka's snapshot is authoritative. A column checkpoint may be deleted at any time. One that does not
+fit (another snapshot, damage, another format or byte order) is rejected with a reason, not an
 exception.
 
 Invariants: loading copies no column; the mapping is private and copy-on-write, so that changes of a

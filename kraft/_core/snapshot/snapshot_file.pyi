@@ -108,7 +108,7 @@ def write_snapshot(
     """
 
 class SnapshotInfo(NamedTuple):
-    """What opening a snapshot reads. ``end_offset`` is -1 if the name does not have it.
+    """The result of opening a snapshot. ``end_offset`` is -1 if the name does not have it.
 
     ``record_count`` counts data records, ``size`` is in bytes.
     """

@@ -9,7 +9,7 @@ cdef struct BrokerRows:
     int32_t broker
     int32_t *rows               # in `memory`
     int64_t count
-    int64_t sorted_count        # the first so many rows ascend strictly
+    int64_t sorted_count        # the rows before this position ascend strictly
     int64_t coming              # rows that `expect` announced and `add` did not add yet
     Arena memory
 

@@ -113,7 +113,7 @@ cdef class BrokerIndex:
         return entry
 
     cdef int expect(self, int32_t broker) noexcept nogil:
-        """Announce a row of the broker; -1: no memory."""
+        """Announce a row of the broker; return -1 if memory is exhausted."""
         cdef BrokerRows *entry = self.intern(broker)
         if entry == NULL:
             return -1

@@ -16,7 +16,7 @@ first slots. ``load_row`` and ``store_row`` handle both kinds, so that callers n
 
 Invariants: the arrays never shrink; a numpy view keeps the memory that it was created on, even
 after growth. The arrays may be longer than ``capacity``: a large table reserves addresses for many
-more rows, so that growth moves nothing and never holds the event loop for more than 5 ms. The
+more rows, so that growth moves nothing and never blocks the event loop for more than 5 ms. The
 operating system backs an address with memory at the first write.
 """
 
@@ -47,11 +47,11 @@ SCALARS = {
 SLOTTED = {"replicas": np.int32, "directories": np.uint32}
 
 cdef enum:
-    # A table of at least so many rows reserves addresses; copying fewer takes at most 1 ms.
+    # A table of at least this many rows reserves addresses; copying fewer takes at most 1 ms.
     LARGE = 1 << 15
     # The least number of rows to reserve addresses for: about 1 GB.
     LEAST_RESERVED = 1 << 24
-    # At least so many rows at once get huge pages.
+    # At least this many rows in one load get huge pages.
     BULK = 1 << 18
     HUGE_PAGE = 1 << 21
     # Bytes between two arrays: arrays with a power of two of rows would otherwise map to the same
@@ -232,7 +232,7 @@ cdef class PartitionColumns:
             fresh[name] = column if name in SCALARS else column.reshape(reserved, stride)
             if addresses is not None and capacity >= BULK:
                 # Only for bulk loads, as from a snapshot. When rows are added one by one, the first
-                # write to a huge page would hold the event loop until all of it is zeroed.
+                # write to a huge page would block the event loop until all of it is zeroed.
                 wanted = size // reserved * capacity
                 _ask_for_huge_pages(addresses, memory.ctypes.data, start, wanted)
             start += (size + 63) // 64 * 64 + SKEW

@@ -54,7 +54,7 @@ cdef inline uint64_t hash_of_name(const uint8_t *name, int32_t size, uint64_t se
 
 
 cdef enum:
-    # Up to so many slots are moved at once; moving more would hold the event loop too long.
+    # At most this many slots are moved at once; moving more would block the event loop too long.
     MOVED_AT_ONCE = 4096
     # Old slots to move at each insertion. Two would suffice: the next growth comes after as many
     # insertions as half the old slots.

@@ -18,7 +18,7 @@ cdef struct PartitionRun:
     int64_t partition           # the partition id of the next record
     int32_t left                # records left in the batch
     int32_t version             # of the previous record
-    int32_t replica_count       # likewise
+    int32_t replica_count       # of the previous record
     uint64_t *directory_cache   # see record_views
     int result                  # the result of the run: 0, or a negative Refusal
 

@@ -272,7 +272,7 @@ cdef int commit_run(TableRows rows, ApplyCursor *cursor, const PartitionRun *run
 cdef bint take_regular(TableRows rows, PartitionRun *run) noexcept nogil:
     """Apply one record of a regular form.
 
-    False for another form, if no row is reserved, or without memory (see `result`).
+    Return False for another form, if no row is reserved, or if memory is exhausted (see `result`).
     """
     cdef const uint8_t *p = run.p
     cdef const uint8_t *stop

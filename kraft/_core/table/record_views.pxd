@@ -37,7 +37,7 @@ cdef inline uint32_t raw_half(const uint8_t *p) noexcept nogil:
 cdef inline bint pack_view(
     const ArrayView *list_, const ArrayView *replicas, uint32_t *packed
 ) noexcept nogil:
-    """Pack a list of a record as slots of the record's replicas, at most 8; False: impossible."""
+    """Pack a list of at most 8 brokers as slots of the record's replicas; else return False."""
     cdef uint32_t result = 0, member, found
     cdef int32_t index, slot
     if list_.count > 8:
@@ -62,7 +62,7 @@ cdef inline bint pack_view(
 cdef inline bint pack_members(
     const ArrayView *list_, const int32_t *replicas, int32_t stride, uint32_t *packed
 ) noexcept nogil:
-    """Pack a list of a record as slots of a row's replicas; False: impossible."""
+    """Pack a list of a record as slots of a row's replicas; return False if it does not fit."""
     cdef uint32_t result = 0
     cdef int32_t index, slot, member
     if list_.count > 8:
@@ -108,7 +108,7 @@ cdef inline int64_t cached_directory(
 
 
 cdef inline bint all_migrating(const ArrayView *directories) noexcept nogil:
-    """Return whether all are unknown: Kafka then assumes one for each replica."""
+    """Return whether every id is MIGRATING (unknown): Kafka then assumes one per replica."""
     cdef int64_t index
     for index in range(16 * <int64_t>directories.count):
         if directories.items[index]:

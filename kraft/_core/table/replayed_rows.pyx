@@ -37,7 +37,7 @@ cdef enum:
     # A frame of 8 bytes around a value of 42: no replicas, nothing else. It bounds the number of
     # rows that input bytes can make the table reserve.
     SMALLEST_PARTITION_RECORD = 50
-    # A cold load samples so many batches, and records of each, to choose the stride.
+    # A cold load samples this many batches, and records of each, to choose the stride.
     SAMPLED_BATCHES = 64
     SAMPLED_RECORDS = 64
 
@@ -105,7 +105,7 @@ cdef int stride_for(const uint8_t *data, int64_t size, int least) noexcept nogil
 
 
 cdef int apply_records(TableRows rows, ApplyCursor *cursor, int64_t *record_counts) noexcept nogil:
-    """Apply records until the batch ends or the caller must act; a ``Stop`` or an error."""
+    """Apply records until the batch ends or the caller must act; return a ``Stop`` or a reason."""
     cdef const uint8_t *p
     cdef const uint8_t *body
     cdef const uint8_t *end

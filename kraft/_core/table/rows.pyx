@@ -31,7 +31,7 @@ from kraft.errors import InvalidRequestError, OffsetOutOfRangeError, ReplayError
 
 
 cdef enum:
-    # Up to so many journal entries are moved at once.
+    # At most this many journal entries are moved at once.
     MOVED_AT_ONCE = 8192
 
 

@@ -3,7 +3,7 @@
 Each account (see `limits`) has a bucket of tokens. It holds at most as many as the quota allows in
 ``controller.quota.window.num`` windows of ``controller.quota.window.size.seconds``, and is refilled
 with the quota. A partition that is created or deleted takes one token. The bucket is exhausted when
-it is below zero: one request of any size passes while it is not.
+it is below zero; until then it accepts a request of any size.
 
 A strict quota rejects topics while the bucket is exhausted, with THROTTLING_QUOTA_EXCEEDED. A
 permissive one, for versions of requests whose clients do not know that error, only delays the

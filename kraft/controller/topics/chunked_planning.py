@@ -144,6 +144,6 @@ class PartitionWriter(ABC, Generic[Topic, Plan]):
 
 
 def _popped(plans: deque[Plan]) -> Iterator[Plan]:
-    """Yield each plan and drop it: to free all of them at the end would take long."""
+    """Yield each plan and drop it: freeing all of them at the end would take long."""
     while plans:
         yield plans.popleft()

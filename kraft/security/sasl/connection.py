@@ -8,13 +8,14 @@
     other requests
     SaslHandshake, SaslAuthenticate …                        re-authentication, at any time
 
-The listener passes each frame's API and content to the method of that name; the method returns the
-answer, or raises IllegalSaslStateError, after which the listener closes the connection without an
+The listener passes the content of each frame to the method for the frame's API. The method returns
+the answer, or raises IllegalSaslStateError. The listener then closes the connection without an
 answer, as Kafka does. An answer with ``is_final`` is sent before the connection is closed.
 
-A session has an end if ``connections.max.reauth.ms`` is set or a token proved the peer: the earlier
-of both. The client learns the time that is left and re-authenticates before it, by the same
-mechanism and as the same principal (KIP-368). A request after the end closes the connection.
+A session ends if ``connections.max.reauth.ms`` is set or the peer authenticated by a delegation
+token: after that time or when the token expires, whichever is earlier. The client learns how much
+time is left and re-authenticates before the end, by the same mechanism and as the same principal
+(KIP-368). A request after the end closes the connection.
 
 Invariants: before the peer is authenticated, a frame has at most `MAX_RECEIVE_SIZE` bytes. Time
 comes as an argument; monotonic and wall clock are the same number here.
@@ -43,7 +44,7 @@ from kraft.security.sasl.mechanism import Authenticated, SaslServer
 MAX_RECEIVE_SIZE: Final = 524_288
 #: A peer may begin to re-authenticate once in this time.
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
-# Longer exchanges than any mechanism has, so that a peer cannot go on for ever.
+# More messages than any mechanism needs; without a limit a peer could continue an exchange forever.
 _MAX_MESSAGES = 16
 
 

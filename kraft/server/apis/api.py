@@ -172,8 +172,8 @@ class ListenerApi(Generic[Request]):
 
     ``decode`` reads a body of a version. ``answer`` receives the request and returns the response,
     or its encoded body where the core encodes it. ``failed`` returns the response to a request that
-    raised. ``strict_since``: the mutation quota applies to this API, and is strict from this
-    version on.
+    raised an error. With ``strict_since`` the mutation quota applies to this API and is strict from
+    this version on.
     """
 
     api: Api

@@ -67,7 +67,7 @@ _KNOWN_TYPES = frozenset((TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP))
 
 
 class NamedResource(Protocol):
-    """The part of a request's resource that is its name."""
+    """The type and name of a resource in a request."""
 
     resource_type: int
     resource_name: str

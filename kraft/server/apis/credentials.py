@@ -103,7 +103,7 @@ def _create_delegation_token(runner: ControllerRunner, settings: TokenSettings) 
         owner = requester
         if data.owner_principal_name:
             owner = KafkaPrincipal(data.owner_principal_type or "", data.owner_principal_name)
-        # Everybody may create tokens of its own.
+        # Every client may create tokens that it owns itself.
         if owner != requester and not context.allows(
             AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
         ):

@@ -96,7 +96,7 @@ def _create_topics(runner: ControllerRunner, policies: Policies) -> AnyApi:
 
 
 def _topic_check(context: CallContext, operation: AclOperation) -> Callable[[str], bool] | None:
-    """Return the check of each topic; None if the client may do this to all."""
+    """Return a function that checks one topic; None if the client may access all topics."""
     if context.allows_on_cluster(operation):
         return None
     return partial(_is_allowed, context, operation)

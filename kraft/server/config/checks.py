@@ -428,7 +428,7 @@ class CheckedConfig:
 
 
 def _is_of_listener(name: str) -> bool:
-    """Return whether the setting is one of a listener that has an effect."""
+    """Return whether ``name`` is a setting for one listener that has an effect (OF_LISTENERS)."""
     prefix, _, rest = name.partition("listener.name.")
     return not prefix and rest.partition(".")[2] in OF_LISTENERS
 

@@ -103,7 +103,7 @@ def _trust_store(store: StoreSettings) -> str | None:
 
 
 def _blocks(text: str, where: str, ending: str) -> str:
-    """Return the blocks whose label ends so, in lines of 64 characters."""
+    """Return the PEM blocks whose label ends with ``ending``, in lines of 64 characters."""
     found = []
     for match in _BLOCK.finditer(text):
         if match["label"].endswith(ending):

@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     has_effect: bool = True
 
     def read(self, text: str) -> Any:
-        """The value that ``text`` says. Raises ConfigValueError."""
+        """Return the value of ``text``. Raises ConfigValueError."""
         value: Any = read(self.kind, text)
         if self.lowest is not None and value < self.lowest:
             raise ConfigValueError(f"at least {self.lowest}")

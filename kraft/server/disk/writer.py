@@ -137,7 +137,7 @@ class WriterThread:
         self._dispatch()
 
     def oldest_write_ms(self) -> float:
-        """Return for how long no write was completed although one is under way; 0 at rest."""
+        """Return for how long no write has completed while one is under way; 0 if none is."""
         if not (self._waiting or self._appending or self._exclusive_count):
             return 0.0
         return (time.monotonic() - self._progress_s) * 1000

@@ -23,7 +23,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Families(Collector):
-    """Metrics that were read before."""
+    """A collector of metrics whose values were already read."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families

@@ -1,9 +1,9 @@
 """Whether a node is healthy and ready, with the reasons where it is not.
 
 *Healthy*: the event loop answers, and the disk completes writes. A supervisor may restart a node
-that is not. *Ready*: the node follows the log of the quorum without a gap, has applied what is
-committed, is a voter or observer as configured, and is registered where it should be. Called by
-`routes`.
+that is not healthy. *Ready*: the node follows the log of the quorum without a gap, has applied the
+committed records, is a voter or observer as configured, and is registered if it should be. Called
+by `routes`.
 """
 
 from __future__ import annotations

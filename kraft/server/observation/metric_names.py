@@ -1,9 +1,9 @@
 """Names of metrics: from Kafka's MBeans to Prometheus, as the JMX exporter writes them.
 
-A controller of Kafka registers MBeans; the JMX exporter shows their attributes to Prometheus by
-rules of a file. The rules here are those of its example ``kafka-kraft-3_0_0.yml``: dashboards for
-it work with kraft. Two MBeans that it writes without labels have labels here: those with a
-``listener`` and those with a ``feature-name``.
+Kafka's controller registers MBeans, and the JMX exporter converts their attributes for Prometheus
+by the rules in a file. This module follows the rules of the exporter's example
+``kafka-kraft-3_0_0.yml``, so that dashboards for that file also work with kraft. MBeans with the
+key ``listener`` or ``feature-name`` get a label here; the example writes them without one.
 
     kafka.controller:type=KafkaController,name=OfflinePartitionsCount  Value
         kafka_controller_kafkacontroller_offlinepartitionscount
