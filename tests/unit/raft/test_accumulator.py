@@ -67,7 +67,7 @@ def test_finished_batches_get_their_offsets_and_epoch() -> None:
     parts = collected.drain()
     assert [(base, end) for base, end, _ in parts] == [(10, 11), (11, 14)]
     assert scan(parts[1][2]).base_offsets.tolist() == [11, 13]
-    assert parts[1][2] is batches, "they are stamped in place, not copied"
+    assert parts[1][2] is batches, "the offsets and the epoch are written in place"
     assert collected.append_values((b"e",), 102) == 14
 
 

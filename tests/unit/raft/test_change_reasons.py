@@ -1,4 +1,4 @@
-"""Every change of role, epoch or leader says in one line why it happened."""
+"""Every ``RoleChange`` has its reason: one line about why the role, epoch or leader changed."""
 
 from collections.abc import Callable
 

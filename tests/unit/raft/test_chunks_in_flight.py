@@ -1,4 +1,4 @@
-"""Snapshot chunks that are requested before the chunks before them have arrived."""
+"""Snapshot chunks that a node requests before the previous chunks have arrived."""
 
 from __future__ import annotations
 

@@ -555,7 +555,7 @@ def test_an_observer_that_is_silent_for_five_minutes_is_forgotten() -> None:
 
 
 def test_a_replica_was_caught_up_at_its_previous_fetch() -> None:
-    """A fetch from the log end at the previous fetch proves it (Kafka's LeaderState)."""
+    """It now fetches from the log end at its previous fetch (the rule of Kafka's LeaderState)."""
     node = committed()
     end = node.node.log.end_offset
     fetched_by(node, 3, START)

@@ -88,7 +88,7 @@ def partitions(count: int) -> str:
 
 
 def law(benchmark: str, exponent: float, *, changed: bool = False) -> ScalingLaw:
-    """Return time ~ size ** exponent, over sizes from ten thousand to ten million."""
+    """Return the law time ~ size ** exponent over sizes from ten thousand to ten million."""
     key = SeriesKey("benchmarks/bench_table.py", benchmark, "{}", MACHINE)
     sizes = (1e4, 1e5, 1e6, 1e7)
     wobble = (1.05, 0.93, 1.04, 0.98)

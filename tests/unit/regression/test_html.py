@@ -1,4 +1,4 @@
-"""The page: complete, without network access, with every name escaped."""
+"""The HTML report: complete, without network access, with every name escaped."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ def test_runs_make_one_table_with_dictionaries_per_run() -> None:
     assert runs[0].only([1]).batch.to_pylist() == runs[0].batch.to_pylist()[1:]
 
 
-# Any content
+# Files with arbitrary content
 
 DEEP = b"[" * 100_000
 

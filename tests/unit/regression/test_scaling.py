@@ -67,7 +67,7 @@ def test_an_exponent_changes_although_no_size_does() -> None:
     assert point.statistic == "exponent"
     assert abs(point.index - 30) <= 2
     assert point.mean_after - point.mean_before == pytest.approx(0.007, abs=0.003)
-    # A tenfold size multiplies the time; the ratio is this factor after the change to before.
+    # A tenfold size multiplies the time by a factor: the ratio is this factor after / before.
     assert point.ratio.low < 10**0.007 < point.ratio.high
     assert point.ratio.value == pytest.approx(
         10 ** (point.mean_after - point.mean_before), rel=1e-3

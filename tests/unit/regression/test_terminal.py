@@ -14,7 +14,7 @@ from tests.unit.regression import examples
 
 
 def shown(analysis: Analysis, *, width: int | None = None) -> str:
-    """Return the output without colours; for a pipe if no width is given."""
+    """Return the output without colours; without a width, as it is written to a pipe."""
     file = io.StringIO()
     console = Console(file=file, width=width or 80, force_terminal=width is not None)
     terminal.show(analysis, console)

@@ -1,4 +1,4 @@
-"""Lines of ``sasl.jaas.config``."""
+"""Parsing the values of ``sasl.jaas.config``."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def on_a_quorum(
     run_scenario: RunScenario,
     scenario: Callable[[Ask, Quorum], Awaitable[None]],
 ) -> None:
-    """Run a scenario with a controller and three light brokers.
+    """Run a scenario with a controller and three brokers of `LightBrokers`.
 
     ``ask`` runs a command line in a thread, with the controller's address at its end.
     """
