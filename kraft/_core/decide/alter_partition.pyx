@@ -119,7 +119,7 @@ cdef class AlterPartitionRequest:
         arena_release(&self.response)
 
     cdef int read(self, Cursor *c) noexcept nogil:
-        """Parse the whole request; -1: no memory. `c.bad` is set for malformed bytes."""
+        """Parse the whole request; return -1 if out of memory. Malformed bytes set `c.bad`."""
         cdef Py_ssize_t topics, partitions, members, _i, k, _m
         cdef int32_t least = 4 + 4 + 1 + 1 + 4 + 1
         cdef const uint8_t *topic_id

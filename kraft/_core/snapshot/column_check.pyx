@@ -39,7 +39,10 @@ def adopt_extents(PartitionTable table not None, path):
 
 
 cdef int list_scattered(PartitionTable table) noexcept nogil:
-    """Check that the topics' rows fill the table, and list scattered ones; -1 bad, -2 no memory."""
+    """Check that the topics' rows fill the table, and list the scattered rows.
+
+    Return 0, -1 if the check fails, or -2 if out of memory.
+    """
     cdef const TopicEntry *entry
     cdef int64_t topic, row = 0, index
     cdef int64_t last

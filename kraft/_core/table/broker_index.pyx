@@ -89,7 +89,7 @@ cdef class BrokerIndex:
         return 0
 
     cdef BrokerRows *intern(self, int32_t broker) noexcept nogil:
-        """Return the broker's list, a new one if it has none; NULL: no memory."""
+        """Return the broker's list, a new one if it has none, or NULL if out of memory."""
         cdef BrokerRows *entry = self.find(broker)
         cdef int64_t number
         if entry != NULL:
@@ -138,7 +138,7 @@ cdef class BrokerIndex:
         return 0
 
     cdef int add(self, int32_t broker, int32_t row) noexcept nogil:
-        """Add `row` to the list of `broker`; -1: no memory."""
+        """Add `row` to the list of `broker`; return -1 if out of memory."""
         cdef BrokerRows *entry = self.intern(broker)
         if entry == NULL:
             return -1

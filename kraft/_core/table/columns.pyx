@@ -63,7 +63,10 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 def _reserved(size):
-    """Return writable addresses that take no memory before the first write; None: refused."""
+    """Return writable addresses that take no memory before the first write.
+
+    None if the system refuses them.
+    """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     try:
         return mmap.mmap(-1, size, flags=flags)
@@ -104,7 +107,10 @@ cdef inline void *data_of(cnp.ndarray array):
 
 
 cdef int32_t *pack_block(const PartitionState *state) noexcept nogil:
-    """Pack a state into one allocation: six counts, four scalars, the lists. NULL: no memory."""
+    """Pack a state into one allocation: six counts, four scalars, the lists.
+
+    NULL if out of memory.
+    """
     cdef int64_t size = 10 + 2 * <int64_t>state.replica_count + state.isr_count + state.elr_count
     size += state.last_known_elr_count + state.removing_count + state.adding_count
     cdef int32_t *block = <int32_t *>malloc(size * 4)
@@ -396,7 +402,7 @@ cdef class PartitionColumns:
         return 0
 
     cdef int store_row(self, int64_t row, const PartitionState *state) noexcept nogil:
-        """Write a state over a row; -1: no memory. `isr` of a new row must be 0 before."""
+        """Write a state over a row; return -1 if out of memory. A new row's `isr` must be 0."""
         cdef uint32_t isr = 0, elr = 0, last_known_elr = 0
         cdef int32_t slot, shown
         cdef int stride = self.stride

@@ -118,7 +118,7 @@ cdef class TableImage:
             self.rows_then = table.row_count
 
     cdef int make_room(self) noexcept nogil:
-        """Provide a slot for one more row; -1: no memory."""
+        """Provide a slot for one more row; return -1 if out of memory."""
         cdef Arena old = self.slots
         cdef OverlaidRow *moved
         cdef uint64_t old_capacity = old.size // sizeof(OverlaidRow), index, slot

@@ -90,7 +90,7 @@ cdef class HashSlots:
         slots[slot] = <uint32_t>(number + 1)
 
     cdef int make_room(self) noexcept nogil:
-        """Keep the slots at most half full with one more entry; -1: no memory."""
+        """Keep the slots at most half full with one more entry; return -1 if out of memory."""
         cdef Arena fresh
         cdef uint64_t fresh_mask = 0
         cdef const uint32_t *slots
@@ -160,7 +160,7 @@ cdef class HashSlots:
             self.live -= 1
 
     cdef int restore(self, int64_t number) noexcept nogil:
-        """Restore a discarded entry; -1: no memory."""
+        """Restore a discarded entry; return -1 if out of memory."""
         if self.make_room() < 0:
             return -1
         self.place(number)
@@ -168,7 +168,7 @@ cdef class HashSlots:
         return 0
 
     cdef int own_slots(self) noexcept nogil:
-        """Copy borrowed slots; -1: no memory."""
+        """Copy borrowed slots; return -1 if out of memory."""
         self.move_on(self.old_left)
         return arena_own(&self.slots)
 
@@ -201,7 +201,7 @@ cdef class UuidMap(HashSlots):
         return hash_of_uuid(self.keys.data + 16 * number, self.seed)
 
     cdef int own(self) noexcept nogil:
-        """Copy borrowed arrays; -1: no memory."""
+        """Copy borrowed arrays; return -1 if out of memory."""
         if self.own_slots() < 0 or arena_own(&self.keys) < 0:
             return -1
         return 0
@@ -225,7 +225,7 @@ cdef class UuidMap(HashSlots):
         return -1
 
     cdef int64_t add(self, const uint8_t *uuid) noexcept nogil:
-        """Insert an absent uuid and return its number; -1: no memory."""
+        """Insert an absent uuid and return its number, or -1 if out of memory."""
         cdef int64_t number = self.count
         if self.make_room() < 0:
             return -1
@@ -239,7 +239,7 @@ cdef class UuidMap(HashSlots):
         return number
 
     cdef int64_t intern(self, const uint8_t *uuid) noexcept nogil:
-        """Return the uuid's number, insert it if absent; -1: no memory."""
+        """Return the uuid's number, after inserting an absent one; -1 if out of memory."""
         cdef int64_t number = self.find(uuid)
         return number if number >= 0 else self.add(uuid)
 
@@ -341,7 +341,7 @@ cdef class NameMap(HashSlots):
         return hash_of_name(name, size, self.seed)
 
     cdef int own(self) noexcept nogil:
-        """Copy borrowed arrays; -1: no memory."""
+        """Copy borrowed arrays; return -1 if out of memory."""
         if self.own_slots() < 0 or arena_own(&self.text) < 0 or arena_own(&self.ends) < 0:
             return -1
         return 0
@@ -370,7 +370,7 @@ cdef class NameMap(HashSlots):
         return -1
 
     cdef int64_t add(self, const uint8_t *name, int32_t size) noexcept nogil:
-        """Insert an absent name and return its number; -1: no memory."""
+        """Insert an absent name and return its number, or -1 if out of memory."""
         cdef int64_t number = self.count
         if self.make_room() < 0:
             return -1

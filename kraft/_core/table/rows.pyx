@@ -97,7 +97,7 @@ cdef class TableRows(PartitionColumns):
     # -- the journal
 
     cdef JournalEntry *record(self, int64_t offset, int32_t kind, int32_t row) noexcept nogil:
-        """Append an entry and return it; NULL: no memory."""
+        """Append an entry and return it, or NULL if out of memory."""
         cdef JournalEntry *entry
         if arena_reserve(&self.journal, sizeof(JournalEntry)) < 0:
             return NULL
@@ -376,7 +376,7 @@ cdef class TableRows(PartitionColumns):
     cdef int32_t *rows_of_topic(self, int64_t topic, int64_t *count) noexcept nogil:
         """Return a topic's (partition, row) pairs by partition, dead or alive; free them after use.
 
-        NULL with a count above 0: no memory.
+        NULL with a count above 0 if out of memory.
         """
         cdef TopicEntry *entry = self.topics.entry(topic)
         cdef int64_t index, row, found = 0

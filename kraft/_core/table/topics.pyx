@@ -82,7 +82,7 @@ cdef class RowMap:
         return row
 
     cdef int put(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil:
-        """Insert an absent entry; -1: no memory."""
+        """Insert an absent entry; return -1 if out of memory."""
         if self.make_room() < 0:
             return -1
         self.place(scatter_key(topic, partition), row)
@@ -90,7 +90,7 @@ cdef class RowMap:
         return 0
 
     cdef int make_room(self) noexcept nogil:
-        """Keep the slots at most half full with one more entry; -1: no memory."""
+        """Keep the slots at most half full with one more entry; return -1 if out of memory."""
         cdef Arena fresh
         cdef uint64_t capacity = 2 * (self.mask + 1)
         cdef const ScatterSlot *slots
@@ -166,7 +166,7 @@ cdef class TopicTable:
     cdef int64_t add(
         self, const uint8_t *name, int32_t name_size, const uint8_t *topic_id
     ) noexcept nogil:
-        """Add a topic, whose name and id must be absent, and return its number; -1: no memory."""
+        """Add a topic, whose name and id must be absent; return its number, -1 if out of memory."""
         cdef int64_t topic = self.ids.count
         cdef TopicEntry *entry
         if arena_reserve(&self.entries, sizeof(TopicEntry)) < 0:
@@ -181,7 +181,7 @@ cdef class TopicTable:
         return topic
 
     cdef int own(self) noexcept nogil:
-        """Copy the arrays that are borrowed from a mapped file; -1: no memory."""
+        """Copy the arrays that are borrowed from a mapped file; return -1 if out of memory."""
         if self.ids.own() < 0 or self.names.own() < 0 or arena_own(&self.entries) < 0:
             return -1
         return 0
@@ -208,7 +208,7 @@ cdef class TopicTable:
         return self.scattered.find(topic, partition)
 
     cdef int add_row(self, int32_t topic, int32_t partition, int64_t row) noexcept nogil:
-        """Record the row of a new partition; -1: no memory."""
+        """Record the row of a new partition; return -1 if out of memory."""
         cdef TopicEntry *entry = self.entry(topic)
         if entry.row_count == 0 and entry.partition_count == 0:
             entry.first_row = <int32_t>row
