@@ -1,8 +1,8 @@
-/* To be preloaded: records what a process changes under one directory, and what it sends.
+/* Preloaded library that records a process's changes under one directory, and its sends.
  *
- * Each call is made, and then recorded with its result; both happen under one lock, so that the
- * order of the records is the order of the calls. A sync has two records, one before the call and
- * one behind it: it covers exactly the changes that were recorded before the first. Every record is
+ * The library makes each call and then records it with its result, both under one lock, so that the
+ * records are in the order of the calls. A sync has two records, one before the call and one after
+ * it: the sync covers exactly the changes that were recorded before the first one. Every record is
  * appended to the recording by one system call. SIGUSR2 kills the process, but never between a call
  * and its record.
  *
@@ -11,11 +11,11 @@
  *   RECORD_SHORTEN  SEED:SIZE: writes of at least SIZE bytes (2 or more) write a part, or are
  *                   interrupted, at random
  *   RECORD_FAIL     CALL:NAME:COUNT: after COUNT others, one such call fails with EIO
- *   RECORD_DROP     CALL:NAME: such calls do nothing and return 0, as if the code lacked them
+ *   RECORD_DROP     CALL:NAME: such calls do nothing and return 0, as if the program omitted them
  *
  * CALL is one letter: w(rite), t(runcate), s(ync of a file), d(irectory sync), r(ename), u(nlink).
- * NAME is a part of the file's name; that of a directory sync is the name that its thread has made,
- * renamed or removed last.
+ * NAME is a part of the file's name. For a directory sync it is a part of the name that the thread
+ * created, renamed or removed last.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -79,7 +79,7 @@ __attribute__((constructor)) static void begin(void)
     under_size = strlen(text);
     memcpy(under, text, under_size + 1);
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    /* Out of the way of a program that closes the first descriptors. */
+    /* Use a high descriptor: some programs close the lowest ones. */
     output = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 500);
     syscall(SYS_close, fd);
     if (output < 0 || signal(SIGUSR2, killed) == SIG_ERR)
@@ -94,7 +94,7 @@ __attribute__((constructor)) static void begin(void)
         abort();
 }
 
-/* A kill that falls between no call and its record. */
+/* Handle SIGUSR2: exit now, or in `unlock` if a call is not recorded yet. */
 static void killed(int number)
 {
     is_killed = true;
@@ -150,7 +150,7 @@ static void path_of(int fd, char *out)
     out[size < 0 ? 0 : size] = 0;
 }
 
-/* The absolute path of a name that need not be there. */
+/* Return the absolute path of a name; the file need not exist. */
 static const char *absolute(int directory, const char *path, char *out)
 {
     size_t size;
@@ -190,7 +190,7 @@ static const char *name_in(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-/* Whether this call is the one that is to fail; it is recorded then. */
+/* Return whether this call has to fail; if so, set errno and record the failure. */
 static bool fails(char call, uint64_t inode, const char *path)
 {
     if (fail_call != call || strstr(name_in(path), fail_name) == NULL || fail_count-- != 0)
@@ -277,7 +277,7 @@ int close(int fd)
 
 /* -- written */
 
-/* A part of what is to be written, or -1 for an interruption. */
+/* Return how many of `size` bytes to write, or -1 with EINTR for an interruption. */
 static ssize_t part_of(size_t size)
 {
     if (least_shortened == 0 || size < least_shortened || roll() % 2 == 0)
@@ -297,7 +297,7 @@ static size_t size_of(const struct iovec *data, int count)
     return size;
 }
 
-/* At `at`, or where the descriptor stands: -1. */
+/* Write at the position `at`, or at the descriptor's position if it is -1. */
 static ssize_t written(int fd, const struct iovec *data, int count, off_t at)
 {
     static __typeof__(&pwritev) real_at;

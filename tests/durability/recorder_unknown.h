@@ -1,5 +1,5 @@
-/* A part of recorder.c: calls that the replay has no rules for. They are recorded, so that it can
- * refuse them.
+/* A part of recorder.c: calls for which the replay has no rules. They are recorded so that the
+ * replay raises an error.
  */
 
 static void unknown_of(int fd, const char *call)

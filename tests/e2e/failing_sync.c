@@ -1,8 +1,8 @@
-/* To be preloaded: the fdatasync of a log that fails once, with EIO, after FAIL_SYNC_AFTER others.
+/* Preloaded library: the fdatasync of a log fails once, with EIO, after FAIL_SYNC_AFTER successes.
  *
- * A kernel that could not write says so once, and forgets what it could not write: the next sync
- * succeeds, and nothing is on the device. Whoever tries again acknowledges what is lost, so that a
- * sync of a log after the one that failed is told on stderr.
+ * A kernel that cannot write data reports this once and drops the data: the next sync succeeds
+ * although the data is not on the device. A program that retries the sync would acknowledge lost
+ * data. So this library reports any sync of a log after the failed one on stderr.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -15,10 +15,10 @@ import org.apache.kafka.common.utils.LogContext;
  * <pre>
  * EVENT,... ID:OFFSET:WANT_FENCE:WANT_SHUT_DOWN:REGISTERED_AT:LEADS
  *
- * EVENT  r:ID:FENCED         it registers            c:ID:FENCED  its registration changes
+ * EVENT  r:ID:FENCED         the broker registers    c:ID:FENCED  its registration changes
  *        h:ID:FENCED:OFFSET  a heartbeat is applied  f:ID         its session has expired
  *        s:ID:OFFSET         controlled shutdown; its leaderships were moved up to OFFSET
- *        u:ID                it is unregistered
+ *        u:ID                the broker is unregistered
  * </pre>
  */
 public final class BrokerStates {

@@ -52,7 +52,7 @@ public final class Managers {
         try {
             ControllerResult<?> result = operation.decide(world, arguments);
             if (isValidateOnly(arguments)) {
-                // As QuorumController does it, for requests whose managers do not.
+                // QuorumController does this for requests whose managers do not.
                 result = result.withoutRecords();
             }
             ArrayNode records = outcome.put("error", 0).putArray("records");

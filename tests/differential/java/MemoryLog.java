@@ -39,11 +39,11 @@ final class MemoryLog {
     private long committedOffset = 0;
     private short kraftVersion;
     private Snapshot snapshot = null;
-    /** Returns the batches that the leader appended since the last call. */
+    /** The batches that the leader appended since they were last taken. */
     private List<Batch<ApiMessageAndVersion>> appended = new ArrayList<>();
     private List<Integer> resigned = new ArrayList<>();
 
-    /** Returns the records of an image, without the control records of the file. */
+    /** A snapshot: the records of an image, without the control records of the file. */
     record Snapshot(OffsetAndEpoch id, long timestampMs, List<ApiMessageAndVersion> records) { }
 
     MemoryLog(VirtualTime time, short kraftVersion) {

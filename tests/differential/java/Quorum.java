@@ -101,7 +101,7 @@ public final class Quorum {
             image = newImage;
             MetadataImage before = delta.image();
             if (delta.topicsDelta() != null) {
-                // Some of them are unchanged.
+                // The delta also contains unchanged ones.
                 delta.topicsDelta().changedTopics().keySet().forEach(id -> {
                     if (!Objects.equals(
                             before.topics().getTopic(id), newImage.topics().getTopic(id))) {
@@ -327,7 +327,7 @@ public final class Quorum {
         return outcome;
     }
 
-    /** A step that cannot run, as in a sequence that is being minimised. */
+    /** Runs a step; returns an error if it cannot run, as in a sequence that is being minimised. */
     private ObjectNode takeOrSay(JsonNode step) {
         try {
             return take(step);

@@ -271,7 +271,7 @@ final class World {
         for (ApiMessageAndVersion record : result.records()) {
             values.add(encode(record));
         }
-        // As in the log: replay the written bytes, not the object that was encoded.
+        // Replay the encoded bytes, as from a log, and not the object that was encoded.
         for (String value : values) {
             replay(decode(value).message());
         }

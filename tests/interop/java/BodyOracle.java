@@ -20,9 +20,9 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * KIND KEY VERSION HEX JSON -> HEX HEX JSON
  * </pre>
  *
- * KIND is request, response or principal (without a KEY: -1). The answer has the body of HEX, read and
- * written again; the body of JSON, read by Kafka's converter and written; the body of HEX as JSON. Or
- * "refused" and why.
+ * KIND is request, response or principal (which has no KEY: -1). The answer contains three fields: the
+ * body HEX, decoded and encoded again; JSON, decoded by Kafka's converter and encoded; and the body
+ * HEX as JSON. For a rejected input it is "refused" and the reason.
  */
 public final class BodyOracle {
     private static final ObjectMapper JSON =

@@ -3,8 +3,8 @@ import java.io.InputStreamReader;
 import org.apache.kafka.server.authorizer.internals.CidrUtils;
 
 /**
- * Prints for each line of standard input whether Kafka 4.4 takes it for a CIDR pattern, or for a
- * pattern, a tab and a host whether the host is in its range.
+ * Prints for each line of standard input whether Kafka 4.4 accepts it as a CIDR pattern; for a line of
+ * a pattern, a tab and a host, whether the host is in the pattern's range.
  */
 public final class CidrOracle {
     public static void main(String[] arguments) throws Exception {

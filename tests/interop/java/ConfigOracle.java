@@ -31,8 +31,8 @@ import org.apache.kafka.server.metrics.ClientMetricsConfigs;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
 /**
- * Kafka's own reading of configurations, and its storage tool, in one warm process: a request in
- * JSON on each line of standard input, an answer on each line of standard output.
+ * Runs Kafka's own configuration classes and its storage tool in one warm process: a request in JSON
+ * on each line of standard input, an answer on each line of standard output.
  */
 public final class ConfigOracle {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -99,7 +99,7 @@ public final class ConfigOracle {
         return all;
     }
 
-    /** The settings as DescribeConfigs of a node shows them, and the synonyms of group settings. */
+    /** Returns the settings as in DescribeConfigs of a node, and the synonyms of group settings. */
     private static Object nodeSettings() {
         Map<String, ConfigDef.ConfigKey> keys = new TreeMap<>(DynamicConfig.Broker.configKeys());
         keys.putAll(KafkaConfig.configDef().configKeys());
@@ -125,13 +125,13 @@ public final class ConfigOracle {
         return Map.of("settings", settings, "groups", groups);
     }
 
-    /** One value as the definition of its setting reads it, validator included. */
+    /** Returns one value, parsed and validated by the definition of its setting. */
     private static Object value(String name, String text) {
         ConfigDef one = new ConfigDef().define(KafkaConfig.configDef().configKeys().get(name));
         return one.parse(Map.of(name, text)).get(name);
     }
 
-    /** What is configured at run time, by the type of its resource. */
+    /** Returns the definitions of dynamic configurations by resource type. */
     private static Map<ConfigResource.Type, ConfigDef> runTimeDefinitions() {
         return Map.of(
             ConfigResource.Type.TOPIC, LogConfig.configDefCopy(),
@@ -176,14 +176,14 @@ public final class ConfigOracle {
             .parse(Map.of(name, text)).get(name);
     }
 
-    /** What a node with these settings takes for the defaults of topics and groups. */
+    /** Returns the defaults of topics and groups at a node with these settings. */
     private static Object defaults(JsonNode settings) {
         KafkaConfig config = KafkaConfig.fromProps(properties(settings), false);
         return Map.of("TOPIC", config.extractLogConfigMap(), "GROUP",
             config.groupCoordinatorConfig().extractGroupConfigMap(config.shareGroupConfig()));
     }
 
-    /** The code of the error with which a controller refuses the configurations, or 0. */
+    /** Returns the code of the error with which a controller rejects the configurations, or 0. */
     private static Object validate(JsonNode question) {
         KafkaConfig config = KafkaConfig.fromProps(properties(question.get("settings")), false);
         ConfigResource resource = new ConfigResource(

@@ -61,8 +61,9 @@ import org.apache.kafka.common.security.token.delegation.DelegationToken;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's own Admin client and producer, driven by one JSON object a line on standard input: one
- * answer a line, {"ok": result} or {"error": text}. One warm JVM instead of one for each command.
+ * Runs Kafka's own Admin client and producer: a request in JSON on each line of standard input, an
+ * answer on each line of standard output, {"ok": result} or {"error": text}. One warm JVM replaces a
+ * JVM for each command.
  */
 public final class Drive {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -151,7 +152,7 @@ public final class Drive {
                 admin.unregisterBroker(ask.get("broker").asInt()).all().get();
                 return null;
             case "unregister_controller": {
-                // By name: releases before 4.4 have no such method.
+                // Called by reflection: releases before 4.4 have no such method.
                 Object result = Admin.class.getMethod("unregisterController", int.class)
                     .invoke(admin, ask.get("controller").asInt());
                 ((KafkaFuture<?>) result.getClass().getMethod("all").invoke(result)).get();
@@ -249,7 +250,7 @@ public final class Drive {
         return null;
     }
 
-    /** name -> [value, source, is sensitive, is read-only, type, [[name, value, source], ...]] */
+    /** Returns name -> [value, source, sensitive?, read-only?, type, [[name, value, source], ...]]. */
     private static Object describeConfig(Admin admin, JsonNode ask) throws Exception {
         ConfigResource resource = new ConfigResource(
             ConfigResource.Type.valueOf(ask.get("type").asText()), ask.get("name").asText());
@@ -263,7 +264,7 @@ public final class Drive {
         return described;
     }
 
-    /** {"topic": {"0": [1, 2], "1": null}}: null cancels what is in flight. */
+    /** Reassigns {"topic": {"0": [1, 2], "1": null}}; null cancels a reassignment in progress. */
     private static Object reassign(Admin admin, JsonNode asked) throws Exception {
         Map<TopicPartition, Optional<NewPartitionReassignment>> moves = new HashMap<>();
         asked.fields().forEachRemaining(topic -> topic.getValue().fields().forEachRemaining(
@@ -325,7 +326,7 @@ public final class Drive {
         return levels;
     }
 
-    /** Of `User:alice`; Kafka's own parser is in another package from 4.4 on. */
+    /** Parses `User:alice`; Kafka's own parser is in another package from 4.4 on. */
     private static KafkaPrincipal principal(String text) {
         String[] parts = text.split(":", 2);
         return new KafkaPrincipal(parts[0], parts[1]);
@@ -367,7 +368,7 @@ public final class Drive {
         return ends;
     }
 
-    /** directory path -> ["topic-partition", ...] */
+    /** Returns directory path -> ["topic-partition", ...]. */
     private static Object logDirectories(Admin admin, int broker) throws Exception {
         Map<String, List<String>> held = new TreeMap<>();
         admin.describeLogDirs(List.of(broker)).allDescriptions().get().get(broker).forEach(
@@ -430,7 +431,7 @@ public final class Drive {
         return sent;
     }
 
-    /** {"topic": [0, 1]} of "partitions". */
+    /** Returns the partitions of the request's field "partitions": {"topic": [0, 1]}. */
     private static Set<TopicPartition> partitions(JsonNode ask) {
         Set<TopicPartition> wanted = new HashSet<>();
         ask.get("partitions").fields().forEachRemaining(topic -> integers(topic.getValue())

@@ -27,9 +27,9 @@ import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.metadata.MetadataRecordSerde;
 
 /**
- * Answers, line by line, with the bytes of the PartitionChange record that Kafka's own
- * PartitionChangeBuilder makes of an event, in hex; "none" where it makes none, "refused" where the
- * event is refused. It lies in Kafka's package, as the classes of reassignments are not public.
+ * Answers each line, an event, with the PartitionChange record of Kafka's own PartitionChangeBuilder
+ * in hex, with "none" if there is no record, or with "refused" if Kafka rejects the event. This class
+ * is in Kafka's package, because the classes of reassignments are not public.
  *
  * <pre>
  * OP ARGUMENT LEVEL ELR MIN_ISR UNCLEAN BROKERS REPLICAS DIRECTORIES ISR LEADER REMOVING ADDING ELR_LIST LAST_KNOWN RECOVERING
@@ -103,7 +103,7 @@ public final class ElectionOracle {
             if (!broker.active() && !(op.equals("returns") && id == subject)) {
                 return false;
             }
-            // Kafka fails on a broker that is no replica; no such broker can be asked to lead.
+            // Kafka throws for a broker that is not a replica, so such a broker is not eligible here.
             return Replicas.contains(partition.replicas, id)
                 && DirectoryId.isOnline(partition.directory(id), broker.directories());
         };
@@ -176,7 +176,7 @@ public final class ElectionOracle {
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        // Whoever asks may wait for an answer before going on, or send all questions at once.
+        // Flush when no question is waiting: the caller may wait for an answer or send all at once.
         PrintStream answers =
             new PrintStream(new BufferedOutputStream(System.out, 1 << 16), false, StandardCharsets.US_ASCII);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -17,11 +17,12 @@ import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
 /**
- * Replays logs of record values into Kafka's own MetadataImage and writes down what it made of them.
+ * Replays logs of record values into Kafka's own MetadataImage and writes the resulting snapshots.
  *
- * <p>In: int logs; for each log int records; for each record int size and its value. Out: for each log
- * one byte a record (1 replayed, 0 refused), then int records of the image's snapshot, each with int
- * size and its value. A refused record is left out, as if it had never been in the log.
+ * <p>Input: the number of logs; for each log the number of records; for each record its size and its
+ * value. Output: for each log one byte per record (1 replayed, 0 rejected), then the number of records
+ * of the image's snapshot, each with its size and its value. Numbers and sizes are ints. A rejected
+ * record is skipped, as if it were not in the log.
  */
 public final class ImageReplay {
     private static final MetadataRecordSerde SERDE = new MetadataRecordSerde();

@@ -28,7 +28,7 @@ import org.apache.kafka.raft.ReplicaKey;
 import org.apache.kafka.server.common.OffsetAndEpoch;
 
 /**
- * Reads and writes RPCs with Kafka's own classes, line by line.
+ * Decodes and encodes RPCs with Kafka's own classes, line by line.
  *
  * <pre>
  * request KEY VERSION HEX    -> a frame without its size, read with Kafka's header and message classes:

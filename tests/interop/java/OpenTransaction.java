@@ -21,11 +21,11 @@ import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
 /**
- * Appends to a metadata log what a controller leaves that dies within a metadata transaction: a batch
- * that begins one and creates a topic in it, in Kafka's own bytes.
+ * Appends a batch to a metadata log as a controller leaves it that crashes within a metadata
+ * transaction: the batch begins a transaction and creates a topic, in Kafka's own bytes.
  */
 public final class OpenTransaction {
-    // Kafka refuses a metadata batch whose records differ in time.
+    // Kafka rejects a metadata batch whose records have different timestamps.
     private static final long NOW_MS = System.currentTimeMillis();
 
     public static void main(String[] arguments) throws Exception {

@@ -21,13 +21,13 @@ import org.apache.kafka.metadata.placement.StripedReplicaPlacer;
 import org.apache.kafka.metadata.placement.UsableBroker;
 
 /**
- * Answers, line by line, what Kafka's placement and Java's Random do.
+ * Answers each line with the results of Kafka's placement or Java's Random.
  *
  * <pre>
  * place SEED BROKER,... PARTITIONSxREPLICAS,...   BROKER is id:rack:fenced; rack is the hex of its
  *                                                 UTF-16 units after "=", or "-" for no rack; fenced 0 or 1
- *   -> one answer a request, joined by ";": the replicas of all partitions joined by ",", or "refused";
- *      at last the next nextInt() of the Random that all requests shared
+ *   -> one answer per request, joined by ";": the replicas of all partitions joined by ",", or
+ *      "refused"; at the end nextInt() of the Random that all requests share
  * random SEED BOUND,...     -> nextInt(BOUND) for each, nextInt() where BOUND is 0
  * shuffle SEED SIZE         -> Collections.shuffle of 0..SIZE-1
  * directories               -> DirectoryId.MIGRATING and UNASSIGNED, as 32 hex digits
@@ -112,7 +112,7 @@ public final class PlacementOracle {
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
-        // Whoever asks may wait for an answer before going on, or send all questions at once.
+        // Flush when no question is waiting: the caller may wait for an answer or send all at once.
         PrintStream answers =
             new PrintStream(new BufferedOutputStream(System.out, 1 << 16), false, StandardCharsets.US_ASCII);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -45,12 +45,12 @@ import org.apache.kafka.server.common.FeatureVersion;
 import org.apache.kafka.server.common.MetadataVersion;
 
 /**
- * Writes what Kafka itself makes of metadata records, one JSON object a line, gzipped.
+ * Writes metadata records in Kafka's own encodings, one JSON object per line, gzipped.
  *
  * <pre>
  * java RecordCorpus OUTPUT.jsonl.gz
  *   {"level": ...}    one for each metadata.version: its names, gates, record versions, feature defaults
- *   {"feature": ...}  one for each production feature: range, and for each level where it starts and what it needs
+ *   {"feature": ...}  one for each production feature: range, and the start and dependencies of each level
  *   {"schema": ...}   one for each record type and version: the fields on the wire, and all fields' defaults
  *   {"record": ...}   a record: its framed value in hex, its fields as Kafka's JsonConverter prints them
  *   {"control": ...}  the same for control records, without a frame
@@ -186,7 +186,7 @@ public final class RecordCorpus {
         return ((Schema[]) message.getClass().getField("SCHEMAS").get(null))[version];
     }
 
-    /** A schema as text: {name:type,...,tag=name:type,...}, ? behind what may be null. */
+    /** Returns a schema as text: {name:type,...,tag=name:type,...}, ? after a nullable type. */
     private static String text(Schema schema) {
         List<String> parts = new ArrayList<>();
         for (BoundField field : schema.fields()) {
@@ -264,7 +264,7 @@ public final class RecordCorpus {
         };
     }
 
-    /** Gives the fields that this version has their values. */
+    /** Sets the fields that exist in this version. */
     private static void fill(Message message, Schema schema, Fill fill) throws Exception {
         if (fill == Fill.DEFAULT) {
             return;

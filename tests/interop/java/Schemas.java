@@ -19,10 +19,10 @@ import org.apache.kafka.common.metadata.MetadataRecordType;
 import org.apache.kafka.server.common.MetadataVersion;
 
 /**
- * Prints, as one JSON object, what a release of Kafka says of its metadata: the record types and the
- * JSON schema of each record and of each request and response on a controller's listener, the
- * requests by listener, the levels of metadata.version with what each
- * gates, and the other features. Reflection is used where releases differ in names.
+ * Prints the metadata definitions of a Kafka release as one JSON object: the record types, the JSON
+ * schema of each record and of each request and response on a controller's listener, the requests by
+ * listener, the levels of metadata.version with their gates, and the other features. Reflection is
+ * used where names differ between releases.
  */
 public final class Schemas {
     private static final ObjectMapper JSON =
@@ -57,7 +57,7 @@ public final class Schemas {
         return types;
     }
 
-    /** The pattern of the schema files of the requests and responses of a controller's listener. */
+    /** Returns the pattern of the schema files of the bodies on a controller's listener. */
     private static String controllerMessages() {
         List<String> names = new ArrayList<>(List.of("DefaultPrincipalData"));
         for (ApiMessageType type : ApiMessageType.values()) {
@@ -69,7 +69,7 @@ public final class Schemas {
         return "common/message/(" + String.join("|", names) + ")\\.json";
     }
 
-    /** The schema files of this name in the jar of the class, without their prose. */
+    /** Returns the schema files that match this name in the jar of the class, without comments. */
     private static Object schemas(Class<?> member, String name) throws Exception {
         File jar = new File(member.getProtectionDomain().getCodeSource().getLocation().toURI());
         Map<String, JsonNode> schemas = new TreeMap<>();
@@ -109,7 +109,7 @@ public final class Schemas {
         return apis;
     }
 
-    /** By level: the name, and the answer of every public question without arguments. */
+    /** Returns by level its name, and the result of every public method without arguments. */
     private static Object levels(Enum<?>[] versions) throws Exception {
         List<Object> levels = new ArrayList<>();
         for (Enum<?> version : versions) {
@@ -130,7 +130,7 @@ public final class Schemas {
         return levels;
     }
 
-    /** null where the level refuses to answer: a record that it does not have. */
+    /** Returns the method's result; null if it throws for a record that the level does not have. */
     private static Object answer(Method method, Object version) throws Exception {
         try {
             return method.invoke(version);

@@ -21,11 +21,12 @@ import org.apache.kafka.security.CredentialProvider;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
 /**
- * The class that Kafka's test kits start as controller, in a process of its own.
+ * The class that Kafka's test kits start as a controller; it runs the controller as a process.
  *
- * It stands before Kafka's class of this name on the class path. Its methods are those that the
- * published tests call; each is answered by a request to the process, or by an observer of the
- * quorum. What exists only inside a controller's JVM aborts the test: JUnit reports it as skipped.
+ * It precedes Kafka's class of this name on the class path. It has the methods that the published
+ * tests call; each sends a request to the process, or reads from an observer of the quorum. A call
+ * for an object that exists only inside a controller's JVM aborts the test: JUnit reports it as
+ * skipped.
  */
 public class ControllerServer {
     private final SharedServer sharedServer;

@@ -50,7 +50,7 @@ public final class ControllerClient {
         return config.nodeId();
     }
 
-    /** Wait until the controller answers ApiVersions; brokers would wait for ten minutes. */
+    /** Waits until the controller answers ApiVersions; brokers would wait for ten minutes. */
     public void awaitReady() {
         long deadline = System.currentTimeMillis() + START_TIMEOUT_MS;
         while (true) {
@@ -70,7 +70,7 @@ public final class ControllerClient {
         return send(new ApiVersionsRequest.Builder(), ApiVersionsResponse.class);
     }
 
-    /** The leader's description of the quorum; empty where this controller does not lead. */
+    /** Returns the quorum's description; empty if this controller is not the leader. */
     public Optional<DescribeQuorumResponseData.PartitionData> quorum() {
         DescribeQuorumRequestData request = DescribeQuorumRequest.singletonRequest(
             org.apache.kafka.common.internals.Topic.CLUSTER_METADATA_TOPIC_PARTITION);
@@ -85,7 +85,7 @@ public final class ControllerClient {
             ? Optional.of(quorum) : Optional.empty();
     }
 
-    /** The end of this controller's log while it leads, else of no log: -1. */
+    /** Returns the end of this controller's log while it leads, else -1. */
     public long endOffset() {
         return quorum().map(quorum -> quorum.currentVoters().stream()
             .filter(voter -> voter.replicaId() == nodeId())

@@ -30,8 +30,9 @@ import org.apache.kafka.metadata.properties.MetaProperties;
 /**
  * One controller as a process: its ports, its directory, its configuration file.
  *
- * The system property `kraft.suites.command` is the command, an argument a line; the path of the
- * configuration file is added. `kraft.suites.directory` keeps the files and logs of the processes.
+ * The system property `kraft.suites.command` is the command, one argument per line; the path of the
+ * configuration file is appended. `kraft.suites.directory` is the directory of the processes' files
+ * and logs.
  */
 public final class ControllerProcess {
     private static final AtomicInteger COUNT = new AtomicInteger();
@@ -50,7 +51,7 @@ public final class ControllerProcess {
         this.bootstrapMetadata = bootstrapMetadata;
     }
 
-    /** Choose the port of every listener, the same at each start; return the first one. */
+    /** Chooses the port of every listener, the same at each start; returns the first one. */
     public int reservePorts() {
         for (String name : config.controllerListenerNames()) {
             ports.computeIfAbsent(name, this::freePort);
@@ -58,7 +59,7 @@ public final class ControllerProcess {
         return ports.values().iterator().next();
     }
 
-    // The kit may have bound the socket already, with a port that others know.
+    // The kit may have bound the socket already, with a port that other nodes' settings contain.
     private int freePort(String listener) {
         InetSocketAddress any = new InetSocketAddress("localhost", configuredPort(listener));
         try (ServerSocketChannel socket =
@@ -233,7 +234,7 @@ public final class ControllerProcess {
         return process != null && process.isAlive();
     }
 
-    /** Return how the process ended, with the end of its log. */
+    /** Returns how the process ended, with the end of its log. */
     public synchronized String end() {
         try {
             List<String> lines = Files.readAllLines(log);
@@ -244,7 +245,7 @@ public final class ControllerProcess {
         }
     }
 
-    /** Stop the process; an end before this call is a fault that fails the test. */
+    /** Stops the process; a process that ended before this call fails the test. */
     public synchronized void stop() {
         if (process == null) {
             return;

@@ -39,9 +39,9 @@ import org.apache.kafka.server.authorizer.Authorizer;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
 /**
- * An observer of the quorum in the tests' JVM: mirrors of what a controller would publish.
+ * An observer of the quorum in the tests' JVM: copies of the state that a controller publishes.
  *
- * It is started when a test first asks for one of the mirrors, as DescribeQuorum shows it.
+ * It starts when a test first requests one of them, because DescribeQuorum lists observers.
  */
 public final class MetadataObserver implements AutoCloseable {
     private static final int FIRST_ID = 90_000;
@@ -152,7 +152,7 @@ public final class MetadataObserver implements AutoCloseable {
         }
     }
 
-    /** The image of all that the leader has appended when this is called. */
+    /** Returns an image that contains all records that the leader had appended before the call. */
     public MetadataImage currentImage() {
         long end = client.endOffset();
         long deadline = System.currentTimeMillis() + CATCH_UP_TIMEOUT_MS;

@@ -2,7 +2,7 @@ package kraft.suites;
 
 import org.opentest4j.TestAbortedException;
 
-/** A test asked for something that exists only inside the JVM of a controller. */
+/** A test requested an object that exists only inside the JVM of a controller. */
 public final class NotApplicable extends TestAbortedException {
     public NotApplicable(String reason) {
         super("not applicable: " + reason);

@@ -37,7 +37,7 @@ import org.apache.kafka.metadata.FinalizedControllerFeatures;
 import org.apache.kafka.server.authorizer.AclCreateResult;
 import org.apache.kafka.server.authorizer.AclDeleteResult;
 
-/** Kafka's interface of a controller, answered by requests to the process or by an observer. */
+/** Kafka's Controller interface, implemented by requests to the process or by an observer. */
 public final class RemoteController implements InvocationHandler {
     private final ControllerClient client;
     private final Supplier<MetadataObserver> observer;
@@ -62,7 +62,7 @@ public final class RemoteController implements InvocationHandler {
             case "curClaimEpoch":
                 return client.quorum().map(quorum -> quorum.leaderEpoch()).orElse(-1);
             case "waitForReadyBrokers":
-                // A broker's startup returns when the controller has unfenced it.
+                // A broker's startup returns once the controller has unfenced the broker.
                 return CompletableFuture.completedFuture(null);
             case "findTopicIds":
                 return done(topicIds((Collection<String>) arguments[1]));

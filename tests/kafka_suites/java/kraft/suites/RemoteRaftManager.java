@@ -9,7 +9,7 @@ import org.apache.kafka.raft.RaftLog;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.objenesis.ObjenesisStd;
 
-/** The raft log of a controller process: its end is asked, its client is an observer's. */
+/** The raft log of a controller process: requests return its end; its client is the observer's. */
 public final class RemoteRaftManager extends KafkaRaftManager<ApiMessageAndVersion> {
     private RaftLog remoteLog;
     private Supplier<MetadataObserver> observer;
@@ -18,7 +18,7 @@ public final class RemoteRaftManager extends KafkaRaftManager<ApiMessageAndVersi
         super(null, null, null, null, null, null, null, null, null, null, null, null, null, null);
     }
 
-    /** The constructor of the superclass opens a log: it does not run. */
+    /** Creates an instance without running the superclass's constructor, which opens a log. */
     public static RemoteRaftManager of(
         ControllerClient client, Supplier<MetadataObserver> observer
     ) {

@@ -6,7 +6,7 @@ import kafka.server.KafkaConfig;
 import org.apache.kafka.common.network.ListenerName;
 import org.objenesis.ObjenesisStd;
 
-/** The ports of a controller process, as the tests ask for them. */
+/** The ports of a controller process, through the methods that the tests call. */
 public final class RemoteSocketServer extends SocketServer {
     private KafkaConfig nodeConfig;
     private ControllerProcess process;
@@ -15,7 +15,7 @@ public final class RemoteSocketServer extends SocketServer {
         super(null, null, null, null, null, null, null);
     }
 
-    /** The constructor of the superclass opens sockets: it does not run. */
+    /** Creates an instance without running the superclass's constructor, which opens sockets. */
     public static RemoteSocketServer of(KafkaConfig config, ControllerProcess process) {
         RemoteSocketServer server = new ObjenesisStd().newInstance(RemoteSocketServer.class);
         server.nodeConfig = config;

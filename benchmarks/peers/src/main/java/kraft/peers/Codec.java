@@ -32,7 +32,7 @@ final class Codec {
 
     private Codec() { }
 
-    /** Passes every data record to `each`, read as Kafka reads a snapshot or log; CRCs are checked. */
+    /** Passes every data record to `each`, read like a snapshot or log in Kafka, with CRC checks. */
     static int forEach(ByteBuffer bytes, Consumer<ApiMessageAndVersion> each) {
         MemoryRecords records = MemoryRecords.readableRecords(bytes.duplicate());
         int count = 0;
