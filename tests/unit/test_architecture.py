@@ -1,4 +1,4 @@
-"""The pages and the generated module tables, compared with the tree."""
+"""Documentation pages and generated module tables, compared with the source tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-#: But the changelog and the results of past commits, which may name what is gone.
+#: All pages except the changelog and the performance page, which may name removed modules.
 PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "tests/data/README.md")),
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.stem != "performance"),
@@ -47,7 +47,7 @@ def test_every_path_on_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_module_on_a_page_exists(page: Path) -> None:
-    """A name is a module, or a module and a name in its source. kraft.version is a feature."""
+    """A page may name a module, or a name in a module's source. kraft.version is a feature."""
     names = set(re.findall(r"`(kraft\.[\w.]+)`", page.read_text(encoding="utf-8")))
     assert [name for name in names - {"kraft.version"} if not is_defined(name)] == []
 
@@ -61,7 +61,7 @@ def is_defined(name: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_test_on_a_page_exists(page: Path) -> None:
-    """``test_row_13_...`` stands for any test whose name begins so."""
+    """``test_row_13_...`` stands for all tests whose names begin with ``test_row_13_``."""
     names = set(re.findall(r"\btest_\w+", page.read_text(encoding="utf-8")))
     assert [name for name in names if f"def {name}" not in TESTS and name not in TEST_FILES] == []
 
@@ -74,7 +74,7 @@ def test_every_module_begins_with_a_sentence_for_the_table(name: str) -> None:
 
 
 def test_the_table_has_each_module_of_the_tree_once() -> None:
-    """A module with a stub and a header has one row."""
+    """A module has one row, also if it has a stub (.pyi) and a header (.pxd)."""
     on_disk = {
         str(path.relative_to(ROOT).with_suffix(""))
         for path in (ROOT / "kraft").rglob("*")

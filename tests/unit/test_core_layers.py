@@ -1,4 +1,4 @@
-"""The layers of the compiled core: the import linter reads Python files only, this reads Cython."""
+"""Layers of the compiled core: check Cython files, which the import linter does not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMPORTED = re.compile(r"^\s*(?:from|cimport|import) kraft\.([\w.]+)", re.M)
 
 
 def layers() -> dict[str, int]:
-    """Return the height of each package of the core, by the contract of the import linter."""
+    """Return the height of each package of the core in the import linter's contract, from 0 up."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (contract,) = (one for one in settings["contracts"] if one.get("containers") == ["kraft._core"])
     lowest_first = reversed(contract["layers"])

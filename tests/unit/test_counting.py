@@ -1,10 +1,10 @@
-"""The count of instructions is that of the call alone."""
+"""Counted instructions are those of the measured call alone."""
 
 from tests.counting import instructions_of
 
 
 class Left:
-    """An object in a cycle whose finalizer takes many instructions."""
+    """An object in a reference cycle, with a finalizer that takes many instructions."""
 
     finalized = 0
 

@@ -1,4 +1,4 @@
-"""How the output of Kafka's own tests is read (`tests.kafka_suites`)."""
+"""Read the output of Kafka's own tests and judge each test (`tests.kafka_suites`)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_outcomes_have_their_reasons() -> None:
 
     outcomes = judge(read_feed(FEED.splitlines()), excluded)["AnyTest"]
 
-    # An entry hides no test that passes.
+    # A test that passes is reported as passed, even if an entry excludes it.
     assert outcomes["testOne(boolean) > testOne(boolean)[1]"] == Outcome(PASSED)
     assert outcomes["testTwo()"] == Outcome(NOT_APPLICABLE, "reads metrics")
     assert outcomes["testThree()"] == Outcome(NOT_APPLICABLE, "it is combined")

@@ -1,4 +1,4 @@
-"""The table of metadata records compared with the JSON schemas in Kafka's jars.
+"""The table of metadata records, compared with the JSON schemas in Kafka's jars.
 
 `tests/data/schemas-<release>.json.gz` has each release's schemas as Kafka prints them
 (`tests/interop/schemas.py`); an interop test compares them with the jars.
@@ -58,7 +58,7 @@ def test_no_record_of_kafka_is_missing(release: str) -> None:
 
 
 def levels(release: str) -> list[dict[str, Any]]:
-    """The metadata.version levels of KRaft."""
+    """Return the metadata.version levels of a release that KRaft can use."""
     said = KAFKA[release]["metadata_versions"]
     return [one for one in said if one["featureLevel"] >= 1]
 
@@ -87,7 +87,6 @@ def test_each_level_gates_what_it_gates_in_kafka(release: str) -> None:
             )
         bump = one.get("isLeaderEpochBumpRequiredOnIsrShrink")
         assert bump is None or level.is_leader_epoch_bump_required_on_isr_shrink == bump
-        # What 3.9 wrote in the versions that only 4.x knows is no question for it.
         assert record_version(RegisterBroker, level) == one["registerBrokerRecordVersion"]
         assert record_version(Partition, level) == one["partitionRecordVersion"]
         assert record_version(PartitionChange, level) == one["partitionChangeRecordVersion"]

@@ -1,4 +1,4 @@
-"""The table of APIs and the schemas of their bodies compared with those in Kafka's jars.
+"""The table of APIs and the schemas of their bodies, compared with those in Kafka's jars.
 
 `tests/data/schemas-<release>.json.gz` has each release's schemas as Kafka prints them
 (`tests/interop/schemas.py`); an interop test compares them with the jars.
@@ -19,7 +19,7 @@ from kraft.security.principals import DefaultPrincipalData
 from tests.reference.kafka_schemas import default_of, kept, snake_case, versions_of
 
 KAFKA = {release: kept(release) for release in ("4.3.1", "4.4.0")}
-# Fields that kraft names after its other RPCs of the raft layer.
+# Fields that kraft names as in its other raft RPCs and not as in Kafka's schema.
 OTHER_NAMES = {
     "FetchSnapshotRequestData": {"name": "topic_name", "partition": "partition_index"},
     "UpdateRaftVoterRequestData": {"k_raft_version_feature": "kraft_version_feature"},
@@ -74,7 +74,7 @@ def test_the_principal_of_an_envelope_is_as_in_kafkas_schema() -> None:
 
 @pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.api.name)
 def test_a_field_is_dropped_where_kafka_drops_it(rpc: Any) -> None:
-    """The raft layer's RPCs leave fields out themselves."""
+    """The raft layer's RPCs are skipped: their encoders decide which fields to omit."""
     if rpc.api.key in RAFT_APIS:
         return
     for kind, suffix in ((rpc.request, "Request"), (rpc.response, "Response")):
@@ -115,9 +115,9 @@ def plain_default(spec: FieldSpec) -> Any:
 def fields_of_kafka(
     schema: dict[str, Any], version: int, names: dict[str, str]
 ) -> list[tuple[Any, ...]]:
-    """Return the same of a JSON schema.
+    """Return the fields of a version of a JSON schema, in the form of `fields_here`.
 
-    A nullable field without a default is null here, and empty in Kafka's classes.
+    The default of a nullable field without one is null here, but empty in Kafka's classes.
     """
     common = {one["name"]: one["fields"] for one in schema.get("commonStructs", [])}
 

@@ -1,4 +1,4 @@
-"""What test modules import: shared code is in tests/harness, and no test module is a library."""
+"""Imports of test modules: shared code is in tests/harness, and no test module is imported."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-#: For all tests: shared helpers, slow twins, and data.
+#: Packages that all tests may import: shared helpers, reference implementations, and data.
 SHARED = ("tests.harness", "tests.reference", "tests.data")
-#: Programs with tests elsewhere: the comparison with Otava needs the Spark session of its folder.
+#: Programs whose tests are in other folders, as tests/unit/spark has a Spark session for Otava.
 PROGRAMS = ("tests.kafka_suites", "tests.otava", "tests.package")
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the modules of tests that a module imports."""
+    """Yield the names of test packages' modules that a module imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -53,7 +53,7 @@ def test_no_module_imports_a_test_module() -> None:
 
 def test_a_test_module_imports_only_shared_helpers_and_those_of_its_folders() -> None:
     def is_allowed(path: Path, name: str) -> bool:
-        # A helper serves its own folder and the folders below.
+        # A helper may be imported in its own folder and in the folders below.
         folder = name.split(".")[:-1]
         return is_within(name, SHARED + PROGRAMS) or list(path.parts[: len(folder)]) == folder
 

@@ -1,4 +1,4 @@
-"""The types that a user's program sees: mypy --strict accepts it, and no public name is Any."""
+"""Types for users: mypy --strict accepts a program that uses kraft, and no public name is Any."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ text: str = m.next_offset
 
 
 def mypy(directory: Path, program: str) -> list[str]:
-    """Check a program against the package in a directory of site packages; return the errors."""
+    """Run mypy on a program, with kraft in a directory of site packages; return the errors."""
     packages = directory / "site"
     packages.mkdir()
     (packages / "kraft").symlink_to(PACKAGE)

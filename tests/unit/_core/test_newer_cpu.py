@@ -1,4 +1,4 @@
-"""The choice between portable modules and those for newer CPUs."""
+"""The choice between portable modules and modules that are compiled for newer CPUs."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -11,7 +11,10 @@ from kraft import _core
 
 @pytest.fixture
 def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty folder of modules for newer CPUs, with this build's finders unchanged."""
+    """Return an empty folder that is searched for modules for newer CPUs.
+
+    The import finders of this process are restored after the test.
+    """
     monkeypatch.setattr(_core, "_V3", str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.delenv("KRAFT_BASELINE", raising=False)

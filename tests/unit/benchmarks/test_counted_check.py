@@ -1,4 +1,4 @@
-"""Counted instructions compare closely where the toolchain is the same, and never in silence."""
+"""The check of instruction counts is strict for equal toolchains and reports every difference."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_equal_toolchains_compare_closely(
 ) -> None:
     assert allowed(tmp_path, result, result) == check.EXACT
     assert capsys.readouterr().err == ""
-    # A second CRC pass over what is decoded costs 5.8 %; where bytes lie costs up to 3.5 %.
+    # A second CRC pass when decoding costs 5.8 %; the memory layout alone costs up to 3.5 %.
     assert 3.5 < float(check.EXACT.removesuffix("%")) < 5.8
 
 

@@ -1,4 +1,4 @@
-"""Peers, and acts that were timed one by one, are entries that any reader of the format takes."""
+"""Figures of peers, and of actions timed one by one, become entries of pytest-benchmark's form."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def test_what_was_not_timed_is_no_entry() -> None:
 
 
 def test_a_suite_is_the_floor_in_the_files_name() -> None:
+    """A suite is named after the layer in its file name."""
     assert suite_of("benchmarks/bench_log_sync.py::bench_append_sync[small]") == "log"
     assert suite_of("benchmarks/bench_codec.py::bench_decode[10000]") == "codec"
 

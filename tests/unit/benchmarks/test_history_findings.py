@@ -1,4 +1,4 @@
-"""The history of this repository gives the commits that are known to have changed its speed."""
+"""The analysis of this repository's benchmark history finds the commits that changed its speed."""
 
 from __future__ import annotations
 

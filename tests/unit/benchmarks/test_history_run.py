@@ -1,4 +1,4 @@
-"""Runs of past commits: what has to be built again, and how a run is kept."""
+"""Benchmark runs of past commits: which modules are built again, and how a run is kept."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def test_the_sources_of_a_commit_without_sub_packages_are_found(tmp_path: Path) 
 
 
 def test_where_one_source_ends_and_the_next_begins_counts() -> None:
+    """The digest of several sources depends on the boundaries between them."""
     assert digest(b"ab", b"c") != digest(b"a", b"bc")
 
 
@@ -68,6 +69,7 @@ def test_a_kept_result_is_small_and_names_no_machine() -> None:
 
 
 def test_a_run_of_a_past_commit_stands_where_the_commit_does(tmp_path: Path) -> None:
+    """The run gets the time of its commit; ``measured`` keeps the time of the run."""
     commit = Commit("a" * 40, "2026-11-21T10:03:07+00:00", "then", "Faster", 1017, tmp_path)
     result = backdated(made(3), commit, 2)
     assert result["datetime"] == "2026-11-21T10:03:07.017002+00:00"

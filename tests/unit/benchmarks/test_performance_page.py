@@ -1,4 +1,4 @@
-"""The page on performance says what the kept results say, and nothing else."""
+"""The performance page shows the kept benchmark results and nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MACHINE = {
 
 
 def run_of(number: int, seconds: dict[str, float]) -> dict[str, Any]:
-    """The run of a commit with this number, all rounds of a benchmark alike."""
+    """Return the run of a commit with this number; all rounds of a benchmark are equal."""
     return {
         "machine_info": MACHINE,
         "commit_info": {
@@ -57,7 +57,10 @@ def run_of(number: int, seconds: dict[str, float]) -> dict[str, Any]:
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
-    """Twenty commits; at the eleventh decoding becomes a third faster, encoding never changes."""
+    """Write the runs of 20 commits; return their folder.
+
+    From the eleventh commit on, decoding takes a third less time; encoding never changes.
+    """
     random = Random(5)
     for number in range(20):
         decode = 0.045 if number < 10 else 0.030

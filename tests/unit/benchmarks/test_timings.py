@@ -1,4 +1,4 @@
-"""CPU time beside wall time: of this process, and of processes that it started."""
+"""CPU time, measured beside wall time, of this process and of processes that it started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spin(seconds: float) -> None:
 def test_a_round_counts_work_and_neither_sleep_nor_set_up() -> None:
     timings.begin_cpu_samples()
     for _ in range(3):
-        spin(0.1)  # the set-up of a round
+        spin(0.1)  # the set-up of a round must not count
         begin = timings.wall_clock()
         spin(0.01)
         sleep(0.02)

@@ -1,4 +1,4 @@
-"""Run the command in this process, on recorded metadata of Kafka and on generated logs."""
+"""Run the ``kraft`` command in this process, on metadata recorded from Kafka or generated."""
 
 from __future__ import annotations
 
@@ -44,13 +44,16 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def kraft() -> Run:
-    """``kraft("open", path)`` runs the command line; returns exit code and output."""
+    """Return a function that runs a command line, as ``kraft("open", path)``.
+
+    It returns the exit code and the output.
+    """
 
     def run(*arguments: object) -> Ran:
         result = CliRunner().invoke(app, [str(each) for each in arguments])
         error = result.exception
         while error is not None:
-            # The runner keeps the frames of an error, and with them files that are mapped.
+            # The result refers to the error's frames, whose variables would keep files mapped.
             traceback.clear_frames(error.__traceback__)
             error = error.__context__
         if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -19,7 +19,7 @@ def test_brokers_are_those_that_kafka_listed(kraft: Run) -> None:
         for point in each["endPoints"]
     ]
     assert len(kafka) == 3
-    # Kafka's tool names the one endpoint of a broker that the client's listener reaches.
+    # Kafka's tool prints only the endpoint of each broker on the listener that its client uses.
     assert set(kafka) <= set(ours)
     assert {row[0] for row in kafka} == {row[0] for row in ours}
 

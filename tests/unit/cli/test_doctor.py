@@ -1,4 +1,4 @@
-"""``kraft doctor``: what is installed, what is missing, and the advice."""
+"""``kraft doctor``: it reports installed and missing programs and packages, with advice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checks(ran: Ran) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty PATH without Java; the directory for the test's own programs."""
+    """Remove Java and a C compiler from the environment; return the only directory of PATH."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(

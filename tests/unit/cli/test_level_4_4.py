@@ -1,4 +1,4 @@
-"""Metadata of Kafka 4.4's levels: UnregisterController and CIDR patterns in ACLs."""
+"""Metadata versions of Kafka 4.4: UnregisterController and CIDR patterns in ACLs."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_file_is_printed_to_the_letter_as_kafka_prints_it(kraft: Run, name: Pa
     kafka = read_text(DATA.parent / recorded / "text" / f"{'/'.join(inside)}.txt").splitlines()
     ours = ran.lines
     if recorded in ("kafka-3.7", "kafka-3.9", "kafka-4.0"):
-        # The tools before 4.1 do not look into a LeaderChange.
+        # The tools before 4.1 print only the type of a LeaderChange.
         ours = [re.sub(r"LeaderChange: .*", "controlType: LEADER_CHANGE(2)", line) for line in ours]
     assert ours[1:] == kafka[1:]
 
@@ -219,7 +219,7 @@ def test_characters_are_printed_as_kafkas_tool_prints_them(kraft: Run, tmp_path:
     value = '☃ é 𝄞 \u2028 \x1f\n\x7f"\\ \\u001f'
     write_log(tmp_path, [Config(2, "orders", "remark", value)])
     ran = kraft("log", "dump", tmp_path)
-    # Jackson escapes only control characters, with upper-case digits.
+    # Jackson escapes only control characters, quotes and backslashes, with upper-case hex digits.
     shown = '"value":"☃ é 𝄞 \u2028 \\u001F\\n\x7f\\"\\\\ \\\\u001f"'
     assert shown in ran.out
     (line,) = kraft("log", "dump", tmp_path, "--json").lines

@@ -1,4 +1,4 @@
-"""``kraft open``: the summary agrees with Kafka's tools and shows no secret."""
+"""``kraft open``: the summary agrees with the output of Kafka's tools and shows no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Output``: documents whose list is written one item at a time."""
+"""``Output``: JSON documents with a list that is written one item at a time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Run
 
 
 def at(nodes: RunningNodes) -> tuple[str, str]:
-    """The address of a follower, which names the leader."""
+    """Return the option with the address of a follower, whose responses name the leader."""
     return "--bootstrap-controller", f"127.0.0.1:{nodes.ports[0]}"
 
 
@@ -91,7 +91,7 @@ def test_an_unsupported_mechanism_is_rejected(kraft: Run, tmp_path: Path) -> Non
 
 
 def formatted_controller(directory: Path, port: int) -> tuple[Path, ReplicaKey]:
-    """The configuration of controller 4 with a formatted directory."""
+    """Write the configuration of controller 4 and format its directory; return file and key."""
     path = directory / "controller.properties"
     path.write_text(
         "process.roles=controller\nnode.id=4\ncontroller.listener.names=CONTROLLER\n"

@@ -22,8 +22,9 @@ RUNS = 40
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Step]]:
-    """A directory with ``runs`` and their ``store``: one benchmark becomes slower,
-    another faster.
+    """Return a directory with ``runs`` and their ``store``, and the planted changes.
+
+    One benchmark becomes slower, another faster.
     """
     folder = tmp_path_factory.mktemp("results")
     steps = generate(folder / "runs", Suite(runs=RUNS, benchmarks=20, rounds=5, seed=9))
@@ -33,8 +34,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Step]]
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
-    """Ten runs each before and after one benchmark became a fifth slower; another did
-    not change.
+    """Write ten runs before and ten after the benchmark ``slower`` became 20 % slower.
+
+    The benchmark ``steady`` does not change.
     """
     random = np.random.default_rng(3)
     slower = np.where(np.arange(20) < 10, 1.0, 1.2) * random.normal(1, 0.01, 20)
@@ -182,7 +184,7 @@ def test_an_unreadable_file_is_reported_and_skipped(kraft: Run, pair: Path) -> N
 
 
 def test_the_last_runs_of_a_store_are_a_baseline(kraft: Run, pair: Path, tmp_path: Path) -> None:
-    """For a new file, a commit of the store, and a run of it."""
+    """The candidate may be a new file, a commit of the store or a run of the store."""
     store = tmp_path / "store"
     ingest(None, [pair / "old", pair / "new"], store)
     runs = list_runs(store)
@@ -193,7 +195,7 @@ def test_the_last_runs_of_a_store_are_a_baseline(kraft: Run, pair: Path, tmp_pat
         found = {each["benchmark"]: each for each in ran.json["comparisons"]}
         assert {each["runs_base"] for each in found.values()} == {9}
         assert {each["runs_candidate"] for each in found.values()} == {1}
-    # The first slow run, compared with the nine fast ones before it.
+    # Compare the first slow run with the nine fast runs before it.
     ran = kraft("regress", "compare", "last:9", runs[10].run_id, "--store", store, "--json")
     assert ran.code == 1
     assert ran.json["comparisons"][0]["benchmark"] == "slower"

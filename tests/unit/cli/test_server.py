@@ -1,4 +1,4 @@
-"""``kraft server``: rejected configurations and notes."""
+"""``kraft server``: rejected configurations, and notes about a combined node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_broker_without_controller_is_rejected(kraft: Run, tmp_path: Path) -> 
 
 
 def test_a_combined_node_is_noted_to_run_its_controller_only(kraft: Run, tmp_path: Path) -> None:
-    """It fails after the note, as its directory is not formatted."""
+    """The command then fails, because the directory is not formatted."""
     log_dir = tmp_path / "log"
     path = write_configuration(tmp_path, COMBINED | {"log.dirs": str(log_dir)})
     started = kraft("server", "start", path)

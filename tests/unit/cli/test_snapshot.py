@@ -1,4 +1,4 @@
-"""``kraft snapshot``: write, verify, compare; every damage is reported."""
+"""``kraft snapshot``: write, verify and compare snapshots; report any damage."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_flipped_bit_anywhere_is_found(kraft: Run, tmp_path: Path) -> None:
         copy = tmp_path / snapshot.name
         copy.write_bytes(damaged)
         ran = kraft("snapshot", "verify", copy, "--json")
-        # Twelve bytes of each batch lie outside of its CRC, but every one of them is checked too.
+        # Twelve bytes of each batch are not covered by its CRC; each of them is checked separately.
         assert ran.code == 4, position
         assert ran.json[0]["result"] != "ok"
         assert ran.err == f"error: {copy}: {ran.json[0]['result']}\n"

@@ -108,12 +108,12 @@ def test_ctrl_c_tells_what_is_done_and_what_is_left() -> None:
         preexec_fn=heed_interrupts,
     )
     try:
-        # A worker that has just been forked does not ignore the signal yet.
+        # Wait until both workers ignore SIGINT: a worker that was just forked does not yet.
         eventually(
             lambda: [ignores_interrupts(pid) for pid in children_of(process.pid)] == [True] * 2
         )
         time.sleep(0.5)
-        # To the command and its workers, as a terminal does.
+        # Send SIGINT to the command and its workers, as a terminal does.
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=300)
     finally:

@@ -20,7 +20,7 @@ ORDERS = Uuid(b"orders----------")
 
 
 def normal(text: str) -> list[str]:
-    """Sorted lines and configs, as Kafka prints both in the order of a hash map."""
+    """Return the lines sorted, with sorted configs: Kafka prints both in hash map order."""
     return sorted(map(_with_configs_in_order, text.splitlines()))
 
 
@@ -32,7 +32,7 @@ def _with_configs_in_order(line: str) -> str:
 
 
 def moments() -> list[tuple[str, str, int]]:
-    """Each recorded output of Kafka's tool: the recording, its name, the end offset."""
+    """Return recording, name and end offset of each recorded output of Kafka's tool."""
     return [
         (recorded, moment, offset)
         for recorded in ("kafka-4.3", "kafka-3.9")

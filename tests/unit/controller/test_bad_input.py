@@ -1,4 +1,4 @@
-"""Invalid ids, ports, counts and types are rejected with Kafka's errors."""
+"""Operations reject invalid ids, ports, counts and types with Kafka's errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TOPIC_ID = Uuid(b"orders..........")
 ALICE = KafkaPrincipal("User", "alice")
 TOKENS = TokenSettings(b"secret", 10_000, 5_000)
 
-#: Invalid as an id or a count; Python accepts True and 2.0 as numbers.
+#: Values that are no int32: Python would accept True and 2.0 as numbers.
 NO_INT32: tuple[Any, ...] = (1 << 31, -(1 << 31) - 1, 1 << 70, "1", None, 2.0, True, b"1")
 NO_ID = (*NO_INT32, -1)
 
@@ -420,7 +420,7 @@ def test_registering_a_negative_broker_id_is_rejected() -> None:
 
 
 def test_a_negative_broker_id_in_the_log_does_not_stop_the_creation_of_topics() -> None:
-    """Kafka accepts the registration of broker -1, so that its logs may hold one."""
+    """Kafka accepts the registration of broker -1, so a log of Kafka may have one."""
     made = lab()
     template = made.cluster.state.brokers[3]
     for fenced in (False, True):

@@ -1,4 +1,4 @@
-"""Upgrades and downgrades of feature levels, all of a request or none."""
+"""Upgrade and downgrade feature levels: all updates of a request are applied, or none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def update(lab: Lab, *updates: FeatureUpdate, local: LocalFeatures = LOCAL) -> U
 
 
 def refuse(lab: Lab, *updates: FeatureUpdate, local: LocalFeatures = LOCAL) -> str:
-    """Return the reason of the rejection; checks that nothing changed."""
+    """Return the reason of the rejection; check that nothing changed."""
     before = finalized_features(lab.cluster)
     with pytest.raises(InvalidUpdateVersionError) as refused:
         update(lab, *updates, local=local)
@@ -73,7 +73,7 @@ def test_every_metadata_version_can_be_raised_to_the_newest() -> None:
 
 
 def test_metadata_version_is_lowered_only_without_loss() -> None:
-    # From each level down to the lowest level that had no new records since.
+    # Each level can be lowered to the lowest level after which no level added new records.
     for level, lowest in ((29, 23), (22, 17), (16, 15), (12, 11), (10, 8)):
         for way in (SAFE, UNSAFE):
             lab = lab_of(level)

@@ -1,4 +1,4 @@
-"""``ClusterState``: replay of every record type, journal, deltas and read-only access."""
+"""``ClusterState``: replay of each record type, journal, deltas and read-only access."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TestBrokers:
         state = applied(register(1, 0), change(1, 0, in_controlled_shutdown=1))
         assert state.brokers[1].in_controlled_shutdown
 
-        # 0 means no change; only a registration ends a shutdown.
+        # in_controlled_shutdown=0 means no change; only a registration ends a shutdown.
         state.apply(change(1, 0, fenced=1), 2)
         assert state.brokers[1].in_controlled_shutdown
 
@@ -100,7 +100,7 @@ class TestBrokers:
         state = applied(register(1, 0, log_dirs=[DIR_2, DIR_1]))
         assert state.brokers[1].log_dirs == (DIR_1, DIR_2)
 
-        # Java compares signed halves, so that 0xF0… sorts before 0x10….
+        # Java's Uuid compares signed halves, so 0xF0… sorts before 0x10….
         state.apply(change(1, 0, log_dirs=[DIR_1, DIR_3]), 1)
         assert state.brokers[1].log_dirs == (DIR_3, DIR_1)
 
@@ -480,7 +480,7 @@ def test_the_state_of_a_migration_from_zookeeper_is_kept_and_written_back() -> N
     state.start_journal(2)
     state.apply(records.ZkMigrationState(zk_migration_state=3), 2)
     written = list(state.snapshot_records_before_topics())
-    # Kafka 3.9's FeaturesImage writes it behind the levels, before the brokers.
+    # Kafka 3.9's FeaturesImage writes this record after the feature levels, before the brokers.
     assert written[1] == records.ZkMigrationState(zk_migration_state=3, version=0)
     assert applied(*written) == state
     assert state.delta(2) == {"zk_migration": {"state": (2, 3)}}

@@ -1,4 +1,4 @@
-"""The listed differences of two states."""
+"""Lists of the differences between two states."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_uncommitted_records_are_not_published() -> None:
     assert leader_of(delta.image) == 1
     assert delta.image.state.configs == {}
     assert delta.topics_added == [0]
-    # Leadership is lost, and the state is reverted; the image does not change.
+    # The node loses leadership and reverts the state; the image must not change.
     lab.cluster.revert(committed)
     lab.append(change(7))
     assert leader_of(delta.image) == 1
@@ -142,7 +142,7 @@ def test_a_failed_publisher_gets_a_full_delta_next_time() -> None:
     bad.fails = True
     lab.append(change(2))
     lab.publish()
-    # Not again and again with the same image.
+    # A failed publisher is not called again with the same image.
     assert lab.publishing.publish(lab.cluster.next_offset) is None
     bad.fails = False
     lab.append(change(1))
@@ -248,7 +248,7 @@ def test_the_journal_is_dropped_except_for_live_images() -> None:
     assert held.state.configs.topic("a") == {"k": "1"}
     assert lab.cluster.table.journal_start_offset == held.offset
     del held
-    gc.disable()  # Freed at once, without a garbage collection.
+    gc.disable()  # The last reference must free the image, without a garbage collection.
     try:
         lab.append(change(1))
         image = lab.publish().image
@@ -285,7 +285,7 @@ def test_an_image_of_the_state_is_read_only() -> None:
 
 
 def test_an_image_keeps_a_row_that_is_reassigned_after_its_isr_has_changed() -> None:
-    """The second change makes the row irregular; the image has read the first one already."""
+    """An image shows neither a later ISR change nor a later reassignment."""
     lab = PublishedCluster()
     lab.append(*BASE)
     image = lab.publish().image

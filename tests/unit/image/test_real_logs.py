@@ -1,4 +1,4 @@
-"""Logs of Apache Kafka, replayed, compared with Kafka's snapshots at the same offsets."""
+"""Replay logs of Apache Kafka and compare the states with Kafka's snapshots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SNAPSHOTS = [
 def replay(
     logged: list[Logged], state: ClusterState, topics: dict[Uuid, str] | None = None
 ) -> ClusterState:
-    """Return the state after these records; look up topic names as a ``PartitionTable`` would."""
+    """Apply records to a state and return it; find topic names as a ``PartitionTable`` does."""
     topics = {} if topics is None else topics
     for offset, epoch, is_control, record in logged:
         if is_control:
@@ -64,7 +64,7 @@ def test_the_replayed_log_gives_the_snapshot_that_kafka_wrote(
         logged.record
         for logged in written
         if not logged.is_control
-        # 3.9 also writes a record for "no migration"; 4.x does not.
+        # Kafka 3.9 also writes a record if no migration was done; 4.x does not.
         and not isinstance(
             logged.record, records.Topic | records.Partition | records.ZkMigrationState
         )

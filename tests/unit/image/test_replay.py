@@ -1,4 +1,4 @@
-"""``MetadataState``: transactions, failures, reverts, snapshots, and logs of Kafka."""
+"""``MetadataState``: transactions, failures, reverts, snapshots and logs of Kafka."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_aborted_transaction_changes_nothing_in_the_state(journaling: bool) -
 
 @pytest.mark.parametrize("journaling", [False, True])
 def test_an_abort_keeps_control_records_inside_the_transaction(journaling: bool) -> None:
-    """A new leader aborts the transaction of a dead one: its LeaderChange is inside."""
+    """The LeaderChange of a new leader is inside the transaction that it then aborts."""
     cluster = replayed([*BASE, *MADE], journaling=journaling)
     lead(cluster, leader_id=7, epoch=4)
     assert cluster.transaction_start == 3
@@ -224,7 +224,7 @@ def test_a_failure_inside_a_transaction_leaves_it_open() -> None:
 
 
 def test_a_failure_after_an_abort_reverts_to_before_the_transaction() -> None:
-    # The changes that an abort reverted are lost, so this is the nearest state.
+    # The abort discards the changes of the transaction, so the state before it is the nearest.
     cluster = replayed([*BASE, *MADE], journaling=True)
     with pytest.raises(ReplayError):
         feed(cluster, ABORT, TOPIC_A)
@@ -270,7 +270,7 @@ def test_a_snapshot_needs_an_empty_state_and_later_records_follow_it() -> None:
     cluster = MetadataState(journaling=True)
     cluster.apply_snapshot(snapshot, end_offset=2)
     assert cluster.next_offset == 2
-    # The snapshot's five records have offsets of the file, which are no offsets of the log.
+    # The five records have offsets within the snapshot file, which are not offsets of the log.
     feed(cluster, TOPIC_B)
     cluster.revert(2)
     assert cluster.table.partition_count == 3
@@ -290,7 +290,10 @@ def whole_log(path: Path) -> list[bytes]:
 
 
 def slow_replay(path: Path, end_offset: int) -> TableTwin:
-    """Return the twin after the records of a log before an offset, including transactions."""
+    """Return a reference table after the records of a log before an offset.
+
+    Open and completed transactions are applied, aborted transactions are undone.
+    """
     twin, before = TableTwin(), TableTwin()
     for logged in read_log(path):
         if logged.offset >= end_offset or logged.is_control:
@@ -318,7 +321,7 @@ def test_an_open_transaction_is_not_part_of_the_state(path: Path) -> None:
 
 
 def offsets_of_aborted_transactions(path: Path) -> set[int]:
-    """Return the offsets that no revert can reach: after a beginning, up to the abort."""
+    """Return the offsets that no revert can reach: after a transaction's begin, up to its abort."""
     offsets: set[int] = set()
     start = 0
     for logged in read_log(path):

@@ -1,4 +1,4 @@
-"""Snapshots generated in slices while the state changes, and when a snapshot is due."""
+"""Generation of snapshots in slices while the state changes, and the times at which one is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the lab's tests."""
+"""Fixtures for the tests of the lab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def temporary_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put temporary files into a directory of the test; return it."""
+    """Make ``tempfile`` use a directory of the test; return this directory."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))

@@ -1,4 +1,4 @@
-"""The scenario with 5,000 partitions on 12 brokers, through every stage."""
+"""Run every stage of the scenario of a million partitions with 5,000 partitions on 12 brokers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def small(**changed: Any) -> ScenarioSettings:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
-    """The report of a whole run, and its kept directory."""
+    """Return the report of a whole run, and the directory that it wrote and kept."""
     directory = tmp_path_factory.mktemp("lab") / "kept"
     return million.run(small(directory=directory), no_bars), directory
 
@@ -73,6 +73,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
 def test_a_run_lives_through_every_stage_and_ends_with_what_it_dropped(
     kept: tuple[Report, Path],
 ) -> None:
+    """The report has all stages, and the loaded states equal the state that was dropped."""
     report, directory = kept
     assert tuple(stage.name for stage in report.stages) == STAGE_NAMES
     assert report.is_equal
@@ -102,7 +103,7 @@ def test_what_it_wrote_is_a_metadata_directory_like_any_other(kept: tuple[Report
     assert grown.features == seed.features
     assert grown.configs == seed.configs
     assert set(seed.topics) <= set(grown.topics)
-    # Every record from the end of the seed on is available.
+    # Every record after the end of the seed is available.
     offsets = [record.offset for record in grown.records()]
     assert offsets == list(range(seed.next_offset, grown.next_offset))
     # States between stages are available too.
@@ -153,7 +154,7 @@ def test_the_cluster_after_each_stage(tmp_path: Path) -> None:
     new = np.arange(len(partitions.topic)) >= seeded
     rack_of = {broker.id: broker.rack for broker in scenario.metadata.brokers.values()}
     racks = np.vectorize(rack_of.get)(partitions.replica_matrix()[new][:, :3])
-    # Three racks and three replicas: one in each.
+    # With three racks and three replicas, each rack must have one replica.
     assert all(len(set(row)) == 3 for row in racks)
     assert (partitions.leader[new] == partitions.replicas[new][:, 0]).all()
     lost = scenario.rack_brokers()
@@ -257,7 +258,7 @@ def test_a_rejected_topic_ends_the_run(tmp_path: Path) -> None:
     scenario = Scenario(small(), tmp_path, no_bars)
     million.open_seed(scenario)
     million.begin_log(scenario)
-    # No broker was added: three registered ones cannot hold twelve replicas.
+    # No broker was added: the seed's three brokers cannot hold twelve replicas.
     scenario.settings = small(replication_factor=12)
     with pytest.raises(InvalidReplicationFactorError):
         million.create(scenario)
@@ -273,7 +274,7 @@ def test_a_trace_has_every_operation_and_its_parts(tmp_path: Path) -> None:
     assert kinds["broker registration"].events == 12
     assert kinds["create topics"].count == stages["create"].records
     assert kinds["stage: create"].count == stages["create"].count
-    # Each operation is decided once, and every record of it in a turn of the controller.
+    # Each operation is decided once; turns of the controller handle all of its records.
     asked = [kinds[name] for name in OPERATION_NAMES]
     assert kinds["decide"].events == sum(kind.events for kind in asked)
     assert kinds["controller turn"].count == sum(kind.count for kind in asked)

@@ -1,4 +1,4 @@
-"""Outages of small clusters, with results computed by hand."""
+"""Simulated outages of small clusters, compared with results computed by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC = Uuid(b"orders..........")
 
 
 def cluster(*partitions: tuple[list[int], list[int]], **configs: str) -> Metadata:
-    """Brokers 1 to 4, two to a rack, and a topic whose partitions are (replicas, isr)."""
+    """Return a cluster of brokers 1 to 4 in two racks, and a topic with these (replicas, isr)."""
     log: list[Record] = [records.FeatureLevel(name="metadata.version", feature_level=30)]
     for broker in (1, 2, 3, 4):
         log.append(
@@ -58,7 +58,7 @@ def test_the_loss_of_one_broker_and_of_both_that_are_in_sync() -> None:
     plan = plan_outages(metadata, brokers=False, racks=False, groups=[[1], [2, 1]], pairs=False)
     one, both = map(sweep_outages(metadata, plan).outage, (0, 1))
 
-    # orders-2 has no other replica; orders-0 keeps one in sync, below the minimum of two.
+    # orders-2 has no other replica; orders-0 keeps one in-sync replica, and its minimum is two.
     assert (one.unavailable, one.under_min_isr, one.at_min_isr, one.moved) == (1, 1, 0, 1)
     assert (one.max_leaders, one.most_loaded, one.living) == (2, 2, 3)
     assert one.leader_skew == pytest.approx(2 / (2 / 3))

@@ -1,4 +1,4 @@
-"""The report: the rows and the JSON document have the same values."""
+"""The report of a run: its rows and its JSON document have the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare states: equal with any numbers in their tables, the first difference named."""
+"""Comparison of states: row and topic numbers do not count, and the first difference is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces read back as written, after damage to the file or interrupts of the writer."""
+"""Traces: events are read back as written, also after damage or an interrupted writer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Event = tuple[str, int, int]
 
 
 def events_of(path: Path) -> list[Event]:
-    """(what, duration, count) of every event."""
+    """Return (what, duration in ns, count) of every event."""
     return [
         (block.names[what], int(duration), int(count))
         for block in read_trace(path)
@@ -41,7 +41,7 @@ def events_of(path: Path) -> list[Event]:
 
 
 def written(path: Path, count: int, block_events: int = 10) -> list[Event]:
-    """Write a trace of ``count`` events and return them."""
+    """Write a trace of ``count`` events; return the events."""
     events = [(f"kind {i % 3}", i * 7, i) for i in range(count)]
     now_ns = time.perf_counter_ns()
     with TraceWriter(path, HEADER, block_events=block_events, block_age_ns=10**12) as trace:
@@ -216,7 +216,7 @@ def test_reading_continues_at_a_position(tmp_path: Path) -> None:
 
 
 def interrupted_calls(monkeypatch: pytest.MonkeyPatch, name: str, when: str) -> None:
-    """Raise KeyboardInterrupt before, during or after a write."""
+    """Raise KeyboardInterrupt before, during or after the next call of an ``os`` function."""
     real: Callable[..., int] = getattr(os, name)
 
     def call(fd: int, data: memoryview, position: int) -> int:

@@ -1,4 +1,4 @@
-"""The directory that a scenario writes to: removed unless the user keeps it."""
+"""The directory that a scenario writes to is removed unless the user keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow columns equal the rows of the library."""
+"""Arrow columns equal the rows that the library returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 
 def row_by_row(metadata: Metadata) -> list[dict[str, Any]]:
-    """Every partition from ``Partitions.row``, one by one."""
+    """Return every partition as a dict, read one by one from ``Partitions.row``."""
     return [
         {
             "topic": info.topic,

@@ -1,4 +1,4 @@
-"""Differences by meaning, compared with a slow twin, and the records that caused them."""
+"""Differences of two states, compared with a slow reference implementation, and their causes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kafka() -> Metadata:
 
 
 def made(*batches: list[Record]) -> Metadata:
-    """A cluster of these batches, after the record at offset 0 that sets metadata.version."""
+    """Return the state after a record that sets metadata.version and these batches."""
     metadata = Metadata()
     metadata.apply(encode_records([FeatureLevel("metadata.version", 30)]))
     for each in batches:

@@ -1,4 +1,4 @@
-"""Find the files of a metadata directory by every path that names it, and parse the text files."""
+"""Find a metadata directory by any path that users give, and parse its text files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ cluster.id=a-cluster
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """A log.dir as a controller leaves it, with (nearly) empty files."""
+    """Return a log.dir with the files of a controller; most of them have no valid content."""
     metadata = tmp_path / "__cluster_metadata-0"
     metadata.mkdir()
     (tmp_path / "meta.properties").write_text(META_PROPERTIES)

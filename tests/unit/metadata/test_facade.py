@@ -1,4 +1,4 @@
-"""The library as users call it: open, read, go back, change, write."""
+"""The library as users call it: open a state, read it, go back, change it and write it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STATIC_QUORUM = DATA.parent / "kafka-3.9" / "controller-101"
 
 
 def meaning(metadata: Metadata) -> dict[tuple[str, int], object]:
-    """Every partition by topic and id, independent of its row."""
+    """Return every partition by topic and id, independent of its row."""
     return {(info.topic, info.partition): info for info in metadata.partitions}
 
 
@@ -207,7 +207,7 @@ def test_a_snapshot_has_the_append_time_of_its_last_record(
     tmp_path: Path, metadata: Metadata
 ) -> None:
     appended = {record.offset: record.timestamp_ms for record in metadata.records()}
-    # The states after each group of records with one append time.
+    # The end offsets of groups of records with the same append time.
     ends = [at for at in range(20, max(appended) + 1) if appended[at] != appended[at - 1]]
     assert len(ends) > 3
     for at in (ends[0], ends[len(ends) // 2], ends[-1]):
@@ -340,7 +340,7 @@ def test_importing_kraft_imports_neither_numba_nor_spark_nor_pyarrow() -> None:
 
 
 def two_batches(metadata: Metadata) -> tuple[memoryview, int]:
-    """One decision of two batches, the second of which fences a broker; the second's offset."""
+    """Return a decision of two batches and the offset of the second, which fences a broker."""
     records: list[Record] = [Config(2, "payments", f"setting-{each}", "1") for each in range(3)]
     records.append(BrokerRegistrationChange(1, metadata.brokers[1].epoch, fenced=1))
     builder = BatchBuilder(max_batch_records=3)
@@ -451,7 +451,7 @@ def test_topics_are_compared_by_value(metadata: Metadata) -> None:
 
 
 def cluster_at(level: int) -> Metadata:
-    """Return the metadata of two brokers at a metadata.version."""
+    """Return the metadata of a cluster of two brokers at a metadata.version."""
     metadata = Metadata()
     brokers = [RegisterBroker(each, broker_epoch=0, fenced=False) for each in (1, 2)]
     metadata.apply([FeatureLevel("metadata.version", level), *brokers])

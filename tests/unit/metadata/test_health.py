@@ -1,4 +1,4 @@
-"""Masks over all partitions equal the rule applied to each row."""
+"""Health masks over all partitions equal the rules applied to each row."""
 
 from __future__ import annotations
 

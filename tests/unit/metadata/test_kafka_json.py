@@ -1,4 +1,4 @@
-"""Records as the JSON of Kafka's own tools, with secrets hidden."""
+"""Records are printed as the JSON of Kafka's own tools, with secrets hidden."""
 
 from __future__ import annotations
 

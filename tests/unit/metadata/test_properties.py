@@ -1,4 +1,4 @@
-"""Java's properties text: written entries read back, with their line numbers."""
+"""Java's properties format: entries are read back as written, with their line numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata of a quorum, read from responses that a leader makes of Kafka's recorded files."""
+"""Read the metadata of a quorum from a simulated leader that serves files recorded from Kafka."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ PART = 5000
 
 
 class RecordedLeader:
-    """Answers as the leader of the recorded log, whose files stay in ``directory``.
+    """A leader that answers requests from the recorded log and snapshot in ``directory``.
 
-    ``before`` may answer a request instead.
+    A test sets ``before`` to return other responses.
     """
 
     def __init__(self, directory: Path, *, has_snapshot: bool = True) -> None:
@@ -42,7 +42,7 @@ class RecordedLeader:
         self.snapshot = files[-1].read_bytes() if has_snapshot else b""
         self.snapshot_id = m.OffsetAndEpoch(*map(int, files[-1].stem.split("-")))
         self.high_watermark = self.log.log_end_offset
-        #: Bytes of the next batch behind the last whole one, as in Kafka's responses.
+        #: How many bytes of the next batch follow the last whole batch of a response.
         self.rest = 0
         self.asked: list[m.Request] = []
         self.before: Callable[[m.Request], m.Response | None] = lambda request: None
@@ -97,7 +97,7 @@ def test_the_state_is_that_of_the_files(has_snapshot: bool) -> None:
     assert all(0 < fraction <= 1 for fraction in seen)
     kinds = [type(request) for request in leader.asked]
     assert (m.FetchSnapshotRequest in kinds) == has_snapshot
-    # A library user can go on with the state, and revert.
+    # A user of the library can change the state and revert it.
     state = read(leader)
     first = state.apply(state.fence_broker(1))
     state.revert(first)
@@ -114,7 +114,7 @@ def test_uncommitted_records_are_not_applied() -> None:
 
 @pytest.mark.parametrize("rest", [5, 20, 100])
 def test_a_batch_that_the_leader_cuts_short_is_fetched_again(rest: int) -> None:
-    """Kafka's leader fills its responses to the byte."""
+    """Kafka's leader fills its responses to the byte limit, also with a part of a batch."""
     leader = RecordedLeader(CONTROLLER)
     leader.rest = rest
     assert_recorded(read(leader), CONTROLLER)
@@ -139,7 +139,7 @@ def test_another_leader_continues_where_the_first_one_ended() -> None:
     assert_recorded(read(leader), CONTROLLER)
     kinds = [type(request) for request in leader.asked]
     assert kinds.count(m.DescribeQuorumRequest) == 2
-    # The snapshot is not downloaded twice.
+    # No part of the snapshot is downloaded twice.
     positions = [each.position for each in leader.asked if isinstance(each, m.FetchSnapshotRequest)]
     assert len(set(positions)) == len(positions)
 

@@ -1,4 +1,4 @@
-"""Columns of records equal the decoded records."""
+"""Columns over the records of a log equal the decoded records."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_unknown_types_are_named_and_damage_has_its_position() -> None:
     from kraft._core.bytes.batch import BatchBuilder
 
     builder = BatchBuilder(base_offset=5, partition_leader_epoch=1)
-    builder.append(b"\x01\x63\x00")  # a type that there is not
-    builder.append(b"\x01\x03\x00\x00")  # a Partition that is cut short
+    builder.append(b"\x01\x63\x00")  # a record type that does not exist
+    builder.append(b"\x01\x03\x00\x00")  # a truncated Partition record
     builder.append(None)
     builder.append(b"")
     columns = RecordColumns(builder.finish(), base_position=1000)

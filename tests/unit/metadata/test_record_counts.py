@@ -1,4 +1,4 @@
-"""Records counted by type without decoding equal the decoded records."""
+"""Counts of records by type, made without decoding, equal those of the decoded records."""
 
 from __future__ import annotations
 

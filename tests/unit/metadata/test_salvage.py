@@ -1,4 +1,4 @@
-"""Damage to each file of real directories: what salvaging reads, skips and reports."""
+"""Damage each file of recorded directories: what salvaging reads, skips and reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODES = (
     "kafka-3.9/controller-101",
     "kafka-4.3-transaction/controller-201-open",
 )
-# Derived from the log, which opening reads instead.
+# Files that are derived from the log; opening reads the log and not these files.
 _DERIVED = (".index", ".timeindex", ".snapshot", ".deleted", "leader-epoch-checkpoint")
 
 
@@ -54,7 +54,7 @@ def _scribble(content: bytearray, dice: Random) -> None:
 
 
 def _flip_a_header(content: bytearray, dice: Random) -> None:
-    """Flip a bit in the first 21 bytes of a batch, which its CRC does not cover."""
+    """Flip a bit in the first 21 bytes of a batch, which the CRC of the batch does not cover."""
     positions = scan(bytes(content)).positions
     if len(positions) == 0:
         return _flip(content, dice)
@@ -90,7 +90,7 @@ def original(node: str) -> Metadata:
 def damaged_files(
     directory: Path, node: str, damages: Sequence[Damage] = DAMAGES
 ) -> Iterator[tuple[Path, bytes, str]]:
-    """Damage one file after the other; yield the file, its content before, and the damage."""
+    """Damage one file after the other; yield its path, its original content, and the damage."""
     dice = Random(node)
     for path in sorted(each for each in directory.rglob("*") if each.is_file()):
         before = path.read_bytes()
@@ -108,7 +108,7 @@ def damaged_files(
 
 
 def least_offset(directory: Path, path: Path, before: bytes, whole: Metadata) -> int:
-    """The offset up to which records must be read: the damage, or a later snapshot."""
+    """Return the offset up to which records must be read: the damage, or a later snapshot."""
     if path.suffix != ".log":
         return whole.next_offset
     after = path.read_bytes() if path.exists() else b""
@@ -164,8 +164,9 @@ def newest_snapshot(directory: Path, whole: Metadata) -> Path:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether the damage is undetectable: another number in a text file, a comment, an empty
-    snapshot.
+    """Return whether opening cannot detect the damage.
+
+    Examples: another number in a text file, a line that became a comment, an empty snapshot.
     """
     if path.suffix == ".checkpoint":
         return path.stat().st_size == 0
@@ -252,7 +253,7 @@ def test_the_directory_of_a_data_partition_is_rejected_even_when_salvaging(
 
 
 def first_log(tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of a whole log in one segment, without snapshots: its directory and the file."""
+    """Copy a whole log in one segment without its snapshots; return its directory and file."""
     directory = log_dir(tmp_path, "kafka-4.3/broker-1")
     for path in snapshots_of(directory):
         path.unlink()
@@ -281,7 +282,7 @@ def test_one_damaged_base_offset_loses_only_that_batch_of_a_lone_segment(tmp_pat
 def test_records_that_contradict_those_before_a_gap_end_the_state(tmp_path: Path) -> None:
     directory, segment = first_log(tmp_path)
     headers = scan(segment.read_bytes())
-    # Remove the registrations of brokers that later records refer to.
+    # Overwrite the registrations of brokers that later records refer to.
     overwrite(segment, int(headers.positions[2]), b"?" * 3000)
     found = kraft.open_metadata(directory, salvage=True)
     assert found.source is not None

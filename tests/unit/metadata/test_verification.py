@@ -1,4 +1,4 @@
-"""``kraft.verify``: real directories are sound; each contradicting file is named."""
+"""``kraft.verify``: recorded directories are sound, and findings name each contradicting file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_kafkas_directories_are_sound(nodes: tuple[str, ...]) -> None:
 
 def test_every_snapshot_but_the_first_of_a_shortened_log_is_replayed() -> None:
     (whole, shortened) = verify([CONTROLLER, DATA / "kafka-4.3" / "controller-103"]).directories
-    # The snapshot at offset 0 has the first voters; the replay begins with it.
+    # The replay begins with the snapshot at offset 0, which has the first voters.
     assert (whole.snapshots, whole.snapshot_count) == (2, 3)
     assert (shortened.snapshots, shortened.snapshot_count) == (1, 2)
 
@@ -85,16 +85,16 @@ def only(
 
 
 def batch_end(directory: Path, offset: int) -> int:
-    """The end of the batch that holds an offset."""
+    """Return the end offset of the batch that has an offset."""
     with Log.open(directory / METADATA_LOG, read_only=True) as log:
         return next(log.batches(offset)).last_offset + 1
 
 
-# Log against snapshots
+# The log compared with snapshots
 
 
 def written(directory: Path, *logged: Record) -> Metadata:
-    """A directory whose log has these records, one batch each."""
+    """Append records to the log of a directory, one batch each; return its metadata."""
     with Log.open(directory / METADATA_LOG) as log:
         for record in logged:
             log.append(encode_records([record], base_offset=log.log_end_offset))
@@ -102,7 +102,7 @@ def written(directory: Path, *logged: Record) -> Metadata:
 
 
 def with_snapshot(directory: Path, *said: Record) -> None:
-    """Add a snapshot made from another log of the same length."""
+    """Add the snapshot of another log of the same length, which has other records."""
     other = written(directory.with_name("other"), *said)
     shutil.copy(
         other.write_snapshot(directory.with_name("s"), columns=False), directory / METADATA_LOG
@@ -197,7 +197,7 @@ def test_a_damaged_snapshot_is_named_and_the_others_are_replayed(copy: Path) -> 
     assert "CRC" in finding.message
 
 
-# Log and files beside it
+# The log compared with the files beside it
 
 
 def test_a_record_that_contradicts_those_before_it_is_named(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def other_node(copy: Path) -> Path:
 
 def test_different_batches_of_one_epoch_are_a_contradiction(copy: Path) -> None:
     other = other_node(copy)
-    # A record's timestamp, and the CRC to match.
+    # Change the timestamp of a batch and update its CRC.
     segment = other / METADATA_LOG / f"{0:020d}.log"
     content = bytearray(segment.read_bytes())
     headers = scan(content)
@@ -367,7 +367,7 @@ def test_records_of_another_epoch_at_the_end_may_be_uncommitted(copy: Path) -> N
     assert [
         each.offset for each in found.findings if "one node has uncommitted records" in each.message
     ] == [offset]
-    # A later snapshot shows that they were committed.
+    # A later snapshot shows that the records were committed.
     written = kraft.open_metadata(other).write_snapshot(other / METADATA_LOG, columns=False)
     assert written.exists()
     found = verify([copy, other])

@@ -1,4 +1,4 @@
-"""Typed records in batches: each is decoded again at its offset."""
+"""Typed records are encoded into batches and decoded again at their offsets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Records that Kafka 4.3.1 wrote, in every version, compared with the output of Kafka's classes.
+"""Records that Kafka 4.3.1 wrote in every version, compared with the output of Kafka's classes.
 
-The corpus comes from ``tests/interop/java/RecordCorpus.java``.
+``tests/interop/java/RecordCorpus.java`` writes the corpus.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def as_json(value: Any, printed: Any) -> Any:
 
 
 def as_printed(fields: Any) -> Any:
-    """Return Kafka's output with our field names."""
+    """Return Kafka's output with kraft's field names."""
     if isinstance(fields, dict):
         return {snake_case(name): as_printed(value) for name, value in fields.items()}
     return [as_printed(e) for e in fields] if isinstance(fields, list) else fields
 
 
 def schema_text(type: type[Struct], version: int) -> str:
-    """Return the schema under test in the form of Kafka's Schema in the corpus."""
+    """Return kraft's schema in the text form of Kafka's Schema in the corpus."""
     regular, tagged = [], []
     for name, spec in type.schema.specs.items():
         if not spec.since <= version <= spec.until:

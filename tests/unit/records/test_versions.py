@@ -1,4 +1,4 @@
-"""Names and levels of metadata.version, and the version in which a record is written."""
+"""Names and levels of metadata.version, and the version in which each record is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record batches: against aiokafka's reader and writer, Kafka's own bytes, and damaged bytes."""
+"""Record batches: compared with aiokafka and with bytes from Kafka, and damaged batches."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def read_segment(path: Path) -> bytes:
 
 def test_the_builder_writes_the_bytes_of_aiokafka() -> None:
     built = ours(attributes=0x10, producer_id=7, producer_epoch=2, base_sequence=11)
-    # Brokers assign the leader epoch, which is outside of the CRC; aiokafka leaves it at 0 or -1.
+    # Brokers set the leader epoch, which the CRC does not cover; aiokafka leaves it at 0 or -1.
     theirs = bytearray(written_by_aiokafka(transactional=True))
     assign_offsets(theirs, 0, -1)
     assert built == theirs

@@ -1,4 +1,4 @@
-"""Buffers of large frames: their memory is reused after the last slice is gone, and not before."""
+"""Buffers for large frames: memory is reused only after its last slice was released."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def address(buffer: ReceiveBuffer | memoryview) -> int:
 
 @pytest.fixture(autouse=True)
 def spare_blocks_of_other_tests_are_taken() -> list[ReceiveBuffer]:
-    """Hold every spare block: a full pool would free the blocks that a test gives back."""
+    """Take every spare block of the pool: a full pool would free the blocks that a test returns."""
     held = []
     size = SPARE_SIZE
     while before := spare_size():

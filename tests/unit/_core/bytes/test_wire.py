@@ -1,4 +1,4 @@
-"""Reader and Writer: exact bytes, and the errors of malformed bytes."""
+"""Reader and Writer: exact bytes, and the errors for malformed bytes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Fetch bodies and request headers: some exact bytes; tests/property and tests/interop compare with
-kio and Kafka.
+"""Request headers, Fetch requests and Fetch responses as exact bytes.
+
+tests/property compares the codec with kio, tests/interop with Kafka.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def test_unknown_tags_are_skipped_and_misplaced_ones_rejected() -> None:
     assert body.endswith(b"\0\0\1\1\0")
     with_unknown = body[:-5] + b"\1\x09\2xx" + b"\0\1\1" + b"\1\x09\0"
     assert decode_fetch_request(with_unknown, 17) == decode_fetch_request(body, 17)
-    # The high watermark came with version 18.
+    # Version 18 added the high watermark: version 17 must not have its tag.
     misplaced = body[:-5] + b"\1\1\x08" + bytes(8) + body[-4:]
     with pytest.raises(CorruptRecordError):
         decode_fetch_request(misplaced, 17)
@@ -101,6 +102,7 @@ def test_versions_that_the_raft_layer_cannot_use_are_rejected(version: int) -> N
 
 
 def test_a_fetch_response_goes_around_its_records() -> None:
+    """The encoder returns the bytes before and after the records, which it does not copy."""
     records = b"batches"
     prefix, suffix = encode_fetch_response(
         18, 0, 7, 1, ("somewhere", 9093), 95, 3, (6, 80), (90, 5), len(records)

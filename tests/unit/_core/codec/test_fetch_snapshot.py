@@ -1,5 +1,6 @@
-"""FetchSnapshot responses: some exact bytes; tests/property and tests/interop compare with kio and
-Kafka.
+"""FetchSnapshot responses as exact bytes.
+
+tests/property compares the codec with kio, tests/interop with Kafka.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ ENDPOINT = ("somewhere", 9093)
 
 
 def test_a_snapshot_response_goes_around_its_bytes() -> None:
+    """The encoder returns the bytes around the snapshot's bytes, which it does not copy."""
     piece = b"snapshot"
     prefix, suffix = encode_fetch_snapshot_response(
         1, 0, 7, 1, ENDPOINT, (90, 5), 1000, 64, len(piece)
@@ -30,7 +32,7 @@ def test_a_snapshot_response_goes_around_its_bytes() -> None:
 def test_every_byte_of_a_snapshot_response_is_needed(version: int) -> None:
     prefix, suffix = encode_fetch_snapshot_response(version, 0, 7, 1, ENDPOINT, (90, 5), 9, 0, 2)
     body = prefix + b"xx" + suffix
-    # Endpoints came with version 1.
+    # Version 1 added the endpoints.
     endpoint = ENDPOINT if version == 1 else None
     assert decode_fetch_snapshot_response(body, version)[3] == endpoint
     for size in range(len(body)):
@@ -55,7 +57,7 @@ def test_a_snapshot_response_of_another_topic_is_rejected() -> None:
 
 
 def test_a_leader_0_of_epoch_0_is_what_a_snapshot_response_leaves_out() -> None:
-    """Kafka's schema has these defaults there."""
+    """Both are the defaults in Kafka's schema, so the encoder omits the tagged field."""
     prefix, suffix = encode_fetch_snapshot_response(1, 98, 0, 0, None, None, 0, 0, 0)
     assert suffix == b"\0\0\0"
     assert decode_fetch_snapshot_response(prefix + suffix, 1)[:3] == (98, 0, 0)

@@ -1,4 +1,4 @@
-"""The schema interpreter: rejected bytes and their positions, unknown tags, defaults."""
+"""The codec that interprets record schemas: positions of rejected bytes, unknown tags, defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of partitions and topics: every layout, both ways, and rejected bytes.
+"""Records of partitions and topics: encode and decode every layout, and reject invalid bytes.
 
 The codec has no Python interface, so the tests use it through the table and compare it with
 ``kraft.records``.
@@ -68,6 +68,7 @@ def test_a_full_record_comes_out_as_it_went_in() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_each_version_says_what_it_can(version: int) -> None:
+    """A version before 2 omits the ELR, and version 0 also omits the directories."""
     record = FULL.replace(
         directories=FULL.directories if version >= 1 else [],
         eligible_leader_replicas=FULL.eligible_leader_replicas if version == 2 else None,
@@ -135,7 +136,7 @@ def test_every_truncation_of_a_change_is_rejected() -> None:
             with_topic(encode_value(FULL), value[:size])
 
 
-#: A row's names of a record's lists, where they differ.
+#: Record fields that have another name in a table row.
 STATE_NAMES = {"eligible_leader_replicas": "elr"}
 LISTS = (
     *("replicas", "isr", "removing_replicas", "adding_replicas"),
@@ -224,7 +225,7 @@ def test_a_frame_version_to_come_is_rejected() -> None:
     ],
 )
 def test_a_name_that_is_not_utf8_is_rejected(name: bytes) -> None:
-    # If it were accepted, every later request for names would fail.
+    # If the table accepted the name, every later query that returns topic names would fail.
     value = b"\1\2\0" + bytes([len(name) + 1]) + name + TOPIC_ID + b"\0"
     with pytest.raises(CorruptRecordError):
         table_of(value)
@@ -240,7 +241,7 @@ def test_any_other_name_is_taken(name: str) -> None:
 
 
 def tagged(value: bytes, tag: int, payload: bytes) -> bytes:
-    """Return a record value whose empty tagged section now has one field."""
+    """Return a record value with one field added to its empty tagged section."""
     assert value[-1] == 0
     writer = Writer()
     for part in (1, tag, len(payload)):
@@ -266,7 +267,7 @@ ONE_BROKER = b"\2\0\0\0\4"
 def test_a_tag_of_a_later_version_is_rejected_and_not_skipped(
     record: records.Record, version: int, tag: int, payload: bytes
 ) -> None:
-    # Kafka rejects it too ("Tag 1 is not valid for version 0"): skipping it would lose an ELR.
+    # Kafka rejects the tag too ("Tag 1 is not valid for version 0"): skipping it would lose an ELR.
     value = tagged(encode_value(record, version), tag, payload)
     with pytest.raises(CorruptRecordError, match="version"):
         decode_value(value)
@@ -306,7 +307,7 @@ def test_reasons_have_words() -> None:
 
 
 def test_a_leader_of_minus_two_in_a_change_is_no_change() -> None:
-    # Kafka omits the tag; written explicitly it has the same meaning.
+    # Kafka omits the leader's tag when the leader does not change; an explicit -2 means the same.
     head = encode_value(records.PartitionChange(partition_id=3, topic_id=TOPIC_ID, version=0))
     table = with_topic(encode_value(FULL), head[:-1] + b"\1\1\4" + b"\xff\xff\xff\xfe")
     assert table.state_of(0)["leader"] == 6

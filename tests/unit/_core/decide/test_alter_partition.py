@@ -1,4 +1,4 @@
-"""AlterPartition requests as bytes: truncated, with duplicates, decided in parts."""
+"""AlterPartition requests as bytes: truncated ones, duplicates, and requests decided in parts."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_duplicate_partition_after_others_is_rejected(limit: int) -> None:
 def test_a_duplicate_isr_member_is_rejected_in_any_slot(isr: tuple[int, ...]) -> None:
     lab = Lab(10)
     lab.create("t", list(range(10)))
-    # A mapping holds a member once, so unused broker ids replace the members.
+    # A dict cannot repeat a member: encode unused broker ids, then overwrite them in the bytes.
     body = request(lab, 0, isr=tuple(range(100, 100 + len(isr))))
     for index, member in enumerate(isr):
         body = body.replace(struct.pack(">iq", 100 + index, -1), struct.pack(">iq", member, -1))

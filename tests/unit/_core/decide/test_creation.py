@@ -1,4 +1,4 @@
-"""New partitions: the records equal those of the typed codec."""
+"""Records of new partitions equal those that the typed codec encodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directory assignment and leaving ISRs, compared with the slow rules."""
+"""Assign replicas to directories, and remove brokers from ISRs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elections: Kafka 4.3.1's answers, and the rows that an event visits."""
+"""Elections: the results equal those of Kafka 4.3.1, and an event visits only the rows it needs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_removed_row_that_the_index_still_lists_gets_no_record() -> None:
     builder = BatchBuilder()
     assert context_of(table).remove_from_isr(builder, [1]) == 0
     assert context_of(table).remove_from_isr(builder, [4]) == 1
-    # Rows after the end of the table, as after a revert, are not visited either.
+    # Rows beyond the end of the table, which a revert removed, are not visited either.
     table.revert(10)
     more = encode_records([partition(B, 1, [1, 5])])
     assign_offsets(more, 10, 1)
@@ -152,7 +152,7 @@ def test_the_min_isr_of_a_topic_is_at_most_the_factor_of_its_first_partition() -
     builder = BatchBuilder()
     context = context_of(table, is_elr_enabled=True, min_isr=5, topic_min_isr={1: 1})
     context.remove_from_isr(builder, [1])
-    # Two are enough for topic a, as partition 0 has no more; one is enough for topic b.
+    # The minimum ISR of topic a is 2, the factor of its partition 0, and not 5; topic b's is 1.
     assert [change.eligible_leader_replicas for change in changes(builder)] == [[1], None, None]
 
 
@@ -236,7 +236,7 @@ def test_a_context_needs_whole_directory_ids_and_a_level() -> None:
 
 
 def test_the_twins_hash_set_has_javas_order() -> None:
-    # As java.util.HashSet printed them: 65538 shares bucket 3 with 3, and 16 comes before 1.
+    # java.util.HashSet printed these orders: 65538 shares bucket 3 with 3, and 16 comes before 1.
     assert hash_set_order([], [3, 1, 2]) == [1, 2, 3]
     assert hash_set_order([16], [0, 1]) == [16, 0, 1]
     assert hash_set_order([65538], [3, 1]) == [1, 65538, 3]

@@ -27,12 +27,12 @@ def test_a_hash_code_is_javas() -> None:
 def test_ids_wrap_around_the_table_and_keep_their_order_within_a_bucket() -> None:
     assert hash_map_order_of_ids([101, 102, 103, 112]) == [112, 101, 102, 103]
     assert hash_map_order_of_ids([501, 101, 4]) == [4, 501, 101]
-    # A table that held 13 entries has 32 buckets: 101 (5) and 501 (21) do not share one.
+    # A map that once held 13 entries has 32 buckets: 101 is in bucket 5 and 501 in bucket 21.
     assert hash_map_order_of_ids([501, 101, 4], most=13) == [4, 101, 501]
 
 
 def test_a_timeline_map_returns_the_last_entry_of_a_slot_first() -> None:
-    # Two slots up to two entries: the top bit of id * 2**64 / golden ratio.
+    # A map of two entries has two slots: the slot is the top bit of id * 2**64 / golden ratio.
     assert timeline_map_order([1, 2], 2) == [2, 1]
     assert timeline_map_order([1, 3], 2) == [3, 1]
     assert timeline_map_order([3, 1], 2) == [1, 3]
@@ -40,7 +40,7 @@ def test_a_timeline_map_returns_the_last_entry_of_a_slot_first() -> None:
 
 
 def test_a_bucket_of_many_entries_becomes_a_tree_as_in_java() -> None:
-    # The order of the HashMap of a JVM 17 for these names, as indexes of MEETING.
+    # The order in which a HashMap of Java 17 iterated over these names, as indexes of MEETING.
     given_by_java = [7, 3, 0, 1, 2, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
     order = [MEETING.index(name) for name in map(str, hash_map_order(MEETING[:20]))]
     assert order == given_by_java

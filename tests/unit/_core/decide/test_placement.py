@@ -1,4 +1,4 @@
-"""Placement: the draws of Java, the stripes of Kafka, and rejected requests."""
+"""Placement: random numbers as in Java, striping as in Kafka, and rejected requests."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_placements_equal_those_of_kafka_in_the_corpus() -> None:
 
 
 def test_java_random_gives_the_numbers_that_java_gives() -> None:
-    # The first numbers of new Random(0), and of new Random(42) for each kind of bound.
+    # The first numbers of Java's new Random(0), and of new Random(42) for each kind of bound.
     generator = JavaRandom(0)
     assert [generator.next_int() for _ in range(3)] == [-1155484576, -723955400, 1033096058]
     assert [JavaRandom(42).next_int(bound) for bound in (1, 10, 16)] == [0, 0, 11]
 
 
 def test_java_random_draws_again_where_java_does_and_shuffles_like_java() -> None:
-    # new Random(42), as the oracle of tests/interop prints it: with this bound half are repeated.
+    # Java's new Random(42), printed by tests/interop: with this bound Java redraws half of them.
     generator = JavaRandom(42)
     drawn = [generator.next_int(2**30 + 1) for _ in range(4)]
     assert drawn == [117392763, 102948884, 662969970, 595021505]
@@ -65,15 +65,15 @@ def test_java_random_rejects_a_bound_that_java_rejects(bound: int) -> None:
 
 
 def test_racks_come_in_the_order_of_a_java_hash_map() -> None:
-    # "a" is 97 and "q" is 113: both are in bucket 1 of 16, in order of insertion; None is 0.
+    # "a" (97) and "q" (113) share bucket 1 of 16, in order of insertion; None is in bucket 0.
     assert hash_map_order(["q", "b", "a", None]) == [None, "q", "a", "b"]
-    # The thirteenth doubles the table to 32 buckets: "q" is in bucket 17, "a" in 1.
+    # The thirteenth entry doubles the table to 32 buckets: "q" is in bucket 17, "a" in 1.
     letters = list("qbacdefghijkl")
     assert hash_map_order(letters) == [*"abcdefghijkl", "q"]
 
 
 def test_nine_racks_in_one_bucket_double_a_small_table() -> None:
-    # Nine names of one hash code; "a" and "q" share a bucket of 16, but not of 32.
+    # Nine names have one hash code; "a" and "q" share a bucket of 16 buckets, but not of 32.
     four = ["AaAa", "AaBB", "BBAa", "BBBB"]
     same_hash = [first + second for first in four for second in four][:9]
     assert hash_map_order(["q", "a"]) == ["q", "a"]
@@ -118,7 +118,7 @@ def test_a_rejected_request_says_what_to_do_and_advances_the_generator_as_in_kaf
     placer = StripedPlacer(JavaRandom(5))
     with pytest.raises(InvalidReplicationFactorError, match="ask for at most 2, or start more"):
         placer.place(PlacementSpec(0, 1, 3), cluster)
-    # Three draws: one for each rack's list, one for the racks.
+    # The rejected request draws three numbers: one for each rack's list, one for the racks.
     twin = JavaRandom(5)
     for bound in (1, 1, 2):
         twin.next_int(bound)

@@ -1,4 +1,4 @@
-"""Helpers for the tests of logs: small batches, logs of them, and a directory's content."""
+"""Helpers for the tests of logs: make small batches and logs, and read a directory's content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file-system port on the operating system's files."""
+"""The disk interface: files of the operating system and files in memory behave alike."""
 
 from __future__ import annotations
 

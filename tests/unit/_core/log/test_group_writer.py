@@ -1,4 +1,4 @@
-"""Group commit in another thread: order, groups with one sync, and the end after a disk failure."""
+"""Group commit in another thread: the order of appends, one sync a group, and disk failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kraft.errors import StorageError
 
 
 class Running:
-    """A running group writer with its file, notes and eventfd."""
+    """A group writer with its thread, its file, its file of notes and its eventfd."""
 
     def __init__(self, path: Path, file: OsFile | None = None) -> None:
         disk = OsDisk()
@@ -32,7 +32,7 @@ class Running:
         self.thread.start()
 
     def put(self, *appends: bytes) -> None:
-        """Put appends and hand them over."""
+        """Queue appends and hand them over to the writer's thread."""
         for data in appends:
             assert self.group.put(data, 0, b"")
         self.group.hand_over()

@@ -1,4 +1,7 @@
-"""A log on disk: append, fetch, roll, truncate; test_log_recovery.py tests opens after a crash."""
+"""A log on disk: append, fetch, roll and truncate.
+
+test_log_recovery.py tests how a log is opened after a crash.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def test_a_directory_of_kafka_can_be_written_on(directory: Path, tmp_path: Path)
         end, epoch = log.log_end_offset, log.last_epoch
         log.append(batch(end, epoch=epoch + 1, timestamp=1 << 41))
     for path in directory.iterdir():
-        # A restart within a segment made Kafka add a time entry that the batches do not require.
+        # Time indexes differ: Kafka added an entry at a restart in the middle of a segment.
         if path.suffix in (".log", ".index", ".snapshot", ".checkpoint"):
             assert (copy / path.name).read_bytes().startswith(path.read_bytes())
     with Log.open(copy, read_only=True) as log:
@@ -241,7 +244,7 @@ def test_an_index_of_many_entries_reaches_its_file_before_the_log_is_closed(
     assert path.read_bytes() == b"".join(entries)
 
 
-# Cutting
+# Truncation
 
 
 def test_truncation_in_the_middle_of_a_batch_cuts_the_whole_batch(tmp_path: Path) -> None:
@@ -256,7 +259,7 @@ def test_truncation_in_the_middle_of_a_batch_cuts_the_whole_batch(tmp_path: Path
 
 
 def test_a_log_truncated_to_its_start_knows_the_epoch_before_it(tmp_path: Path) -> None:
-    """Regression: a batch of an older epoch was accepted, and the next open rejected the log."""
+    """Regression: the log accepted a batch of an older epoch, and then the next open failed."""
     log = filled(OsDisk(), tmp_path, 2)
     log.advance_log_start(10)
     assert log.truncate_to(10) == 10
@@ -297,11 +300,11 @@ def test_a_log_emptied_for_a_snapshot_continues_at_its_end(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.glob("*.log")] == ["00000000000000001234.log"]
 
 
-# Staged appends of another writer
+# Staged appends, which a group writer writes to the file
 
 
 def write_staged(log: Log, batches: list[bytes]) -> None:
-    """Append to the staging file and sync, like a group writer."""
+    """Write batches to the staging file and sync it, as a group writer does."""
     file, position = log.staging_file
     with open(file.path, "r+b") as other:
         other.seek(position)

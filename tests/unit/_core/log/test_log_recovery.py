@@ -71,7 +71,7 @@ def test_a_lost_end_before_an_empty_segment_is_a_torn_tail_too(tmp_path: Path) -
 
 
 def damaged(tmp_path: Path, name: str, data: bytes) -> DamagedLogError:
-    """Return the error of opening a log of 6 batches in 3 segments with one overwritten file."""
+    """Overwrite one segment of a log of 6 batches in 3 segments; return the error of opening it."""
     filled(OsDisk(), tmp_path, 6, segment_bytes=600).close()
     (tmp_path / f"{name}.log").write_bytes(data)
     before = content(tmp_path)
@@ -105,7 +105,7 @@ def emptied(base: int, epoch: int = 1) -> bytes:
 def test_damage_that_only_a_batch_of_61_bytes_at_the_end_follows_is_rejected(
     tmp_path: Path, start: int, epoch: int
 ) -> None:
-    # An epoch of 2 looks like the magic of a batch that begins one byte before.
+    # The last byte of an epoch of 2 looks like the magic of a batch that begins one byte earlier.
     error = damaged(tmp_path, f"{40:020d}", b"?" * start + emptied(50, epoch))
     assert (error.offset, error.position) == (40, 0)
     log = Log.open(tmp_path, read_only=True, salvage=True)
@@ -113,8 +113,8 @@ def test_damage_that_only_a_batch_of_61_bytes_at_the_end_follows_is_rejected(
 
 
 def test_a_later_segment_of_older_whole_batches_is_no_torn_tail(tmp_path: Path) -> None:
-    # An interrupted write never leaves whole batches in a later segment, whatever their offsets:
-    # nothing is cut before an operator has looked.
+    # An interrupted write never leaves whole batches in a later segment, whatever their offsets.
+    # So the log is not truncated: an operator has to decide.
     segments = batch(0), batch(0) + batch(10), b"?" * 70 + emptied(0), emptied(0), emptied(20)
     for i, older in enumerate(segments):
         directory = tmp_path / str(i)
@@ -163,18 +163,18 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_whole_batch_out_of_place_is_no_torn_tail(tmp_path: Path) -> None:
-    # Offset and epoch are outside of the CRC: a batch with a valid CRC was not torn.
+    # The CRC covers neither offset nor epoch, but a batch with a valid CRC was written completely.
     for i, strange in enumerate((batch(20), batch(50, epoch=0), batch(51))):
         directory = tmp_path / str(i)
         damaged(directory, "00000000000000000040", batch(40) + strange)
         log = Log.open(directory, read_only=True, salvage=True)
         assert log.gaps[0].offset == 50
-        # No byte is missing before the batch at 51, so offset 50 cannot be lost.
+        # No byte is missing before the batch at offset 51, so no batch at offset 50 was lost.
         assert (log.log_end_offset, log.gaps[0].next_offset) == (50, -1)
 
 
 def overwritten(directory: Path, position: int, data: bytes) -> Log:
-    """Salvage a segment of six batches of ten offsets and 300 bytes with overwritten bytes."""
+    """Overwrite bytes in a segment of six batches of ten offsets and 300 bytes; salvage the log."""
     filled(OsDisk(), directory, 6).close()
     (path,) = directory.glob("*.log")
     content = bytearray(path.read_bytes())
@@ -247,7 +247,7 @@ def test_salvage_skips_several_gaps_across_segments(tmp_path: Path) -> None:
 def test_bytes_made_to_look_like_endless_batches_are_rejected_in_bounded_work() -> None:
     disk = MemoryDisk()
     disk.make_directory("part-0")
-    # 32,768 headers in 2 MiB, each of a batch that seems to reach to the end of the file.
+    # 32,768 headers in 2 MiB; each claims a batch that ends at the end of the file.
     size = 1 << 21
     fake = bytearray()
     for position in range(0, size, 64):
@@ -338,10 +338,10 @@ def test_segments_after_a_torn_one_are_removed_one_by_one() -> None:
     assert base_offsets(log) == [0, 20, 40]
     disk.files[f"part-0/{0:020d}.log"][500:] = b""
     disk.synced.clear()
-    # Nothing after offset 10 was synced, so whole batches after it are no damage.
+    # Nothing after offset 10 was synced, so whole batches after a torn one do not mean damage.
     reopened = Log.open("part-0", disk=disk, synced_offset=10)
     assert (reopened.log_end_offset, base_offsets(reopened)) == (10, [0])
-    # Two removals, the cut of the first segment, and what an open makes durable.
+    # Two segments are removed, then the first one is truncated; each step is synced by itself.
     assert disk.synced[:3] == ["part-0", "part-0", f"part-0/{0:020d}.log"]
 
 

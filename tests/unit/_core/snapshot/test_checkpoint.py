@@ -1,4 +1,4 @@
-"""Snapshots in Kafka's format and the column checkpoints beside them, whole, damaged and torn."""
+"""Snapshots in Kafka's format and their column checkpoints: whole, damaged and cut short."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rejection(path: str, *, verify: bool = True) -> str:
     return found.reason
 
 
-# --- Kafka's snapshot
+# --- snapshots in Kafka's format
 
 
 def test_the_name_says_where_a_snapshot_ends() -> None:
@@ -119,7 +119,7 @@ def test_what_kafka_wrote_is_read_and_written_again_record_by_record(
 
 
 def test_a_snapshot_has_kafkas_batches(tmp_path: Path) -> None:
-    """1,024 records per batch, offsets from 0, one epoch; control batches at both ends."""
+    """Batches have 1,024 records, one epoch, offsets from 0 and control batches at both ends."""
     table = random_table(2, topics=700)
     voters = [KRaftVersion(kraft_version=1), KRaftVoters(voters=[])]
     path = write(
@@ -247,7 +247,7 @@ def test_only_data_batches_go_into_a_snapshot(tmp_path: Path) -> None:
             writer.append_batches(b"")
 
 
-# --- the column checkpoint
+# --- column checkpoints
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -281,7 +281,7 @@ def test_an_empty_table_has_columns_too(tmp_path: Path) -> None:
 
 
 def test_a_mapped_table_continues_like_any_other_and_never_touches_its_file(tmp_path: Path) -> None:
-    """Remove, grow, revert and compact the mapped table and its original."""
+    """Removals, growth, reverts and compaction give the same rows as in a table in memory."""
     table = random_table(9, topics=40)
     table.compact()
     path = write(tmp_path, table)
@@ -310,7 +310,7 @@ def test_a_mapped_table_continues_like_any_other_and_never_touches_its_file(tmp_
 
 
 def test_a_mapped_table_with_a_journal_owns_its_memory(tmp_path: Path) -> None:
-    """A table with a journal keeps growing, so its mapped memory is copied at the start."""
+    """Starting the journal copies the mapped memory, because a table with a journal grows."""
     table = random_table(9, topics=40)
     path = write(tmp_path, table)
     save_columns(path, table)
@@ -324,7 +324,7 @@ def test_a_mapped_table_with_a_journal_owns_its_memory(tmp_path: Path) -> None:
 
 
 def test_a_reverted_table_is_saved_like_one_that_never_changed(tmp_path: Path) -> None:
-    """A revert leaves old values in the topics' entries that must not be saved."""
+    """A revert leaves old values in the entries of topics; they must not be saved."""
     table = random_table(4)
     before = meaning(table)
     table.start_journal(1000)
@@ -417,7 +417,8 @@ def use(table: PartitionTable) -> None:
 def test_flipped_bits_in_columns_are_found_or_do_no_harm(tmp_path: Path, seed: int) -> None:
     """A verified load rejects the file or returns the same table.
 
-    An unverified load rejects it then or later, or returns wrong values; no read leaves the memory.
+    An unverified load may reject the file, a later read may fail, or values may be wrong. No read
+    goes outside the mapped memory.
     """
     chance = random.Random(seed)
     table = random_table(seed, topics=30)
@@ -479,7 +480,7 @@ def name_one_twice(slots: NDArray[Any]) -> None:
 
 
 def move_one_away(slots: NDArray[Any]) -> None:
-    """Move an entry to the empty slot before its own, which no search for it reaches."""
+    """Move an entry to the empty slot before its own, where no lookup finds it."""
     start = next(i for i in range(1, len(slots)) if slots[i] and not slots[i - 1])
     slots[start - 1], slots[start] = slots[start], 0
 

@@ -1,4 +1,4 @@
-"""Hash maps from uuids and names to dense numbers: insert, remove, restore, save and borrow."""
+"""Hash maps from UUIDs and names to dense numbers: insert, remove, restore, save and load."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_map_over_borrowed_memory_continues_as_its_source() -> None:
     uuids, names = UuidMap.from_state(**of_uuids), NameMap.from_state(**of_names)
     assert [uuids.get(uuid(n)) for n in range(20)] == [-1 if n == 4 else n for n in range(20)]
     assert [names.get(f"name {n}") for n in range(20)] == [-1 if n == 4 else n for n in range(20)]
-    # Growth moves the map into its own memory.
+    # A map that grows copies the borrowed memory to its own.
     assert uuids.put(uuid(99)) == names.put("another") == 20
     for number in range(200):
         names.put(f"more {number}")
@@ -163,7 +163,7 @@ def test_memory_is_counted() -> None:
 
 
 def test_entries_are_found_while_they_move_to_more_slots() -> None:
-    # Beyond 4,096 slots each insertion moves a few entries.
+    # Beyond 4,096 slots a map grows by moving a few entries at each insertion.
     chance = random.Random(12)
     names, uuids = NameMap(seed=5), UuidMap(seed=5)
     live: dict[str, int] = {}

@@ -67,7 +67,7 @@ def feed(table: PartitionTable, offset: int, *log: Record) -> None:
 
 
 def test_a_reverted_removal_keeps_the_topics_rows_in_the_broker_index() -> None:
-    # The index was built while the topic was removed.
+    # The query builds the broker index after the topic was removed and before the revert.
     table = journaled(TOPIC_A, partition(0), REMOVE_A)
     assert table.broker_rows(1).tolist() == []
     table.revert(2)
@@ -86,7 +86,7 @@ def test_a_reverted_removal_restores_the_partition_count() -> None:
 
 
 def test_reverted_irregular_rows_free_their_memory() -> None:
-    # A partition that gains a replica has a block of its own.
+    # A partition with adding replicas is irregular: its lists are in a separate block of memory.
     irregular = partition(0).replace(adding_replicas=[3])
     table = journaled(TOPIC_A)
     sizes = set()
@@ -198,7 +198,7 @@ def test_an_image_prevents_forgetting_and_reverting_only_while_it_is_alive() -> 
 
 
 def test_an_image_reads_replicas_as_they_were_before_a_reassignment() -> None:
-    # The oldest entry holds no replicas, because its change kept them; a later one does.
+    # The journal entry of offset 2 has no replicas, as that change kept them; the next entry has.
     table = journaled(TOPIC_A, partition(0), change(0, 2, isr=[3, 2]))
     image = table.image(2)
     feed(table, 3, change(0, -2, isr=[8]).replace(replicas=[7, 8], removing_replicas=[1]))
@@ -223,7 +223,7 @@ def test_an_image_reads_replicas_as_they_were_before_the_first_of_several_reassi
 def test_an_image_of_any_number_of_changed_rows_finds_the_others_unchanged() -> None:
     table = journaled(TOPIC_A, *(partition(number) for number in range(70)))
     image = table.image()
-    # The search for a row holds the GIL: only a watchdog can end an endless one.
+    # The search for a row holds the GIL: only a watchdog can end a search that never stops.
     faulthandler.dump_traceback_later(30, exit=True, file=sys.__stderr__)
     try:
         for number in range(69):
@@ -363,7 +363,7 @@ def test_an_unsorted_list_is_returned_sorted_and_distinct() -> None:
 
 
 def test_a_long_journal_has_little_unused_memory() -> None:
-    # Beyond a megabyte it grows in place, an eighth at a time.
+    # Beyond a megabyte the journal grows in place, by an eighth of its size at a time.
     table = journaled(TOPIC_A, partition(0))
     for first in range(2, 40_002, 1_000):
         feed(table, first, *(change(0, -2, isr=[1 + n % 3]) for n in range(1_000)))

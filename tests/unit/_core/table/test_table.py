@@ -52,7 +52,7 @@ def test_a_partition_fills_its_columns() -> None:
     columns = {name: table.column(name)[0].tolist() for name in ("leader", "leader_epoch", "topic")}
     assert columns == {"leader": 2, "leader_epoch": 4, "topic": 0}
     assert table.column("replicas").tolist() == [[1, 2, 3]]
-    # Slots plus one, four bits each: first replica 2 (slot 2), then replica 1 (slot 1).
+    # Four bits a member, lowest first: its index in the replicas plus one. The ISR is [2, 1].
     assert hex(table.column("isr")[0]) == "0x12"
     assert hex(table.column("elr")[0]) == "0x3"
     ids = [table.directory_id(int(n)) for n in table.column("directories")[0]]
@@ -91,7 +91,7 @@ def test_a_reassignment_uses_the_side_table_until_it_completes() -> None:
 
 
 def test_unknown_directories_follow_the_replicas() -> None:
-    # Records below version 1 have none, and a reassignment may then change their number.
+    # Records below version 1 have no directories: the row has an unknown one for each replica.
     unknown = FIRST.replace(directories=[], eligible_leader_replicas=None)
     table = table_of(TOPIC, unknown, change(replicas=[1, 2]))
     assert table.state_of(0)["directories"] == [0, 0]
@@ -257,7 +257,7 @@ def test_a_large_table_grows_in_place() -> None:
     assert table.column("leader").ctypes.data == before, "growing would copy a million rows"
     assert table.column("replicas").tolist() == [[1, 2, 3]] * 2
     assert table.column("leader").tolist() == [2, 2]
-    # Reserved addresses do not count as memory.
+    # Address space that is only reserved does not count as memory.
     assert 100_000 * 57 <= size < 101_000 * 57
     assert 1_000_000 * 57 <= table.memory_sizes["columns"] < 1_010_000 * 57
 
@@ -279,14 +279,14 @@ def test_the_journal_counts_the_whole_rows_that_it_keeps() -> None:
         table.start_journal(0)
         table.apply(batch_of([TOPIC, FIRST, last]))
         sizes.append(table.memory_sizes["journal"])
-    # Ten numbers, then three replicas and directories, two in the ISR, one in the ELR.
+    # A row has ten numbers, three replicas, three directories, two ISR members and one ELR member.
     assert sizes[1] - sizes[0] == 4 * (10 + 2 * 3 + 2 + 1)
 
 
 @pytest.mark.parametrize("journaling", [False, True])
 @pytest.mark.parametrize("between", ["change", "partition"])
 def test_records_of_another_topic_in_between_end_a_run(between: str, journaling: bool) -> None:
-    # A run must end when another topic's record comes in between.
+    # A run of records is one topic's: a record of another topic must end it.
     other = Uuid(b"b" * 16)
     plain_one = FIRST.replace(directories=[], eligible_leader_replicas=None, version=0)
     of_other = plain_one.replace(topic_id=other)
@@ -307,7 +307,7 @@ def test_records_of_another_topic_in_between_end_a_run(between: str, journaling:
 def test_offsets_within_a_batch_ascend_and_stay_within_it(delta: int, journaling: bool) -> None:
     log = [TOPIC, *(FIRST.replace(partition_id=n) for n in range(4))]
     good = bytes(batch_of(log, 100))
-    # The frame of the last record: two bytes of length, attributes, timestamp delta, offset delta.
+    # The last record starts with length (2 bytes), attributes, timestamp delta and offset delta.
     place = good.rindex(b"\x00\x00\x08\x01")
     bad = good[: place + 2] + bytes([((delta << 1) ^ (delta >> 7)) & 0xFF]) + good[place + 3 :]
     table = PartitionTable()

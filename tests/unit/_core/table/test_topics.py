@@ -1,6 +1,6 @@
-"""Rows of (topic, partition): extents, gaps, partitions out of order, removed topics.
+"""Find the row of a topic's partition: extents, gaps, any order of partitions, removed topics.
 
-Tests the C tables through ``PartitionTable``, their only user.
+The tests use the C tables through ``PartitionTable``, their only caller.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def test_numbers_of_removed_topics_are_reused_only_after_compaction() -> None:
 
 
 def test_scattered_partitions_are_found_while_their_map_grows() -> None:
-    # Every partition of `b` except the first is outside of its extent; beyond 4,096 slots their
-    # map moves a few entries at a time.
+    # Every partition of `b` except the first is outside of the topic's extent, so a map has its
+    # row. Beyond 4,096 slots the map grows by moving a few entries at a time.
     table = PartitionTable()
     table.start_journal(0)
     apply(table, batch_of(TOPICS))

@@ -23,7 +23,7 @@ from tests.harness.decisions import Lab, directory, names, registration
 
 
 class Directories(Lab):
-    """A lab in which broker 0 has two directories, the others one each."""
+    """A lab in which broker 0 has two directories and every other broker has one."""
 
     def __init__(self, *, elr: bool = False) -> None:
         super().__init__(3, elr=elr)

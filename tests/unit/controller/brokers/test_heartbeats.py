@@ -1,4 +1,4 @@
-"""A broker's heartbeats, from its registration to its shutdown."""
+"""Heartbeats of a broker, from its registration to its shutdown."""
 
 from __future__ import annotations
 

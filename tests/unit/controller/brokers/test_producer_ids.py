@@ -1,4 +1,4 @@
-"""Producer ids are allocated to brokers in blocks of a thousand."""
+"""The controller allocates producer ids to brokers in blocks of a thousand."""
 
 from __future__ import annotations
 

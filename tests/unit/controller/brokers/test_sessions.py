@@ -1,4 +1,4 @@
-"""Broker sessions: last contacts and reached metadata offsets."""
+"""Broker sessions: the last contact of each broker and its reported metadata offset."""
 
 from __future__ import annotations
 

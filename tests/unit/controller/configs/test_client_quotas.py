@@ -1,4 +1,4 @@
-"""Quotas of users, client ids and addresses."""
+"""Set, change and describe quotas of users, client ids and IP addresses."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_entries_that_are_named_twice_are_rejected() -> None:
     twice = [QuotaAlteration(ALICE, [one]), QuotaAlteration(ALICE, [("producer_byte_rate", 2.0)])]
     decision = whole(alter_client_quotas(lab.cluster, twice))
     assert isinstance(decision.response[("user", "alice"),], InvalidRequestError)
-    # As in Kafka, the first entry applies.
+    # As in Kafka, the first of two entries for the same entity applies.
     assert [record.value for record in decision.records] == [1.0]  # type: ignore[attr-defined]
 
 

@@ -39,7 +39,7 @@ DELETE, APPEND, SUBTRACT = (
 
 
 def alter(lab: Lab, resource: tuple[int, str], *changes: ConfigChange) -> KraftError | None:
-    """Return the result of one resource after the records are applied."""
+    """Apply changes of one resource; return its error, or None."""
     return lab.do(incremental_alter_configs(lab.cluster, [(resource, changes)]))[resource]
 
 
@@ -184,7 +184,7 @@ def test_too_long_values_are_rejected() -> None:
     lab = Lab()
     assert alter(lab, (BROKER, ""), ConfigChange("a", "x" * 32767)) is None
     assert isinstance(alter(lab, (BROKER, ""), ConfigChange("a", "x" * 32768)), InvalidConfigError)
-    # Java counts characters beyond the first plane twice.
+    # Java's String.length counts a character outside the Basic Multilingual Plane twice.
     wide = ConfigChange("a", "\N{GRINNING FACE}" * 16384)
     assert isinstance(alter(lab, (BROKER, ""), wide), InvalidConfigError)
 
@@ -263,7 +263,7 @@ def test_with_elr_min_isr_can_only_be_set_for_the_cluster() -> None:
     assert alter(lab, (BROKER, ""), two) is None
     gone = ConfigChange("min.insync.replicas", operation=DELETE)
     assert isinstance(alter(lab, (BROKER, ""), gone), InvalidConfigError)
-    # Legacy AlterConfigs would delete it silently.
+    # A legacy AlterConfigs without the value would delete it silently.
     replaced = whole(alter_configs(lab.cluster, [((BROKER, ""), {})]))
     assert isinstance(replaced.response[BROKER, ""], InvalidConfigError)
 

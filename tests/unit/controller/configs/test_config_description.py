@@ -1,4 +1,4 @@
-"""Descriptions of configurations: which source wins, what is hidden, what a node ignores."""
+"""Describe configurations: which source wins, and which values are hidden or ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Valid and invalid configurations of topics, groups and client metrics."""
+"""Validation of the configurations of topics, groups and client metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's regular expressions."""
+"""Validation of regular expressions in Java's syntax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutation and request quotas: which applies, and how long a client has to wait."""
+"""Mutation and request quotas: which quota applies, and how long a client has to wait."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_clients_of_a_user_share_an_account_only_where_the_quota_is_the_users() 
 
 
 class Clock:
-    """Milliseconds that a test advances."""
+    """A clock in milliseconds that the test advances."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0
@@ -76,7 +76,7 @@ def test_a_strict_quota_passes_one_burst_and_rejects_until_the_bucket_is_refille
     quotas.limits.set(quota_entity({"user": "u"}), 2.0)
     recorder = quotas.recorder("u", "c", is_strict=True, clock=clock)
     assert recorder is not None
-    # The bucket has 20 tokens: 25 partitions pass, and leave 5 to wait for.
+    # The bucket has 20 tokens: 25 partitions pass once, and 5 tokens are then missing.
     recorder(25)
     assert recorder.throttle_ms() == 0
     with pytest.raises(ThrottlingQuotaExceededError, match="retry in 2500 ms"):
@@ -129,9 +129,9 @@ def test_a_request_quota_is_a_share_of_a_thread() -> None:
     quotas = RequestQuotas(11, 1)
     quotas.limits.set(quota_entity({"user": None}), 10.0)
     assert quotas
-    # One per cent of a thread over ten windows: below the quota.
+    # 100 ms in ten windows of 1 s are 1 % of a thread, below the quota of 10 %.
     assert quotas.record("u", "c", 100, 1000) == 0
-    # 1.3 s in ten windows are 13 %.
+    # 1.3 s in ten windows are 13 %, above the quota.
     throttle_ms = quotas.record("u", "c", 1200, 1000)
     assert throttle_ms == 1000, "at most one window"
     assert quotas.record("another", "c", 100, 1000) == 0

@@ -54,7 +54,7 @@ def bytes_of(written: Records) -> list[bytes]:
 
 
 def activation(cluster: MetadataState, *bootstrap: Record) -> list[Record]:
-    """Return the activation records; checks that they apply and are needed only once."""
+    """Return the activation records; check that they can be applied and are needed only once."""
     written = activation_records(cluster, bootstrap, DEFAULTS)
     apply(cluster, written)
     assert cluster.transaction_start is None
@@ -111,7 +111,7 @@ def test_an_open_transaction_is_aborted() -> None:
 
 @pytest.mark.parametrize("half", [(), (level(30),)])
 def test_an_incomplete_bootstrap_is_aborted_and_repeated(half: tuple[Record, ...]) -> None:
-    """Also if the half contains the metadata.version; Kafka then takes the log as begun."""
+    """Also after its metadata.version was written, where Kafka would not repeat the bootstrap."""
     cluster = replayed(BEGIN, *half)
     assert activation(cluster, level(21)) == [ABORT, BEGIN, level(21), END]
     assert cluster.state.metadata_version == 21

@@ -1,4 +1,4 @@
-"""The order of the event queue, its timers and deadlines."""
+"""The event queue: the order of events, timers and deadlines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kraft.controller.runtime.event_queue import DurationHistogram, EventQueue, 
 
 
 def taken(queue: EventQueue[str], now_ms: float = 0.0) -> list[str]:
-    """Return all due events in the order of the queue."""
+    """Take all due events; return them in order."""
     events = []
     while (waiting := queue.take(now_ms)) is not None:
         events.append(waiting.event)

@@ -1,4 +1,4 @@
-"""The controller at run time: the order of answers, and changes of leadership."""
+"""The controller at run time: the order of responses, transactions and changes of leadership."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kraft.records import NoOp
 from tests.harness.controller import ControllerLog, leading, replayed
 from tests.harness.decisions import LEVEL
 
-# -- answers
+# -- responses
 
 
 def test_an_answer_waits_until_its_records_are_committed() -> None:
@@ -185,7 +185,7 @@ def test_a_transaction_is_stable_once_its_end_is_committed() -> None:
 
 
 def test_heartbeats_that_change_nothing_are_answered_while_a_transaction_is_open() -> None:
-    """KAFKA-15441: heartbeats waited, and every broker of the cluster was fenced."""
+    """KAFKA-15441: heartbeats waited for the transaction, and every broker was fenced."""
     log = leading(3)
     log.create("huge", 50_000, 1)
     for _ in range(3):
@@ -289,7 +289,7 @@ def test_a_new_controller_aborts_an_open_transaction() -> None:
 
 
 def test_lost_leadership_reverts_the_state_and_answers_waiting_operations() -> None:
-    """KAFKA-13104: raft and controller resign together."""
+    """KAFKA-13104: the raft layer and the controller must resign together."""
     log = leading(3)
     kept = log.create("kept", 1)
     log.settle()
@@ -336,7 +336,7 @@ def test_leadership_lost_in_the_middle_of_a_transaction() -> None:
 
 
 def test_leadership_lost_after_the_abort_of_a_transaction() -> None:
-    """The state reverts to the beginning of the aborted transaction; the log has the rest."""
+    """The state reverts to the start of the aborted transaction and reads the rest from the log."""
     log = leading(3, max_transaction_ms=200)
     begin = log.end_offset
     token = log.create("huge", 50_000, 1)
@@ -361,7 +361,7 @@ def test_leadership_lost_after_the_abort_of_a_transaction() -> None:
 
 
 def test_leadership_lost_before_the_abort_of_a_transaction_is_committed() -> None:
-    """The leader has no copy of the records that it aborted itself: it reads the log again."""
+    """The controller keeps no copy of records that it has aborted, so it reads the log again."""
     log = leading(3)
     before = log.end_offset
     token = log.create("huge", 50_000, 1)
@@ -451,8 +451,9 @@ def test_a_silent_broker_is_fenced() -> None:
 
 
 def test_a_new_controller_begins_whole_sessions() -> None:
-    """KAFKA-18138: a broker that failed during the failover was never fenced, as no contact was
-    known.
+    """KAFKA-18138: a broker that failed during a failover was never fenced.
+
+    The new controller had no last contact of this broker.
     """
     log = leading(3)
     standby = ControllerLog(session_timeout_ms=9_000)

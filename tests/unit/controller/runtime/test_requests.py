@@ -1,4 +1,4 @@
-"""Operations as the controller runs them: small ones in a batch, large ones in a transaction."""
+"""The controller runs operations: small ones in one batch, large ones in a transaction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def log() -> ControllerLog:
 
 
 def done(log: ControllerLog, operation: Operation) -> tuple[Any, list[str]]:
-    """Return the response, and the types of the written records."""
+    """Run an operation; return its response and the types of the records that it wrote."""
     since = log.end_offset
     token = log.submit(operation)
     log.settle()

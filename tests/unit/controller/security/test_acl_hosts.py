@@ -1,4 +1,4 @@
-"""Hosts of ACLs: the CIDR patterns that Kafka 4.4 accepts, and from which level on."""
+"""Hosts of ACLs: CIDR patterns, which Kafka accepts from metadata.version 4.4-IV1 on."""
 
 from __future__ import annotations
 

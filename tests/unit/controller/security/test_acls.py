@@ -1,4 +1,4 @@
-"""ACLs: which are accepted, what a filter matches, and what it costs."""
+"""Create, find and delete ACLs: which ACLs are valid, and which of them a filter matches."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ SETTINGS = TokenSettings(b"a secret that nobody shows")
 
 
 class TokenLab(Lab):
-    """A cluster with a clock."""
+    """A lab with a clock and without brokers."""
 
     def __init__(self) -> None:
         super().__init__(brokers=0)
@@ -96,14 +96,14 @@ class TokenLab(Lab):
         )
 
     def settle(self, decide: Callable[[], Decision[int]]) -> int:
-        """Apply decisions until one is not partial, as the controller does."""
+        """Decide until a decision is not partial, as the controller does; apply that decision."""
         while (decision := decide()).is_partial:
             assert len(decision.records) == 0
         assert decision.is_atomic
         return self.do(decision)
 
     def sweep(self) -> list[int]:
-        """Sweep until nothing is left; return how many tokens each sweep removed."""
+        """Remove expired tokens until none is left; return how many each sweep removed."""
         removed = []
         is_more = True
         while is_more:

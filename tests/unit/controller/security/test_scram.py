@@ -1,4 +1,4 @@
-"""SCRAM credentials: valid changes, and the keys derived from a password."""
+"""SCRAM credentials: valid and invalid changes, and the keys derived from a password."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_keys_are_those_of_the_example_in_rfc_7677() -> None:
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     lab = upserted(ScramUpsertion("user", SCRAM_SHA_256, 4096, salt, salted))
     credential = lab.cluster.state.scram_credentials[SCRAM_SHA_256, "user"]
-    # The client's proof in the example is made with the key behind StoredKey.
+    # RFC 7677: StoredKey is the hash of the ClientKey that the example's proof reveals.
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     message = (
         f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"

@@ -1,4 +1,4 @@
-"""Elections of any size: partial, over many rows, rejected as a whole."""
+"""Elections of any size: partial decisions, many rows, and requests rejected as a whole."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ MANY = 200
 
 
 def lab_with_wrong_leaders(partitions: int = MANY) -> Lab:
-    """Return a lab whose broker 0 is the preferred leader everywhere, was away, is back and leads
-    nothing.
+    """Return a lab in which broker 0 is the preferred leader of every partition and leads none.
+
+    Broker 0 was fenced and is back.
     """
     lab = Lab()
     topic = NewTopic("t", Uuid(b"t" * 16), assignments={id: [0, 1, 2] for id in range(partitions)})
@@ -68,7 +69,7 @@ def test_a_partial_election_sees_changes_in_between() -> None:
     lab = lab_with_wrong_leaders()
     asked = LeaderElection(ElectionType.PREFERRED, at_a_time=100)
     lab.do(asked.decide(lab.cluster))
-    # Another decision elects some of them; then the preferred leader fails.
+    # Another decision elects two of the remaining leaders; then the preferred leader fails.
     elect_preferred(lab, 150, 151)
     lab.do(fence_broker(lab.cluster, 0))
     results = lab.do(asked.decide(lab.cluster))
@@ -146,7 +147,7 @@ def test_kafka_19522_the_last_known_leader_is_elected_only_while_it_is_alive() -
     topic_id = lab.create("t", [0, 1])
     for broker in (0, 1):
         lab.do(fence_broker(lab.cluster, broker))
-    # No replica is known to be in sync: only the last known leader is left.
+    # ISR and ELR are empty: only the last known leader is left.
     lab.write(
         records.PartitionChange(
             partition_id=0,
@@ -173,7 +174,7 @@ def test_a_large_lookup_is_a_decision_of_its_own(
     asked = LeaderElection(ElectionType.PREFERRED)
     first = asked.decide(lab.cluster)
     assert (len(first.records), first.response, first.is_partial) == (0, None, True)
-    # Another decision elects some of them before the next call.
+    # Another decision elects two of the leaders before the next call.
     elect_preferred(lab, 150, 151)
     results = lab.do(asked.decide(lab.cluster))
     assert results is not None
@@ -198,7 +199,7 @@ def test_unclean_elections_are_limited_per_decision() -> None:
 
 
 def lab_without_election(lab: Lab, broker: int) -> Decision[None]:
-    """Unfence a broker without elections of its leaderless partitions."""
+    """Return a decision that unfences a broker but elects no leaders of leaderless partitions."""
     change = records.BrokerRegistrationChange(
         broker_id=broker, broker_epoch=lab.cluster.state.brokers[broker].epoch, fenced=-1
     )

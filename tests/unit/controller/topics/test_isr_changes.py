@@ -45,8 +45,9 @@ from tests.harness.decisions import Lab, whole
 
 
 def shaken() -> Lab:
-    """Return a lab whose partition 0 is led by 1 although 0 is back, and whose partition 1 is
-    leaderless.
+    """Return a lab in which partition 0 lacks its preferred leader and partition 1 has no leader.
+
+    Broker 1 leads partition 0, although its preferred leader, broker 0, is back.
     """
     lab = Lab()
     lab.create("t", [0, 1], [3, 2])
@@ -211,7 +212,7 @@ def test_invalid_targets_are_rejected() -> None:
 
 
 def test_a_non_numeric_min_isr_is_ignored() -> None:
-    """Kafka lets such a value of a broker into the log, and fails at every decision after it."""
+    """Kafka writes such a value of a broker to the log, and then every later decision fails."""
     lab = Lab(brokers=3)
     lab.create("orders", [0, 1, 2])
     for resource_type, resource_name in ((4, ""), (2, "orders")):

@@ -1,4 +1,4 @@
-"""Requests about many topics: authorization, policies, validation only, chunks."""
+"""Requests for many topics: authorization, policies, validate_only requests and chunks."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_chunks_are_one_batch_each_after_all_topics_are_checked() -> None:
     response, sizes = lab.do_chunks(create_topics(lab.cluster, topics, placer=lab.placer))
     assert code(response["bad"]) == 38
     assert response["large"] == CreatedTopic("large", id_of(1), 25_001, 3)
-    # Nothing is written before the last topic is checked, and every chunk is short.
+    # The first chunks only check topics and have no records; later ones have at most 10,000.
     first = next(place for place, size in enumerate(sizes) if size)
     assert first >= 4
     assert 0 not in sizes[first:]
@@ -268,7 +268,7 @@ def test_chunks_are_decided_against_the_brokers_at_the_beginning() -> None:
         pass
     lab.do(Decision(written, None))
     lab.do(fence_broker(lab.cluster, 2))
-    # Another decision fences the broker; the chunks continue with the brokers at the beginning.
+    # Another decision has fenced broker 2; later chunks still use the brokers of the first chunk.
     election_context(lab.cluster)
     response, _ = lab.do_chunks(chunks)
     assert response["t"] == CreatedTopic("t", id_of(1), 15_000, 4)
@@ -380,9 +380,7 @@ def test_many_reassignments_are_decided_in_chunks() -> None:
 
 
 def test_the_fixed_factor_counts_added_but_not_removed_replicas() -> None:
-    """KIP-860: during a reassignment the size of a target is compared with that of the last
-    target.
-    """
+    """KIP-860: during a reassignment, a new target must have the size of the last target."""
     lab = Lab()
     lab.create("t", [0, 1])
     lab.do(alter_partition_reassignments(lab.cluster, {("t", 0): [2, 3]}))

@@ -1,4 +1,4 @@
-"""Topics are created, extended, configured and deleted."""
+"""Create, extend, configure and delete topics."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ def test_a_broker_that_has_stopped_cleanly_still_counts_for_the_replication_fact
     topic = NewTopic("t", Uuid(b"t" * 16), 1, 3)
     with pytest.raises(InvalidReplicationFactorError):
         create_topic(lab.cluster, topic, placer=lab.placer)
-    # Once it is fenced it is like any other failed broker, although its registration is still
-    # marked.
+    # Once broker 2 is fenced it counts like any other failed broker, although its registration
+    # still has the mark of the controlled shutdown.
     lab.do(fence_broker(lab.cluster, 2))
     assert lab.cluster.state.brokers[2].in_controlled_shutdown
     lab.do(create_topic(lab.cluster, topic, placer=lab.placer))
