@@ -137,5 +137,5 @@ def test_the_page_in_the_repository_has_every_commit_of_the_history() -> None:
         machine = run.result["machine_info"]
         assert machine["node"] in ("anonymous", "counted")
         assert kept(run.result, machine["node"]) == run.result, (
-            "kept as it is, nothing to leave out"
+            "a kept run must have nothing that `kept` would remove"
         )

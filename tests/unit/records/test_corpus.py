@@ -156,6 +156,7 @@ def test_every_control_record_reads_as_kafka_prints_it_and_is_written_back(type:
 
 
 def test_the_twin_reads_and_writes_the_corpus_too() -> None:
+    """The reference codec decodes every record of the corpus and encodes the same bytes."""
     schemas = {(line["schema"], line["version"]): line["fields"] for line in lines("schema")}
     for line in lines("record"):
         kind = record_twin.parse(schemas[line["record"], line["version"]])

@@ -42,7 +42,7 @@ def test_the_memory_is_taken_again_only_when_the_last_slice_is_gone() -> None:
     part = memoryview(first)[10:20].toreadonly()
     del first
     second = ReceiveBuffer(MIB)
-    assert address(second) != place, "a slice of it is still there"
+    assert address(second) != place, "a slice of the first buffer is still alive"
     del part
     assert address(ReceiveBuffer(MIB - 100)) == place
 

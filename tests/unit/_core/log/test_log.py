@@ -340,19 +340,20 @@ def test_a_log_with_staged_appends_equals_one_with_direct_appends(tmp_path: Path
 
 
 def test_only_plain_appends_may_be_staged(tmp_path: Path) -> None:
+    """`stage` returns False after unsynced bytes, and for a new segment, epoch or MemoryDisk."""
     log = Log.open(tmp_path / "log", segment_bytes=1000)
-    assert not log.stage(batch(0)), "the first batch of a segment"
+    assert not log.stage(batch(0)), "the first batch of a segment cannot be staged"
     log.append(batch(0))
-    assert not log.stage(batch(10)), "something is not synced"
+    assert not log.stage(batch(10)), "the segment has bytes that are not synced"
     log.sync()
-    assert not log.stage(batch(10, epoch=2)), "a new epoch"
+    assert not log.stage(batch(10, epoch=2)), "a batch of a new epoch cannot be staged"
     assert log.stage(batch(10))
     assert log.stage(batch(20))
-    assert not log.stage(batch(30)), "what is staged counts for the segment's size"
+    assert not log.stage(batch(30)), "staged batches count towards the segment's size"
     with pytest.raises(CorruptRecordError, match="begins with offset 50, the log ends with 30"):
         log.stage(batch(50, size=10))
     with pytest.raises(CorruptRecordError, match="leader epoch 0 follows 1"):
         log.stage(batch(30, epoch=0, size=10))
     with pytest.raises(CorruptRecordError):
         log.stage(b"no batch")
-    assert not Log.open("/m", disk=MemoryDisk()).stage(batch(0)), "another disk"
+    assert not Log.open("/m", disk=MemoryDisk()).stage(batch(0)), "only OsDisk can stage batches"

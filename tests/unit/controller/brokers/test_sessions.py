@@ -28,7 +28,7 @@ def test_activate_begins_a_whole_session_for_unfenced_brokers() -> None:
     lab.do(fence_broker(lab.cluster, 2))
     sessions = active(lab, 100.0)
     alive = [sessions.is_alive(lab.cluster, broker, 9_100.0) for broker in (0, 1, 2, 3)]
-    assert alive == [True, True, False, False], "a fenced one may register again at once"
+    assert alive == [True, True, False, False], "a fenced broker may register again at once"
     assert not sessions.is_alive(lab.cluster, 0, 9_100.5)
 
 

@@ -29,7 +29,7 @@ def test_an_answer_waits_until_its_records_are_committed() -> None:
     token = log.create("orders", 2)
     log.run()
     assert log.controller.cluster.table.topic_number("orders") >= 0, (
-        "the uncommitted state has it at once"
+        "the uncommitted state has the topic at once"
     )
     assert token not in log.answers
     log.commit(log.end_offset - 1)
@@ -331,7 +331,7 @@ def test_leadership_lost_in_the_middle_of_a_transaction() -> None:
     assert isinstance(log.answers[token].error, NotControllerError)
     assert log.controller.cluster.next_offset == committed
     assert log.controller.cluster.transaction_start is not None, (
-        "the committed part of the transaction"
+        "the committed part of the transaction must stay open"
     )
 
 

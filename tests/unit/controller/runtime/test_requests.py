@@ -84,7 +84,7 @@ def test_leaders_move_back_to_the_first_replica(log: ControllerLog) -> None:
     assert behind
     results, _ = done(log, requests.elect_leaders(ElectionType.PREFERRED))
     assert len(results.errors) == behind, (
-        "its replicas are not in the ISR: no leader could be elected"
+        "no leader can be elected: the preferred replicas are not in the ISR"
     )
     assert set(results.errors.tolist()) == {80}
 
