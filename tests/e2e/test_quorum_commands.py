@@ -83,7 +83,7 @@ def test_the_node_of_the_readme(tmp_path: Path) -> None:
             assert shell.stdout is not None
             assert "Formatting dynamic metadata voter directory" in shell.stdout.readline()
             while "node 1 of cluster" not in (line := shell.stdout.readline()):
-                assert line, "it ended"
+                assert line, "the node ended"
             address = f"localhost:{port}"
             output = printed("quorum", "describe", "--status", "--bootstrap-controller", address)
             assert re.search(r"^LeaderId: +1$", output, re.MULTILINE)

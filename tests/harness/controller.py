@@ -61,7 +61,7 @@ class AppendedLog:
             self.batches.append((self.end_offset, bytes(ready.to_append)))
             self.end_offset = self.controller.cluster.next_offset
         for answer in ready.answers:
-            assert answer.token not in self.answers, "answered twice"
+            assert answer.token not in self.answers, "a request was answered twice"
             self.answers[answer.token] = answer
         if ready.resign_epoch is not None:
             self.resigned.append(ready.resign_epoch)

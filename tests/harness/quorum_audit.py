@@ -133,7 +133,7 @@ def read_log(node_id: int, directory: Path) -> StoredLog:
     data = b"".join(parts)
     table = validate(data, dense=True)
     epochs = table.partition_leader_epochs
-    assert (np.diff(epochs) >= 0).all(), f"node {node_id}: epochs fall"
+    assert (np.diff(epochs) >= 0).all(), f"node {node_id}: epochs decrease"
     return StoredLog(
         node_id,
         np.frombuffer(data, np.uint8),
@@ -277,7 +277,7 @@ class Audit:
         made = load_snapshot(SnapshotFile(paths[-1], end_offset, epoch, paths[-1].stat().st_size))
         cluster = MetadataState(journaling=True)
         cluster.apply(best.data.data, end_offset=end_offset)
-        assert cluster.transaction_start is None, f"{paths[-1]}: it ends in a transaction"
+        assert cluster.transaction_start is None, f"{paths[-1]}: it ends inside a transaction"
         assert made.state == cluster.state, f"{paths[-1]}: another state than the log's"
         assert table_records(made) == table_records(cluster), f"{paths[-1]}: other partitions"
         self.snapshots += 1

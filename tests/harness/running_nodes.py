@@ -147,8 +147,8 @@ def done(request: m.Request) -> m.Response:
 
 
 def silent(request: m.Request) -> m.Response:
-    raise AssertionError(f"nobody expected {request}")
+    raise AssertionError(f"unexpected request: {request}")
 
 
 def no_slices(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
-    raise AssertionError(f"nobody expected {slice}")
+    raise AssertionError(f"unexpected slice: {slice}")

@@ -187,7 +187,7 @@ def test_the_log_is_fetched_as_an_observer(cluster: Cluster) -> None:
 
 
 def no_slices(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
-    raise AssertionError("nobody asks this node")
+    raise AssertionError("no node sends requests to this node")
 
 
 def test_a_request_to_a_stopped_controller_fails(cluster: Cluster) -> None:

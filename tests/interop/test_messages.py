@@ -130,7 +130,7 @@ def test_kafka_decodes_a_response(oracle: Oracle, made: type, api: Api, version:
 
 
 def no_slices(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
-    raise AssertionError("these responses hold bytes, not slices")
+    raise AssertionError("these responses have bytes, not slices")
 
 
 def refusals() -> Iterator[tuple[Api, int, bytes]]:

@@ -170,7 +170,7 @@ def test_a_kraft_leader_is_killed(quorum: MixedQuorum, voting: dict[str, str]) -
 
 def test_voters_are_removed_and_added(quorum: MixedQuorum, is_static: bool) -> None:
     if is_static:
-        pytest.skip("its voters are static")
+        pytest.skip("the quorum has static voters")
     whom = ("-i", str(KRAFT), "-d", quorum.kraft_node(KRAFT).directory_id())
     quorum.remove_voter(KRAFT, lambda: quorum.kraft_says(101, "remove-controller", *whom))
     assert voters(quorum) == set(KAFKAS)
@@ -185,7 +185,7 @@ def test_kafka_unregisters_a_controller_and_creates_an_acl_of_a_cidr_pattern(
 ) -> None:
     """kraft applies UnregisterController and an ACL with a CIDR host (metadata.version 4.4-IV2)."""
     if release < "4.4":
-        pytest.skip("came with 4.4")
+        pytest.skip("needs Kafka 4.4")
     gone = sum(KAFKAS) - quorum.wait_until_all_have_all().leader_id
     assert gone in kraft.open_metadata(quorum.log_of(KRAFT)).controllers
     quorum.nodes[gone].stop()

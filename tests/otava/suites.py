@@ -37,7 +37,7 @@ class Suite:
     values: dict[str, NDArray[np.float64]]  # benchmark -> its value at each run; NaN if missing
 
     def __post_init__(self) -> None:
-        assert (np.diff(self.runs) > 0).all(), f"{self.name}: a run after itself"
+        assert (np.diff(self.runs) > 0).all(), f"{self.name}: the runs are not ascending"
         assert {len(each) for each in self.values.values()} == {len(self.runs)}
 
 

@@ -351,7 +351,7 @@ class ModelledQuorum(AppendedLog):
         except RefusedError as error:
             del self.queued[token]
             self.expected[token] = error
-            assert len(self.batches) == before, "what is refused writes nothing"
+            assert len(self.batches) == before, "a rejected request wrote records"
             return
         finally:
             self.end_offset = end_offset
@@ -361,7 +361,7 @@ class ModelledQuorum(AppendedLog):
             assert len(self.batches) == before
             return
         if outcome.records and not may_write:
-            assert len(self.batches) == before, "nothing is written inside a transaction"
+            assert len(self.batches) == before, "another request wrote records inside a transaction"
             return
         self._append(outcome.records, before)
         outcome.applied(self.end_offset - 1)
@@ -450,7 +450,7 @@ class ModelledQuorum(AppendedLog):
             if self.turn().wake_at_ms > self.now_ms:
                 break
         else:
-            raise AssertionError("the controller does not come to rest")
+            raise AssertionError("the controller always has more events to run")
         self.commit_both(self.end_offset)
 
     def commit_both(self, offset: int) -> None:

@@ -112,7 +112,7 @@ class Disk:
             assert len(download) == write.position, (len(download), write.position)
             download += write.data
         elif isinstance(write, InstallSnapshot):
-            assert write.snapshot_id in self.downloads, "nothing of this snapshot was stored"
+            assert write.snapshot_id in self.downloads, "this snapshot has no download"
             if is_sound(self.downloads[write.snapshot_id]):
                 self.start_offset, self.batches = write.snapshot_id.offset, []
         else:
@@ -141,7 +141,7 @@ class Disk:
 
     def read(self, at: LogSlice) -> bytes:
         """Return the batches of a slice, which must be durable."""
-        assert at.end_offset <= self.end_offset, "a leader shows what it has not synced"
+        assert at.end_offset <= self.end_offset, "a leader sends unsynced records"
         found: list[Batch] = []
         size = 0
         for batch in self.batches:

@@ -75,7 +75,7 @@ class CalmCluster:
     def run_until(self, is_there: Callable[[], bool], within_ms: float = 30_000.0) -> None:
         begin = self.cluster.now
         self._run(lambda: is_there() or self.cluster.now > begin + within_ms)
-        assert is_there(), f"{within_ms} ms went by"
+        assert is_there(), f"the condition does not hold within {within_ms} ms"
 
     def _run(self, is_enough: Callable[[], bool]) -> None:
         cluster: WholeCluster = self.cluster
@@ -228,7 +228,7 @@ def test_row_16_kafka_13173_brokers_that_expire_together() -> None:
         assert (state["leader"], state["isr"]) == (3, [3])
     last = partition(log, of_the_dead)
     assert last["leader"] == -1
-    assert len(last["isr"]) == 1, "the last one of an ISR stays in it"
+    assert len(last["isr"]) == 1, "the ISR keeps its last member"
 
 
 def test_row_17_kafka_18138_a_broker_that_dies_during_a_failover_is_fenced() -> None:
@@ -244,7 +244,7 @@ def test_row_17_kafka_18138_a_broker_that_dies_during_a_failover_is_fenced() -> 
     session_ms = cluster.settings.session_timeout_ms
     calm.run_until(lambda: broker.id not in calm.unfenced(), within_ms=1.125 * session_ms + 500)
     assert cluster.now - died_at < 1.125 * session_ms + 10_000.0
-    assert calm.unfenced() == set(cluster.brokers) - {broker.id}, "the living are left alone"
+    assert calm.unfenced() == set(cluster.brokers) - {broker.id}, "a live broker was fenced"
 
 
 def test_row_18_kafka_14617_a_replica_of_an_old_broker_epoch_joins_no_isr() -> None:
@@ -386,7 +386,7 @@ def test_row_27_kafka_15019_heartbeats_come_before_a_long_queue() -> None:
             for _ in tokens:
                 log.run_once()
             log.commit()
-            assert all(token in log.answers for token in tokens), "before everything that waits"
+            assert all(token in log.answers for token in tokens), "a heartbeat waited"
         log.run_once()
     assert turns * 50.0 > 2 * SESSION_MS
     log.settle()

@@ -48,8 +48,8 @@ def run(data: bytes) -> None:
     read = _records(buffer, verify_crc)
     columns = _columns(buffer, verify_crc)
     if valid:
-        assert read is not None, "validate takes what iterate refuses"
-        assert columns is not None, "validate takes what BatchColumns.read refuses"
+        assert read is not None, "validate accepts a batch that iterate rejects"
+        assert columns is not None, "validate accepts a batch that BatchColumns.read rejects"
     if read is not None and columns is not None:
         _agree(read, columns)
     if flags & _RECOMPRESS and valid and verify_crc:
@@ -118,7 +118,7 @@ def _columns(buffer: bytes, verify_crc: bool) -> BatchColumns | None:
     assert len(again) == len(columns)
     assert (again.offsets == columns.offsets).all()
     assert (again.timestamps == columns.timestamps).all()
-    assert bytes(again.build()) == bytes(built), "building is not stable"
+    assert bytes(again.build()) == bytes(built), "a rebuilt batch has other bytes"
     return columns
 
 
@@ -150,7 +150,7 @@ def _stamped(buffer: bytes) -> None:
     try:
         end = assign_offsets(writable, 1000, 3)
     except KraftError:
-        assert writable == buffer, "a refused buffer was changed"
+        assert writable == buffer, "a rejected buffer was changed"
         return
     stamped = scan(writable, verify_crc=False)
     assert set(stamped.partition_leader_epochs.tolist()) <= {3}

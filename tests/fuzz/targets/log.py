@@ -92,7 +92,7 @@ def _batches(log: Log) -> list[bytes]:
         assert batch.last_offset >= batch.base_offset
         if len(found) < 50:
             fetched = log.fetch(batch.base_offset, 1)
-            assert bytes(fetched) == bytes(batch.data), "a fetch gives another batch"
+            assert bytes(fetched) == bytes(batch.data), "a fetch returns another batch"
             inside = log.fetch(batch.last_offset, 1)
             assert bytes(inside) == bytes(batch.data)
             log.epoch_at(batch.base_offset)
@@ -114,7 +114,7 @@ def _write(directory: Path) -> None:
     with log:
         batches, end = _batches(log), log.log_end_offset
     with Log.open(directory) as log:
-        assert log.torn_tail is None, "a tail is torn twice"
+        assert log.torn_tail is None, "the tail is still torn after recovery"
         assert log.log_end_offset == end
         assert _batches(log) == batches
         middle = log.log_start_offset + (end - log.log_start_offset) // 2
@@ -134,11 +134,11 @@ def _append(content: bytes) -> None:
         try:
             first, last = log.append(content, verify_crc=True)
         except KraftError:
-            assert log.log_end_offset == start, "a refused append moved the end"
+            assert log.log_end_offset == start, "a rejected append moved the log end"
             assert log.size == 0
             return
         assert (first, last + 1) == (start, log.log_end_offset)
         assert b"".join(_batches(log)) == content
     with Log.open(directory, read_only=True) as log:
         assert log.torn_tail is None
-        assert b"".join(_batches(log)) == content, "what was appended is not there"
+        assert b"".join(_batches(log)) == content, "the appended batches are not in the log"

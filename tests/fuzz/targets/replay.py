@@ -51,7 +51,7 @@ def run(data: bytes) -> None:
     if not flags & _JOURNALING:
         return
     if not applied and cluster.next_offset == middle:
-        assert said(cluster) == before, "a refused call left something behind"
+        assert said(cluster) == before, "a rejected call changed the state"
     after = said(cluster)
     try:
         cluster.revert(min(middle, cluster.next_offset))
@@ -59,10 +59,10 @@ def run(data: bytes) -> None:
         # Within a transaction that was aborted later.
         return
     if cluster.next_offset == middle:
-        assert said(cluster) == before, "reverted, and not what it was"
+        assert said(cluster) == before, "the reverted state differs from the earlier one"
     if applied:
         assert _apply(cluster, buffer[position:])
-        assert said(cluster) == after, "applied again, and not what it was"
+        assert said(cluster) == after, "applied again, the records lead to another state"
     cluster.drop_open_transaction()
     cluster.forget(cluster.next_offset)
     repr(cluster)

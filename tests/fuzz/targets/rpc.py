@@ -124,4 +124,4 @@ def _response(api: Api, version: int, body: bytes) -> None:
 
 
 def _no_slices(slice: m.LogSlice | m.SnapshotSlice) -> memoryview:
-    raise AssertionError("what is read holds bytes")
+    raise AssertionError("decoded responses have bytes, not slices")

@@ -64,10 +64,10 @@ def run(data: bytes) -> None:
         _image(table, image, before, reached)
         del image
     table.revert(reached)
-    assert meaning(table) == before, "reverted, and not what it was"
+    assert meaning(table) == before, "the reverted table differs from the earlier one"
     _soundness(table, before)
     assert _apply(table, buffer[position:], verify_crc, start_offset=reached) == end
-    assert meaning(table) == after, "applied again, and not what it was"
+    assert meaning(table) == after, "applied again, the records lead to another table"
     _snapshot(table, after)
     table.revert(0)
     assert meaning(table) == {}
@@ -134,7 +134,7 @@ def _snapshot(table: PartitionTable, said: dict[str, Any]) -> None:
     written = builder.finish()
     copy = PartitionTable()
     copy.apply(written)
-    assert meaning(copy) == said, "the snapshot says something else"
+    assert meaning(copy) == said, "the snapshot has another state"
     for version in (0, 1):
         builder = BatchBuilder()
         table.encode_snapshot(builder, version=version)
@@ -153,7 +153,7 @@ def _compacted(buffer: bytes, verify_crc: bool) -> None:
     except ReplayError:
         return
     assert table.row_count == table.partition_count
-    assert meaning(table) == said, "compacted, and not what it was"
+    assert meaning(table) == said, "compaction changed the table"
     _soundness(table, said)
     rows = table.live_rows()
     if len(rows):

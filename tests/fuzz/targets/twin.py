@@ -52,9 +52,9 @@ def run(data: bytes) -> None:
     twin = TableTwin()
     reason = _replay(twin, buffer)
     if reason is not None:
-        assert refusal is not None, f"the table takes what the twin refuses: {reason!r}"
+        assert refusal is not None, f"the table accepts, the twin rejects: {reason!r}"
         return
-    assert refusal is None, f"the table refuses what the twin takes: {refusal!r}"
+    assert refusal is None, f"the twin accepts, the table rejects: {refusal!r}"
     said = plain(table)
     assert said["topics"] == twin.topics
     assert said["partitions"].keys() == twin.partitions.keys()

@@ -41,7 +41,7 @@ def _metadata_value(value: bytes) -> None:
     written = encode_value(record)
     again = decode_value(written)
     _same(again, record)
-    assert encode_value(again) == written, "writing is not stable"
+    assert encode_value(again) == written, "the decoded value has another encoding"
     # In the middle of a buffer it is the same record; with one byte less or more it is invalid.
     framed = b"\x01" + value + b"\x01"
     _same(decode_value(framed, 1, 1 + len(value)), record)
@@ -50,7 +50,7 @@ def _metadata_value(value: bytes) -> None:
             decode_value(framed, 1, end)
         except KraftError:
             continue
-        raise AssertionError("bytes are missing or left over, and the record decodes")
+        raise AssertionError("a record with a missing or extra byte is accepted")
     _other_versions(record)
     record.to_dict()
     repr(record)
