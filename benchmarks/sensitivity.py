@@ -109,7 +109,7 @@ class Alarms:
     """Stable series, out of ``series``, with a change of any kind (false alarms)."""
 
     together: int  # all of them one analysis
-    each_alone: int  # each an analysis of its own
+    each_alone: int  # each analysed separately
     series: int
 
 

@@ -10,8 +10,8 @@ object; ``java/Quorum.java`` takes the same. Steps that are no request:
 - ``commit`` (to): everything below the offset is committed.
 - ``advance`` (ms); ``hold`` and ``release``: requests pile up in the leader's queue in between.
   With ``is_disk`` this side's leader runs and may not append; Kafka's queue has no such state.
-- ``snapshot`` and ``snapshot_end``: make a snapshot of what is committed at the first, in slices
-  until the second. ``restart`` (node): load the last snapshot and the log.
+- ``snapshot`` and ``snapshot_end``: make a snapshot of the records committed at the first step, in
+  slices until the second. ``restart`` (node): load the last snapshot and the log.
 - ``pause`` and ``resume`` (node): disconnect a standby; it continues with the last snapshot if that
   is ahead of it.
 - ``fail_publisher``: one publisher fails at the next image.

@@ -312,7 +312,7 @@ class ExpireTokens(Operation):
 
 
 class Activation(Operation):
-    """Activate a controller on a log of its own."""
+    """Activate a controller on a separate log."""
 
     name = "activation"
     weight = 3

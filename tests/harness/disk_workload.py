@@ -1,9 +1,9 @@
 """Disk workload: the operations of a node's disk, and what a restart may find.
 
 Defines a random workload over a `MetadataStore` (appends in several epochs, election states,
-truncations, snapshots made and downloaded, cleaning), and beside it a model of what was promised:
-which records, which election state, which snapshots must be there after a crash at this moment, and
-which more may be.
+truncations, snapshots made and downloaded, cleaning), and a model of the promises: the records, the
+election state and the snapshots that must exist after a crash at this moment, and the others that
+may exist.
 """
 
 from __future__ import annotations

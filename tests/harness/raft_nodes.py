@@ -1,4 +1,4 @@
-"""Nodes in any role, driven by hand, for the tests of the raft state machine.
+"""Nodes in any role, driven step by step, for the tests of the raft state machine.
 
 By default a node is voter 1 of the voters 1, 2, 3. Its disk performs and syncs writes at once,
 except while ``is_disk_stalled``.

@@ -7,7 +7,7 @@ so a new recording is committed as a whole.
 
     tests/data/kafka-4.3/
         manifest.json       the release, the cluster's id, and each moment: the end offset of the
-                            log when the tools were asked; the state is that of all records before
+                            log when the tools ran; they printed the state of all records below it
         controller-101/     as kept by `keep.py`
         text/<node>/…       kafka-dump-log of each log and checkpoint, kafka-metadata-shell's tree
         text/<moment>/…     the tools' output for the running cluster at that moment

@@ -80,13 +80,13 @@ class Stage:
 
 
 def grow_quorum(stage: Stage) -> None:
-    """KRaftVoters: the controllers that were formatted without voters join the first one."""
+    """Write KRaftVoters: controllers that were formatted without voters join the first one."""
     for node_id in CONTROLLERS[1:]:
         wait_for(f"{node_id} among the voters", partial(_add_voter, stage, node_id), 40.0)
 
 
 def create_topics(stage: Stage) -> None:
-    """Topic, Partition, Config: replication factors 1 to 3, by hand, a long name."""
+    """Write Topic, Partition, Config: factors 1 to 3, manual placement, a long topic name."""
     stage.ask(
         "create_topics",
         topics=[
@@ -112,7 +112,7 @@ def create_topics(stage: Stage) -> None:
 
 
 def create_many(stage: Stage) -> None:
-    """A few hundred partitions, so that snapshots and segments have some size."""
+    """Create a few hundred partitions, so that snapshots and segments have some size."""
     stage.ask(
         "create_topics",
         topics=[{"name": "wide", "partitions": 100, "replication_factor": 3}],
@@ -121,13 +121,13 @@ def create_many(stage: Stage) -> None:
 
 
 def create_partitions(stage: Stage) -> None:
-    """Partition: a topic grows, placed by Kafka and by hand."""
+    """Write Partition: add partitions to a topic, placed by Kafka and manually."""
     stage.ask("create_partitions", topic="clicks", total=5)
     stage.ask("create_partitions", topic="by-hand", total=4, assignment=[[2, 3, 1], [3, 2, 1]])
 
 
 def delete_topic(stage: Stage) -> None:
-    """RemoveTopic, of a topic with configs of its own."""
+    """Write RemoveTopic for a topic that has its own configs."""
     stage.config("TOPIC", "scratch", ("SET", "retention.bytes", "1000000"))
     # A node that applies both in one step keeps the config in its image and in its snapshots,
     # without the topic. Idle brokers apply them one by one.
@@ -136,7 +136,7 @@ def delete_topic(stage: Stage) -> None:
 
 
 def configure(stage: Stage) -> None:
-    """Config of every resource: set, append, subtract, delete."""
+    """Write Config for every type of resource: set, append, subtract, delete."""
     stage.config(
         "TOPIC", "orders", ("SET", "retention.ms", "3600000"), ("SET", "segment.ms", "9000")
     )
@@ -160,14 +160,14 @@ def configure(stage: Stage) -> None:
 
 
 def configure_group(stage: Stage) -> None:
-    """Config of a consumer group (metadata.version of 4.x)."""
+    """Write Config for a consumer group (metadata.version of 4.x)."""
     stage.config("GROUP", "readers", ("SET", "consumer.session.timeout.ms", "50000"))
     stage.config("GROUP", "readers", ("SET", "consumer.heartbeat.interval.ms", "6000"))
     stage.config("GROUP", "readers", ("DELETE", "consumer.heartbeat.interval.ms", None))
 
 
 def authorize(stage: Stage) -> None:
-    """AccessControlEntry and its removal."""
+    """Write AccessControlEntry and RemoveAccessControlEntry."""
     rules = [
         ("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW"),
         ("TOPIC", "pay", "PREFIXED", "User:bob", "10.0.0.1", "WRITE", "ALLOW"),
@@ -183,7 +183,7 @@ def authorize(stage: Stage) -> None:
 
 
 def credentials(stage: Stage) -> None:
-    """UserScramCredential, replaced and removed, of both mechanisms."""
+    """Write UserScramCredential for both mechanisms: create, replace and remove."""
     for mechanism, user in (("SCRAM-SHA-256", "alice"), ("SCRAM-SHA-512", "alice")):
         scram = {"user": user, "mechanism": mechanism, "iterations": 4096}
         stage.ask("upsert_scram", password="throwaway-1", **scram)
@@ -194,13 +194,13 @@ def credentials(stage: Stage) -> None:
 
 
 def admin_credential(stage: Stage) -> None:
-    """The user of the SASL listener, where kafka-storage could not create it."""
+    """Create the user of the SASL listener, for releases whose kafka-storage cannot create it."""
     scram = {"mechanism": "SCRAM-SHA-256", "iterations": 4096}
     stage.ask("upsert_scram", user=ADMIN_USER, password=ADMIN_PASSWORD, **scram)
 
 
 def quotas(stage: Stage) -> None:
-    """ClientQuota of users, clients, addresses and defaults; set, changed and removed."""
+    """Write ClientQuota for users, clients, addresses and defaults: set, change and remove."""
     ask = stage.ask
     ask("alter_quota", entity={"user": "alice"}, key="producer_byte_rate", value=1048576.0)
     ask("alter_quota", entity={"user": "alice"}, key="producer_byte_rate", value=2097152.0)
@@ -214,14 +214,17 @@ def quotas(stage: Stage) -> None:
 
 
 def produce(stage: Stage) -> None:
-    """ProducerIds: an idempotent and a transactional producer (which makes __transaction_state)."""
+    """Write ProducerIds: run an idempotent and a transactional producer.
+
+    The second one creates __transaction_state.
+    """
     stage.produce("orders", [0, 1, 2], 20)
     stage.produce("orders", [3], 5, transactional__id="tx-orders")
     stage.produce("clicks", [0], 5, acks="1", enable__idempotence="false")
 
 
 def tokens(stage: Stage) -> None:
-    """DelegationToken: created, renewed, expired at once (RemoveDelegationToken)."""
+    """Write DelegationToken: create, renew, and expire at once (RemoveDelegationToken)."""
     sasl = stage.cluster.nodes[1]
     config = sasl_client(f"{HOST}:{sasl.sasl_port}", ADMIN_USER, ADMIN_PASSWORD)
     stage.ask.connect("sasl", config)
@@ -250,7 +253,7 @@ def _expire(stage: Stage, token: str) -> bool:
 
 
 def reassign(stage: Stage) -> None:
-    """PartitionChange: reassignments that complete, and one that is cancelled."""
+    """Write PartitionChange: reassignments that complete, and one that is cancelled."""
     first = stage.partitions("clicks")[0]["replicas"]
     other = ({1, 2, 3} - set(first)).pop()
     stage.ask("reassign", partitions={"clicks": {"0": [other, first[0]]}})
@@ -267,7 +270,7 @@ def reassign(stage: Stage) -> None:
 
 
 def slow_down(stage: Stage, topic: str) -> None:
-    """Throttle the topic's replication: a reassignment stays in progress."""
+    """Throttle the topic's replication, so that a reassignment stays in progress."""
     for name in ("leader", "follower"):
         stage.config("TOPIC", topic, ("SET", f"{name}.replication.throttled.replicas", "*"))
         for broker in ("1", "2", "3"):
@@ -276,7 +279,7 @@ def slow_down(stage: Stage, topic: str) -> None:
 
 
 def log_directories(stage: Stage) -> None:
-    """PartitionChange.directories: a replica moves to the broker's other log directory."""
+    """Write PartitionChange.directories: move a replica to the broker's other log directory."""
     held = stage.ask("log_directories", broker=1)
     source = next(path for path, there in held.items() if "orders-0" in there)
     target = next(path for path in held if path != source)
@@ -289,7 +292,7 @@ def log_directories(stage: Stage) -> None:
 
 
 def lose_directory(stage: Stage) -> None:
-    """BrokerRegistrationChange.logDirs: a log directory fails and its replicas go offline."""
+    """Write BrokerRegistrationChange.logDirs: a log directory fails; its replicas go offline."""
     node = stage.cluster.nodes[3]
     directory = node.directory / "data-1"
     aside = directory.rename(node.directory / "data-1-aside")
@@ -308,7 +311,7 @@ def _is_short(stage: Stage, topic: str) -> bool:
 
 
 def fence(stage: Stage) -> None:
-    """BrokerRegistrationChange: a broker dies and is back; another shuts down cleanly."""
+    """Write BrokerRegistrationChange: kill and restart a broker; shut another down cleanly."""
     stage.cluster.nodes[3].kill()
     stage.wait_for_brokers(without=3)
     stage.broker(3)
@@ -331,7 +334,7 @@ def _elect(stage: Stage, kind: str, topic: str, partitions: list[int]) -> None:
 
 
 def unclean_election(stage: Stage) -> None:
-    """A partition elects an out-of-sync replica (leaderRecoveryState)."""
+    """Let a partition elect an out-of-sync replica (leaderRecoveryState)."""
     stage.ask("create_topics", topics=[{"name": "unclean", "assignment": [[3, 2]]}])
     stage.wait_for_isr("unclean", 2)
     stage.cluster.nodes[2].kill()
@@ -349,7 +352,7 @@ def unclean_election(stage: Stage) -> None:
 
 
 def eligible_replicas(stage: Stage) -> None:
-    """ELR: in-sync replicas die below min.insync.replicas."""
+    """Create an ELR: kill in-sync replicas until fewer than min.insync.replicas are left."""
     two = {"min.insync.replicas": "2"}
     stage.ask(
         "create_topics",
@@ -369,25 +372,25 @@ def eligible_replicas(stage: Stage) -> None:
 
 
 def clear_eligible_replicas(stage: Stage) -> None:
-    """ClearElr of one topic: its min.insync.replicas changes while it has an ELR."""
+    """Write ClearElr for one topic: change its min.insync.replicas while it has an ELR."""
     stage.config("TOPIC", "elr-cleared", ("SET", "min.insync.replicas", "1"))
 
 
 def clear_all_eligible_replicas(stage: Stage) -> None:
-    """ClearElr of every topic: the cluster's min.insync.replicas changes."""
+    """Write ClearElr for every topic: change the cluster's min.insync.replicas."""
     stage.config("BROKER", "", ("SET", "min.insync.replicas", "2"))
     stage.config("BROKER", "", ("SET", "min.insync.replicas", "1"))
 
 
 def return_unclean(stage: Stage) -> None:
-    """Killed brokers return, so they move from the ELR to the last known ELR."""
+    """Restart killed brokers, so that they move from the ELR to the last known ELR."""
     stage.broker(3)
     stage.broker(2)
     stage.wait_for_isr("orders", 3)
 
 
 def cordon(stage: Stage) -> None:
-    """BrokerRegistrationChange.cordonedLogDirs (KIP-1066): no new replicas in that directory."""
+    """Write BrokerRegistrationChange.cordonedLogDirs (KIP-1066): it gets no new replicas."""
     # Not a directory by its path: the records would contain a path of this machine.
     stage.config("BROKER", "2", ("SET", "cordoned.log.dirs", "*"))
     time.sleep(1.5)  # the next heartbeats carry it
@@ -396,7 +399,7 @@ def cordon(stage: Stage) -> None:
 
 
 def retire_broker(stage: Stage) -> None:
-    """UnregisterBroker: a fourth broker, without a rack, joins, leaves and is unregistered."""
+    """Write UnregisterBroker: a fourth broker, without a rack, joins, stops and is unregistered."""
     node = stage.cluster.add_broker(4, None)
     node.format(stage.cluster.cluster_id, *stage.cluster.broker_format())
     stage.broker(4)
@@ -407,7 +410,7 @@ def retire_broker(stage: Stage) -> None:
 
 
 def voters(stage: Stage) -> None:
-    """KRaftVoters control records: a voter leaves and comes back."""
+    """Write KRaftVoters control records: remove a voter and add it again."""
     stage.ask("remove_voter", **stage.voter(103))
     wait_for("two voters", lambda: len(stage.ask("quorum")["voters"]) == 2)
     time.sleep(1.0)  # it must have fetched as an observer before it may be added again
@@ -421,7 +424,7 @@ def _add_voter(stage: Stage, node_id: int) -> bool:
 
 
 def failover(stage: Stage) -> None:
-    """LeaderChange control records: the active controller stops; another takes over; it returns."""
+    """Write LeaderChange control records: stop the active controller, wait, and restart it."""
     leader = stage.ask("quorum")["leader"]
     stage.cluster.nodes[leader].stop()
     wait_for("another active controller", lambda: stage.ask("quorum")["leader"] != leader, 40.0)
@@ -431,16 +434,16 @@ def failover(stage: Stage) -> None:
 
 
 def upgrade(stage: Stage, feature: str, level: int, kind: str = "UPGRADE") -> None:
-    """FeatureLevel."""
+    """Write FeatureLevel: change the level of a feature."""
     stage.ask("update_feature", feature=feature, level=level, type=kind)
     wait_for(f"{feature} at {level}", lambda: stage.ask("features").get(feature, 0) == level, 20.0)
 
 
 def trouble(stage: Stage) -> None:
-    """The last state, whose tool output is kept: a cluster with many problems.
+    """Create the last state, whose tool output is kept: a cluster with many problems.
 
-    One reassignment is throttled, one waits for a dead broker; broker 3 is dead: partitions
-    are under-replicated, under min ISR, without a leader, and (with ELR) have eligible replicas.
+    One reassignment is throttled, another waits for a dead broker. Broker 3 is dead, so partitions
+    are under-replicated, under min ISR or without a leader, and (with ELR) have eligible replicas.
     """
     stage.ask("create_topics", topics=[{"name": "lost", "assignment": [[3], [3]]}])
     stage.ask("reassign", partitions={"moves": {"0": [2]}})

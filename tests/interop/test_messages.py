@@ -211,7 +211,7 @@ def test_kafka_decodes_describe_cluster(oracle: Oracle, version: int) -> None:
     frame = response_header(DESCRIBE_CLUSTER, version, 1, len(body)) + body
     read = oracle.understood("response", DESCRIBE_CLUSTER, version, frame)
     if version == 0:
-        # It can only ask for brokers, which a controller does not list.
+        # This version can only request brokers, which a controller does not list.
         assert read["errorCode"] == errors.INVALID_REQUEST
     else:
         assert (read["clusterId"], read["controllerId"]) == ("the-cluster", 2)

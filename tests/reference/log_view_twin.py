@@ -78,7 +78,7 @@ class LogViewTwin:
             return self.last_epoch, self.end_offset
         below = [e for e in self.epochs if e <= epoch]
         if not below:
-            # Before the first one that is there: only a snapshot at the start may know it.
+            # The epoch precedes those in the log: only a snapshot at the log start may have it.
             at_start = [e for offset, e in self.snapshots[:1] if offset == self.start_offset]
             return (at_start[0] if at_start else epoch), self.start_offset
         largest = max(below)
