@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -142,6 +143,25 @@ class MixedQuorum:
             lambda said: said.leader_id in ids and said.high_watermark > 0,
             timeout_s=40.0,
         )
+
+    def lose_leader(
+        self, end: Callable[[Node], None], candidate: Callable[[int], int]
+    ) -> DescribeQuorumResponse:
+        """End the leader while ``candidate(leader)`` has all that the others have.
+
+        Returns the description before. A node that has fetched a record which the candidate has
+        not rightly rejects its vote requests, and stands itself only after a minute (VOTING): then
+        the leader starts again, and is ended again.
+        """
+        for _ in range(20):
+            before = self.wait_until_all_have_all()
+            end(self.nodes[before.leader_id])
+            time.sleep(0.3)  # its records are applied
+            new = self.log_end(candidate(before.leader_id))
+            if new >= max(self.log_end(node.id) for node in self.running):
+                return before
+            self.start(before.leader_id)
+        raise ClusterError("20 times another node had records that the candidate had not")
 
     def wait_until_all_have_all(self) -> DescribeQuorumResponse:
         """Wait until every running node has all committed records."""

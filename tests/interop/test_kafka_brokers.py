@@ -111,7 +111,7 @@ def test_controllers_and_brokers_report_the_same_features(stage: Stage) -> None:
 
 
 def test_a_rejected_request_has_kafkas_error_and_a_message(stage: Stage) -> None:
-    with pytest.raises(ClusterError, match=r"TopicExistsException: topic 'orders' exists"):
+    with pytest.raises(ClusterError, match=r"TopicExistsException: Topic 'orders' already exists"):
         stage.ask(
             "create_topics", topics=[{"name": "orders", "partitions": 1, "replication_factor": 1}]
         )

@@ -17,7 +17,7 @@ import kraft
 from kraft.metadata.identifiers import random_uuid
 from kraft.records import MetadataVersion
 from tests.harness.kafka_jars import kafka, mixed_releases
-from tests.interop.cluster import HOST, Cluster, wait_for
+from tests.interop.cluster import HOST, Cluster, Node, wait_for
 from tests.interop.kraft_node import add_kraft_controller
 from tests.interop.mixed_quorum import (
     ELECTION_TIMEOUT,
@@ -122,9 +122,8 @@ def test_kraft_follows(quorum: MixedQuorum, release: str, is_static: bool) -> No
 
 
 def test_kraft_votes_for_kafka_once_the_leader_is_killed(quorum: MixedQuorum) -> None:
-    before = quorum.wait_until_all_have_all()
+    before = quorum.lose_leader(Node.kill, lambda leader: sum(KAFKAS) - leader)
     old, new = before.leader_id, sum(KAFKAS) - before.leader_id
-    quorum.nodes[old].kill()
     after = quorum.wait_for_leader(new)
     assert after.epoch > before.epoch
     assert quorum.voted_for(KRAFT) == new
@@ -144,7 +143,8 @@ def test_kafka_votes_for_kraft_once_the_leader_is_killed(
     quorum.restart(stays, **voting)
     quorum.wait_until_all_have_all()
     assert quorum.described().leader_id == old
-    quorum.nodes[old].kill()
+    before = quorum.lose_leader(Node.kill, lambda leader: KRAFT)
+    assert before.leader_id == old
     after = quorum.wait_for_leader(KRAFT)
     assert after.epoch > before.epoch
     quorum.nodes[old].settings.update(LEADING)
@@ -155,10 +155,10 @@ def test_kafka_votes_for_kraft_once_the_leader_is_killed(
 
 def test_a_kraft_leader_is_killed(quorum: MixedQuorum, voting: dict[str, str]) -> None:
     """The Kafka candidate gets the vote of the other Kafka voter; kraft restarts and follows."""
-    before = quorum.wait_until_all_have_all()
-    assert before.leader_id == KRAFT
     node = quorum.kraft_node(KRAFT)
-    node.kill()
+    (standing,) = (id for id in KAFKAS if LEADING.items() <= quorum.nodes[id].settings.items())
+    before = quorum.lose_leader(Node.kill, lambda leader: standing)
+    assert before.leader_id == KRAFT
     after = quorum.wait_for_leader(*KAFKAS)
     assert after.epoch > before.epoch
     quorum.commit(3)
