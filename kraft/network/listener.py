@@ -24,7 +24,12 @@ from functools import partial
 from typing import Any
 
 from kraft._core.codec.fetch import decode_request_header
-from kraft.errors import IllegalSaslStateError, KraftError, SaslAuthenticationError
+from kraft.errors import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    IllegalSaslStateError,
+    KraftError,
+    SaslAuthenticationError,
+)
 from kraft.network.admission import Admission, ConnectionLimits, Standing
 from kraft.network.authentication import (
     SASL_APIS,
@@ -43,7 +48,7 @@ from kraft.network.traffic import Traffic
 from kraft.protocol.api_versions import API_VERSIONS, NodeFeatures, answer_api_versions
 from kraft.protocol.common import Rejected
 from kraft.protocol.headers import Api, RequestHeader, response_header
-from kraft.protocol.raft_rpcs import RAFT_APIS, decode_request, encode_response
+from kraft.protocol.raft_rpcs import RAFT_APIS, decode_request, encode_response, error_response
 from kraft.protocol.sasl_handshake import SASL_HANDSHAKE
 from kraft.raft.interface import Event, RequestAbandoned, RequestReceived
 from kraft.raft.rpc import LogSlice, Request, Response, SnapshotSlice
@@ -577,7 +582,9 @@ class ServerConnection(FrameProtocol):
             self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
             return
         if not owner.is_allowed(api, self._identity):
-            self.frame_refused(f"an unauthorized {api.name} request")
+            denied = error_response(api, CLUSTER_AUTHORIZATION_FAILED)
+            body = encode_response(denied, version, self.listener_name, owner.resolve)
+            self._write_answer(header, body)
             return
         request = decode_request(api, version, frame, body_at)
         if isinstance(request, Rejected):

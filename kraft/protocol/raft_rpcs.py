@@ -50,6 +50,7 @@ API_OF_REQUEST: dict[type[Request], Api] = {
     ApiVersionsRequest: API_VERSIONS,
 }
 
+_RESPONSE_TYPES = {rpc.api.key: rpc.response_type for rpc in RAFT_RPCS}
 _REQUEST_ENCODERS = {rpc.request_type: rpc.encode_request for rpc in RAFT_RPCS}
 _REQUEST_DECODERS = {rpc.api.key: rpc.decode_request for rpc in RAFT_RPCS}
 _RESPONSE_ENCODERS = {rpc.response_type: rpc.encode_response for rpc in RAFT_RPCS}
@@ -70,6 +71,11 @@ def decode_request(api: Api, version: int, body: Body, position: int = 0) -> Req
     Raises CorruptRecordError.
     """
     return _REQUEST_DECODERS[api.key](version, body, position)
+
+
+def error_response(api: Api, error: int) -> Response:
+    """Return the response with only an error code to a request of the API."""
+    return _RESPONSE_TYPES[api.key](error)
 
 
 def encode_response(

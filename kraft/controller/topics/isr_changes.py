@@ -128,6 +128,10 @@ class EncodedAlterPartition:
         """The number of partitions in the request."""
         return self._request.partition_count
 
+    def encode_response(self) -> bytes:
+        """Return the response's body for the partitions that were decided."""
+        return self._request.encode_response()
+
     def decide(
         self, cluster: ClusterMetadata, settings: DecisionSettings = DEFAULTS
     ) -> Decision[bytes | None]:
@@ -143,7 +147,7 @@ class EncodedAlterPartition:
         written = Records.finished(builder)
         if request.decided_count < request.partition_count:
             return Decision(written, None, is_partial=True)
-        return Decision(written, request.encode_response())
+        return Decision(written, self.encode_response())
 
 
 def expand_isrs(

@@ -157,6 +157,9 @@ def _unregister_broker(runner: ControllerRunner) -> AnyApi:
 
 def _alter_partition(runner: ControllerRunner) -> AnyApi:
     async def answer(request: EncodedAlterPartition, context: CallContext) -> bytes:
+        if not request.partition_count:
+            # As in Kafka, whoever asks: there is nothing to decide, and no broker epoch is checked.
+            return request.encode_response()
         body: bytes = await runner.submit(requests.alter_partition_encoded(request))
         return body
 

@@ -26,7 +26,7 @@ from kraft.protocol.alter_configs import (
     AlterConfigsRequestData,
     AlterConfigsResource,
 )
-from kraft.protocol.alter_partition import AlterPartitionRequestData
+from kraft.protocol.alter_partition import AlterPartitionRequestData, IsrPartition, IsrTopic
 from kraft.protocol.alter_partition_reassignments import AlterPartitionReassignmentsRequestData
 from kraft.protocol.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequestData,
@@ -66,6 +66,7 @@ from kraft.protocol.renew_delegation_token import RenewDelegationTokenRequestDat
 from kraft.protocol.unregister_broker import UnregisterBrokerRequestData
 from kraft.protocol.unregister_controller import UnregisterControllerRequestData
 from kraft.protocol.update_features import FeatureUpdateData, UpdateFeaturesRequestData
+from kraft.records import ZERO_UUID
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.forwarding import FORWARDABLE
 from tests.unit.server.apis.listener_client import ask, forward
@@ -111,7 +112,8 @@ REQUESTS: dict[int, Message] = {
         [ScramCredentialUpsertion("b", 1, 4096, b"s" * 20, b"p" * 32)],
     ),
     55: DescribeQuorumRequestData([DescribeTopic("__cluster_metadata", [DescribePartition(0)])]),
-    56: AlterPartitionRequestData(1, 1),
+    # Without partitions there is nothing to decide, and every node answers it.
+    56: AlterPartitionRequestData(1, 1, [IsrTopic(ZERO_UUID, [IsrPartition(0, 0)])]),
     57: UpdateFeaturesRequestData(feature_updates=[FeatureUpdateData("group.version", 1)]),
     62: BrokerRegistrationRequestData(1, "c", random_uuid()),
     63: BrokerHeartbeatRequestData(1, 1),

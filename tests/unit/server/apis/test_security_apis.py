@@ -68,7 +68,6 @@ from kraft.protocol.expire_delegation_token import (
     ExpireDelegationTokenRequestData,
     ExpireDelegationTokenResponseData,
 )
-from kraft.protocol.headers import request_frame
 from kraft.protocol.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     IncrementalAlterConfigsRequestData,
@@ -83,7 +82,7 @@ from kraft.protocol.renew_delegation_token import (
 )
 from kraft.security.principals import KafkaPrincipal
 from kraft.server.process import QuorumNode
-from tests.unit.server.apis.listener_client import ask, ask_bytes, forward
+from tests.unit.server.apis.listener_client import ask, forward
 from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -351,7 +350,7 @@ def test_an_anonymous_peer_without_permission_reaches_nothing(
         denied = await forward(node, CREATE_TOPICS, 7, topics, CreateTopicsResponseData, inside)
         assert denied == CLUSTER_AUTHORIZATION_FAILED
         about = DescribeQuorumRequestData()
-        frame = request_frame(DESCRIBE_QUORUM, 2, 1, "test", about.encode(2))
-        assert await ask_bytes(node, frame) == b"", "the node must close the connection"
+        described = await ask(node, DESCRIBE_QUORUM, 2, about, DescribeQuorumResponseData)
+        assert (described.error_code, described.topics) == (CLUSTER_AUTHORIZATION_FAILED, [])
 
     run_scenario(scenario, quorum)
