@@ -583,8 +583,9 @@ class ServerConnection(FrameProtocol):
             return
         if not owner.is_allowed(api, self._identity):
             denied = error_response(api, CLUSTER_AUTHORIZATION_FAILED)
-            body = encode_response(denied, version, self.listener_name, owner.resolve)
-            self._write_answer(header, body)
+            self._write_answer(
+                header, encode_response(denied, version, self.listener_name, owner.resolve)
+            )
             return
         request = decode_request(api, version, frame, body_at)
         if isinstance(request, Rejected):
