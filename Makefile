@@ -7,6 +7,8 @@ KIND := $(if $(filter-out 0,$(KRAFT_DEBUG)),debug,release)
 STAMP := $(VENV)/.built-$(KIND)
 # The extensions of the other kind appear up to date, so a change of kind needs --force.
 OTHER_KIND := $(filter-out $(STAMP),$(wildcard $(VENV)/.built-*))
+# Tests start hundreds of Python processes, which would all compile the package's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build demo test lint lint-style lint-types docs package release-check interop interop-matrix kafka-tests bench bench-quick bench-peers fuzz clean \
   bench-instructions bench-compare baseline history performance-page \

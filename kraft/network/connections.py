@@ -12,11 +12,9 @@ a failed authentication the next attempt waits, so that a wrong password does no
 busy.
 
 Every request of the raft node ends in exactly one `ResponseReceived` or `RequestFailed`, and every
-other `Call` in one of its callbacks. They are called from the event loop, never within `send`, at
-the latest after the request timeout. The timeout begins at `send`, or for a request behind others,
-at the response to the previous one. The sender decides about retries.
-
-The loop's resolver resolves host names, in a thread.
+other `PeerCall` in one of its callbacks. They are called from the event loop, never within `send`,
+at the latest after the request timeout. The timeout begins at `send`, or for a request behind
+others, at the response to the previous one. The sender decides about retries.
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ _HANDSHAKE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PeerCall:
     """A request to another node, and the receivers of its outcome.
 
     ``encode`` returns the body of a version, and raises UnsupportedVersionError where the version
@@ -110,7 +108,7 @@ class Call:
 class _PendingCall:
     """A call without a response yet."""
 
-    call: Call
+    call: PeerCall
     timeout_s: float
     deadline: float
 
@@ -154,7 +152,7 @@ class Peer:
             return decode_response(api, version, frame, body_at, self.endpoint.name)
 
         self.call(
-            Call(
+            PeerCall(
                 api,
                 partial(encode_request, request),
                 decode,
@@ -165,7 +163,7 @@ class Peer:
             timeout_s,
         )
 
-    def call(self, call: Call, timeout_s: float) -> None:
+    def call(self, call: PeerCall, timeout_s: float) -> None:
         """Send the request as soon as the connection is free; it fails after ``timeout_s``."""
         if len(self._waiting) >= _MAX_WAITING:
             self._fail_later(call)
@@ -287,7 +285,7 @@ class Peer:
 
         return TlsTransport(self._loop, connection, create, self.authentication_failed)
 
-    def _fail_later(self, call: Call, *, is_unsupported: bool = False) -> None:
+    def _fail_later(self, call: PeerCall, *, is_unsupported: bool = False) -> None:
         self._loop.call_soon(call.failed, is_unsupported)
 
     def _fail_all(self) -> None:
@@ -345,7 +343,7 @@ class PeerConnection(FrameProtocol):
         )
         self.close()
 
-    def start(self, call: Call) -> bool:
+    def start(self, call: PeerCall) -> bool:
         """Send the request; return False where the peer supports no version that can carry it."""
         assert self.peer is not None
         version = newest_common_version(call.api, self.peer.ranges)

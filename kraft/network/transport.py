@@ -18,10 +18,11 @@ from kraft._core.codec.metadata_codec import Message
 from kraft.errors import UnsupportedVersionError
 from kraft.network.admission import Standing
 from kraft.network.authentication import ListenerSecurity
-from kraft.network.connections import Call, Peer
+from kraft.network.connections import Peer, PeerCall
 from kraft.network.framing import Buffer
 from kraft.network.handler import Handler
 from kraft.network.listener import Limits, Listener
+from kraft.network.server_connection import accept_connection
 from kraft.network.throttled_log import ThrottledLog
 from kraft.network.traffic import Traffic
 from kraft.protocol.api_versions import NodeFeatures
@@ -96,6 +97,7 @@ class Transport:
         self._deliver = deliver
         self._warnings = ThrottledLog(log, time.monotonic)
         self.listener = Listener(
+            accept_connection,
             config.limits,
             deliver,
             resolve,
@@ -204,7 +206,7 @@ class Transport:
         )
         timer = loop.call_later(self._timeout_s, peer.close)
         try:
-            peer.call(Call(api, request.encode, decode, answered, failed), self._timeout_s)
+            peer.call(PeerCall(api, request.encode, decode, answered, failed), self._timeout_s)
             return await done
         finally:
             timer.cancel()

@@ -145,19 +145,22 @@ def _keep(options: argparse.Namespace, name: str, cases: Sequence[list[dict[str,
             (options.keep / f"{name}-{number}.json").write_text(json.dumps(case))
 
 
+def _print_report(count: int, what: str, began: float, differences: Sequence[str]) -> int:
+    """Print the first differences and a line about the run; return how many differ."""
+    for text in differences[:_SHOWN_CASES]:
+        print(text, end="\n\n")
+    took_s = time.perf_counter() - began
+    print(f"{count:8} {what}, {took_s:.0f} s: {len(differences)} differ", flush=True)
+    return len(differences)
+
+
 def _run_functions(seed: int, cases: int) -> int:
     differing = 0
     for function in FUNCTIONS:
         began = time.perf_counter()
         report = run_function(function, seed, cases)
-        for text in report.differences[:_SHOWN_CASES]:
-            print(f"{report.name}: {text}", end="\n\n")
-        print(
-            f"{report.cases:8} {report.name}, {time.perf_counter() - began:.0f} s: "
-            f"{len(report.differences)} differ",
-            flush=True,
-        )
-        differing += len(report.differences)
+        shown = [f"{report.name}: {text}" for text in report.differences]
+        differing += _print_report(report.cases, report.name, began, shown)
     return differing
 
 
@@ -165,30 +168,18 @@ def _run_checks(seed: int, checks: int) -> int:
     began = time.perf_counter()
     with Kafka(authorizer.MAIN) as kafka:
         report = authorizer.run_checks(kafka, seed, checks)
-    for text in report.differences[:_SHOWN_CASES]:
-        print(text, end="\n\n")
     answers = ", ".join(f"{count} {answer}" for answer, count in sorted(report.answers.items()))
-    print(
-        f"{report.checks:8} checks of the authorizer ({answers}), {report.changes} changes, "
-        f"{time.perf_counter() - began:.0f} s: {len(report.differences)} differ",
-        flush=True,
-    )
-    return len(report.differences)
+    what = f"checks of the authorizer ({answers}), {report.changes} changes"
+    return _print_report(report.checks, what, began, report.differences)
 
 
 def _run_throttles(seed: int, requests: int) -> int:
     began = time.perf_counter()
     with Kafka(throttles.MAIN) as kafka:
         report = throttles.run_throttles(kafka, seed, requests)
-    for text in report.differences[:_SHOWN_CASES]:
-        print(text, end="\n\n")
     outcomes = "; ".join(f"{count} {name}" for name, count in sorted(report.outcomes.items()))
-    print(
-        f"{report.requests:8} requests under quotas ({outcomes}), "
-        f"{time.perf_counter() - began:.0f} s: {len(report.differences)} differ",
-        flush=True,
-    )
-    return len(report.differences)
+    what = f"requests under quotas ({outcomes})"
+    return _print_report(report.requests, what, began, report.differences)
 
 
 def _run_exchanges(seed: int, exchanges: int) -> int:

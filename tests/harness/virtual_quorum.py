@@ -8,6 +8,7 @@ reads the records and snapshots of responses. It may drop messages, and record s
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
@@ -58,7 +59,7 @@ class VirtualNode:
 AnyNode = TypeVar("AnyNode", bound=VirtualNode)
 
 
-class VirtualQuorum(Generic[AnyNode]):
+class VirtualQuorum(ABC, Generic[AnyNode]):
     """The nodes by id; node ``id`` has the endpoint ``raft_nodes.endpoint(id)``."""
 
     def __init__(self, now_ms: float, *, latency_ms: float) -> None:
@@ -180,15 +181,15 @@ class VirtualQuorum(Generic[AnyNode]):
     def react(self, member: AnyNode, event: Event) -> RaftReady:
         return member.running.step(event, self.now_ms)
 
+    @abstractmethod
     def carry_out(self, member: AnyNode, event: Event, ready: RaftReady) -> None:
         """Perform the writes of a step, before its messages are sent."""
-        raise NotImplementedError
 
-    def read(self, member: AnyNode, at: LogSlice) -> bytes | memoryview:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, member: AnyNode, at: LogSlice) -> bytes | memoryview: ...
 
-    def read_snapshot(self, member: AnyNode, at: SnapshotSlice) -> bytes | memoryview:
-        raise NotImplementedError
+    @abstractmethod
+    def read_snapshot(self, member: AnyNode, at: SnapshotSlice) -> bytes | memoryview: ...
 
     def is_cut(self, source: int, target: int) -> bool:
         """Return whether messages from ``source`` to ``target`` are lost."""

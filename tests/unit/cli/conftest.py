@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from typer.testing import CliRunner
 
 from kraft._core.log.log import Log
-from kraft.cli import app
 from kraft.records import Record
 from kraft.records.batches import encode_records
+from tests.harness.command_line import Ran, run_command
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3"
 CONTROLLER = DATA / "controller-101"
@@ -25,42 +22,13 @@ METADATA_LOG = "__cluster_metadata-0"
 MOMENTS: dict[str, int] = json.loads((DATA / "manifest.json").read_text())["moments"]
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-
 Run = Callable[..., Ran]
 
 
 @pytest.fixture
 def kraft() -> Run:
-    """Return a function that runs a command line, as ``kraft("open", path)``.
-
-    It returns the exit code and the output.
-    """
-
-    def run(*arguments: object) -> Ran:
-        result = CliRunner().invoke(app, [str(each) for each in arguments])
-        error = result.exception
-        while error is not None:
-            # The result refers to the error's frames, whose variables would keep files mapped.
-            traceback.clear_frames(error.__traceback__)
-            error = error.__context__
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Ran(result.exit_code, result.stdout, result.stderr)
-
-    return run
+    """Return `run_command`."""
+    return run_command
 
 
 def write_log(directory: Path, *batches: Sequence[Record]) -> Path:

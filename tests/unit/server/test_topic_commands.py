@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from typer.testing import CliRunner
-
-from kraft.cli import app
 from kraft.cli.exit_codes import OK, REFUSED
 from kraft.network.quorum_client import QuorumClient
 from kraft.server.light_brokers import LightBrokers
+from tests.harness.command_line import Ran, run_command
 from tests.unit.server.controller_nodes import Quorum, RunScenario, until
 
 Ask = Callable[..., Awaitable["Ran"]]
-
-
-class Ran(NamedTuple):
-    """The exit code and output of a command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-
-def kraft(*words: object) -> Ran:
-    result = CliRunner().invoke(app, list(map(str, words)))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Ran(result.exit_code, result.stdout, result.stderr)
 
 
 def on_a_quorum(
@@ -65,7 +38,7 @@ def on_a_quorum(
 
         async def ask(*words: object, at: tuple[str, int] = address) -> Ran:
             there = ("--bootstrap-controller", f"{at[0]}:{at[1]}")
-            return await asyncio.to_thread(kraft, "topics", *words, *there)
+            return await asyncio.to_thread(run_command, "topics", *words, *there)
 
         brokers.start()
         try:

@@ -1,0 +1,488 @@
+"""A connection of a peer, a broker or a tool to the controller listener: its requests in turn.
+
+A request goes from its frame and header to the raft node, or to a `Handler` (the controller's
+APIs), or is answered at once (ApiVersions, a malformed request to the raft node). As in Kafka's
+``SocketServer``, a connection has one request in progress: the next is decoded after the response
+is written. Responses therefore keep their order, and no peer can queue more than one request.
+
+A misbehaving peer loses at most its own connection: for a malformed or too large frame, for an API
+or version that is not served, for a frame or response that makes no progress, after a long idle
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from kraft._core.codec.fetch import decode_request_header
+from kraft.errors import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    IllegalSaslStateError,
+    KraftError,
+    SaslAuthenticationError,
+)
+from kraft.network.admission import Standing
+from kraft.network.authentication import (
+    SASL_APIS,
+    GateAnswer,
+    ListenerSecurity,
+    SaslGate,
+    illegal_state,
+)
+from kraft.network.framing import Buffer, FrameProtocol
+from kraft.network.handler import Handler
+from kraft.network.listener import Listener
+from kraft.network.tls_context import TlsContexts
+from kraft.network.tls_transport import TlsTransport
+from kraft.protocol.api_versions import API_VERSIONS, answer_api_versions
+from kraft.protocol.common import Rejected
+from kraft.protocol.headers import RequestHeader, response_header
+from kraft.protocol.raft_rpcs import decode_request, encode_response, error_response
+from kraft.protocol.sasl_handshake import SASL_HANDSHAKE
+from kraft.raft.interface import RequestReceived
+from kraft.raft.rpc import Response
+from kraft.security.hosts import java_host
+from kraft.security.protocols import PeerIdentity
+
+# Most requests are small; the buffer of a larger one grows with the bytes that arrive.
+_SMALL_BUFFER_SIZE = 4096
+# Requests of unknown APIs: enough to log their API key and version.
+_MAX_UNKNOWN_REQUEST_SIZE = 4096
+
+
+def accept_connection(
+    owner: Listener, name: str, loop: asyncio.AbstractEventLoop
+) -> asyncio.BufferedProtocol:
+    """Return the protocol of a new connection to the listener with this name."""
+    security = owner.security.get(name) or ListenerSecurity()
+    connection = ServerConnection(owner, name, loop, security)
+    if security.tls is None:
+        return connection
+    return TlsTransport(
+        loop,
+        connection,
+        lambda incoming, outgoing: _tls_of(security).server.wrap_bio(
+            incoming, outgoing, server_side=True
+        ),
+        connection.handshake_failed,
+        owner.handshakes,
+    )
+
+
+def _tls_of(security: ListenerSecurity) -> TlsContexts:
+    """Return the present contexts: a reload may have replaced them since the connection began."""
+    assert security.tls is not None
+    return security.tls
+
+
+class ServerConnection(FrameProtocol):
+    """One connection of a peer, with at most one request in progress."""
+
+    def __init__(
+        self,
+        owner: Listener,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        security: ListenerSecurity,
+    ) -> None:
+        super().__init__(loop, owner.limits.max_request_size, _SMALL_BUFFER_SIZE)
+        self._owner = owner
+        self.listener_name = name
+        self._security = security
+        self._gate = SaslGate(security.sasl) if security.sasl is not None else None
+        #: The peer, from its first request or its authentication on.
+        self._identity: PeerIdentity | None = None
+        #: Whether a SASL token is being checked, or was rejected.
+        self._is_authenticating = False
+        self.address = ""
+        self._arrived = 0.0
+        self._request_memory = 0
+        self._header: RequestHeader | None = None
+        self._traffic = owner.traffic.listeners[name]
+        #: When the request in progress was complete, and its size.
+        self._began_s = 0.0
+        self._request_size = 0
+        self._reply_to = -1
+        #: Whether the request in progress counts against max_requests.
+        self._is_counted = False
+        self._task: asyncio.Task[None] | None = None
+        self._is_stalled = False
+        self._stalled_frame: Buffer = b""
+        self._writing_since: float | None = None
+        self._unwritten = 0
+        #: Ends the time for which a quota mutes the connection.
+        self._unmute: asyncio.TimerHandle | None = None
+
+    # -- life and limits
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        owner = self._owner
+        peer = transport.get_extra_info("peername")
+        self.address = java_host(str(peer[0])) if peer else ""
+        self._arrived = self._loop.time()
+        delay = owner.rates.accept(self.listener_name, self.address, 1000 * self._arrived)
+        if not owner.admission.admit(self):
+            self.close_for_others()
+            return
+        owner.connections.add(self)
+        self._traffic.opened += 1
+        if delay.wait_ms:
+            self._arrived += delay.wait_ms / 1000
+            self._mute(delay.wait_ms, self.close if delay.is_rejected else self._unmuted)
+
+    def close_for_others(self) -> None:
+        """Close this connection because there are too many."""
+        count = len(self._owner.connections)
+        self._owner.warnings.warn(
+            "too many connections", f"closed one of {self.address}; {count} are open"
+        )
+        self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        owner = self._owner
+        if self not in owner.connections:
+            return
+        owner.connections.discard(self)
+        self._traffic.closed += 1
+        owner.admission.leave(self)
+        self._release_memory()
+        self._is_stalled = False
+        if self in owner.stalled:
+            owner.stalled.remove(self)
+        if self._task is not None:
+            self._task.cancel()
+        if self._unmute is not None:
+            self._unmute.cancel()
+        if self._header is not None:
+            self._header = None
+            if self._is_counted:
+                self._is_counted = False
+                owner.request_done()
+            if self._reply_to >= 0:
+                owner.forget(self._reply_to)
+
+    def frame_refused(self, reason: str) -> None:
+        self._owner.warnings.warn(
+            "frames were rejected", f"{self.address} sent {reason}: the connection is closed"
+        )
+        self.close()
+
+    def handshake_failed(self, reason: str) -> None:
+        """Log a failed TLS handshake; the transport closes the connection."""
+        self._owner.warnings.warn(
+            "TLS handshakes failed", f"the TLS handshake with {self.address} failed: {reason}"
+        )
+
+    def size_limit(self, start: memoryview) -> int:
+        if self._gate is not None and (limit := self._gate.size_limit) is not None:
+            return min(limit, self._max_frame_size)
+        if len(start) < 2:
+            return self._max_frame_size
+        owner = self._owner
+        key = int.from_bytes(start, "big", signed=True)
+        if key in owner.handlers:
+            return self._max_frame_size
+        if key in owner.apis:
+            return min(owner.limits.max_raft_request_size, self._max_frame_size)
+        return _MAX_UNKNOWN_REQUEST_SIZE
+
+    def may_grow(self, capacity: int) -> bool:
+        owner = self._owner
+        more = capacity - self._request_memory
+        if owner.request_memory + more > owner.limits.max_request_memory:
+            self.frame_refused(
+                f"a large request while others take {owner.request_memory} bytes of memory"
+            )
+            return False
+        owner.request_memory += more
+        self._request_memory = capacity
+        return True
+
+    def _release_memory(self) -> None:
+        self._owner.request_memory -= self._request_memory
+        self._request_memory = 0
+
+    def check_time(self, now: float) -> None:
+        """Close the connection if it is idle or makes no progress for too long."""
+        limits = self._owner.limits
+        if self._writing_since is not None:
+            assert self.transport is not None
+            unwritten = self.transport.get_write_buffer_size()
+            if unwritten < self._unwritten:
+                self._unwritten, self._writing_since = unwritten, now
+            elif now - self._writing_since > limits.response_write_timeout_ms / 1000:
+                self.frame_refused("no sign that it reads its responses")
+        elif self._header is not None or self._is_stalled:
+            return
+        elif (
+            now - self._arrived > limits.first_request_timeout_ms / 1000
+            and self._owner.admission.is_silent(self)
+        ):
+            self.frame_refused(f"no {self._missing} within {limits.first_request_timeout_ms} ms")
+        elif self.frame_begun is not None and self._unmute is None:
+            if now - self.frame_begun > limits.request_read_timeout_ms / 1000:
+                self.frame_refused("an incomplete frame for too long")
+        elif now - self.last_active > limits.max_idle_ms / 1000:
+            self.close()
+
+    @property
+    def _missing(self) -> str:
+        """The next step that a silent peer has not done."""
+        if isinstance(self.transport, TlsTransport) and not self.transport.is_open:
+            return "complete TLS handshake"
+        if self._gate is not None and self._gate.principal is None:
+            return "complete SASL authentication"
+        return "request"
+
+    def pause_writing(self) -> None:
+        assert self.transport is not None
+        self.hold()
+        self._writing_since = self._loop.time()
+        self._unwritten = self.transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        self._writing_since = None
+        self.last_active = self._loop.time()
+        self._release_if_free()
+
+    def _mute(self, throttle_ms: float, then: Callable[[], None]) -> None:
+        """Read nothing for a time, so that the client's requests wait in its own buffers."""
+        self.pause()
+        self._unmute = self._loop.call_later(throttle_ms / 1000, then)
+
+    def _unmuted(self) -> None:
+        self._unmute = None
+        self.last_active = self._loop.time()
+        self._release_if_free()
+
+    def _release_if_free(self) -> None:
+        """Take the next frame unless a request, its response or a quota is in the way."""
+        is_busy = self._header is not None or self._is_stalled or self._is_authenticating
+        if not is_busy and self._writing_since is None and self._unmute is None:
+            self.release()
+
+    # -- requests
+
+    def frame_received(self, frame: Buffer) -> None:
+        self._began_s, self._request_size = time.monotonic(), len(frame)
+        self._handle_frame(frame)
+
+    def _handle_frame(self, frame: Buffer) -> None:
+        try:
+            self._begin_request(frame)
+        except IllegalSaslStateError as error:
+            self.frame_refused(f"an illegal request ({error})")
+        except SaslAuthenticationError as error:
+            self.frame_refused(f"an unacceptable certificate ({error})")
+        except KraftError as error:
+            self.frame_refused(f"a malformed request ({error})")
+        if self._header is None and not self._is_stalled:
+            self._release_memory()
+
+    def _stall(self, frame: Buffer) -> None:
+        """Keep the frame, and read no further, until other requests are done."""
+        self.hold()
+        self._is_stalled = True
+        self._stalled_frame = frame
+        self._owner.stalled.append(self)
+
+    def resume_soon(self) -> None:
+        """Handle the kept frame, from the event loop."""
+        self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if not self._is_stalled:
+            return
+        self._is_stalled = False
+        frame, self._stalled_frame = self._stalled_frame, b""
+        self._handle_frame(frame)
+        self._release_if_free()
+
+    def _begin_request(self, frame: Buffer) -> None:
+        owner, gate = self._owner, self._gate
+        if gate is not None and gate.takes_bare_tokens:
+            self._begin_token(gate, None, frame, 0)
+            return
+        key, version, correlation, client_id, body_at = decode_request_header(
+            frame, owner.flexible_since
+        )
+        api = owner.apis.get(key)
+        if api is None or (version not in api and api is not API_VERSIONS):
+            self.frame_refused(f"API {key} in version {version}, which is not served")
+            return
+        header = RequestHeader(api, version, correlation, client_id)
+        if gate is not None and gate.takes(header):
+            self._authenticate(gate, header, frame, body_at)
+            return
+        if self._identity is None:
+            self._identity = self._identify()
+        if key in SASL_APIS:
+            self.write(illegal_state(header))
+            return
+        if api is API_VERSIONS:
+            said, body = answer_api_versions(
+                version, frame, body_at, owner.apis.values(), owner.features()
+            )
+            owner.admission.begin_work(self)
+            owner.admission.promote(self, Standing.CLIENT)
+            self._write_answer(header._replace(version=said), [body])
+            owner.admission.end_work(self)
+            return
+        handler = owner.handlers.get(key)
+        if handler is not None:
+            if not handler.keeps_alive:
+                if owner.request_count >= owner.limits.max_requests:
+                    self._stall(frame)
+                    return
+                owner.request_count += 1
+            self._begin_work(header)
+            self._is_counted = not handler.keeps_alive
+            standing = Standing.REPLICA if handler.keeps_alive else Standing.CLIENT
+            owner.admission.promote(self, standing)
+            self._task = self._loop.create_task(self._handle(handler, header, frame, body_at))
+            return
+        if not owner.is_allowed(api, self._identity):
+            denied = error_response(api, CLUSTER_AUTHORIZATION_FAILED)
+            self._write_answer(
+                header, encode_response(denied, version, self.listener_name, owner.resolve)
+            )
+            return
+        request = decode_request(api, version, frame, body_at)
+        if isinstance(request, Rejected):
+            self._write_answer(header, [request.body])
+            return
+        self._begin_work(header)
+        owner.admission.promote(self, *owner.standing_of(request))
+        self._reply_to = owner.await_answer(self)
+        owner.deliver(RequestReceived(request, self._reply_to))
+
+    # -- authentication
+
+    def _identify(self) -> PeerIdentity:
+        """Return the peer of a connection without SASL. Raises SaslAuthenticationError."""
+        transport = self.transport
+        certificate = transport.peer_certificate if isinstance(transport, TlsTransport) else None
+        return self._security.identity(self.address, self.listener_name, certificate)
+
+    def _authenticate(
+        self, gate: SaslGate, header: RequestHeader, frame: Buffer, body_at: int
+    ) -> None:
+        if header.api is API_VERSIONS:
+            owner = self._owner
+            said, body = answer_api_versions(
+                header.version, frame, body_at, owner.apis.values(), owner.features()
+            )
+            gate.note_versions(is_answered=body[:2] == b"\0\0")
+            self._write_answer(header._replace(version=said), [body])
+        elif header.api is SASL_HANDSHAKE:
+            self._write_gate_answer(gate.answer_handshake(header, frame, body_at))
+        else:
+            self._begin_token(gate, header, frame, body_at)
+
+    def _begin_token(
+        self, gate: SaslGate, header: RequestHeader | None, frame: Buffer, body_at: int
+    ) -> None:
+        self.hold()
+        self._is_authenticating = True
+        self._task = self._loop.create_task(self._answer_token(gate, header, frame, body_at))
+
+    async def _answer_token(
+        self, gate: SaslGate, header: RequestHeader | None, frame: Buffer, body_at: int
+    ) -> None:
+        try:
+            answer = await gate.answer_token(header, frame, body_at, self._owner.token_executor)
+        except KraftError as error:
+            self.frame_refused(f"an illegal request ({error})")
+            return
+        self._task = None
+        self._write_gate_answer(answer)
+        if gate.principal is not None and not answer.is_final:
+            self._identity = PeerIdentity(
+                self.address, gate.principal, self._security.protocol, self.listener_name
+            )
+        if not answer.is_final:
+            self._is_authenticating = False
+            self._release_if_free()
+
+    def _write_gate_answer(self, answer: GateAnswer) -> None:
+        self.last_active = self._loop.time()
+        if not answer.is_final:
+            self.write(answer.pieces)
+            return
+        self._owner.warnings.warn(
+            "SASL authentications failed",
+            f"the SASL authentication of {self.address} failed: {answer.failure}",
+        )
+        self.hold()
+        self._is_authenticating = True
+        self._loop.call_later(
+            self._security.failure_delay_ms / 1000, self._end_rejected, answer.pieces
+        )
+
+    def _end_rejected(self, pieces: list[Buffer]) -> None:
+        """Write the last response and close."""
+        if pieces:
+            self.write(pieces)
+        self.finish()
+
+    # -- answers
+
+    def _begin_work(self, header: RequestHeader) -> None:
+        self.hold()
+        self._header = header
+        self._reply_to = -1
+        self._owner.admission.begin_work(self)
+
+    async def _handle(
+        self, handler: Handler, header: RequestHeader, frame: Buffer, body_at: int
+    ) -> None:
+        assert self._identity is not None
+        try:
+            answer = await handler.answer(header, memoryview(frame)[body_at:], self._identity)
+        except KraftError as error:
+            self.frame_refused(f"an invalid {header.api.name} request ({error})")
+        except Exception:
+            self._owner.warnings.warn(
+                "requests failed",
+                f"{header.api.name} failed; the connection is closed\n{traceback.format_exc()}",
+            )
+            self.close()
+        else:
+            self._task = None
+            if answer.throttle_ms:
+                self._mute(answer.throttle_ms, self._unmuted)
+            self._answer([answer.body])
+
+    def respond(self, response: Response) -> None:
+        """Write the raft node's response to the request in progress."""
+        header = self._header
+        assert header is not None
+        self._owner.traffic.errors[header.api.name, response.error] += 1
+        self._answer(
+            encode_response(response, header.version, self.listener_name, self._owner.resolve)
+        )
+
+    def _answer(self, pieces: list[Any]) -> None:
+        header, self._header = self._header, None
+        if header is None:
+            return
+        self._write_answer(header, pieces)
+        self._release_memory()
+        self._owner.admission.end_work(self)
+        self._release_if_free()
+        if self._is_counted:
+            self._is_counted = False
+            self._owner.request_done()
+
+    def _write_answer(self, header: RequestHeader, pieces: list[Buffer]) -> None:
+        size = sum(map(len, pieces))
+        start = response_header(header.api, header.version, header.correlation, size)
+        self.last_active = self._loop.time()
+        self.write([start, *pieces])
+        taken_ms = (time.monotonic() - self._began_s) * 1000
+        self._owner.traffic.note(self._traffic, header, self._request_size, size, taken_ms)
