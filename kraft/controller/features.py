@@ -103,8 +103,8 @@ def update_features(
     written: list[Record] = []
     kraft_version: int | None = None
     for update in updates:
-        _check_direction(update, finalized.get(update.name, 0))
         _check_support(cluster, update, local)
+        _check_direction(update, finalized.get(update.name, 0))
         if update.name == KRAFT_VERSION:
             if update.upgrade_type == UpgradeType.UPGRADE:
                 kraft_version = update.level
@@ -112,7 +112,7 @@ def update_features(
                 # records.
                 written.append(records.NoOp())
             elif update.level != finalized.get(KRAFT_VERSION, 0):
-                raise _refused(update, "kraft.version cannot be downgraded")
+                raise _refused(update, "Can't downgrade the version of this feature.")
             continue
         if update.name == METADATA_VERSION:
             _check_metadata_version(update, finalized[METADATA_VERSION])
@@ -141,38 +141,43 @@ def finalized_features(cluster: ClusterMetadata) -> dict[str, int]:
 
 
 def _check_direction(update: FeatureUpdate, current: int) -> None:
-    if not is_integer(update.upgrade_type, min(UpgradeType), max(UpgradeType)):
-        raise _refused(update, f"upgrade type {update.upgrade_type!r:.80} is not known")
-    if not is_integer(update.level, 0, MAX_INT16):
-        raise _refused(update, f"a level is an integer from 0 to {MAX_INT16}")
     if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
         raise _refused(
-            update, f"it is {current} now; a lower level needs a safe or unsafe downgrade"
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade.",
         )
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
-        raise _refused(update, f"it is {current} now; a higher level is not a downgrade")
+        raise _refused(update, "Can't downgrade to a newer version.")
 
 
 def _check_support(cluster: ClusterMetadata, update: FeatureUpdate, local: LocalFeatures) -> None:
     """Check that all registered nodes support the level, and all controllers are registered."""
+    if not is_integer(update.upgrade_type, min(UpgradeType), max(UpgradeType)):
+        raise _refused(update, "The controller does not support the given upgrade type.")
+    if not is_integer(update.level, -1 - MAX_INT16, MAX_INT16):
+        raise _refused(update, f"A feature version is an integer from 0 to {MAX_INT16}.")
+    if update.level < 0:
+        raise _refused(update, "A feature version cannot be less than 0.")
     state = cluster.state
     supported = VersionRange(*local.supported.get(update.name, _UNSUPPORTED))
-    _check_node(update, f"controller {local.node_id} (this one)", supported)
+    _check_node(update, f"Local controller {local.node_id}", supported)
     for broker in state.brokers.values():
-        _check_node(update, f"broker {broker.id}", broker.features.get(update.name, _UNSUPPORTED))
+        _check_node(update, f"Broker {broker.id}", broker.features.get(update.name, _UNSUPPORTED))
     if state.metadata_version < MetadataVersion.IBP_3_7_IV0:
         return
     for controller in state.controllers.values():
         if controller.id != local.node_id:
             _check_node(
                 update,
-                f"controller {controller.id}",
+                f"Controller {controller.id}",
                 controller.features.get(update.name, _UNSUPPORTED),
             )
     for node_id in quorum_node_ids(cluster, local):
         if node_id != local.node_id and node_id not in state.controllers:
             raise _refused(
-                update, f"controller {node_id} has not registered, and may not support it"
+                update,
+                f"controller {node_id} has not registered, and may not support this feature",
             )
 
 
@@ -182,13 +187,14 @@ def quorum_node_ids(cluster: ClusterMetadata, local: LocalFeatures) -> set[int]:
 
 
 def _check_node(update: FeatureUpdate, node: str, supported: VersionRange) -> None:
-    if not supported.min <= update.level <= supported.max:
-        raise _refused(
-            update,
-            f"{node} supports {supported.min} to {supported.max}"
-            if supported.max
-            else f"{node} does not support this feature.",
-        )
+    if supported.min <= update.level <= supported.max:
+        return
+    if not supported.max:
+        raise _refused(update, f"{node} does not support this feature.")
+    levels = (
+        f"{supported.min}-{supported.max}" if supported.min < supported.max else f"{supported.max}"
+    )
+    raise _refused(update, f"{node} only supports versions {levels}")
 
 
 def _check_metadata_version(update: FeatureUpdate, current: int) -> None:
@@ -196,29 +202,33 @@ def _check_metadata_version(update: FeatureUpdate, current: int) -> None:
         MetadataVersion.from_level(update.level)
     except UnsupportedVersionError as error:
         raise _refused(update, str(error)) from None
-    lost = [
-        level.text
-        for level in MetadataVersion
-        if update.level < level <= current and level.did_metadata_change
-    ]
-    if lost:
-        raise _refused(
-            update,
-            f"a downgrade from {current} might lose metadata of {', '.join(lost)}; neither a safe "
-            "nor an unsafe downgrade allows that",
+    if any(
+        update.level < level <= current and level.did_metadata_change for level in MetadataVersion
+    ):
+        raise InvalidUpdateVersionError(
+            f"Unsupported metadata.version downgrade from {current} to {update.level}. "
+            + (
+                "Unsafe metadata downgrade is not supported in this version."
+                if update.upgrade_type == UpgradeType.UNSAFE_DOWNGRADE
+                else "Refusing to perform the requested downgrade because it might delete "
+                "metadata information."
+            )
         )
 
 
 def _check_dependencies(update: FeatureUpdate, proposed: Mapping[str, int]) -> None:
-    try:
-        needed = feature_dependencies(update.name, update.level)
-    except UnsupportedVersionError as error:
-        raise _refused(update, str(error)) from None
-    if update.level >= 1:
-        needed = {METADATA_VERSION: MINIMUM_VERSION.value, **needed}
+    if update.name not in SUPPORTED_FEATURES:
+        raise _refused(update, f"Feature {update.name} not found.")
+    needed = feature_dependencies(update.name, update.level)
+    depends = f"{update.name} could not be set to {update.level} because it depends on"
+    if update.level >= 1 and proposed.get(METADATA_VERSION, 0) < MINIMUM_VERSION:
+        raise _refused(
+            update,
+            f"{depends} {METADATA_VERSION}={MINIMUM_VERSION.value} ({MINIMUM_VERSION.text})",
+        )
     for name, level in needed.items():
         if proposed.get(name, 0) < level:
-            raise _refused(update, f"it needs {name} {level}, not {proposed.get(name, 0)}")
+            raise _refused(update, f"{depends} {name} level {level}")
 
 
 def _min_isr_for_elr(cluster: ClusterMetadata, settings: DecisionSettings) -> list[records.Config]:
@@ -244,5 +254,5 @@ def _min_isr(broker: str, value: str | None) -> records.Config:
 
 def _refused(update: FeatureUpdate, reason: str) -> InvalidUpdateVersionError:
     return InvalidUpdateVersionError(
-        f"{update.name} cannot be set to level {update.level!r:.80}: {reason}"
+        f"Invalid update version {update.level!r:.80} for feature {update.name}. {reason}"
     )

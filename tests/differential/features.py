@@ -19,10 +19,20 @@ from tests.differential.operation import Arguments, Decided, Operation, Request
 from tests.differential.world import View, World
 
 _KRAFT_VERSION = "kraft.version"
+#: The sentence with which Kafka's controller begins the message of its response.
+_PREFIX = "The update failed for all features since the following feature had an error: "
+
+
+def _bucket(name: str) -> int:
+    """Return the bucket of a string in a Java HashMap of at most 12 entries."""
+    code = 0
+    for character in name:
+        code = (31 * code + ord(character)) & 0xFFFFFFFF
+    return (code ^ code >> 16) & 15
 
 
 class UpdateFeatures(Request):
-    """Update one or several levels.
+    """Update one or several levels; the messages of rejections are compared too.
 
     kraft.version is only drawn alone: Kafka raises it even if it rejects another feature of the
     request.
@@ -46,6 +56,8 @@ class UpdateFeatures(Request):
             updates["no.such.version"] = [dice.randrange(2), 1]
         if _KRAFT_VERSION in updates:
             updates = {_KRAFT_VERSION: updates[_KRAFT_VERSION]}
+        # Kafka rejects the first wrong update in the order of its HashMap.
+        updates = {name: updates[name] for name in sorted(updates, key=_bucket)}
         return {"updates": updates, "validate_only": dice.random() < 0.1}
 
     def asked(self, world: View, arguments: Arguments) -> operations.Operation:
@@ -56,10 +68,12 @@ class UpdateFeatures(Request):
         )
 
     def answer(self, response: Any) -> Any:
-        return 0
+        return [0, ""]
 
     def refusal(self, error: KraftError) -> Any:
-        return error.kafka_code if isinstance(error, InvalidUpdateVersionError) else None
+        if isinstance(error, InvalidUpdateVersionError):
+            return [error.kafka_code, str(error)]
+        return None
 
     def decide(self, world: World, arguments: Arguments) -> Decided:
         try:
@@ -71,7 +85,7 @@ class UpdateFeatures(Request):
                 validate_only=arguments["validate_only"],
             )
         except InvalidUpdateVersionError as error:
-            return Decided(None, error.kafka_code)
+            return Decided(None, self.refusal(error))
         level = decision.response.kraft_version
 
         def raise_kraft_version() -> None:
@@ -80,10 +94,11 @@ class UpdateFeatures(Request):
                     KRaftVersion(kraft_version=level), world.cluster.next_offset - 1, 1
                 )
 
-        return Decided(decision, 0, applied=raise_kraft_version)
+        return Decided(decision, self.answer(decision.response), applied=raise_kraft_version)
 
     def understood(self, response: Any) -> Any:
-        return response[0]
+        code, message = response
+        return [code, (message or "").removeprefix(_PREFIX)]
 
 
 OPERATIONS: tuple[Operation, ...] = (UpdateFeatures(),)

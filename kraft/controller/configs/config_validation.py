@@ -18,6 +18,7 @@ from kraft.controller.config_schema import (
     CLIENT_METRICS_CONFIGS,
     DEFINITIONS,
     GROUP_CONFIGS,
+    GROUP_LIMITS,
     TOPIC_CONFIGS,
     ConfigRules,
     Definition,
@@ -199,15 +200,21 @@ def _check_group(rules: ConfigRules, configs: Mapping[str, str]) -> None:
         if not GROUP_CONFIGS[name].synonyms and name not in configs:
             continue
         value = values[name]
-        if value > highest or (lowest is not None and value < lowest):
+        lower, upper = GROUP_LIMITS[name]
+        if lower is not None and lowest is not None and value < lowest:
             raise InvalidConfigError(
-                f"{name} is {value}, the brokers allow {lowest or 0} to {highest}"
+                f"{name} must be greater than or equal to {lower[0]} ({lowest}), not {value}"
+            )
+        if value > highest:
+            raise InvalidConfigError(
+                f"{name} must be less than or equal to {upper[0]} ({highest}), not {value}"
             )
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if values[session] <= values[heartbeat]:
             raise InvalidConfigError(
-                f"{session} {values[session]} must be larger than {heartbeat} {values[heartbeat]}"
+                f"{session} must be greater than {heartbeat} ({values[heartbeat]}), "
+                f"not {values[session]}"
             )
 
 

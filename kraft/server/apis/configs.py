@@ -17,6 +17,7 @@ from kraft.controller.runtime import requests
 from kraft.errors import (
     ClusterAuthorizationError,
     GroupAuthorizationError,
+    InvalidUpdateVersionError,
     KraftError,
     TopicAuthorizationError,
     UnsupportedVersionError,
@@ -270,6 +271,13 @@ def _update_features(runner: ControllerRunner, local: LocalFeatures) -> AnyApi:
         return response
 
     def failed(data: UpdateFeaturesRequestData, error: KraftError) -> UpdateFeaturesResponseData:
-        return UpdateFeaturesResponseData(error_code=error.kafka_code, error_message=str(error))
+        message = str(error)
+        if isinstance(error, InvalidUpdateVersionError):
+            # Kafka's tools print this sentence; it says that the other features are unchanged too.
+            message = (
+                "The update failed for all features since the following feature had an error: "
+                + message
+            )
+        return UpdateFeaturesResponseData(error_code=error.kafka_code, error_message=message)
 
     return ListenerApi(UPDATE_FEATURES, UpdateFeaturesRequestData.decode, answer, failed)

@@ -145,7 +145,8 @@ final class QuorumRequests {
                     .setMaxVersionLevel((short) update.getValue().get(0).asInt())
                     .setUpgradeType((byte) update.getValue().get(1).asInt())));
             return controller.updateFeatures(context, request)
-                .thenApply(answer -> Managers.JSON.createArrayNode().add(answer.errorCode()));
+                .thenApply(answer -> Managers.JSON.createArrayNode()
+                    .add(answer.errorCode()).add(answer.errorMessage()));
         });
         REQUESTS.put("alter_client_quotas", (controller, context, arguments) ->
             controller.alterClientQuotas(

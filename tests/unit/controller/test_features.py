@@ -81,15 +81,37 @@ def test_metadata_version_is_lowered_only_without_loss() -> None:
             assert lab.cluster.state.metadata_version == lowest
         lab = lab_of(level)
         for way in (SAFE, UNSAFE):
-            assert "might lose" in refuse(lab, FeatureUpdate("metadata.version", lowest - 1, way))
+            assert refuse(lab, FeatureUpdate("metadata.version", lowest - 1, way)) == (
+                f"Unsupported metadata.version downgrade from {level} to {lowest - 1}. "
+                + (
+                    "Unsafe metadata downgrade is not supported in this version."
+                    if way == UNSAFE
+                    else "Refusing to perform the requested downgrade because it might delete "
+                    "metadata information."
+                )
+                if lowest > 7
+                else "Invalid update version 6 for feature metadata.version. Local controller 3000 "
+                "only supports versions 7-33"
+            )
 
 
 def test_a_downgrade_needs_the_upgrade_type() -> None:
     lab = lab_of(25)
-    assert "downgrade" in refuse(lab, FeatureUpdate("metadata.version", 24))
-    assert "not a downgrade" in refuse(lab, FeatureUpdate("metadata.version", 26, SAFE))
-    assert "not known" in refuse(lab, FeatureUpdate("metadata.version", 26, 0))
-    assert "from 0 to" in refuse(lab, FeatureUpdate("metadata.version", -1))
+    start = "Invalid update version {} for feature metadata.version. "
+    assert refuse(lab, FeatureUpdate("metadata.version", 24)) == start.format(24) + (
+        "Can't downgrade the version of this feature without setting the upgrade type to either "
+        "safe or unsafe downgrade."
+    )
+    assert refuse(lab, FeatureUpdate("metadata.version", 26, SAFE)) == (
+        start.format(26) + "Can't downgrade to a newer version."
+    )
+    assert refuse(lab, FeatureUpdate("metadata.version", 26, 0)) == (
+        start.format(26) + "The controller does not support the given upgrade type."
+    )
+    assert refuse(lab, FeatureUpdate("metadata.version", -1)) == (
+        start.format(-1) + "A feature version cannot be less than 0."
+    )
+    assert "from 0 to 32767" in refuse(lab, FeatureUpdate("metadata.version", 32768))
 
 
 def test_the_same_level_again_is_written_again() -> None:
@@ -104,19 +126,24 @@ def test_the_same_level_again_is_written_again() -> None:
 
 @pytest.mark.parametrize("level", [6, 34, 35])
 def test_a_level_unsupported_by_this_controller_is_rejected(level: int) -> None:
-    assert "(this one) supports 7 to 33" in refuse(
-        lab_of(30), FeatureUpdate("metadata.version", level, SAFE if level < 30 else 1)
-    )
+    # This check comes before that of the direction, as in Kafka.
+    for way in (UpgradeType.UPGRADE, SAFE):
+        assert refuse(lab_of(30), FeatureUpdate("metadata.version", level, way)) == (
+            f"Invalid update version {level} for feature metadata.version. "
+            "Local controller 3000 only supports versions 7-33"
+        )
 
 
 def test_an_unknown_feature_is_rejected() -> None:
     assert "does not support" in refuse(lab_of(30), FeatureUpdate("zeal.version", 1))
-    assert "no level 0" in refuse(lab_of(30), FeatureUpdate("zeal.version", 0))
+    assert "Feature zeal.version not found." in refuse(lab_of(30), FeatureUpdate("zeal.version", 0))
 
 
 def test_every_broker_has_to_support_the_level() -> None:
     lab = lab_of(25, brokers=1)
-    assert "broker 0 does not support" in refuse(lab, FeatureUpdate("share.version", 1))
+    assert "Broker 0 does not support this feature." in refuse(
+        lab, FeatureUpdate("share.version", 1)
+    )
     new = registration(0, 2, features=FEATURES | ALL)
     lab.do(begin_controlled_shutdown(lab.cluster, 0))
     lab.do(fence_broker(lab.cluster, 0))
@@ -128,7 +155,9 @@ def test_every_registered_controller_has_to_support_the_level() -> None:
     old = a_controller(3001, metadata_version=(7, 20))
     lab = lab_of(15)
     lab.write(old)
-    assert "controller 3001 supports 7 to 20" in refuse(lab, FeatureUpdate("metadata.version", 21))
+    assert "Controller 3001 only supports versions 7-20" in refuse(
+        lab, FeatureUpdate("metadata.version", 21)
+    )
     update(lab, FeatureUpdate("metadata.version", 20))
     lab = lab_of(14)
     lab.write(old)
@@ -154,7 +183,7 @@ def test_a_request_is_applied_as_a_whole_or_not_at_all() -> None:
 
 def test_feature_dependencies_may_be_in_the_same_request() -> None:
     lab = lab_of(22)
-    assert "metadata.version 23" in refuse(lab, FeatureUpdate(ELR, 1))
+    assert "depends on metadata.version level 23" in refuse(lab, FeatureUpdate(ELR, 1))
     update(lab, FeatureUpdate(ELR, 1), FeatureUpdate("metadata.version", 23))
     assert finalized_features(lab.cluster) == {"metadata.version": 23, ELR: 1}
     update(lab, FeatureUpdate(ELR, 0, SAFE))
@@ -200,7 +229,7 @@ def test_kraft_version_is_raised_by_the_raft_layer() -> None:
     decision = update_features(lab.cluster, [FeatureUpdate("kraft.version", 1)], LOCAL)
     assert decision.response == UpdatedFeatures({}, kraft_version=1)
     assert list(decision.records) == [records.NoOp()]
-    assert "supports 0 to 1" in refuse(lab, FeatureUpdate("kraft.version", 2))
+    assert "only supports versions 0-1" in refuse(lab, FeatureUpdate("kraft.version", 2))
 
 
 def test_kraft_version_cannot_be_lowered() -> None:
@@ -209,7 +238,9 @@ def test_kraft_version_cannot_be_lowered() -> None:
         records.KRaftVersion(kraft_version=1), lab.cluster.next_offset - 1, epoch=1
     )
     assert finalized_features(lab.cluster)["kraft.version"] == 1
-    assert "cannot be downgraded" in refuse(lab, FeatureUpdate("kraft.version", 0, UNSAFE))
+    assert "Can't downgrade the version of this feature." in refuse(
+        lab, FeatureUpdate("kraft.version", 0, UNSAFE)
+    )
     same = update_features(lab.cluster, [FeatureUpdate("kraft.version", 1, SAFE)], LOCAL)
     assert same.response.kraft_version is None
     assert len(same.records) == 0

@@ -36,7 +36,7 @@ def test_update_features_raises_kraft_version_through_the_raft_layer(
         checked = await quorum.ask(update_features(raise_it, validate_only=True))
         assert checked == UpdatedFeatures({}, 1)
         assert node.log.kraft_version == 0
-        with pytest.raises(InvalidUpdateVersionError, match="supports 0 to 1"):
+        with pytest.raises(InvalidUpdateVersionError, match="only supports versions 0-1"):
             await quorum.ask(update_features(FeatureUpdate("kraft.version", 2)))
         both = await quorum.ask(update_features(raise_it, FeatureUpdate("group.version", 0, 2)))
         assert both == UpdatedFeatures({"group.version": 0}, 1)
