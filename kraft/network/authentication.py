@@ -33,8 +33,13 @@ from kraft.protocol.sasl_handshake import (
     SaslHandshakeRequestData,
     SaslHandshakeResponseData,
 )
-from kraft.security.distinguished_names import subject_of
-from kraft.security.principals import ANONYMOUS, USER_TYPE, KafkaPrincipal
+from kraft.security.principal_builders import (
+    AuthenticationContext,
+    DefaultPrincipalBuilder,
+    PrincipalBuilder,
+    build_principal,
+)
+from kraft.security.principals import KafkaPrincipal
 from kraft.security.protocols import PeerIdentity, SecurityProtocol
 from kraft.security.sasl.client import ClientCredentials
 from kraft.security.sasl.connection import (
@@ -43,6 +48,7 @@ from kraft.security.sasl.connection import (
     SaslListenerSettings,
     SaslState,
 )
+from kraft.security.sasl.mechanism import Authenticated
 from kraft.security.ssl_principals import SslPrincipalMapper
 
 #: The longest frame of a peer that is not authenticated, in bytes, below Kafka's default of
@@ -62,7 +68,8 @@ class ListenerSecurity:
 
     ``tls`` and ``sasl`` are set where the protocol has them. ``credentials`` are those of this node
     for its connections by SASL. ``failure_delay_ms`` is
-    ``connection.failed.authentication.delay.ms``.
+    ``connection.failed.authentication.delay.ms``. ``builder`` is the plugin of
+    ``principal.builder.class``; None: Kafka's default rules, with ``mapper``.
     """
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
@@ -71,17 +78,44 @@ class ListenerSecurity:
     credentials: ClientCredentials | None = None
     mapper: SslPrincipalMapper = field(default_factory=SslPrincipalMapper)
     failure_delay_ms: int = 100
+    builder: PrincipalBuilder | None = None
 
-    def identity(self, address: str, listener: str, certificate: bytes | None) -> PeerIdentity:
+    def identity(
+        self,
+        address: str,
+        listener: str,
+        certificate: bytes | None,
+        warn: Callable[[str, str], None],
+    ) -> PeerIdentity:
         """Return the peer of a connection without SASL; ``certificate`` is its verified DER.
 
-        Raises SaslAuthenticationError for a malformed certificate, and if no rule of
-        ssl.principal.mapping.rules matches its subject.
+        ``warn`` logs faults of the builder. Raises SaslAuthenticationError for a malformed
+        certificate, if no rule of ssl.principal.mapping.rules matches its subject, and where the
+        builder fails.
         """
-        principal = ANONYMOUS
-        if certificate is not None:
-            principal = KafkaPrincipal(USER_TYPE, self.mapper.name(subject_of(certificate)))
+        context = AuthenticationContext(listener, self.protocol, address, certificate)
+        principal = build_principal(self._principals, context, warn)
         return PeerIdentity(address, principal, self.protocol, listener)
+
+    def sasl_principal(
+        self,
+        address: str,
+        listener: str,
+        certificate: bytes | None,
+        mechanism: str,
+        peer: Authenticated,
+        warn: Callable[[str, str], None],
+    ) -> KafkaPrincipal:
+        """Return the principal of a peer that authenticated by SASL; as `identity`."""
+        context = AuthenticationContext(
+            *(listener, self.protocol, address, certificate),
+            *(mechanism, peer.user, peer.is_token),
+        )
+        return build_principal(self._principals, context, warn)
+
+    @property
+    def _principals(self) -> PrincipalBuilder:
+        return self.builder or DefaultPrincipalBuilder(self.mapper)
 
 
 class GateAnswer(NamedTuple):
@@ -98,8 +132,12 @@ class GateAnswer(NamedTuple):
 class SaslGate:
     """The SASL exchange of one connection, with its requests and responses as bytes."""
 
-    def __init__(self, settings: SaslListenerSettings) -> None:
-        self._connection = SaslConnection(settings)
+    def __init__(
+        self,
+        settings: SaslListenerSettings,
+        build_principal: Callable[[str, Authenticated], KafkaPrincipal],
+    ) -> None:
+        self._connection = SaslConnection(settings, build_principal)
 
     @property
     def principal(self) -> KafkaPrincipal | None:

@@ -46,7 +46,9 @@ from kraft.protocol.sasl_handshake import SASL_HANDSHAKE
 from kraft.raft.interface import RequestReceived
 from kraft.raft.rpc import Response
 from kraft.security.hosts import java_host
+from kraft.security.principals import KafkaPrincipal
 from kraft.security.protocols import PeerIdentity
+from kraft.security.sasl.mechanism import Authenticated
 
 # Most requests are small; the buffer of a larger one grows with the bytes that arrive.
 _SMALL_BUFFER_SIZE = 4096
@@ -93,7 +95,9 @@ class ServerConnection(FrameProtocol):
         self._owner = owner
         self.listener_name = name
         self._security = security
-        self._gate = SaslGate(security.sasl) if security.sasl is not None else None
+        self._gate = (
+            SaslGate(security.sasl, self._sasl_principal) if security.sasl is not None else None
+        )
         #: The peer, from its first request or its authentication on.
         self._identity: PeerIdentity | None = None
         #: Whether a SASL token is being checked, or was rejected.
@@ -278,7 +282,7 @@ class ServerConnection(FrameProtocol):
         except IllegalSaslStateError as error:
             self.frame_refused(f"an illegal request ({error})")
         except SaslAuthenticationError as error:
-            self.frame_refused(f"an unacceptable certificate ({error})")
+            self.frame_refused(f"a request without a principal ({error})")
         except KraftError as error:
             self.frame_refused(f"a malformed request ({error})")
         if self._header is None and not self._is_stalled:
@@ -365,9 +369,21 @@ class ServerConnection(FrameProtocol):
 
     def _identify(self) -> PeerIdentity:
         """Return the peer of a connection without SASL. Raises SaslAuthenticationError."""
+        return self._security.identity(
+            self.address, self.listener_name, self._certificate, self._owner.warnings.warn
+        )
+
+    def _sasl_principal(self, mechanism: str, peer: Authenticated) -> KafkaPrincipal:
+        """Return the principal of the peer that authenticated by SASL."""
+        return self._security.sasl_principal(
+            *(self.address, self.listener_name, self._certificate, mechanism, peer),
+            self._owner.warnings.warn,
+        )
+
+    @property
+    def _certificate(self) -> bytes | None:
         transport = self.transport
-        certificate = transport.peer_certificate if isinstance(transport, TlsTransport) else None
-        return self._security.identity(self.address, self.listener_name, certificate)
+        return transport.peer_certificate if isinstance(transport, TlsTransport) else None
 
     def _authenticate(
         self, gate: SaslGate, header: RequestHeader, frame: Buffer, body_at: int

@@ -3,7 +3,8 @@
 Every `RELOAD_INTERVAL_S` a thread checks the files of keys and certificates and the configuration
 file (users and passwords of PLAIN). After a change it reads them again: new connections use the new
 ones, existing connections keep theirs. Files that cannot be used are logged, and the old keys,
-certificates and users stay. Changing the security protocol of a listener needs a restart.
+certificates and users stay. Changing the security protocol of a listener or its
+``principal.builder.class`` needs a restart.
 
 Called by ``kraft.server.process``.
 """
@@ -19,6 +20,8 @@ from collections.abc import Callable, Mapping
 from kraft.errors import KraftError
 from kraft.network.authentication import ListenerSecurity
 from kraft.network.tls_context import TlsContexts, tls_contexts
+from kraft.security.principal_builders import envelope_principal
+from kraft.security.principals import KafkaPrincipal
 from kraft.security.sasl.connection import SaslListenerSettings
 from kraft.security.sasl.credentials import PublishedCredentials
 from kraft.security.sasl.mechanism import SaslServer
@@ -28,6 +31,7 @@ from kraft.security.ssl_principals import SslPrincipalMapper
 from kraft.server.config.key_stores import read_tls_settings
 from kraft.server.config.loading import ServerConfig
 from kraft.server.config.security import SecuritySettings, plain_users
+from kraft.server.plugins import load_principal_builder
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +58,12 @@ class NodeSecurity:
         self._credentials = credentials
         self._reload_interval_s = reload_interval_s
         self._stamps = _stamps(config)
+        self._builders = {
+            name: load_principal_builder(settings.principal_builder, config.given)
+            for name, settings in config.security.items()
+        }
         self.listeners = {
-            name: self._listener(settings, _contexts(settings))
+            name: self._listener(name, settings, _contexts(settings))
             for name, settings in config.security.items()
         }
         self._watching: asyncio.Task[None] | None = None
@@ -111,7 +119,7 @@ class NodeSecurity:
             if settings is None or settings.protocol is not listener.protocol:
                 logger.error("the security protocol of listener %s changes by a restart only", name)
                 continue
-            new = self._listener(settings, contexts[name])
+            new = self._listener(name, settings, contexts[name])
             # Connections hold this object: replace its parts.
             listener.tls, listener.sasl = new.tls, new.sasl
             listener.credentials, listener.mapper = new.credentials, new.mapper
@@ -119,12 +127,12 @@ class NodeSecurity:
         self._config = config
 
     def _listener(
-        self, settings: SecuritySettings, contexts: TlsContexts | None
+        self, name: str, settings: SecuritySettings, contexts: TlsContexts | None
     ) -> ListenerSecurity:
         sasl = None
         if settings.protocol.has_sasl:
             sasl = SaslListenerSettings(
-                {name: self._server(name, settings) for name in settings.modules},
+                {each: self._server(each, settings) for each in settings.modules},
                 settings.max_reauth_ms,
                 settings.max_receive_size,
             )
@@ -135,7 +143,15 @@ class NodeSecurity:
             settings.credentials,
             SslPrincipalMapper(settings.mapping_rules),
             settings.failure_delay_ms,
+            self._builders[name],
         )
+
+    def envelope_principal(self, listener: str, data: bytes) -> KafkaPrincipal:
+        """Return the principal in an Envelope that the listener received.
+
+        Raises InvalidRequestError.
+        """
+        return envelope_principal(self._builders.get(listener), data)
 
     def _server(self, mechanism: str, settings: SecuritySettings) -> Callable[[], SaslServer]:
         """Return a function that begins the server's side of an exchange."""

@@ -1,15 +1,20 @@
-"""Plugins of a controller: policies that a user writes in Python.
+"""Plugins of a controller: policies, a principal builder and a quota callback in Python.
 
 A setting such as ``create.topic.policy.class.name`` names a Python object, ``package.module:Name``,
 or an entry point of the group `ENTRY_POINTS`. The object is called once, when the node starts, with
 the node's settings as text, and returns the plugin: a class with the constructor
 ``__init__(self, settings)`` is the usual form. Kafka's Java classes cannot be loaded.
 
-A policy runs on the node's event loop: while it decides, the node does nothing else, and brokers
-may be fenced. There is no time limit, as in Kafka; a call of more than 5 ms is logged.
+A plugin runs on the node's event loop: while it decides, the node does nothing else, and brokers
+may be fenced. There is no time limit, as in Kafka; a call of a policy that takes more than 5 ms is
+logged.
 
-Called by `kraft.server.process` at the start, and by the decisions on topics and configurations.
-Sources: Kafka's ``CreateTopicPolicy`` (KIP-108), ``AlterConfigPolicy`` (KIP-133).
+Called by `kraft.server.process` and `kraft.server.node_security` at the start, and by the decisions
+on topics and configurations. The protocols of the other plugins are
+`kraft.security.principal_builders.PrincipalBuilder` and
+`kraft.controller.quotas.callback.QuotaCallback`. Sources: Kafka's ``CreateTopicPolicy`` (KIP-108),
+``AlterConfigPolicy`` (KIP-133), ``KafkaPrincipalBuilder`` (KIP-189), ``ClientQuotaCallback``
+(KIP-257).
 """
 
 from __future__ import annotations
@@ -23,10 +28,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from kraft.controller.configs.config_changes import AlterConfigPolicy
+from kraft.controller.quotas.callback import QuotaCallback
 from kraft.controller.topics.topic_creation import CreateTopicPolicy, TopicMetadata
 from kraft.errors import InvalidConfigError, KraftError, PolicyViolationError
 from kraft.image.configs import ConfigResource
-from kraft.server.config.settings import ALTER_CONFIG_POLICY, CREATE_TOPIC_POLICY
+from kraft.security.principal_builders import PrincipalBuilder
+from kraft.server.config.settings import (
+    ALTER_CONFIG_POLICY,
+    CREATE_TOPIC_POLICY,
+    DEFAULT_PRINCIPAL_BUILDER,
+    QUOTA_CALLBACK,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +92,30 @@ def load_policies(settings: Mapping[str, str]) -> Policies:
         None if create_topic is None else _topic_check(create_topic),
         None if alter_config is None else _config_check(alter_config),
     )
+
+
+def load_principal_builder(
+    name: str | None, settings: Mapping[str, str]
+) -> PrincipalBuilder | None:
+    """Return the builder that the setting ``name`` names; None for Kafka's default builder.
+
+    Raises InvalidConfigError, as `load_policies`.
+    """
+    if name is None or settings[name].strip() == DEFAULT_PRINCIPAL_BUILDER:
+        return None
+    builder: PrincipalBuilder | None = load_plugin(name, settings, ("build",))
+    return builder
+
+
+def load_quota_callback(settings: Mapping[str, str]) -> QuotaCallback | None:
+    """Return the plugin of ``client.quota.callback.class``; None where it is not set.
+
+    Raises InvalidConfigError, as `load_policies`.
+    """
+    callback: QuotaCallback | None = load_plugin(
+        QUOTA_CALLBACK, settings, ("quota_metric_tags", "quota_limit")
+    )
+    return callback
 
 
 def load_plugin(

@@ -58,7 +58,7 @@ from kraft.server.logs import configure_logging
 from kraft.server.node_security import NodeSecurity
 from kraft.server.observation.http_server import HttpServer
 from kraft.server.observation.observed_node import ObservedNode
-from kraft.server.plugins import load_policies
+from kraft.server.plugins import load_policies, load_quota_callback
 from kraft.server.registration import ControllerRegistrar, Leader, registration_request
 from kraft.server.storage.meta_properties import NodeIdentity, load_identity
 
@@ -131,6 +131,7 @@ class QuorumNode:
     ) -> None:
         check_served(config)
         self._policies = load_policies(config.given)
+        self._quota_callback = load_quota_callback(config.given)
         self.config = config
         self.identity: NodeIdentity = load_identity(config)
         settings = config.settings
@@ -176,7 +177,7 @@ class QuorumNode:
             )
         self._quotas: ClientQuotaState | None = None
         if self.controller is not None:
-            self._quotas = ClientQuotaState(config.quotas())
+            self._quotas = ClientQuotaState(config.quotas(), self._quota_callback)
             self.controller.publishing.images.register(self._quotas)
         most = most_connections()
         self._traffic = Traffic()
@@ -328,6 +329,7 @@ class QuorumNode:
                 authorizer=self._authorizer,
                 quotas=self._quotas,
                 policies=self._policies,
+                read_principal=self.security.envelope_principal,
                 errors=self._traffic.errors,
             )
         return handlers

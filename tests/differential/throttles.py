@@ -11,10 +11,12 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from kraft.controller.quotas.limits import QuotaLimits
 from kraft.controller.quotas.mutations import MutationQuotas
 from kraft.controller.quotas.requests import RequestQuotas
 from kraft.errors import ThrottlingQuotaExceededError
 from kraft.image.quotas import CLIENT_ID, USER, QuotaEntity
+from kraft.security.principals import USER_TYPE, KafkaPrincipal
 from tests.differential.kafka import PACKAGE, Kafka
 
 MAIN = PACKAGE + "QuotaChecks"
@@ -49,17 +51,18 @@ class CheckedQuotas:
             return "done"
         if name == "limit":
             user, client_id, limit = fields
-            self._quotas.limits.set(
-                _entity(user, client_id), None if limit == "-" else float(limit)
-            )
+            limits = self._quotas.limits
+            assert isinstance(limits, QuotaLimits)
+            limits.set(_entity(user, client_id), None if limit == "-" else float(limit))
             return "done"
         now, strict, user, client_id, value = fields
         now_ms = float(now)
+        principal = KafkaPrincipal(USER_TYPE, user)
         if isinstance(self._quotas, RequestQuotas):
-            throttle_ms = self._quotas.record(user, client_id, 10 * float(value), now_ms)
+            throttle_ms = self._quotas.record(principal, client_id, 10 * float(value), now_ms)
             return f"accepted\t{throttle_ms}"
         recorder = self._quotas.recorder(
-            user, client_id, is_strict=strict == "true", clock=lambda: now_ms
+            principal, client_id, is_strict=strict == "true", clock=lambda: now_ms
         )
         if recorder is None:
             return "accepted\t0"

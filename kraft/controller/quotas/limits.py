@@ -15,10 +15,11 @@ Called by `mutations` and `requests`. Sources: Kafka's ``ClientQuotaManager`` an
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kraft.image.quotas import CLIENT_ID, USER, QuotaEntity
+from kraft.security.principals import KafkaPrincipal
 
 if TYPE_CHECKING:
     from kraft.image.publishing import ImageDelta
@@ -66,6 +67,22 @@ def changed_quotas(delta: ImageDelta) -> Iterator[tuple[QuotaEntity, str, float 
         yield changed[0], changed[1], values.after
 
 
+class ClientLimits(Protocol):
+    """The limits of one kind of quota: `QuotaLimits`, or those that a plugin decides."""
+
+    def __bool__(self) -> bool:
+        """Whether a quota may apply to any client."""
+
+    def follow(self, delta: ImageDelta) -> None:
+        """Apply the changed quotas of a published image."""
+
+    def account_of(self, principal: KafkaPrincipal, client_id: str) -> Hashable:
+        """Return the account that a request of this principal and client id draws from."""
+
+    def limit_of(self, account: Any) -> float:
+        """Return the limit of an account of `account_of`, `UNLIMITED` where no quota applies."""
+
+
 class QuotaLimits:
     """The limits of the quota ``key``, such as ``controller_mutation_rate``."""
 
@@ -99,9 +116,9 @@ class QuotaLimits:
             self._limits[entity] = limit
             self._kinds[kind] += 1
 
-    def account_of(self, user: str, client_id: str) -> QuotaAccount:
-        """Return the account that a request of this user and client id draws from."""
-        kinds = self._kinds
+    def account_of(self, principal: KafkaPrincipal, client_id: str) -> QuotaAccount:
+        """Return the account that a request of this principal and client id draws from."""
+        kinds, user = self._kinds, principal.name
         if not kinds or kinds.keys() == {(CLIENT_ID,)}:
             return QuotaAccount("", client_id)
         if kinds.keys() == {(USER,)}:

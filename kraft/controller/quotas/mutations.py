@@ -16,12 +16,13 @@ The caller passes the clock. Sources: KIP-599; Kafka's ``ControllerMutationQuota
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraft.controller.quotas.limits import UNLIMITED, Accounts, QuotaAccount, QuotaLimits
+from kraft.controller.quotas.limits import UNLIMITED, Accounts, ClientLimits, QuotaLimits
 from kraft.errors import ThrottlingQuotaExceededError
+from kraft.security.principals import KafkaPrincipal
 
 if TYPE_CHECKING:
     from kraft.image.publishing import Image, ImageDelta
@@ -47,8 +48,10 @@ class _Bucket:
 class MutationQuotas:
     """The mutation quotas of a node, and the buckets of its clients."""
 
-    def __init__(self, window_count: int, window_s: int) -> None:
-        self.limits = QuotaLimits("controller_mutation_rate")
+    def __init__(
+        self, window_count: int, window_s: int, limits: ClientLimits | None = None
+    ) -> None:
+        self.limits: ClientLimits = limits or QuotaLimits("controller_mutation_rate")
         self._burst_s = float(window_count * window_s)
         self.buckets: Accounts[_Bucket] = Accounts(_Bucket)
 
@@ -57,7 +60,12 @@ class MutationQuotas:
         self.limits.follow(delta)
 
     def recorder(
-        self, user: str, client_id: str, *, is_strict: bool, clock: Callable[[], float]
+        self,
+        principal: KafkaPrincipal,
+        client_id: str,
+        *,
+        is_strict: bool,
+        clock: Callable[[], float],
     ) -> MutationRecorder | None:
         """Return the recorder of one request, None if no mutation quota is set at all.
 
@@ -65,11 +73,11 @@ class MutationQuotas:
         """
         if not self.limits:
             return None
-        account = self.limits.account_of(user, client_id)
+        account = self.limits.account_of(principal, client_id)
         return MutationRecorder(self, account, is_strict, clock)
 
     def take(
-        self, account: QuotaAccount, count: float, now_ms: float, *, is_strict: bool
+        self, account: Hashable, count: float, now_ms: float, *, is_strict: bool
     ) -> float | None:
         """Take tokens; return None, or the milliseconds until the bucket is at zero again.
 
@@ -102,7 +110,7 @@ class MutationRecorder:
     def __init__(
         self,
         quotas: MutationQuotas,
-        account: QuotaAccount,
+        account: Hashable,
         is_strict: bool,
         clock: Callable[[], float],
     ) -> None:

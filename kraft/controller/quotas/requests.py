@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft.controller.quotas.limits import Accounts, QuotaLimits
+from kraft.controller.quotas.limits import Accounts, ClientLimits, QuotaLimits
 from kraft.controller.quotas.rates import WindowedRate
+from kraft.security.principals import KafkaPrincipal
 
 if TYPE_CHECKING:
     from kraft.image.publishing import Image, ImageDelta
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 class RequestQuotas:
     """The request quotas of a node, and the rates of its clients."""
 
-    def __init__(self, window_count: int, window_s: int) -> None:
-        self.limits = QuotaLimits("request_percentage")
+    def __init__(
+        self, window_count: int, window_s: int, limits: ClientLimits | None = None
+    ) -> None:
+        self.limits: ClientLimits = limits or QuotaLimits("request_percentage")
         self._window_ms = 1000.0 * window_s
         self._rates = Accounts(lambda: WindowedRate(window_count, self._window_ms))
 
@@ -37,11 +40,13 @@ class RequestQuotas:
         """Whether any request quota is set: only then requests have to be timed."""
         return bool(self.limits)
 
-    def record(self, user: str, client_id: str, taken_ms: float, now_ms: float) -> int:
+    def record(
+        self, principal: KafkaPrincipal, client_id: str, taken_ms: float, now_ms: float
+    ) -> int:
         """Add a request's time; return the milliseconds that its client has to wait."""
         if not self.limits:
             return 0
-        account = self.limits.account_of(user, client_id)
+        account = self.limits.account_of(principal, client_id)
         limit = self.limits.limit_of(account)
         # Also record accounts without a limit: a limit may be set while the client is busy.
         rate = self._rates.of(account)

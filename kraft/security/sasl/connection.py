@@ -94,15 +94,28 @@ class SaslListenerSettings:
     max_receive_size: int = MAX_RECEIVE_SIZE
 
 
+def user_principal(mechanism: str, peer: Authenticated) -> KafkaPrincipal:
+    """Return the principal of the user that a mechanism authenticated."""
+    return KafkaPrincipal(USER_TYPE, peer.user, peer.is_token)
+
+
 class SaslConnection:
     """The SASL state of one connection on the server's side.
+
+    ``build_principal`` returns the principal for the mechanism and the authenticated user; it may
+    raise SaslAuthenticationError.
 
     ``principal`` is the authenticated peer; None before. ``expires_at_ms`` is the end of the
     session; None without one.
     """
 
-    def __init__(self, settings: SaslListenerSettings) -> None:
+    def __init__(
+        self,
+        settings: SaslListenerSettings,
+        build_principal: Callable[[str, Authenticated], KafkaPrincipal] = user_principal,
+    ) -> None:
         self._settings = settings
+        self._build_principal = build_principal
         self._mechanism = ""
         self._server: SaslServer | None = None
         self._message_count = 0
@@ -196,7 +209,7 @@ class SaslConnection:
         answer = self._server.respond(message, now_ms=now_ms)
         if not isinstance(answer, Authenticated):
             return AuthenticateAnswer(NONE, None, answer.message)
-        principal = KafkaPrincipal(USER_TYPE, answer.user, answer.is_token)
+        principal = self._build_principal(self._mechanism, answer)
         if self.principal is not None and self.principal != principal:
             raise SaslAuthenticationError(
                 f"Cannot change principals during re-authentication from {self.principal}: "

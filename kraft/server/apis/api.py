@@ -103,7 +103,7 @@ class CallContext:
         if self.quotas is None:
             return self
         recorder = self.quotas.mutations.recorder(
-            self.principal.name,
+            self.principal,
             self.client_id,
             is_strict=self.version >= strict_since,
             clock=now_ms,
@@ -126,7 +126,7 @@ class CallContext:
         throttle_ms = 0 if self.mutations is None else self.mutations.throttle_ms()
         if timer is not None and self.quotas is not None:
             requests_ms = self.quotas.requests.record(
-                self.principal.name, self.client_id, timer.taken_ms, now_ms()
+                self.principal, self.client_id, timer.taken_ms, now_ms()
             )
             throttle_ms = max(throttle_ms, requests_ms)
         return throttle_ms

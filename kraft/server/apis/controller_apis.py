@@ -11,6 +11,7 @@ from kraft.controller.security.delegation_tokens import TokenSettings
 from kraft.network.handler import Handler
 from kraft.raft.rpc import Request, Response
 from kraft.security.authorizer import Authorizer
+from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.acls import acl_apis
 from kraft.server.apis.api import handler_of
 from kraft.server.apis.brokers import broker_apis
@@ -37,13 +38,15 @@ def controller_handlers(
     authorizer: Authorizer | None,
     quotas: ClientQuotaState | None,
     policies: Policies,
+    read_principal: Callable[[str, bytes], KafkaPrincipal],
     errors: Counter[tuple[str, int]],
 ) -> dict[int, Handler]:
     """Return the handlers by API key.
 
     ``ask`` passes a request to the raft node; ``listener`` names the controller listener; ``local``
     describes the features of this node. Without an ``authorizer`` every request is allowed; without
-    ``quotas`` no request is throttled. ``errors`` counts the responses by API and error.
+    ``quotas`` no request is throttled. ``read_principal`` reads the principals of envelopes, see
+    `envelope_api`. ``errors`` counts the responses by API and error.
     """
     apis = {
         each.api.key: each
@@ -58,6 +61,6 @@ def controller_handlers(
         )
     }
     raft_apis = {api.key: RaftApi(api, ask, listener) for api in FORWARDED_RAFT_APIS}
-    envelope = envelope_api({**apis, **raft_apis})
+    envelope = envelope_api({**apis, **raft_apis}, read_principal)
     served = {**apis, envelope.api.key: envelope}
     return {key: handler_of(each, authorizer, quotas, errors) for key, each in served.items()}

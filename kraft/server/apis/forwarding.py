@@ -7,7 +7,7 @@ envelope's NOT_CONTROLLER, so a response with that error has no body. Source: ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 
 from kraft._core.codec.fetch import decode_request_header
@@ -21,7 +21,7 @@ from kraft.errors import (
 from kraft.protocol.envelope import ENVELOPE, EnvelopeRequestData, EnvelopeResponseData
 from kraft.protocol.headers import response_header
 from kraft.security.hosts import java_host
-from kraft.security.principals import decode_principal
+from kraft.security.principals import KafkaPrincipal
 from kraft.server.apis.api import AnsweringApi, AnyApi, CallContext, ListenerApi
 
 #: APIs that brokers forward (``ApiKeys.forwardable``); the handlers decide which are served.
@@ -32,8 +32,14 @@ FORWARDABLE = frozenset(
 _FRAME_SIZE = 4
 
 
-def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
-    """Return the API that answers forwarded requests to ``apis``, which are by API key."""
+def envelope_api(
+    apis: Mapping[int, AnsweringApi], read_principal: Callable[[str, bytes], KafkaPrincipal]
+) -> AnyApi:
+    """Return the API that answers forwarded requests to ``apis``, which are by API key.
+
+    ``read_principal`` returns the principal from the name of the listener and the bytes of an
+    envelope; it raises a KraftError for a principal that it cannot read.
+    """
     flexible_since = {key: each.api.flexible_since for key, each in apis.items()}
 
     async def answer(data: EnvelopeRequestData, context: CallContext) -> EnvelopeResponseData:
@@ -42,7 +48,7 @@ def envelope_api(apis: Mapping[int, AnsweringApi]) -> AnyApi:
         except ValueError:
             return EnvelopeResponseData(error_code=INVALID_REQUEST)
         try:
-            principal = decode_principal(data.request_principal or b"")
+            principal = read_principal(context.listener, bytes(data.request_principal or b""))
         except KraftError:
             return EnvelopeResponseData(error_code=PRINCIPAL_DESERIALIZATION_FAILURE)
         try:

@@ -28,6 +28,7 @@ from kraft.security.sasl.plain import PLAIN
 from kraft.security.sasl.scram import SCRAM_MECHANISMS
 from kraft.security.ssl_principals import SslPrincipalMapper
 from kraft.server.config.listeners import ListenerConfig
+from kraft.server.config.settings import PRINCIPAL_BUILDER
 from kraft.server.config.values import Setting, read_setting
 
 #: The types of key stores and trust stores.
@@ -68,6 +69,7 @@ SECURITY_SETTINGS = {
             allowed=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         ),
         Setting("early.start.listeners", _LIST, None),
+        Setting(PRINCIPAL_BUILDER, _STRING, None),
         Setting("connections.max.reauth.ms", _LONG, 0),
         Setting("connection.failed.authentication.delay.ms", _INT, 100, lowest=0),
     )
@@ -109,6 +111,7 @@ class SecuritySettings:
 
     ``modules`` has the login module of each enabled SASL mechanism, ``max_reauth_ms`` the limit of
     its sessions. ``credentials`` are those of this node, on the listener that the quorum uses.
+    ``principal_builder`` is the name of the setting that names the class of the listener's builder.
     """
 
     protocol: SecurityProtocol
@@ -119,6 +122,7 @@ class SecuritySettings:
     credentials: ClientCredentials | None = None
     mapping_rules: str = "DEFAULT"
     failure_delay_ms: int = 100
+    principal_builder: str | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -175,7 +179,15 @@ class SecurityReader:
             credentials,
             rules,
             delay_ms,
+            self._principal_builder(prefix),
         )
+
+    def _principal_builder(self, prefix: str) -> str | None:
+        """Return the name of the setting that names the listener's builder, None without one."""
+        if not self._value(PRINCIPAL_BUILDER, prefix):
+            return None
+        own = prefix + PRINCIPAL_BUILDER
+        return own if own in self._values else PRINCIPAL_BUILDER
 
     def early_listeners(self) -> frozenset[str] | None:
         """Return the listeners of early.start.listeners in upper case; None where it is not set."""

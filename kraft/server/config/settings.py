@@ -112,17 +112,24 @@ ALLOW_WITHOUT_ACLS = "allow.everyone.if.no.acl.found"
 #: Kafka parses them by loading Java classes, so that `NodeSettings` has no field for them.
 CREATE_TOPIC_POLICY = "create.topic.policy.class.name"
 ALTER_CONFIG_POLICY = "alter.config.policy.class.name"
+QUOTA_CALLBACK = "client.quota.callback.class"
+#: Also with the prefix of a listener.
+PRINCIPAL_BUILDER = "principal.builder.class"
 #: The settings that stay in `ServerConfig.given` and have an effect.
 READ_AS_TEXT = frozenset(
     (
         *(TOKEN_SECRET, SUPER_USERS, ALLOW_WITHOUT_ACLS),
-        *(CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY, HTTP_LISTENER),
+        *(CREATE_TOPIC_POLICY, ALTER_CONFIG_POLICY, QUOTA_CALLBACK, HTTP_LISTENER),
     )
 )
 #: Settings that may have the prefix of a listener, ``listener.name.<name>.``, and have an effect.
 OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
 #: The classes that authorizer.class.name may name: Kafka's, whose decisions kraft makes.
 AUTHORIZERS = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer",)
+#: The class of principal.builder.class whose principals kraft builds without a plugin.
+DEFAULT_PRINCIPAL_BUILDER = (
+    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+)
 
 #: Every setting that is understood, by name.
 SETTINGS: dict[str, Setting] = {

@@ -8,6 +8,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -30,9 +31,11 @@ from kraft.protocol.sasl_handshake import (
     SaslHandshakeRequestData,
     SaslHandshakeResponseData,
 )
+from kraft.security.principal_builders import AuthenticationContext
+from kraft.security.principals import KafkaPrincipal
 from kraft.security.protocols import SecurityProtocol
 from kraft.security.sasl.connection import SaslListenerSettings
-from kraft.security.sasl.plain import plain_message
+from kraft.security.sasl.plain import PlainServer, plain_message
 from kraft.security.sasl.scram import ScramClient
 from tests.unit.network.listening import Client, Node, play
 from tests.unit.network.users import SCRAM, TOKEN_KEY, sasl_servers
@@ -94,6 +97,46 @@ def test_plain(play: Callable[..., None]) -> None:
         assert node.senders[0].protocol is SecurityProtocol.SASL_PLAINTEXT
 
     play(scenario, security=secured())
+
+
+class ByMechanism:
+    """A principal builder that rejects bob and adds the mechanism to other users."""
+
+    def __init__(self) -> None:
+        self.seen: list[AuthenticationContext] = []
+
+    def build(self, context: AuthenticationContext) -> KafkaPrincipal:
+        self.seen.append(context)
+        if context.sasl_user == "bob":
+            raise RuntimeError("secret reason")
+        return KafkaPrincipal("Robot", f"{context.sasl_user} by {context.sasl_mechanism}")
+
+
+def test_a_builder_decides_the_principal_of_a_sasl_user(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(node: Node) -> None:
+        client = await authenticated(node)
+        await client.echo()
+        assert str(node.senders[0].principal) == "Robot:alice by PLAIN"
+        client = await node.client()
+        await handshake(client)
+        response = await authenticate(client, plain_message("bob", "secret-b"))
+        assert response.error_code == errors.SaslAuthenticationError.kafka_code
+        assert response.error_message == "Authentication failed: the principal cannot be built"
+        assert await client.is_closed()
+
+    security = secured()
+    security.builder = builder = ByMechanism()
+    assert security.sasl is not None
+    users = {"alice": "secret-a", "bob": "secret-b"}
+    security.sasl = replace(security.sasl, servers={"PLAIN": lambda: PlainServer(users.get)})
+    with caplog.at_level(logging.WARNING):
+        play(scenario, security=security)
+    assert "principal.builder.class raised RuntimeError('secret reason')" in caplog.text
+    assert {(each.protocol, each.address, each.subject) for each in builder.seen} == {
+        (SecurityProtocol.SASL_PLAINTEXT, "127.0.0.1", None)
+    }
 
 
 def test_a_wrong_password(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,7 @@ from kraft.protocol.headers import request_frame
 from kraft.protocol.raft_rpcs import encode_request
 from kraft.raft import rpc as m
 from kraft.raft.voters import ReplicaKey
+from kraft.security.principal_builders import AuthenticationContext
 from kraft.security.principals import ANONYMOUS, KafkaPrincipal
 from kraft.security.protocols import SecurityProtocol
 from kraft.security.ssl_principals import SslPrincipalMapper
@@ -114,6 +115,25 @@ def test_a_certificate_is_a_principal(play: Callable[..., None]) -> None:
 
     security = secured(ClientAuth.REQUIRED)
     security.mapper = SslPrincipalMapper("RULE:^CN=(.*)$/$1/U")
+    play(scenario, security=security)
+
+
+class BySubject:
+    """A principal builder that takes the common name of a certificate."""
+
+    def build(self, context: AuthenticationContext) -> KafkaPrincipal:
+        assert context.subject is not None
+        return KafkaPrincipal("Host", context.subject.removeprefix("CN="))
+
+
+def test_a_builder_sees_the_subject_of_a_certificate(play: Callable[..., None]) -> None:
+    async def scenario(node: Node) -> None:
+        client = await node.client(trusting(**AS_ALICE))
+        await client.echo()
+        assert str(node.senders[0].principal) == "Host:alice"
+
+    security = secured(ClientAuth.REQUIRED)
+    security.builder = BySubject()
     play(scenario, security=security)
 
 

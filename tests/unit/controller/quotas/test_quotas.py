@@ -11,6 +11,16 @@ from kraft.controller.quotas.rates import WindowedRate
 from kraft.controller.quotas.requests import RequestQuotas
 from kraft.errors import ThrottlingQuotaExceededError
 from kraft.image.quotas import quota_entity
+from kraft.security.principals import KafkaPrincipal
+
+U, OTHER = KafkaPrincipal("User", "u"), KafkaPrincipal("User", "other")
+
+
+def set_limit(
+    quotas: MutationQuotas | RequestQuotas, entity: dict[str, str | None], limit: float
+) -> None:
+    assert isinstance(quotas.limits, QuotaLimits)
+    quotas.limits.set(quota_entity(entity), limit)
 
 
 def some_limits(*quotas: tuple[dict[str, str | None], float]) -> QuotaLimits:
@@ -21,7 +31,7 @@ def some_limits(*quotas: tuple[dict[str, str | None], float]) -> QuotaLimits:
 
 
 def limit(made: QuotaLimits, user: str, client_id: str) -> float:
-    return made.limit_of(made.account_of(user, client_id))
+    return made.limit_of(made.account_of(KafkaPrincipal("User", user), client_id))
 
 
 def test_the_most_specific_quota_applies() -> None:
@@ -54,11 +64,11 @@ def test_the_most_specific_quota_applies() -> None:
 
 
 def test_clients_of_a_user_share_an_account_only_where_the_quota_is_the_users() -> None:
-    assert some_limits(({"user": None}, 1)).account_of("u", "c") == QuotaAccount("u", "")
-    assert some_limits(({"client-id": "c"}, 1)).account_of("u", "c") == QuotaAccount("", "c")
+    assert some_limits(({"user": None}, 1)).account_of(U, "c") == QuotaAccount("u", "")
+    assert some_limits(({"client-id": "c"}, 1)).account_of(U, "c") == QuotaAccount("", "c")
     both = some_limits(({"user": "u"}, 1), ({"client-id": None}, 1))
-    assert both.account_of("u", "c") == QuotaAccount("u", "")
-    assert both.account_of("other", "c") == QuotaAccount("", "c")
+    assert both.account_of(U, "c") == QuotaAccount("u", "")
+    assert both.account_of(OTHER, "c") == QuotaAccount("", "c")
 
 
 class Clock:
@@ -73,8 +83,8 @@ class Clock:
 
 def test_a_strict_quota_passes_one_burst_and_rejects_until_the_bucket_is_refilled() -> None:
     quotas, clock = MutationQuotas(10, 1), Clock()
-    quotas.limits.set(quota_entity({"user": "u"}), 2.0)
-    recorder = quotas.recorder("u", "c", is_strict=True, clock=clock)
+    set_limit(quotas, {"user": "u"}, 2.0)
+    recorder = quotas.recorder(U, "c", is_strict=True, clock=clock)
     assert recorder is not None
     # The bucket has 20 tokens: 25 partitions pass once, and 5 tokens are then missing.
     recorder(25)
@@ -90,8 +100,8 @@ def test_a_strict_quota_passes_one_burst_and_rejects_until_the_bucket_is_refille
 
 def test_a_permissive_quota_never_rejects_but_tells_the_client_to_wait() -> None:
     quotas, clock = MutationQuotas(10, 1), Clock()
-    quotas.limits.set(quota_entity({"client-id": None}), 2.0)
-    recorder = quotas.recorder("u", "c", is_strict=False, clock=clock)
+    set_limit(quotas, {"client-id": None}, 2.0)
+    recorder = quotas.recorder(U, "c", is_strict=False, clock=clock)
     assert recorder is not None
     recorder(25)
     assert recorder.throttle_ms() == 2500
@@ -100,10 +110,10 @@ def test_a_permissive_quota_never_rejects_but_tells_the_client_to_wait() -> None
 
 
 def test_without_quotas_nothing_is_recorded() -> None:
-    assert MutationQuotas(11, 1).recorder("u", "c", is_strict=True, clock=Clock()) is None
+    assert MutationQuotas(11, 1).recorder(U, "c", is_strict=True, clock=Clock()) is None
     quotas = MutationQuotas(11, 1)
-    quotas.limits.set(quota_entity({"user": "other"}), 1.0)
-    recorder = quotas.recorder("u", "c", is_strict=True, clock=Clock())
+    set_limit(quotas, {"user": "other"}, 1.0)
+    recorder = quotas.recorder(U, "c", is_strict=True, clock=Clock())
     assert recorder is not None
     for _ in range(3):
         recorder(1_000_000)
@@ -113,13 +123,13 @@ def test_without_quotas_nothing_is_recorded() -> None:
 def test_the_accounts_of_invented_client_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_ACCOUNTS", 3)
     quotas, clock = MutationQuotas(1, 1), Clock()
-    quotas.limits.set(quota_entity({"client-id": None}), 1.0)
+    set_limit(quotas, {"client-id": None}, 1.0)
     for number in range(10):
-        recorder = quotas.recorder("u", f"c{number}", is_strict=True, clock=clock)
+        recorder = quotas.recorder(U, f"c{number}", is_strict=True, clock=clock)
         assert recorder is not None
         recorder(5)
     assert len(quotas.buckets) == 3
-    exhausted = quotas.recorder("u", "c9", is_strict=True, clock=clock)
+    exhausted = quotas.recorder(U, "c9", is_strict=True, clock=clock)
     assert exhausted is not None
     with pytest.raises(ThrottlingQuotaExceededError):
         exhausted(1)
@@ -127,14 +137,14 @@ def test_the_accounts_of_invented_client_ids_are_bounded(monkeypatch: pytest.Mon
 
 def test_a_request_quota_is_a_share_of_a_thread() -> None:
     quotas = RequestQuotas(11, 1)
-    quotas.limits.set(quota_entity({"user": None}), 10.0)
+    set_limit(quotas, {"user": None}, 10.0)
     assert quotas
     # 100 ms in ten windows of 1 s are 1 % of a thread, below the quota of 10 %.
-    assert quotas.record("u", "c", 100, 1000) == 0
+    assert quotas.record(U, "c", 100, 1000) == 0
     # 1.3 s in ten windows are 13 %, above the quota.
-    throttle_ms = quotas.record("u", "c", 1200, 1000)
+    throttle_ms = quotas.record(U, "c", 1200, 1000)
     assert throttle_ms == 1000, "at most one window"
-    assert quotas.record("another", "c", 100, 1000) == 0
+    assert quotas.record(OTHER, "c", 100, 1000) == 0
 
 
 def test_a_rate_counts_at_least_all_windows_but_one() -> None:

@@ -21,9 +21,9 @@ LOCAL_ADDRESS = b"\x7f\0\0\1"
 Answer = TypeVar("Answer", bound=Message)
 
 
-async def ask_bytes(node: QuorumNode, frame: bytes) -> bytes:
+async def ask_bytes(node: QuorumNode, frame: bytes, listener: str = "CONTROLLER") -> bytes:
     """Send a frame; return the response without its size, or b"" if the node closes."""
-    endpoint = node.transport.endpoints[0]
+    endpoint = next(each for each in node.transport.endpoints if each.name == listener)
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     try:
         writer.write(frame)
@@ -34,11 +34,16 @@ async def ask_bytes(node: QuorumNode, frame: bytes) -> bytes:
 
 
 async def ask(
-    node: QuorumNode, api: Api, version: int, request: Message, answer: type[Answer]
+    node: QuorumNode,
+    api: Api,
+    version: int,
+    request: Message,
+    answer: type[Answer],
+    listener: str = "CONTROLLER",
 ) -> Answer:
     """Send a request to the node and return its response."""
     frame = request_frame(api, version, CORRELATION, "test", request.encode(version))
-    return _decoded(await ask_bytes(node, frame), api, version, answer)
+    return _decoded(await ask_bytes(node, frame, listener), api, version, answer)
 
 
 async def forward(
@@ -47,16 +52,20 @@ async def forward(
     version: int,
     request: Message,
     answer: type[Answer],
-    principal: KafkaPrincipal = ANONYMOUS,
+    principal: KafkaPrincipal | bytes = ANONYMOUS,
+    listener: str = "CONTROLLER",
 ) -> Answer | int:
-    """Send a request in an envelope; return its response, or the error of the envelope."""
+    """Send a request in an envelope; return its response, or the error of the envelope.
+
+    The bytes of a principal are sent as they are.
+    """
     inner = request_frame(api, version, CORRELATION, "test", request.encode(version))
     envelope = EnvelopeRequestData(
         inner[FRAME_SIZE:],
-        encode_principal(principal),
+        principal if isinstance(principal, bytes) else encode_principal(principal),
         LOCAL_ADDRESS,
     )
-    response = await ask(node, ENVELOPE, 0, envelope, EnvelopeResponseData)
+    response = await ask(node, ENVELOPE, 0, envelope, EnvelopeResponseData, listener)
     if response.error_code:
         assert response.response_data is None
         return response.error_code
